@@ -1,0 +1,3 @@
+//! encode
+mod block;
+pub mod escape;

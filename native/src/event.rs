@@ -1,0 +1,227 @@
+//! Event schemas: the name and the fixed field list of one kind of record, registered once, so that a record carries
+//! values only.
+//!
+//! A schema also holds its name and keys as encoded JSON: the encoder copies them. Stored form (in the queue file, so
+//! that any listener can read records of any process), little-endian:
+//!
+//! ```text
+//! u16 id | u8 name length | name | u16 field count | field count × ( u8 length | name )
+//! ```
+//!
+//! Invariants: names are UTF-8 of 1 to 128 bytes; at most 256 fields, no two alike, none that the encoder itself writes
+//! into a line ([`RESERVED`]).
+
+use std::fmt;
+
+use crate::encode::escape;
+use crate::record::Malformed;
+
+/// The listener's report of a gap: how many records were dropped, and why.
+pub const LOG_DROPPED: u16 = 0;
+/// A message of the application.
+pub const LOG: u16 = 1;
+/// The terminal record of a request.
+pub const REQUEST: u16 = 2;
+/// The chunk timeline of a stream.
+pub const REQUEST_CHUNK: u16 = 3;
+/// Ids below are built in; schemas of users count from here.
+pub const FIRST_USER_ID: u16 = 16;
+
+/// Longest event or field name in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Most fields of one event.
+pub const MAX_FIELDS: usize = 256;
+
+/// Keys that the encoder writes itself; a field of this name would stand in the line twice.
+pub const RESERVED: [&str; 10] = [
+    "timestamp",
+    "severity_text",
+    "event_name",
+    "boot_id",
+    "seq",
+    "pid",
+    "trace_id",
+    "span_id",
+    "parent_span_id",
+    "trace_flags",
+];
+
+/// One kind of record: its id within a queue, its name, its fields in the order of their values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSchema {
+    /// Id that records refer to.
+    pub id: u16,
+    /// Event name as it stands in the line.
+    pub name: String,
+    /// Field names, in the order of the values.
+    pub fields: Vec<String>,
+    /// `,"field":` of each field, escaped.
+    pub keys: Vec<Box<[u8]>>,
+    /// The name as a JSON string, quotes included.
+    pub name_json: Box<[u8]>,
+}
+
+/// Why a schema is refused. Retrying with the same names never helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventError {
+    /// The event name is empty or longer than [`MAX_NAME_BYTES`].
+    NameLength(String),
+    /// A field name is empty or longer than [`MAX_NAME_BYTES`].
+    FieldLength(String),
+    /// There are more than [`MAX_FIELDS`] fields; holds their number.
+    TooManyFields(usize),
+    /// Two fields have this name.
+    DuplicateField(String),
+    /// The name is one of [`RESERVED`].
+    ReservedField(String),
+}
+
+impl fmt::Display for EventError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NameLength(name) => {
+                write!(
+                    f,
+                    "event name {name:?} has {} bytes, must have 1 to {MAX_NAME_BYTES}",
+                    name.len()
+                )
+            }
+            Self::FieldLength(name) => {
+                write!(
+                    f,
+                    "field name {name:?} has {} bytes, must have 1 to {MAX_NAME_BYTES}",
+                    name.len()
+                )
+            }
+            Self::TooManyFields(count) => {
+                write!(f, "an event has at most {MAX_FIELDS} fields, not {count}")
+            }
+            Self::DuplicateField(name) => write!(f, "field {name:?} is named twice"),
+            Self::ReservedField(name) => write!(
+                f,
+                "field {name:?} is part of every line and cannot be redefined"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for EventError {}
+
+impl EventSchema {
+    /// Check the names and build the schema.
+    ///
+    /// # Errors
+    /// [`EventError`] names the rule and the name that breaks it.
+    pub fn new<S: AsRef<str>>(id: u16, name: &str, fields: &[S]) -> Result<Self, EventError> {
+        if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
+            return Err(EventError::NameLength(name.to_owned()));
+        }
+        if fields.len() > MAX_FIELDS {
+            return Err(EventError::TooManyFields(fields.len()));
+        }
+        let mut known: Vec<String> = Vec::with_capacity(fields.len());
+        for field in fields {
+            let field = checked_field(field.as_ref(), &known)?;
+            known.push(field);
+        }
+        let mut name_json = Vec::new();
+        escape::push_string(&mut name_json, name.as_bytes());
+        Ok(Self {
+            id,
+            name: name.to_owned(),
+            keys: known.iter().map(|field| key(field)).collect(),
+            fields: known,
+            name_json: name_json.into(),
+        })
+    }
+
+    /// Build the schema of [`LOG_DROPPED`].
+    pub fn log_dropped() -> Self {
+        Self::built_in(LOG_DROPPED, "log.dropped", &["dropped", "reasons"])
+    }
+
+    /// Build the schema of [`LOG`].
+    pub fn log() -> Self {
+        Self::built_in(
+            LOG,
+            "log",
+            &["trace", "logger", "message", "request_id", "attributes"],
+        )
+    }
+
+    /// Return the stored form.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(&self.id.to_le_bytes());
+        push_name(&mut out, &self.name);
+        out.extend_from_slice(&(self.fields.len() as u16).to_le_bytes());
+        for field in &self.fields {
+            push_name(&mut out, field);
+        }
+        out
+    }
+
+    /// Read a stored schema from the start of `bytes`; return it and how many bytes it took.
+    ///
+    /// # Errors
+    /// [`Malformed::Cut`] where `bytes` end early, [`Malformed::Schema`] where the names break a rule.
+    pub fn from_bytes(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
+        let mut rest = bytes;
+        let id = take_u16(&mut rest)?;
+        let name = take_name(&mut rest)?;
+        let count = usize::from(take_u16(&mut rest)?);
+        if count > MAX_FIELDS {
+            return Err(Malformed::Schema);
+        }
+        let fields = (0..count)
+            .map(|_| take_name(&mut rest))
+            .collect::<Result<Vec<&str>, _>>()?;
+        let schema = Self::new(id, name, &fields).map_err(|_| Malformed::Schema)?;
+        Ok((schema, bytes.len() - rest.len()))
+    }
+
+    fn built_in(id: u16, name: &str, fields: &[&str]) -> Self {
+        Self::new(id, name, fields).expect("built-in names keep the rules")
+    }
+}
+
+fn checked_field(field: &str, known: &[String]) -> Result<String, EventError> {
+    let field = field.to_owned();
+    if !(1..=MAX_NAME_BYTES).contains(&field.len()) {
+        return Err(EventError::FieldLength(field));
+    }
+    if RESERVED.contains(&field.as_str()) {
+        return Err(EventError::ReservedField(field));
+    }
+    if known.contains(&field) {
+        return Err(EventError::DuplicateField(field));
+    }
+    Ok(field)
+}
+
+fn key(field: &str) -> Box<[u8]> {
+    let mut key = vec![b','];
+    escape::push_string(&mut key, field.as_bytes());
+    key.push(b':');
+    key.into()
+}
+
+fn push_name(out: &mut Vec<u8>, name: &str) {
+    out.push(name.len() as u8);
+    out.extend_from_slice(name.as_bytes());
+}
+
+fn take_u16(from: &mut &[u8]) -> Result<u16, Malformed> {
+    let (taken, rest) = from.split_first_chunk().ok_or(Malformed::Cut)?;
+    *from = rest;
+    Ok(u16::from_le_bytes(*taken))
+}
+
+fn take_name<'a>(from: &mut &'a [u8]) -> Result<&'a str, Malformed> {
+    let (len, rest) = from.split_first().ok_or(Malformed::Cut)?;
+    let (name, rest) = rest
+        .split_at_checked(usize::from(*len))
+        .ok_or(Malformed::Cut)?;
+    *from = rest;
+    std::str::from_utf8(name).map_err(|_| Malformed::Schema)
+}
