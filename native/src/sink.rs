@@ -14,11 +14,17 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+pub mod file;
+mod live;
 pub mod null;
 pub mod os;
+pub mod stdout;
+mod writeback;
 
+pub use file::{FileSink, FileSinkConfig};
 pub use null::NullSink;
 pub use os::{FileStatus, Os, RealOs};
+pub use stdout::StdoutSink;
 
 /// The time of a call, from both clocks: one for names and timestamps, one for ages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,7 +132,7 @@ pub struct SinkStats {
     pub records: u64,
     /// Bytes of those lines; headers and footers are not counted.
     pub bytes: u64,
-    /// Segments begun (0 for a sink without segments).
+    /// Segments that hold records (0 for a sink without segments).
     pub segments: u64,
     /// Segments given up without a footer: removed underneath, or the file failed.
     pub segments_abandoned: u64,

@@ -1,0 +1,231 @@
+//! Segments: the files of the file sink. This page is their format.
+//!
+//! Name: `{prefix}-{YYYYMMDDTHHMMSS.mmmZ}-{boot_id, 16 lowercase hex}-{number, at least 6 digits}.jsonl`,
+//! where the time is the beginning of the segment (UTC), the boot id is the listener's, and numbers
+//! count from 1 without gaps per boot id: a missing number is a segment that was removed.
+//!
+//! Content: JSON lines, each ended by `\n`.
+//!
+//! ```text
+//! {"timestamp":…,"event_name":"segment.header","schema_version":1,"schema_url":…,"boot_id":…,"segment":N}
+//! …record lines, at least one…
+//! {"timestamp":…,"event_name":"segment.footer","segment":N,"records":R,"bytes":B<,extra members>}
+//! ```
+//!
+//! Invariants:
+//!
+//! * A name is given once and never changes; a live segment only grows, except that an unfinished
+//!   last line is cut off again when its write failed.
+//! * `records` and `bytes` count the record lines with their `\n`, not header and footer.
+//! * The footer is the last line. A segment without one was live when its listener died, or its
+//!   file failed; only then can it end in a line without `\n`, which is to be ignored.
+//! * Nothing is `fsync`ed: lines survive the death of every process, not the loss of power.
+
+use std::fmt;
+
+/// Version of the lines in a segment; raised with every change a reader could stumble over.
+pub const SCHEMA_VERSION: u32 = 1;
+/// The OpenTelemetry schema whose attribute names the lines use.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
+/// How a segment's name ends.
+pub const EXTENSION: &str = ".jsonl";
+/// Longest prefix; leaves a name well below the 255 bytes of a file name.
+pub const PREFIX_MAX: usize = 100;
+
+const BOOT_ID_LEN: usize = 16;
+const STAMP_LEN: usize = "20261121T050000.123Z".len();
+const NANOS_PER_MILLI: u64 = 1_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+const SECONDS_PER_DAY: u64 = 86_400;
+
+/// The parts of a segment's name. `Display` writes it, [`SegmentName::parse`] reads it back.
+///
+/// The derived order is the order of writing within one prefix, as far as the clock went forward.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentName {
+    pub prefix: String,
+    /// Milliseconds since the Unix epoch at which the segment began.
+    pub begun_unix_milli: u64,
+    pub boot_id: String,
+    pub number: u64,
+}
+
+impl SegmentName {
+    /// Read the parts of a file name; `None` if it is not the name of a segment.
+    pub fn parse(name: &str) -> Option<Self> {
+        let (rest, number) = name.strip_suffix(EXTENSION)?.rsplit_once('-')?;
+        let (rest, boot_id) = rest.rsplit_once('-')?;
+        let (prefix, stamp) = rest.rsplit_once('-')?;
+        if !is_prefix(prefix) || !is_boot_id(boot_id) || number.len() < 6 {
+            return None;
+        }
+        let begun_unix_milli = parse_stamp(stamp)?;
+        let number = digits(number)?;
+        let parsed = Self {
+            prefix: prefix.into(),
+            begun_unix_milli,
+            boot_id: boot_id.into(),
+            number,
+        };
+        // One spelling per name: padded numbers and days like 31 February are refused.
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+impl fmt::Display for SegmentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = Utc::from_unix_nano(self.begun_unix_milli.saturating_mul(NANOS_PER_MILLI));
+        write!(
+            f,
+            "{}-{:04}{:02}{:02}T{:02}{:02}{:02}",
+            self.prefix, t.year, t.month, t.day, t.hour, t.minute, t.second
+        )?;
+        let milli = u64::from(t.nano) / NANOS_PER_MILLI;
+        write!(
+            f,
+            ".{milli:03}Z-{}-{:06}{EXTENSION}",
+            self.boot_id, self.number
+        )
+    }
+}
+
+/// Tell whether `prefix` can begin a segment's name: 1 to 100 of `A-Z a-z 0-9 . _ -`, not first a dot.
+pub fn is_prefix(prefix: &str) -> bool {
+    (1..=PREFIX_MAX).contains(&prefix.len())
+        && !prefix.starts_with('.')
+        && prefix
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+/// Tell whether `boot_id` is 16 lowercase hexadecimal digits.
+pub fn is_boot_id(boot_id: &str) -> bool {
+    boot_id.len() == BOOT_ID_LEN
+        && boot_id
+            .bytes()
+            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Return the first line of a segment.
+pub fn header_line(unix_nano: u64, boot_id: &str, number: u64) -> String {
+    let time = Utc::from_unix_nano(unix_nano);
+    format!(
+        "{{\"timestamp\":\"{time}\",\"event_name\":\"segment.header\",\"schema_version\":{SCHEMA_VERSION},\
+         \"schema_url\":\"{SCHEMA_URL}\",\"boot_id\":\"{boot_id}\",\"segment\":{number}}}\n"
+    )
+}
+
+/// Return the last line of a segment. `extra` is trusted JSON members, each led by a comma, or empty.
+pub fn footer_line(unix_nano: u64, number: u64, records: u64, bytes: u64, extra: &[u8]) -> Vec<u8> {
+    debug_assert!(extra.is_empty() || extra[0] == b',');
+    let time = Utc::from_unix_nano(unix_nano);
+    let mut line = format!(
+        "{{\"timestamp\":\"{time}\",\"event_name\":\"segment.footer\",\"segment\":{number},\
+         \"records\":{records},\"bytes\":{bytes}"
+    )
+    .into_bytes();
+    line.extend_from_slice(extra);
+    line.extend_from_slice(b"}\n");
+    line
+}
+
+/// A point in time on the calendar. `Display` is RFC 3339 with nanoseconds, as in every line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Utc {
+    pub year: u32,
+    pub month: u32,
+    pub day: u32,
+    pub hour: u32,
+    pub minute: u32,
+    pub second: u32,
+    pub nano: u32,
+}
+
+impl Utc {
+    /// Convert nanoseconds since the Unix epoch; 64 bits reach into the year 2554.
+    pub fn from_unix_nano(unix_nano: u64) -> Self {
+        let seconds = unix_nano / NANOS_PER_SECOND;
+        let (year, month, day) = date_of_day(seconds / SECONDS_PER_DAY);
+        let of_day = (seconds % SECONDS_PER_DAY) as u32;
+        let nano = (unix_nano % NANOS_PER_SECOND) as u32;
+        Self {
+            year,
+            month,
+            day,
+            hour: of_day / 3600,
+            minute: of_day / 60 % 60,
+            second: of_day % 60,
+            nano,
+        }
+    }
+}
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04}-{:02}-{:02}T", self.year, self.month, self.day)?;
+        write!(
+            f,
+            "{:02}:{:02}:{:02}.{:09}Z",
+            self.hour, self.minute, self.second, self.nano
+        )
+    }
+}
+
+/// Return the Gregorian date of a day counted from 1970-01-01 (Hinnant, `civil_from_days`).
+fn date_of_day(day: u64) -> (u32, u32, u32) {
+    // Years are counted from March, so that the leap day is the last of its year; an era is 400 years.
+    let shifted = day + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 {
+        march_month + 3
+    } else {
+        march_month - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year as u32, month as u32, day as u32)
+}
+
+/// Return the day, counted from 1970-01-01, of a date not before it (Hinnant, `days_from_civil`).
+fn day_of_date(year: u64, month: u64, day: u64) -> Option<u64> {
+    let year = year.checked_sub(u64::from(month <= 2))?;
+    let march_month = if month > 2 { month - 3 } else { month + 9 };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let of_year = (153 * march_month + 2) / 5 + day.checked_sub(1)?;
+    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
+    (era * 146_097 + of_era).checked_sub(719_468)
+}
+
+/// Read `YYYYMMDDTHHMMSS.mmmZ` as milliseconds since the epoch; ranges are the caller's to check.
+fn parse_stamp(stamp: &str) -> Option<u64> {
+    if stamp.len() != STAMP_LEN || !stamp.is_ascii() {
+        return None;
+    }
+    let (date, time) = stamp.strip_suffix('Z')?.split_once('T')?;
+    let (clock, milli) = time.split_once('.')?;
+    if (date.len(), clock.len(), milli.len()) != (8, 6, 3) {
+        return None;
+    }
+    let day = day_of_date(
+        digits(&date[..4])?,
+        month_of(digits(&date[4..6])?)?,
+        digits(&date[6..])?,
+    )?;
+    let seconds = digits(&clock[..2])? * 3600 + digits(&clock[2..4])? * 60 + digits(&clock[4..])?;
+    Some((day * SECONDS_PER_DAY + seconds) * 1000 + digits(milli)?)
+}
+
+fn month_of(month: u64) -> Option<u64> {
+    (1..=12).contains(&month).then_some(month)
+}
+
+/// Parse decimal digits alone: the standard parser would also take a sign.
+fn digits(text: &str) -> Option<u64> {
+    text.bytes()
+        .all(|b| b.is_ascii_digit())
+        .then(|| text.parse().ok())
+        .flatten()
+}

@@ -1,0 +1,156 @@
+//! The stdout sink: lines to standard output, for platforms that collect it.
+//!
+//! What went into a pipe cannot be taken back. So when a write stops inside a line, the sink keeps a
+//! copy of the part that is out (`torn`), and the next write decides: if it begins with that part, as
+//! the listener's retry does, only the rest is sent; otherwise the part is ended with `\n` first, so
+//! that it harms no other line. Readers see every line at most once, and a broken one only if the
+//! listener gave a line up.
+//!
+//! Writes to a stream wait at most [`STALL`] for room, and are no larger than what a pipe with room
+//! takes at once: a reader that stops costs an error, not a hung listener. Standard output is shared:
+//! other writers of the process can come between two writes, never inside one of those.
+//!
+//! There are no segments here: no header, no footer, no rotation.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::os::{Os, RealOs};
+use super::{Now, OpenError, Sink, SinkStats, WriteError, whole_lines};
+
+/// How long one write waits for a reader.
+pub const STALL: Duration = Duration::from_secs(1);
+/// PIPE_BUF: a pipe that polls as writable takes this much at once, undivided.
+const STREAM_CHUNK: usize = 4096;
+
+/// Writes lines to standard output, or to any open file.
+#[derive(Debug)]
+pub struct StdoutSink<O: Os = RealOs> {
+    os: O,
+    file: File,
+    is_stream: bool,
+    /// The beginning of a line that is out while its end is not.
+    torn: Vec<u8>,
+    stats: SinkStats,
+}
+
+impl StdoutSink {
+    /// Take a second descriptor of standard output, so that closing the first does no harm.
+    pub fn open() -> Result<Self, OpenError> {
+        match io::stdout().as_fd().try_clone_to_owned() {
+            Ok(fd) => Self::open_with(File::from(fd), RealOs),
+            Err(source) => Err(unavailable(source)),
+        }
+    }
+}
+
+impl<O: Os> StdoutSink<O> {
+    /// Write to `file` on a given operating system.
+    pub fn open_with(file: File, mut os: O) -> Result<Self, OpenError> {
+        let is_stream = os.status(&file).map_err(unavailable)?.is_stream;
+        Ok(Self {
+            os,
+            file,
+            is_stream,
+            torn: Vec::new(),
+            stats: SinkStats::default(),
+        })
+    }
+
+    /// Send `bytes`; on an error, also say how many of them are out.
+    fn send(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.send_some(&bytes[sent..]) {
+                Ok(0) => return Err((sent, io::ErrorKind::WriteZero.into())),
+                Ok(n) => sent += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err((sent, error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn send_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_stream {
+            return self.os.write(&self.file, bytes);
+        }
+        if !self.os.wait_writable(&self.file, STALL)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.os.write(&self.file, &bytes[..chunk(bytes)])
+    }
+
+    /// End a line that will not be continued.
+    fn end_torn_line(&mut self) -> io::Result<()> {
+        if !self.torn.is_empty() {
+            self.send(b"\n").map_err(|(_, error)| error)?;
+            self.torn.clear();
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, records: u64, bytes: usize) {
+        self.stats.records += records;
+        self.stats.bytes += bytes as u64;
+    }
+}
+
+impl<O: Os> Sink for StdoutSink<O> {
+    fn name(&self) -> &'static str {
+        "stdout"
+    }
+
+    fn write(&mut self, lines: &[u8], records: u64, _now: Now) -> Result<(), WriteError> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        if !lines.starts_with(&self.torn) {
+            self.end_torn_line().map_err(WriteError::nothing_written)?;
+        }
+        let out = self.torn.len();
+        let sent = self.send(&lines[out..]);
+        self.torn.clear();
+        let Err((sent, source)) = sent else {
+            self.count(records, lines.len());
+            return Ok(());
+        };
+        let taken = &lines[..out + sent];
+        let (whole, torn) = taken.split_at(whole_lines(taken));
+        self.torn.extend_from_slice(torn);
+        let error = WriteError::after(whole, source);
+        self.count(error.records, error.written);
+        Err(error)
+    }
+
+    fn maintain(&mut self, _now: Now) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&mut self, _now: Now, _footer: &[u8]) -> io::Result<()> {
+        self.end_torn_line()
+    }
+
+    fn stats(&self) -> SinkStats {
+        self.stats
+    }
+}
+
+/// Return how much to hand to a stream at once: whole lines if one fits, for the sake of other writers.
+fn chunk(bytes: &[u8]) -> usize {
+    let most = &bytes[..bytes.len().min(STREAM_CHUNK)];
+    match whole_lines(most) {
+        0 => most.len(),
+        whole => whole,
+    }
+}
+
+fn unavailable(source: io::Error) -> OpenError {
+    OpenError::Unavailable {
+        parameter: "sink",
+        value: "stdout".into(),
+        source,
+    }
+}
