@@ -61,12 +61,7 @@ impl SegmentName {
         }
         let begun_unix_milli = parse_stamp(stamp)?;
         let number = digits(number)?;
-        let parsed = Self {
-            prefix: prefix.into(),
-            begun_unix_milli,
-            boot_id: boot_id.into(),
-            number,
-        };
+        let parsed = Self { prefix: prefix.into(), begun_unix_milli, boot_id: boot_id.into(), number };
         // One spelling per name: padded numbers and days like 31 February are refused.
         (parsed.to_string() == name).then_some(parsed)
     }
@@ -81,11 +76,7 @@ impl fmt::Display for SegmentName {
             self.prefix, t.year, t.month, t.day, t.hour, t.minute, t.second
         )?;
         let milli = u64::from(t.nano) / NANOS_PER_MILLI;
-        write!(
-            f,
-            ".{milli:03}Z-{}-{:06}{EXTENSION}",
-            self.boot_id, self.number
-        )
+        write!(f, ".{milli:03}Z-{}-{:06}{EXTENSION}", self.boot_id, self.number)
     }
 }
 
@@ -93,17 +84,12 @@ impl fmt::Display for SegmentName {
 pub fn is_prefix(prefix: &str) -> bool {
     (1..=PREFIX_MAX).contains(&prefix.len())
         && !prefix.starts_with('.')
-        && prefix
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
 /// Tell whether `boot_id` is 16 lowercase hexadecimal digits.
 pub fn is_boot_id(boot_id: &str) -> bool {
-    boot_id.len() == BOOT_ID_LEN
-        && boot_id
-            .bytes()
-            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    boot_id.len() == BOOT_ID_LEN && boot_id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Return the first line of a segment.
@@ -148,26 +134,14 @@ impl Utc {
         let (year, month, day) = date_of_day(seconds / SECONDS_PER_DAY);
         let of_day = (seconds % SECONDS_PER_DAY) as u32;
         let nano = (unix_nano % NANOS_PER_SECOND) as u32;
-        Self {
-            year,
-            month,
-            day,
-            hour: of_day / 3600,
-            minute: of_day / 60 % 60,
-            second: of_day % 60,
-            nano,
-        }
+        Self { year, month, day, hour: of_day / 3600, minute: of_day / 60 % 60, second: of_day % 60, nano }
     }
 }
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04}-{:02}-{:02}T", self.year, self.month, self.day)?;
-        write!(
-            f,
-            "{:02}:{:02}:{:02}.{:09}Z",
-            self.hour, self.minute, self.second, self.nano
-        )
+        write!(f, "{:02}:{:02}:{:02}.{:09}Z", self.hour, self.minute, self.second, self.nano)
     }
 }
 
@@ -180,11 +154,7 @@ fn date_of_day(day: u64) -> (u32, u32, u32) {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let march_month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 {
-        march_month + 3
-    } else {
-        march_month - 9
-    };
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     (year as u32, month as u32, day as u32)
 }
@@ -209,11 +179,7 @@ fn parse_stamp(stamp: &str) -> Option<u64> {
     if (date.len(), clock.len(), milli.len()) != (8, 6, 3) {
         return None;
     }
-    let day = day_of_date(
-        digits(&date[..4])?,
-        month_of(digits(&date[4..6])?)?,
-        digits(&date[6..])?,
-    )?;
+    let day = day_of_date(digits(&date[..4])?, month_of(digits(&date[4..6])?)?, digits(&date[6..])?)?;
     let seconds = digits(&clock[..2])? * 3600 + digits(&clock[2..4])? * 60 + digits(&clock[4..])?;
     Some((day * SECONDS_PER_DAY + seconds) * 1000 + digits(milli)?)
 }
@@ -224,8 +190,5 @@ fn month_of(month: u64) -> Option<u64> {
 
 /// Parse decimal digits alone: the standard parser would also take a sign.
 fn digits(text: &str) -> Option<u64> {
-    text.bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| text.parse().ok())
-        .flatten()
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -48,31 +48,19 @@ pub struct WriteError {
 impl WriteError {
     /// Return the error of a write that took nothing.
     pub fn nothing_written(source: io::Error) -> Self {
-        Self {
-            written: 0,
-            records: 0,
-            source,
-        }
+        Self { written: 0, records: 0, source }
     }
 
     /// Return the error of a write that took the whole lines of `taken`, which ends at a `\n`.
     pub fn after(taken: &[u8], source: io::Error) -> Self {
         debug_assert!(taken.is_empty() || taken.ends_with(b"\n"));
-        Self {
-            written: taken.len(),
-            records: count_lines(taken),
-            source,
-        }
+        Self { written: taken.len(), records: count_lines(taken), source }
     }
 }
 
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the sink stopped after {} bytes ({} records): {}",
-            self.written, self.records, self.source
-        )
+        write!(f, "the sink stopped after {} bytes ({} records): {}", self.written, self.records, self.source)
     }
 }
 
@@ -86,32 +74,16 @@ impl std::error::Error for WriteError {
 #[derive(Debug)]
 pub enum OpenError {
     /// A parameter of the configuration is out of its range.
-    Invalid {
-        parameter: &'static str,
-        value: String,
-        reason: &'static str,
-    },
+    Invalid { parameter: &'static str, value: String, reason: &'static str },
     /// The directory or stream of the sink cannot be had.
-    Unavailable {
-        parameter: &'static str,
-        value: String,
-        source: io::Error,
-    },
+    Unavailable { parameter: &'static str, value: String, source: io::Error },
 }
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid {
-                parameter,
-                value,
-                reason,
-            } => write!(f, "{parameter}={value:?}: {reason}"),
-            Self::Unavailable {
-                parameter,
-                value,
-                source,
-            } => write!(f, "{parameter}={value:?}: {source}"),
+            Self::Invalid { parameter, value, reason } => write!(f, "{parameter}={value:?}: {reason}"),
+            Self::Unavailable { parameter, value, source } => write!(f, "{parameter}={value:?}: {source}"),
         }
     }
 }
@@ -162,10 +134,7 @@ pub trait Sink: Send {
 
 /// Return how many bytes of `bytes` are whole lines.
 pub(crate) fn whole_lines(bytes: &[u8]) -> usize {
-    bytes
-        .iter()
-        .rposition(|&b| b == b'\n')
-        .map_or(0, |at| at + 1)
+    bytes.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1)
 }
 
 /// Count the lines of `bytes`.

@@ -45,11 +45,7 @@ pub struct FileSinkConfig {
 
 impl FileSinkConfig {
     /// Return the defaults: segments of 128 MiB or one hour, writeback in windows of 8 MiB.
-    pub fn new(
-        dir: impl Into<PathBuf>,
-        prefix: impl Into<String>,
-        boot_id: impl Into<String>,
-    ) -> Self {
+    pub fn new(dir: impl Into<PathBuf>, prefix: impl Into<String>, boot_id: impl Into<String>) -> Self {
         Self {
             dir: dir.into(),
             prefix: prefix.into(),
@@ -61,26 +57,13 @@ impl FileSinkConfig {
     }
 
     fn validate(&self) -> Result<(), OpenError> {
-        let invalid = |parameter, value: &str, reason| {
-            Err(OpenError::Invalid {
-                parameter,
-                value: value.to_owned(),
-                reason,
-            })
-        };
+        let invalid =
+            |parameter, value: &str, reason| Err(OpenError::Invalid { parameter, value: value.to_owned(), reason });
         if !segment::is_prefix(&self.prefix) {
-            return invalid(
-                "prefix",
-                &self.prefix,
-                "must be 1 to 100 of A-Z a-z 0-9 . _ - and not begin with a dot",
-            );
+            return invalid("prefix", &self.prefix, "must be 1 to 100 of A-Z a-z 0-9 . _ - and not begin with a dot");
         }
         if !segment::is_boot_id(&self.boot_id) {
-            return invalid(
-                "boot_id",
-                &self.boot_id,
-                "must be 16 lowercase hexadecimal digits",
-            );
+            return invalid("boot_id", &self.boot_id, "must be 16 lowercase hexadecimal digits");
         }
         if self.dir.as_os_str().is_empty() {
             return invalid("dir", "", "must name a directory");
@@ -111,21 +94,13 @@ impl<O: Os> FileSink<O> {
     /// Open on a given operating system.
     pub fn open_with(config: FileSinkConfig, mut os: O) -> Result<Self, OpenError> {
         config.validate()?;
-        os.create_dir(&config.dir)
-            .map_err(|source| OpenError::Unavailable {
-                parameter: "dir",
-                value: config.dir.display().to_string(),
-                source,
-            })?;
+        os.create_dir(&config.dir).map_err(|source| OpenError::Unavailable {
+            parameter: "dir",
+            value: config.dir.display().to_string(),
+            source,
+        })?;
         let pacer = Pacer::new(config.writeback_bytes);
-        Ok(Self {
-            config,
-            os,
-            live: None,
-            pacer,
-            next_number: 1,
-            stats: SinkStats::default(),
-        })
+        Ok(Self { config, os, live: None, pacer, next_number: 1, stats: SinkStats::default() })
     }
 
     /// Return the path of the live segment, if there is one.
@@ -145,18 +120,11 @@ impl<O: Os> FileSink<O> {
                 self.live = Some(live);
                 Ok(false)
             }
-            Err(Stopped {
-                fate: Fate::Removed,
-                ..
-            }) => {
+            Err(Stopped { fate: Fate::Removed, .. }) => {
                 self.give_up(live);
                 Ok(true)
             }
-            Err(Stopped {
-                whole,
-                fate,
-                source,
-            }) => {
+            Err(Stopped { whole, fate, source }) => {
                 let error = WriteError::after(&lines[..whole], source);
                 self.count(&mut live, error.records, whole);
                 match fate {
@@ -225,13 +193,8 @@ impl<O: Os> FileSink<O> {
 
     fn point_latest_at(&mut self, live: &LiveSegment) {
         if let Some(target) = live.path.file_name() {
-            let temporary = self
-                .config
-                .dir
-                .join(format!(".{LATEST}-{}", self.config.boot_id));
-            let _ =
-                self.os
-                    .replace_link(target.as_ref(), &self.config.dir.join(LATEST), &temporary);
+            let temporary = self.config.dir.join(format!(".{LATEST}-{}", self.config.boot_id));
+            let _ = self.os.replace_link(target.as_ref(), &self.config.dir.join(LATEST), &temporary);
         }
     }
 
@@ -240,14 +203,9 @@ impl<O: Os> FileSink<O> {
         let Some(live) = &self.live else {
             return Ok(());
         };
-        let FileSinkConfig {
-            rotate_bytes,
-            rotate_interval,
-            ..
-        } = self.config;
+        let FileSinkConfig { rotate_bytes, rotate_interval, .. } = self.config;
         let full = rotate_bytes != 0 && live.len + more as u64 > rotate_bytes && live.records > 0;
-        let old = !rotate_interval.is_zero()
-            && now.monotonic.saturating_sub(live.begun) >= rotate_interval;
+        let old = !rotate_interval.is_zero() && now.monotonic.saturating_sub(live.begun) >= rotate_interval;
         if !full && !old {
             return Ok(());
         }
@@ -273,34 +231,20 @@ impl<O: Os> FileSink<O> {
         }
         match self.write_footer(&mut live, now, extra) {
             Ok(()) => Ok(Some(live)),
-            Err(Stopped {
-                fate: Fate::Usable,
-                source,
-                ..
-            }) => {
+            Err(Stopped { fate: Fate::Usable, source, .. }) => {
                 self.live = Some(live);
                 Err(source)
             }
             Err(stopped) => {
                 self.give_up(live);
                 // Who removed a segment does not miss its footer.
-                if stopped.fate == Fate::Removed {
-                    Ok(None)
-                } else {
-                    Err(stopped.source)
-                }
+                if stopped.fate == Fate::Removed { Ok(None) } else { Err(stopped.source) }
             }
         }
     }
 
-    fn write_footer(
-        &mut self,
-        live: &mut LiveSegment,
-        now: Now,
-        extra: &[u8],
-    ) -> Result<(), Stopped> {
-        let footer =
-            segment::footer_line(now.unix_nano, live.number, live.records, live.bytes, extra);
+    fn write_footer(&mut self, live: &mut LiveSegment, now: Now, extra: &[u8]) -> Result<(), Stopped> {
+        let footer = segment::footer_line(now.unix_nano, live.number, live.records, live.bytes, extra);
         live.append(&mut self.os, &footer)
     }
 
@@ -327,9 +271,7 @@ impl<O: Os> FileSink<O> {
     fn discard(&mut self, live: &LiveSegment) {
         self.pacer.forget();
         match self.os.remove(&live.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                self.next_number = live.number + 1
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => self.next_number = live.number + 1,
             _ => {}
         }
     }
@@ -352,8 +294,7 @@ impl<O: Os> Sink for FileSink<O> {
         }
         // Before the write, not after it: the listener frees the queue first, then waits for a device.
         self.pace();
-        self.rotate_if_due(lines.len(), now)
-            .map_err(WriteError::nothing_written)?;
+        self.rotate_if_due(lines.len(), now).map_err(WriteError::nothing_written)?;
         // A second removal within one call is somebody fighting us: that goes to the caller.
         if self.append(lines, records, now)? && self.append(lines, records, now)? {
             return Err(WriteError::nothing_written(io::ErrorKind::NotFound.into()));

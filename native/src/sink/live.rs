@@ -51,15 +51,7 @@ pub(super) struct LiveSegment {
 
 impl LiveSegment {
     pub(super) fn new(file: File, path: PathBuf, number: u64, begun: Duration) -> Self {
-        Self {
-            file: Arc::new(file),
-            path,
-            number,
-            begun,
-            len: 0,
-            records: 0,
-            bytes: 0,
-        }
+        Self { file: Arc::new(file), path, number, begun, len: 0, records: 0, bytes: 0 }
     }
 
     /// Append `lines`, or as many whole ones as possible.
@@ -88,65 +80,33 @@ impl LiveSegment {
     }
 
     /// Cut the unfinished line off the end of the file, whose size is `size` after `taken` was added.
-    fn cut_back(
-        &mut self,
-        os: &mut impl Os,
-        taken: &[u8],
-        size: u64,
-        source: io::Error,
-    ) -> Stopped {
+    fn cut_back(&mut self, os: &mut impl Os, taken: &[u8], size: u64, source: io::Error) -> Stopped {
         let expected = self.len + taken.len() as u64;
         if size < expected {
             // Cut from outside between two calls: which lines stand cannot be told.
-            return Stopped {
-                whole: 0,
-                fate: Fate::Torn,
-                source,
-            };
+            return Stopped { whole: 0, fate: Fate::Torn, source };
         }
         let whole = whole_lines(taken);
         let end = self.len + whole as u64;
-        let clean =
-            whole == taken.len() || (size == expected && os.truncate(&self.file, end).is_ok());
-        self.len = if clean {
-            size - (taken.len() - whole) as u64
-        } else {
-            size
-        };
+        let clean = whole == taken.len() || (size == expected && os.truncate(&self.file, end).is_ok());
+        self.len = if clean { size - (taken.len() - whole) as u64 } else { size };
         let fate = match (clean, passes(&source)) {
             (false, _) => Fate::Torn,
             (true, true) => Fate::Usable,
             (true, false) => Fate::Failed,
         };
-        Stopped {
-            whole,
-            fate,
-            source,
-        }
+        Stopped { whole, fate, source }
     }
 }
 
 fn removed(source: io::Error) -> Stopped {
-    Stopped {
-        whole: 0,
-        fate: Fate::Removed,
-        source,
-    }
+    Stopped { whole: 0, fate: Fate::Removed, source }
 }
 
 /// Tell whether the same file can take more later; any other error gives the file up.
 fn passes(error: &io::Error) -> bool {
-    const PASSING: [i32; 6] = [
-        libc::ENOSPC,
-        libc::EDQUOT,
-        libc::EROFS,
-        libc::EAGAIN,
-        libc::ENOMEM,
-        libc::ENOBUFS,
-    ];
-    error
-        .raw_os_error()
-        .is_some_and(|code| PASSING.contains(&code))
+    const PASSING: [i32; 6] = [libc::ENOSPC, libc::EDQUOT, libc::EROFS, libc::EAGAIN, libc::ENOMEM, libc::ENOBUFS];
+    error.raw_os_error().is_some_and(|code| PASSING.contains(&code))
 }
 
 /// Write until all is taken or an error comes; interrupted and short writes go on.

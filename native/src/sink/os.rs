@@ -60,12 +60,7 @@ impl Os for RealOs {
 
     fn create_segment(&mut self, path: &Path) -> io::Result<File> {
         // The standard library adds O_CLOEXEC.
-        OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)
+        OpenOptions::new().append(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
     }
 
     fn write(&mut self, mut file: &File, bytes: &[u8]) -> io::Result<usize> {
@@ -73,11 +68,7 @@ impl Os for RealOs {
     }
 
     fn wait_writable(&mut self, file: &File, timeout: Duration) -> io::Result<bool> {
-        let mut entry = libc::pollfd {
-            fd: file.as_raw_fd(),
-            events: libc::POLLOUT,
-            revents: 0,
-        };
+        let mut entry = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
         let milliseconds = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
         // SAFETY: `entry` is one valid pollfd that lives through the call, and the count is 1.
         match unsafe { libc::poll(&raw mut entry, 1, milliseconds) } {
@@ -95,11 +86,7 @@ impl Os for RealOs {
         let meta = file.metadata()?;
         let kind = meta.file_type();
         let is_stream = kind.is_fifo() || kind.is_socket() || kind.is_char_device();
-        Ok(FileStatus {
-            len: meta.len(),
-            links: meta.nlink(),
-            is_stream,
-        })
+        Ok(FileStatus { len: meta.len(), links: meta.nlink(), is_stream })
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
@@ -125,14 +112,11 @@ impl Os for RealOs {
     }
 
     fn finish_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
-        let wait = libc::SYNC_FILE_RANGE_WAIT_BEFORE
-            | libc::SYNC_FILE_RANGE_WRITE
-            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        let wait = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
         sync_file_range(file, &range, wait)?;
         let (from, len) = offsets(&range);
         // SAFETY: the descriptor is open as long as `file` lives; the call touches no memory of ours.
-        match unsafe { libc::posix_fadvise(file.as_raw_fd(), from, len, libc::POSIX_FADV_DONTNEED) }
-        {
+        match unsafe { libc::posix_fadvise(file.as_raw_fd(), from, len, libc::POSIX_FADV_DONTNEED) } {
             0 => Ok(()),
             code => Err(io::Error::from_raw_os_error(code)),
         }
@@ -151,8 +135,5 @@ fn sync_file_range(file: &File, range: &Range<u64>, flags: libc::c_uint) -> io::
 /// Return offset and length as the kernel's signed type; no file is longer than it can say.
 fn offsets(range: &Range<u64>) -> (libc::off64_t, libc::off64_t) {
     let signed = |n: u64| libc::off64_t::try_from(n).unwrap_or(libc::off64_t::MAX);
-    (
-        signed(range.start),
-        signed(range.end.saturating_sub(range.start)),
-    )
+    (signed(range.start), signed(range.end.saturating_sub(range.start)))
 }

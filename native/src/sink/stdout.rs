@@ -50,13 +50,7 @@ impl<O: Os> StdoutSink<O> {
     /// Write to `file` on a given operating system.
     pub fn open_with(file: File, mut os: O) -> Result<Self, OpenError> {
         let is_stream = os.status(&file).map_err(unavailable)?.is_stream;
-        Ok(Self {
-            os,
-            file,
-            is_stream,
-            torn: Vec::new(),
-            stats: SinkStats::default(),
-        })
+        Ok(Self { os, file, is_stream, torn: Vec::new(), stats: SinkStats::default() })
     }
 
     /// Send `bytes`; on an error, also say how many of them are out.
@@ -148,9 +142,5 @@ fn chunk(bytes: &[u8]) -> usize {
 }
 
 fn unavailable(source: io::Error) -> OpenError {
-    OpenError::Unavailable {
-        parameter: "sink",
-        value: "stdout".into(),
-        source,
-    }
+    OpenError::Unavailable { parameter: "sink", value: "stdout".into(), source }
 }

@@ -25,11 +25,7 @@ pub(super) struct Pacer {
 
 impl Pacer {
     pub(super) fn new(window: u64) -> Self {
-        Self {
-            window,
-            from: 0,
-            in_flight: None,
-        }
+        Self { window, from: 0, in_flight: None }
     }
 
     /// Start every full window of the live segment, which has grown to `len`.
