@@ -1,3 +1,278 @@
-//! encode
+//! Encodes a record as one line of JSON, with a fixed order of keys.
+//!
+//! ```text
+//! {"timestamp":"2026-11-21T05:00:00.123456789Z","severity_text":"INFO","event_name":"request",
+//!  "boot_id":"0123456789abcdef","pid":1,"seq":0 <,"field":value>… }\n          (one line, no blanks)
+//! ```
+//!
+//! * Values follow in the order of the schema. An absent value is left out with its key; values beyond the fields are
+//!   checked and left out; fields beyond the values are left out.
+//! * Severity 0 or above 24 has no name: `severity_text` is left out.
+//! * A Trace stands as `trace_id`, `span_id`, `parent_span_id` (unless zero) and `trace_flags`, instead of its own key;
+//!   zero ids are invalid in W3C Trace Context and left out. A Body stands as the `gen_ai.*` keys that `extract` finds.
+//!   Of several Traces, of several request bodies and of several response bodies, the first one counts.
+//! * Floats are the shortest text that reads back as the same float; NaN and the infinities are the strings `"NaN"`,
+//!   `"Infinity"`, `"-Infinity"`, as in OTLP/JSON. Gaps are an array of integers, microseconds.
+//! * Text is escaped as `escape` says. Json is trusted to be JSON, but a raw line break in it (legal between tokens)
+//!   becomes a blank, and empty Json is `null`.
+//!
+//! Invariant: a line is appended whole or not at all, and the only line break in it is its last byte.
+
+use crate::event::EventSchema;
+use crate::extract;
+use crate::record::{BodyKind, Gaps, Malformed, Map, Trace, Value, Values};
+use timestamp::SecondCache;
+
 mod block;
 pub mod escape;
+mod hex;
+pub mod timestamp;
+
+/// Room that the head of a line and some values need; saves the output from growing in small steps.
+const USUAL_LINE_BYTES: usize = 512;
+
+/// `"severity_text":"…",` by OpenTelemetry severity number.
+const SEVERITIES: [&str; 25] = [
+    "",
+    r#""severity_text":"TRACE","#,
+    r#""severity_text":"TRACE2","#,
+    r#""severity_text":"TRACE3","#,
+    r#""severity_text":"TRACE4","#,
+    r#""severity_text":"DEBUG","#,
+    r#""severity_text":"DEBUG2","#,
+    r#""severity_text":"DEBUG3","#,
+    r#""severity_text":"DEBUG4","#,
+    r#""severity_text":"INFO","#,
+    r#""severity_text":"INFO2","#,
+    r#""severity_text":"INFO3","#,
+    r#""severity_text":"INFO4","#,
+    r#""severity_text":"WARN","#,
+    r#""severity_text":"WARN2","#,
+    r#""severity_text":"WARN3","#,
+    r#""severity_text":"WARN4","#,
+    r#""severity_text":"ERROR","#,
+    r#""severity_text":"ERROR2","#,
+    r#""severity_text":"ERROR3","#,
+    r#""severity_text":"ERROR4","#,
+    r#""severity_text":"FATAL","#,
+    r#""severity_text":"FATAL2","#,
+    r#""severity_text":"FATAL3","#,
+    r#""severity_text":"FATAL4","#,
+];
+
+/// What each line begins with, apart from the event name.
+#[derive(Clone, Copy, Debug)]
+pub struct LineHead<'a> {
+    /// When the record was made, nanoseconds since the Unix epoch.
+    pub time_unix_nano: u64,
+    /// OpenTelemetry severity number.
+    pub severity: u8,
+    /// Boot id of the process: 16 hex digits.
+    pub boot_id: &'a str,
+    /// Process id, as that process sees it.
+    pub pid: u32,
+    /// Number of the record within its process; none for a line that the listener itself adds.
+    pub seq: Option<u64>,
+}
+
+/// Encodes lines; keeps the text of the last second, since most records share it with the one before.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    second: SecondCache,
+}
+
+impl Encoder {
+    /// Make an encoder.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Append one line to `out`.
+    ///
+    /// # Errors
+    /// [`Malformed`] where `payload` cannot be read; `out` is then as it was.
+    pub fn line(
+        &mut self,
+        out: &mut Vec<u8>,
+        head: &LineHead<'_>,
+        schema: &EventSchema,
+        payload: &[u8],
+    ) -> Result<(), Malformed> {
+        let start = out.len();
+        out.reserve(payload.len() + USUAL_LINE_BYTES);
+        self.push_head(out, head, schema);
+        let pushed = push_fields(out, schema, payload);
+        match pushed {
+            Ok(()) => out.extend_from_slice(b"}\n"),
+            Err(_) => out.truncate(start),
+        }
+        pushed
+    }
+
+    fn push_head(&mut self, out: &mut Vec<u8>, head: &LineHead<'_>, schema: &EventSchema) {
+        out.extend_from_slice(br#"{"timestamp":""#);
+        self.second.push_timestamp(out, head.time_unix_nano);
+        out.extend_from_slice(br#"","#);
+        out.extend_from_slice(severity(head.severity).as_bytes());
+        out.extend_from_slice(br#""event_name":"#);
+        out.extend_from_slice(&schema.name_json);
+        out.extend_from_slice(br#","boot_id":"#);
+        escape::push_string(out, head.boot_id.as_bytes());
+        out.extend_from_slice(br#","pid":"#);
+        push_integer(out, head.pid);
+        if let Some(seq) = head.seq {
+            out.extend_from_slice(br#","seq":"#);
+            push_integer(out, seq);
+        }
+    }
+}
+
+fn severity(number: u8) -> &'static str {
+    SEVERITIES.get(usize::from(number)).unwrap_or(&"")
+}
+
+/// Which of the values that expand to fixed keys are in the line already: a key must not stand there twice.
+#[derive(Default)]
+struct Expanded {
+    trace: bool,
+    request: bool,
+    response: bool,
+}
+
+impl Expanded {
+    /// Return whether this is the first body of its side.
+    fn first_body(&mut self, kind: BodyKind) -> bool {
+        let seen = match kind {
+            BodyKind::Request => &mut self.request,
+            BodyKind::Response | BodyKind::Stream => &mut self.response,
+        };
+        !std::mem::replace(seen, true)
+    }
+}
+
+fn push_fields(out: &mut Vec<u8>, schema: &EventSchema, payload: &[u8]) -> Result<(), Malformed> {
+    let mut expanded = Expanded::default();
+    let mut values = Values::new(payload);
+    for key in &schema.keys {
+        match values.next() {
+            None => return Ok(()),
+            Some(Err(error)) => return Err(error),
+            Some(Ok(Value::Absent)) => {}
+            Some(Ok(Value::Trace(trace))) => {
+                if !std::mem::replace(&mut expanded.trace, true) {
+                    push_trace(out, &trace);
+                }
+            }
+            Some(Ok(Value::Body(body))) => {
+                if expanded.first_body(body.kind) {
+                    extract::push_facts(out, &body);
+                }
+            }
+            Some(Ok(value)) => {
+                out.extend_from_slice(key);
+                push_value(out, value);
+            }
+        }
+    }
+    values.try_for_each(|value| value.map(drop))
+}
+
+#[inline]
+fn push_value(out: &mut Vec<u8>, value: Value<'_>) {
+    match value {
+        Value::Str(text) | Value::Bytes(text) => escape::push_string(out, text),
+        Value::Int(value) => push_integer(out, value),
+        Value::Uint(value) => push_integer(out, value),
+        Value::Float(value) => push_float(out, value),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Json(json) => push_json(out, json),
+        Value::Map(map) => push_map(out, map),
+        Value::Gaps(gaps) => push_gaps(out, gaps),
+        // The callers handle the last three; `null` keeps the line valid whatever happens.
+        Value::Null | Value::Absent | Value::Trace(_) | Value::Body(_) => {
+            out.extend_from_slice(b"null")
+        }
+    }
+}
+
+#[inline]
+fn push_integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+fn push_float(out: &mut Vec<u8>, value: f64) {
+    if value.is_finite() {
+        out.extend_from_slice(ryu::Buffer::new().format_finite(value).as_bytes());
+    } else if value.is_nan() {
+        out.extend_from_slice(br#""NaN""#);
+    } else if value > 0.0 {
+        out.extend_from_slice(br#""Infinity""#);
+    } else {
+        out.extend_from_slice(br#""-Infinity""#);
+    }
+}
+
+fn push_json(out: &mut Vec<u8>, json: &[u8]) {
+    if json.is_empty() {
+        out.extend_from_slice(b"null");
+        return;
+    }
+    let start = out.len();
+    out.extend_from_slice(json);
+    // A search first: the loop that writes is slow, and almost no JSON has line breaks.
+    if json.contains(&b'\n') || json.contains(&b'\r') {
+        for byte in out[start..]
+            .iter_mut()
+            .filter(|byte| matches!(byte, b'\n' | b'\r'))
+        {
+            *byte = b' ';
+        }
+    }
+}
+
+/// Append a map as an object; recursion is bounded, since `record` refuses maps that nest too deep.
+fn push_map(out: &mut Vec<u8>, map: Map<'_>) {
+    let mut before = b'{';
+    for (key, value) in map {
+        if matches!(value, Value::Absent) {
+            continue;
+        }
+        out.push(before);
+        escape::push_string(out, key);
+        out.push(b':');
+        push_value(out, value);
+        before = b',';
+    }
+    out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
+}
+
+fn push_gaps(out: &mut Vec<u8>, gaps: Gaps<'_>) {
+    out.push(b'[');
+    for (at, gap) in gaps.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        push_integer(out, gap);
+    }
+    out.push(b']');
+}
+
+fn push_trace(out: &mut Vec<u8>, trace: &Trace) {
+    if trace.trace_id == [0; 16] {
+        return;
+    }
+    out.extend_from_slice(br#","trace_id":""#);
+    hex::push(out, trace.trace_id);
+    if trace.span_id != [0; 8] {
+        out.extend_from_slice(br#"","span_id":""#);
+        hex::push(out, trace.span_id);
+    }
+    if trace.parent_span_id != [0; 8] {
+        out.extend_from_slice(br#"","parent_span_id":""#);
+        hex::push(out, trace.parent_span_id);
+    }
+    out.extend_from_slice(br#"","trace_flags":""#);
+    hex::push(out, [trace.flags]);
+    out.push(b'"');
+}

@@ -1,0 +1,224 @@
+//! One queue as the leading listener sees it: how far it has read, the schemas it knows, and whether the owner lives.
+//!
+//! Reading and releasing are apart: `read_into` moves the read mark over records that went into the batch; only after
+//! the sink took the batch does `release` give them back to the producer. A listener that dies in between leaves them
+//! in the queue.
+
+use crate::encode::{Encoder, LineHead};
+use crate::event::EventSchema;
+use crate::layout::Reason;
+use crate::lock::{Attempt, ProcessLock};
+use crate::queue_file::{self, Books, QueueFile};
+use crate::ring::{Mark, Peek, Record};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Severity that torn and corrupt records are counted under; their own is not known.
+const UNKNOWN_SEVERITY: u8 = 9;
+
+/// An attached queue.
+pub struct Attached {
+    pub file: Arc<QueueFile>,
+    boot_id: String,
+    pid: u32,
+    read: Mark,
+    /// All 64 bits of `read.sequence`.
+    sequence: u64,
+    schemas: Vec<Option<EventSchema>>,
+    schema_bytes: usize,
+    /// Held once the owner is dead: nobody else can take this queue for theirs.
+    orphaned: Option<ProcessLock>,
+    torn: u64,
+    corrupt: u64,
+    dropped_in_batch: u64,
+}
+
+impl Attached {
+    /// Attaches the queue at `path`, through this process's own mapping if it is the owner.
+    ///
+    /// # Errors
+    /// The file cannot be mapped, or is not a queue of this version.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = match queue_file::owned_by_this_process(path) {
+            Some(file) => file,
+            None => QueueFile::open(path)?,
+        };
+        let header = file.header();
+        let releasing = Mark::from_word(header.releasing.load(Ordering::Acquire));
+        if releasing != file.ring().tail() {
+            // A listener died between the write and the end of its release.
+            file.ring().release(releasing);
+        }
+        let read = file.ring().tail();
+        let sequence = file.full_sequence(read.sequence);
+        Ok(Self {
+            boot_id: format!("{:016x}", header.boot_id),
+            pid: header.pid,
+            read,
+            sequence,
+            schemas: Vec::new(),
+            schema_bytes: 0,
+            orphaned: None,
+            torn: 0,
+            corrupt: 0,
+            dropped_in_batch: 0,
+            file,
+        })
+    }
+
+    /// Encodes committed records into `batch` until it holds `limit` bytes; returns how many records it added.
+    pub fn read_into(&mut self, batch: &mut Vec<u8>, limit: usize, encoder: &mut Encoder) -> u64 {
+        let file = Arc::clone(&self.file);
+        let ring = file.ring();
+        let mut records = 0;
+        while batch.len() < limit {
+            match ring.peek(self.read.position) {
+                Peek::Record { record, next } => {
+                    records += self.encode(batch, encoder, &record);
+                    self.read.position = next;
+                }
+                Peek::Pad { next } => self.read.position = next,
+                Peek::Reserved { next } if self.orphaned.is_some() => self.read.position = next,
+                Peek::Untouched if self.orphaned.is_some() => {
+                    self.read.position = ring.skip_untouched(self.read.position);
+                }
+                Peek::Empty if self.orphaned.is_some() => {
+                    self.torn += self.skip_to(ring.head().sequence);
+                    break;
+                }
+                Peek::Corrupt => {
+                    self.read.position = ring.head().position;
+                    self.corrupt += self.skip_to(ring.head().sequence);
+                    break;
+                }
+                Peek::Reserved { .. } | Peek::Untouched | Peek::Empty => break,
+            }
+        }
+        records
+    }
+
+    fn encode(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, record: &Record<'_>) -> u64 {
+        // Sequence numbers follow the ring's order: a gap is a reservation that its owner did not live to commit.
+        self.torn += self.skip_to(record.sequence);
+        if usize::from(record.event) >= self.schemas.len() || self.schemas[usize::from(record.event)].is_none() {
+            self.read_schemas();
+        }
+        let head = LineHead {
+            time_unix_nano: record.time_unix_nano,
+            severity: record.severity,
+            boot_id: &self.boot_id,
+            pid: self.pid,
+            seq: Some(self.sequence),
+        };
+        let schema = self.schemas.get(usize::from(record.event)).and_then(Option::as_ref);
+        let encoded = schema.is_some_and(|schema| encoder.line(batch, &head, schema, &record.payload).is_ok());
+        self.skip_to(record.sequence.wrapping_add(1));
+        self.corrupt += u64::from(!encoded);
+        u64::from(encoded)
+    }
+
+    fn skip_to(&mut self, sequence: u32) -> u64 {
+        let skipped = u64::from(sequence.wrapping_sub(self.read.sequence));
+        self.read.sequence = sequence;
+        self.sequence += skipped;
+        skipped
+    }
+
+    #[cold]
+    fn read_schemas(&mut self) {
+        let file = Arc::clone(&self.file);
+        while let Ok((schema, bytes)) = EventSchema::from_bytes(&file.schemas()[self.schema_bytes..]) {
+            self.schema_bytes += bytes;
+            let id = usize::from(schema.id);
+            if self.schemas.len() <= id {
+                self.schemas.resize(id + 1, None);
+            }
+            self.schemas[id] = Some(schema);
+        }
+    }
+
+    /// Adds a `log.dropped` line if records were refused since the last one.
+    pub fn tell_dropped(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) {
+        let mut counts = self.file.header().dropped.snapshot();
+        // Those are still here, and about to be written after all.
+        counts[Reason::ShutdownDeadline as usize] = Default::default();
+        let total: u64 = counts.iter().flatten().sum();
+        let told = self.file.header().dropped_told.load(Ordering::Relaxed);
+        if total <= told + self.dropped_in_batch {
+            return;
+        }
+        let mut payload = crate::record::Scratch::new();
+        payload.push_uint(total - told - self.dropped_in_batch);
+        payload.push_json(crate::books::reasons_json(&counts).as_bytes());
+        self.dropped_in_batch = total - told;
+        let head =
+            LineHead { time_unix_nano: now_unix_nano, severity: 17, boot_id: &self.boot_id, pid: self.pid, seq: None };
+        // Cannot fail: the payload is this function's own.
+        let _ = encoder.line(batch, &head, &EventSchema::log_dropped(), payload.as_slice());
+    }
+
+    /// The sink took the batch: gives its records back to the producer.
+    pub fn release(&mut self) {
+        let header = self.file.header();
+        if self.dropped_in_batch > 0 {
+            header.dropped_told.fetch_add(self.dropped_in_batch, Ordering::Relaxed);
+            self.dropped_in_batch = 0;
+        }
+        if self.read == self.file.ring().tail() {
+            return;
+        }
+        header.sequence_base.store(self.sequence.saturating_sub(u64::from(u32::MAX / 2)), Ordering::Release);
+        header.releasing.store(self.read.to_word(), Ordering::Release);
+        self.file.ring().release(self.read);
+        for (reason, records) in [(Reason::Torn, &mut self.torn), (Reason::Corrupt, &mut self.corrupt)] {
+            header.dropped.add(reason, UNKNOWN_SEVERITY, std::mem::take(records));
+        }
+    }
+
+    /// Records that are reserved and not yet read.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        u64::from(self.file.ring().head().sequence.wrapping_sub(self.read.sequence))
+    }
+
+    /// Checks whether the owner has died; from then on the rest of the queue is recovered.
+    pub fn look_after_owner(&mut self) {
+        if self.orphaned.is_some() {
+            return;
+        }
+        if let Ok(Attempt::Acquired(lock)) = ProcessLock::try_acquire(&self.file.path, false) {
+            self.orphaned = Some(lock);
+        }
+    }
+
+    /// Whether nothing can come any more and everything is released.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let ring = self.file.ring();
+        (ring.is_closed() || self.orphaned.is_some()) && ring.is_drained()
+    }
+
+    /// Whether the owner has closed its queue or died.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.orphaned.is_some() || self.file.ring().is_closed()
+    }
+
+    /// Removes the finished queue's file and returns its last counts. What its owner counted as `shutdown_deadline`
+    /// has been written after all.
+    pub fn finish(&self) -> Books {
+        for counter in &self.file.header().dropped.0[Reason::ShutdownDeadline as usize] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        let _ = std::fs::remove_file(&self.file.path);
+        self.books()
+    }
+
+    /// The queue's counts.
+    #[must_use]
+    pub fn books(&self) -> Books {
+        self.file.books()
+    }
+}

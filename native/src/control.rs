@@ -1,0 +1,124 @@
+//! The control page of a queue directory: how producers wake the listener, and what the listener publishes.
+//!
+//! One page in the file `control`, mapped by every process that uses the directory. Producers touch it only when a
+//! fill threshold is crossed, and then make one futex call if the listener sleeps.
+
+use crate::lock::open;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGC\0");
+const VERSION: u32 = 1;
+const BYTES: usize = 4096;
+
+/// Shared words; all of them may be read by any process.
+#[repr(C)]
+pub struct ControlPage {
+    magic: AtomicU64,
+    version: AtomicU32,
+    /// Futex word: changes at every wake-up call.
+    wake: AtomicU32,
+    /// 1 while the listener waits, so that producers know whether a call is needed.
+    sleeping: AtomicU32,
+    /// Changes when someone wants what is in the queues now to be written without waiting for the interval.
+    flush_requests: AtomicU32,
+    pub leader_pid: AtomicU32,
+    _pad: AtomicU32,
+    /// Last time the listener went round, Unix nanoseconds.
+    pub heartbeat_unix_nano: AtomicU64,
+    pub records_written: AtomicU64,
+    pub bytes_written: AtomicU64,
+    pub batches_written: AtomicU64,
+    pub sink_errors: AtomicU64,
+    pub listener_cpu_nano: AtomicU64,
+    pub segments_opened: AtomicU64,
+}
+
+/// A mapped control page. Never unmapped: producers may be on their way to it, and it is one page per directory.
+#[derive(Clone, Copy)]
+pub struct Control(&'static ControlPage);
+
+impl Control {
+    /// Maps the control page of `directory`, creating it if needed.
+    ///
+    /// # Errors
+    /// The file cannot be opened or sized, or `InvalidData` if it is of another version.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let fd = open(&directory.join("control"), true)?;
+        // SAFETY: plain call on an open descriptor; idempotent whoever else does it.
+        let code = unsafe { libc::posix_fallocate(fd.as_raw_fd(), 0, BYTES as libc::off_t) };
+        if code != 0 {
+            return Err(io::Error::from_raw_os_error(code));
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new shared mapping of an allocated page.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: page-aligned, large enough, only atomics, and never unmapped.
+        let page = unsafe { &*base.cast::<ControlPage>() };
+        let claim = |word: &AtomicU64| word.compare_exchange(0, MAGIC, Ordering::Relaxed, Ordering::Relaxed);
+        let magic = claim(&page.magic).unwrap_or_else(|found| found);
+        let version = page.version.compare_exchange(0, VERSION, Ordering::Relaxed, Ordering::Relaxed).unwrap_or_else(|found| found);
+        if ![0, MAGIC].contains(&magic) || ![0, VERSION].contains(&version) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the queue directory's control file is of another version"));
+        }
+        Ok(Self(page))
+    }
+
+    /// The shared words.
+    #[must_use]
+    pub fn page(&self) -> &'static ControlPage {
+        self.0
+    }
+
+    /// Wakes the listener if it sleeps; otherwise costs one load.
+    #[inline]
+    pub fn wake(&self) {
+        if self.0.sleeping.load(Ordering::Relaxed) != 0 {
+            self.wake_sleeper();
+        }
+    }
+
+    #[cold]
+    fn wake_sleeper(&self) {
+        // One of the producers that see the flag makes the call.
+        if self.0.sleeping.swap(0, Ordering::Relaxed) != 0 {
+            self.0.wake.fetch_add(1, Ordering::Release);
+            // SAFETY: the word lives in a mapping that is never unmapped; shared futex, since processes share it.
+            unsafe { libc::syscall(libc::SYS_futex, &raw const self.0.wake, libc::FUTEX_WAKE, i32::MAX) };
+        }
+    }
+
+    /// Asks for a flush of everything that is in the queues now.
+    pub fn request_flush(&self) {
+        self.0.flush_requests.fetch_add(1, Ordering::Release);
+        self.wake();
+    }
+
+    /// Reads the number of flush requests so far (wraps).
+    #[must_use]
+    pub fn flush_requests(&self) -> u32 {
+        self.0.flush_requests.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until a wake-up or `timeout`; returns at once if `ready` says so after the sleeping flag is up.
+    pub fn wait(&self, timeout: Duration, ready: impl FnOnce() -> bool) {
+        let seen = self.0.wake.load(Ordering::Acquire);
+        self.0.sleeping.store(1, Ordering::SeqCst);
+        if !ready() {
+            let timeout = libc::timespec {
+                tv_sec: timeout.as_secs() as libc::time_t,
+                tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
+            };
+            // SAFETY: word and timeout live for the call. Any return (woken, timed out, value changed, signal) means:
+            // go and look.
+            unsafe { libc::syscall(libc::SYS_futex, &raw const self.0.wake, libc::FUTEX_WAIT, seen, &raw const timeout) };
+        }
+        self.0.sleeping.store(0, Ordering::Relaxed);
+    }
+}

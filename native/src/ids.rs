@@ -1,0 +1,121 @@
+//! Trace, span and request ids: made here, or taken from the client where they are well-formed.
+
+use crate::producer::random_id;
+use crate::record::Trace;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// W3C flag: the caller records this trace.
+const SAMPLED: u8 = 0x01;
+/// W3C Level 2 flag: the right-most 7 bytes of the trace id are random.
+const RANDOM_TRACE_ID: u8 = 0x02;
+/// Longest client request id that is kept.
+pub const MAX_REQUEST_ID_BYTES: usize = 128;
+
+/// Makes ids: three independent streams over one counter, so two processes meet only if two 64-bit seeds differ by the
+/// same amount. One atomic addition per request; correct from several threads.
+pub struct IdSource {
+    counter: AtomicU64,
+    seeds: [AtomicU64; 3],
+}
+
+impl IdSource {
+    /// Seeds from the system.
+    ///
+    /// # Errors
+    /// No random bits can be had.
+    pub fn new() -> io::Result<Self> {
+        let source = Self { counter: AtomicU64::new(0), seeds: Default::default() };
+        source.reseed()?;
+        Ok(source)
+    }
+
+    /// Draws new seeds; a forked child must, or it repeats its parent's ids.
+    ///
+    /// # Errors
+    /// No random bits can be had; the seeds stay as they are.
+    pub fn reseed(&self) -> io::Result<()> {
+        for seed in &self.seeds {
+            seed.store(random_id()?, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes the ids of one request, as a child of `parent` if that is a valid `traceparent`.
+    #[inline]
+    #[must_use]
+    pub fn trace(&self, parent: Option<&[u8]>) -> Trace {
+        let count = self.counter.fetch_add(1, Ordering::Relaxed);
+        let mixed = |stream: usize| mix(self.seeds[stream].load(Ordering::Relaxed).wrapping_add(count));
+        // All-zero ids are invalid.
+        let span_id = (mixed(2) | 1).to_be_bytes();
+        if let Some((trace_id, parent_span_id, flags)) = parent.and_then(parse_traceparent) {
+            return Trace { trace_id, span_id, parent_span_id, flags };
+        }
+        let mut trace_id = [0; 16];
+        trace_id[..8].copy_from_slice(&(mixed(0) | 1).to_be_bytes());
+        trace_id[8..].copy_from_slice(&mixed(1).to_be_bytes());
+        Trace { trace_id, span_id, parent_span_id: [0; 8], flags: SAMPLED | RANDOM_TRACE_ID }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a bijection that spreads consecutive inputs.
+#[inline]
+const fn mix(seed: u64) -> u64 {
+    let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let seed = (seed ^ (seed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    seed ^ (seed >> 31)
+}
+
+/// Parses a W3C `traceparent` (Trace Context Level 2): trace id, parent span id, flags.
+#[must_use]
+pub fn parse_traceparent(header: &[u8]) -> Option<([u8; 16], [u8; 8], u8)> {
+    let header = header.trim_ascii();
+    if header.len() < 55 || header[2] != b'-' || header[35] != b'-' || header[52] != b'-' {
+        return None;
+    }
+    let [version] = hex(&header[..2])?;
+    // Version 00 has exactly four fields; a later one may append more, never fewer.
+    let well_ended = if version == 0 { header.len() == 55 } else { header.len() == 55 || header[55] == b'-' };
+    let trace_id: [u8; 16] = hex(&header[3..35])?;
+    let span_id: [u8; 8] = hex(&header[36..52])?;
+    let [flags] = hex(&header[53..55])?;
+    let valid = version != 0xff && well_ended && trace_id != [0; 16] && span_id != [0; 8];
+    valid.then_some((trace_id, span_id, flags & (SAMPLED | RANDOM_TRACE_ID)))
+}
+
+fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// Whether a client's request id may stand in records: visible ASCII, 1 to 128 characters.
+#[must_use]
+pub fn is_request_id(id: &[u8]) -> bool {
+    (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+}
+
+/// Writes 8 bytes as 16 lowercase hex digits.
+#[must_use]
+pub fn hex16(bytes: [u8; 8]) -> [u8; 16] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    std::array::from_fn(|at| DIGITS[usize::from(bytes[at / 2] >> (if at % 2 == 0 { 4 } else { 0 }) & 15)])
+}
+
+/// Randomness of a trace id for consistent probability sampling: its low 56 bits.
+#[inline]
+#[must_use]
+pub fn randomness(trace_id: &[u8; 16]) -> u64 {
+    let mut low = [0; 8];
+    low.copy_from_slice(&trace_id[8..]);
+    u64::from_be_bytes(low) & ((1 << 56) - 1)
+}

@@ -1,0 +1,175 @@
+//! Byte layout of a queue file, version 1.
+//!
+//! ```text
+//!      0  header      one page: what the file is, who owns it, ring control words, counters ([`QueueHeader`])
+//!   4096  schemas     61,440 bytes: event schemas, appended once each, `schemas_len` bytes are valid
+//!  65536  data        `data_bytes` of ring words, a power of two
+//! ```
+//! Little-endian, as every platform this builds for. A change bumps [`VERSION`] and the golden bytes in
+//! `tests/golden_layout.rs`.
+
+use crate::sync::{AtomicU64, Ordering};
+use std::mem::{offset_of, size_of};
+
+pub const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGQ\0");
+pub const VERSION: u32 = 1;
+pub const HEADER_BYTES: usize = 4096;
+pub const SCHEMAS_OFFSET: usize = HEADER_BYTES;
+pub const SCHEMAS_BYTES: usize = 61_440;
+pub const DATA_OFFSET: usize = SCHEMAS_OFFSET + SCHEMAS_BYTES;
+pub const MIN_DATA_BYTES: u64 = 65_536;
+pub const MAX_DATA_BYTES: u64 = 8 << 30;
+
+/// Why a record did not reach a segment; the index of its row in [`Dropped`], and its name in metrics and records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Reason {
+    /// The queue was filled past the limit for the record's severity.
+    QueueFull = 0,
+    /// The record is larger than `max_record_bytes`.
+    Oversize = 1,
+    /// The queue was closed before the record came.
+    AlreadyShutdown = 2,
+    /// Still in the queue when the drain's deadline passed.
+    ShutdownDeadline = 3,
+    /// Reserved by a process that died before it committed.
+    Torn = 4,
+    /// The words in the queue file or the payload could not be read.
+    Corrupt = 5,
+    /// The process has no queue: it could not be created after a fork.
+    NoQueue = 6,
+    /// The values do not fit the event's field list.
+    SerializeError = 7,
+}
+
+/// Severity as OpenTelemetry counts it, folded to the six short names.
+pub const LEVELS: [&str; 6] = ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"];
+pub const REASONS: [Reason; 8] = [
+    Reason::QueueFull,
+    Reason::Oversize,
+    Reason::AlreadyShutdown,
+    Reason::ShutdownDeadline,
+    Reason::Torn,
+    Reason::Corrupt,
+    Reason::NoQueue,
+    Reason::SerializeError,
+];
+
+impl Reason {
+    /// The `reason` label.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::Oversize => "oversize",
+            Self::AlreadyShutdown => "already_shutdown",
+            Self::ShutdownDeadline => "shutdown_deadline",
+            Self::Torn => "torn",
+            Self::Corrupt => "corrupt",
+            Self::NoQueue => "no_queue",
+            Self::SerializeError => "serialize_error",
+        }
+    }
+}
+
+/// Index into [`LEVELS`] of an OpenTelemetry severity number (1–24).
+#[inline]
+#[must_use]
+pub const fn level_index(severity: u8) -> usize {
+    match severity {
+        0..=4 => 0,
+        5..=8 => 1,
+        9..=12 => 2,
+        13..=16 => 3,
+        17..=20 => 4,
+        _ => 5,
+    }
+}
+
+/// Records that did not reach a segment, by reason and level.
+#[repr(C)]
+pub struct Dropped(pub [[AtomicU64; LEVELS.len()]; REASONS.len()]);
+
+impl Dropped {
+    /// Counts `records` more.
+    pub fn add(&self, reason: Reason, severity: u8, records: u64) {
+        self.0[reason as usize][level_index(severity)].fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Reads all counters.
+    #[must_use]
+    pub fn snapshot(&self) -> DroppedCounts {
+        std::array::from_fn(|reason| std::array::from_fn(|level| self.0[reason][level].load(Ordering::Relaxed)))
+    }
+}
+
+/// [`Dropped`] as plain numbers, `[reason][level]`.
+pub type DroppedCounts = [[u64; LEVELS.len()]; REASONS.len()];
+
+/// The first page of a queue file. Each group that one side writes has cache lines of its own.
+#[repr(C)]
+pub struct QueueHeader {
+    pub magic: u64,
+    pub version: u32,
+    pub pid: u32,
+    pub data_bytes: u64,
+    /// Random, names this queue's life in every record.
+    pub boot_id: u64,
+    pub created_unix_nano: u64,
+    _pad0: [u64; 11],
+
+    /// Written by producers: the ring's head word.
+    pub head: AtomicU64,
+    _pad1: [u64; 15],
+
+    /// Written by the listener: the ring's tail word. Its sequence counts every record that was written, torn or corrupt.
+    pub tail: AtomicU64,
+    /// A release in progress, or equal to `tail`: set after the write, before the words are zeroed, so that a listener
+    /// that dies in between leaves its successor the rest to zero.
+    pub releasing: AtomicU64,
+    /// All 64 bits of a sequence at or shortly before the tail's.
+    pub sequence_base: AtomicU64,
+    /// Sum of all `dropped` that `log.dropped` records have told so far.
+    pub dropped_told: AtomicU64,
+    _pad2: [u64; 12],
+
+    /// Bytes of the schema area that are valid.
+    pub schemas_len: AtomicU64,
+    /// Requests whose record the sampler left out.
+    pub sampled_out: AtomicU64,
+    _pad3: [u64; 14],
+
+    pub dropped: Dropped,
+}
+
+const _: () = assert!(size_of::<QueueHeader>() <= HEADER_BYTES);
+const _: () = assert!(offset_of!(QueueHeader, head) == 128);
+const _: () = assert!(offset_of!(QueueHeader, tail) == 256);
+const _: () = assert!(offset_of!(QueueHeader, schemas_len) == 384);
+const _: () = assert!(offset_of!(QueueHeader, dropped) == 512);
+const _: () = assert!(size_of::<Dropped>() == 384);
+
+/// What is wrong with a file that should be a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadHeader {
+    Magic,
+    Version(u32),
+    Sizes,
+}
+
+impl QueueHeader {
+    /// Checks what a reader must know before it trusts an offset.
+    ///
+    /// # Errors
+    /// [`BadHeader`] says what differs from this version's layout.
+    pub fn check(&self, file_bytes: u64) -> Result<(), BadHeader> {
+        if self.magic != MAGIC {
+            return Err(BadHeader::Magic);
+        }
+        if self.version != VERSION {
+            return Err(BadHeader::Version(self.version));
+        }
+        let sized = self.data_bytes.is_power_of_two() && (MIN_DATA_BYTES..=MAX_DATA_BYTES).contains(&self.data_bytes);
+        if sized && file_bytes == DATA_OFFSET as u64 + self.data_bytes { Ok(()) } else { Err(BadHeader::Sizes) }
+    }
+}

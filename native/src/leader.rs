@@ -1,0 +1,213 @@
+//! The leading listener: drains every queue of a directory into one sink, in rounds.
+//!
+//! A round reads what is committed, encodes it into one batch, writes it, and only then releases it. While a batch
+//! cannot be written it is kept, nothing further is read, and the records stay in their queues (P1, P4).
+
+use crate::attached::Attached;
+use crate::books;
+use crate::control::Control;
+use crate::encode::Encoder;
+use crate::queue_file::{self, Books};
+use crate::sink::{Now, Sink};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// When the listener writes, and where it finds queues.
+#[derive(Clone, Debug)]
+pub struct ListenerSettings {
+    pub queue_directory: PathBuf,
+    pub flush_interval: Duration,
+    pub flush_records: u64,
+    pub flush_bytes: usize,
+}
+
+/// How long to look away from records that are too few to flush yet.
+const PENDING_TICK: Duration = Duration::from_millis(50);
+const RESCAN_INTERVAL: Duration = Duration::from_millis(500);
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+/// Ended queues whose counts the footers still carry.
+const REMEMBERED_BOOKS: usize = 256;
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// A batch was written; there may be more.
+    Wrote,
+    /// Nothing to do before the given time has passed.
+    Idle(Duration),
+}
+
+/// The one consumer of a queue directory.
+pub struct Leader {
+    settings: ListenerSettings,
+    control: Control,
+    sink: Box<dyn Sink>,
+    encoder: Encoder,
+    queues: Vec<Attached>,
+    ended: Vec<Books>,
+    batch: Vec<u8>,
+    batch_records: u64,
+    /// Bytes of the batch that the sink already has.
+    batch_written: usize,
+    last_flush: Duration,
+    last_scan: Option<Duration>,
+    flushes_done: u32,
+    backoff: Duration,
+    retry_at: Duration,
+}
+
+impl Leader {
+    /// Takes over the directory; the caller holds the leader lock.
+    #[must_use]
+    pub fn new(settings: ListenerSettings, control: Control, sink: Box<dyn Sink>, now: Now) -> Self {
+        control.page().leader_pid.store(std::process::id(), Ordering::Relaxed);
+        Self {
+            batch: Vec::with_capacity(settings.flush_bytes + (settings.flush_bytes >> 2)),
+            settings,
+            control,
+            sink,
+            encoder: Encoder::new(),
+            queues: Vec::new(),
+            ended: Vec::new(),
+            batch_records: 0,
+            batch_written: 0,
+            last_flush: now.monotonic,
+            last_scan: None,
+            flushes_done: control.flush_requests(),
+            backoff: FIRST_BACKOFF,
+            retry_at: Duration::ZERO,
+        }
+    }
+
+    /// Does one round. With `force`, writes what is there without waiting for the interval.
+    pub fn round(&mut self, now: Now, force: bool) -> Round {
+        self.control.page().heartbeat_unix_nano.store(now.unix_nano, Ordering::Relaxed);
+        let requests = self.control.flush_requests();
+        let force = force || requests != self.flushes_done;
+        self.scan(now, force);
+        if self.batch.is_empty() {
+            if !force && !self.is_due(now) {
+                let _ = self.sink.maintain(now);
+                return Round::Idle(self.pause(now));
+            }
+            self.fill_batch(now);
+        }
+        if self.batch.is_empty() {
+            self.release();
+            self.flushes_done = requests;
+            self.last_flush = now.monotonic;
+            let _ = self.sink.maintain(now);
+            return Round::Idle(self.settings.flush_interval);
+        }
+        self.write(now)
+    }
+
+    fn scan(&mut self, now: Now, force: bool) {
+        if !force && self.last_scan.is_some_and(|last| now.monotonic < last + RESCAN_INTERVAL) {
+            return;
+        }
+        self.last_scan = Some(now.monotonic);
+        for path in queue_file::list(&self.settings.queue_directory).unwrap_or_default() {
+            if !self.queues.iter().any(|queue| queue.file.path == path) {
+                // A file that cannot be attached (foreign version, vanished) is left alone and looked at again.
+                self.queues.extend(Attached::open(&path).ok());
+            }
+        }
+        for queue in &mut self.queues {
+            queue.look_after_owner();
+        }
+    }
+
+    fn is_due(&self, now: Now) -> bool {
+        let settings = &self.settings;
+        let unread: u64 = self.queues.iter().map(Attached::unread).sum();
+        let bytes: u64 = self.queues.iter().map(|queue| u64::from(queue.file.ring().used_words()) * 8).sum();
+        unread >= settings.flush_records
+            || bytes >= settings.flush_bytes as u64
+            || now.monotonic >= self.last_flush + settings.flush_interval
+            || self.queues.iter().any(Attached::is_ending)
+    }
+
+    fn pause(&self, now: Now) -> Duration {
+        let until_flush = (self.last_flush + self.settings.flush_interval).saturating_sub(now.monotonic);
+        if self.queues.iter().any(|queue| queue.unread() > 0) { until_flush.min(PENDING_TICK) } else { until_flush }
+    }
+
+    fn fill_batch(&mut self, now: Now) {
+        for queue in &mut self.queues {
+            queue.tell_dropped(&mut self.batch, &mut self.encoder, now.unix_nano);
+            self.batch_records += queue.read_into(&mut self.batch, self.settings.flush_bytes, &mut self.encoder);
+        }
+        // Whoever was first this time is last next time: a busy process cannot starve the others.
+        if !self.queues.is_empty() {
+            self.queues.rotate_left(1);
+        }
+    }
+
+    fn write(&mut self, now: Now) -> Round {
+        if now.monotonic < self.retry_at {
+            return Round::Idle(self.retry_at - now.monotonic);
+        }
+        let page = self.control.page();
+        match self.sink.write(&self.batch[self.batch_written..], self.batch_records, now) {
+            Ok(()) => {
+                page.bytes_written.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
+                page.records_written.fetch_add(self.batch_records, Ordering::Relaxed);
+                page.batches_written.fetch_add(1, Ordering::Relaxed);
+                self.backoff = FIRST_BACKOFF;
+                self.release();
+                Round::Wrote
+            }
+            Err(error) => {
+                page.sink_errors.fetch_add(1, Ordering::Relaxed);
+                self.batch_written += error.written;
+                self.batch_records -= error.records.min(self.batch_records);
+                page.records_written.fetch_add(error.records, Ordering::Relaxed);
+                self.retry_at = now.monotonic + self.backoff;
+                let pause = self.backoff;
+                self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
+                Round::Idle(pause)
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        self.batch.clear();
+        (self.batch_records, self.batch_written) = (0, 0);
+        for queue in &mut self.queues {
+            queue.release();
+        }
+        let ended = &mut self.ended;
+        self.queues.retain(|queue| {
+            if !queue.is_finished() {
+                return true;
+            }
+            ended.push(queue.finish());
+            false
+        });
+        let surplus = self.ended.len().saturating_sub(REMEMBERED_BOOKS);
+        self.ended.drain(..surplus);
+    }
+
+    /// Whether any queue has records that are not read, or a batch is not written.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.batch.is_empty() || self.queues.iter().any(|queue| queue.unread() > 0)
+    }
+
+    /// Ends the output with a footer that carries every process's counts.
+    pub fn close(mut self, now: Now) {
+        let books: Vec<Books> = self.ended.iter().cloned().chain(self.queues.iter().map(Attached::books)).collect();
+        if self.sink.close(now, books::processes_json(&books).as_bytes()).is_err() {
+            self.control.page().sink_errors.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until `pause` has passed or a producer calls.
+    pub fn wait(&self, pause: Duration) {
+        let asked = self.flushes_done;
+        self.control.wait(pause, || self.control.flush_requests() != asked);
+    }
+}

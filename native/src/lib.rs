@@ -1,0 +1,60 @@
+//! The native core of `inference_logging`: read this map first.
+//!
+//! ```text
+//! python                       the only part that knows Python (feature `python`)
+//!   └ service                  queue and listener of one process: open, flush, drain, close, fork
+//!       ├ observer             one request: ids, capture, timeline, the terminal record
+//!       ├ producer             emit: severity limits, counted refusals
+//!       └ listener, leader     the thread; rounds of read → encode → write → release
+//!            ├ attached        one queue as the leader sees it, alive or orphaned
+//!            ├ encode, extract JSON Lines; model and usage read from captured bodies
+//!            └ sink, segment   file, stdout, null; names, rotation, paced writeback
+//! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
+//! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
+//! record, event, layout        bytes: values, schemas, the queue file's header
+//! sync                         real or loom atomics
+//! ```
+//! Nothing points upward. A record's life: `python` → `producer` → `ring` … `attached` → `encode` → `sink`.
+
+#[cfg(not(loom))]
+pub mod attached;
+#[cfg(not(loom))]
+pub mod books;
+#[cfg(not(loom))]
+pub mod capture;
+#[cfg(not(loom))]
+pub mod control;
+#[cfg(not(loom))]
+pub mod encode;
+#[cfg(not(loom))]
+pub mod event;
+#[cfg(not(loom))]
+pub mod extract;
+#[cfg(not(loom))]
+pub mod ids;
+#[cfg(not(loom))]
+pub mod layout;
+#[cfg(not(loom))]
+pub mod leader;
+#[cfg(not(loom))]
+pub mod listener;
+#[cfg(not(loom))]
+pub mod lock;
+#[cfg(not(loom))]
+pub mod observer;
+#[cfg(not(loom))]
+pub mod producer;
+#[cfg(all(feature = "python", not(loom)))]
+mod python;
+#[cfg(not(loom))]
+pub mod queue_file;
+#[cfg(not(loom))]
+pub mod record;
+pub mod ring;
+#[cfg(not(loom))]
+pub mod segment;
+#[cfg(not(loom))]
+pub mod service;
+#[cfg(not(loom))]
+pub mod sink;
+mod sync;

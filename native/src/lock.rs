@@ -1,0 +1,151 @@
+//! Locks that the kernel releases when their process dies, whatever killed it.
+//!
+//! POSIX record locks (`fcntl F_SETLK`): they belong to the process, so a forked child does not keep its parent's lock
+//! alive, and a sidecar in another pid namespace sees them without knowing a pid. Their two traps are met here:
+//! * closing *any* descriptor of a locked file drops the lock, so nothing in the owning process may open that file a
+//!   second time: [`ProcessLock::try_acquire`] refuses before it opens, by the table of what this process holds;
+//! * they do not exclude threads of one process: the same table does.
+//!
+//! The table is process-wide because such locks are. It is guarded by a spin lock that carries the owner's pid, so a
+//! child forked while a thread held it can take it over.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A spin lock over process-wide state that a forked child takes over.
+pub(crate) struct ForkSafe<T> {
+    owner_pid: AtomicU32,
+    value: std::cell::UnsafeCell<T>,
+}
+
+// SAFETY: `with` gives out the value to one thread at a time.
+unsafe impl<T: Send> Sync for ForkSafe<T> {}
+
+impl<T> ForkSafe<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { owner_pid: AtomicU32::new(0), value: std::cell::UnsafeCell::new(value) }
+    }
+
+    /// Runs `work` alone in this process. Keep it short, and never call user code in it.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        let pid = std::process::id();
+        loop {
+            let owner = self.owner_pid.load(Ordering::Relaxed);
+            // Another pid stands here only in a child forked while the parent held the lock: no thread of this process
+            // will ever release it.
+            if owner != pid && self.owner_pid.compare_exchange(owner, pid, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        // SAFETY: this thread holds the lock, no other reference to the value exists.
+        let result = work(unsafe { &mut *self.value.get() });
+        self.owner_pid.store(0, Ordering::Release);
+        result
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Held {
+    pid: u32,
+    device: u64,
+    inode: u64,
+}
+
+static HELD: ForkSafe<Vec<Held>> = ForkSafe::new(Vec::new());
+
+/// An exclusive lock on a file, held by this process until dropped or dead.
+pub struct ProcessLock {
+    file: OwnedFd,
+    held: Held,
+}
+
+/// Who has the lock that was asked for.
+pub enum Attempt {
+    Acquired(ProcessLock),
+    HeldElsewhere,
+    HeldByThisProcess,
+}
+
+impl ProcessLock {
+    /// Tries to lock the file at `path`, which is created with mode 0600 if `create`.
+    ///
+    /// # Errors
+    /// Any error of `open`, `stat` or `fcntl` other than the lock being held.
+    pub fn try_acquire(path: &Path, create: bool) -> io::Result<Attempt> {
+        let pid = std::process::id();
+        HELD.with(|table| {
+            table.retain(|entry| entry.pid == pid);
+            if let Ok(metadata) = std::fs::symlink_metadata(path) {
+                use std::os::unix::fs::MetadataExt;
+                let (device, inode) = (metadata.dev(), metadata.ino());
+                if table.iter().any(|entry| entry.device == device && entry.inode == inode) {
+                    return Ok(Attempt::HeldByThisProcess);
+                }
+            }
+            let file = open(path, create)?;
+            let held = identify(&file, pid)?;
+            if !set_lock(&file)? {
+                return Ok(Attempt::HeldElsewhere);
+            }
+            table.push(held);
+            Ok(Attempt::Acquired(Self { file, held }))
+        })
+    }
+
+    /// The locked file. Duplicates of the descriptor must outlive nothing: closing one drops the lock.
+    #[must_use]
+    pub fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+}
+
+impl Drop for ProcessLock {
+    fn drop(&mut self) {
+        // The descriptor is closed (and the lock with it) after the entry is gone; in a forked child the entry is the
+        // parent's and closing does not touch the parent's lock.
+        HELD.with(|table| table.retain(|entry| *entry != self.held));
+    }
+}
+
+pub(crate) fn open(path: &Path, create: bool) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | if create { libc::O_CREAT } else { 0 };
+    // SAFETY: a valid C string and no pointers kept.
+    let fd = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor just opened, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn identify(file: &OwnedFd, pid: u32) -> io::Result<Held> {
+    // SAFETY: zeroes are a valid `stat`, and the pointer lives for the call.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    if unsafe { libc::fstat(file.as_raw_fd(), &mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Held { pid, device: stat.st_dev, inode: stat.st_ino })
+}
+
+fn set_lock(file: &OwnedFd) -> io::Result<bool> {
+    // SAFETY: zeroes are a valid `flock`: from the start, to the end, whatever the length.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the pointer lives for the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &lock) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EAGAIN) => Ok(false),
+        _ => Err(error),
+    }
+}

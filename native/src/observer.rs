@@ -1,0 +1,405 @@
+//! State of one request as its ASGI messages pass by, and the terminal record that ends it.
+//!
+//! Nothing here parses or waits: a chunk costs a clock reading, a few additions and a capped copy; the record is built
+//! once, at the end. Exactly one terminal record per request, whoever calls `finish` first (P5).
+
+use crate::capture::Capture;
+use crate::event::{EventSchema, LOG, REQUEST, REQUEST_CHUNK};
+use crate::ids;
+use crate::producer::Producer;
+use crate::record::{BodyKind, Scratch, Trace};
+
+/// Fields of the `request` event, in the order of its values.
+pub const REQUEST_FIELDS: [&str; 24] = [
+    "trace",
+    "request_id",
+    "outcome",
+    "error.type",
+    "http.request.method",
+    "url.path",
+    "http.route",
+    "network.protocol.version",
+    "client.address",
+    "http.response.status_code",
+    "http.request.body.size",
+    "http.response.body.size",
+    "duration_s",
+    "chunks",
+    "gen_ai.response.time_to_first_chunk",
+    "chunk_gap_min_us",
+    "chunk_gap_mean_us",
+    "chunk_gap_max_us",
+    "chunk_gaps_us",
+    "chunk_gaps_truncated",
+    "request_body",
+    "response_body",
+    "sampled_by",
+    "adjusted_count",
+];
+const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
+
+const INFO: u8 = 9;
+const WARN: u8 = 13;
+const ERROR: u8 = 17;
+
+/// Schemas that every queue begins with.
+///
+/// # Panics
+/// Never: the names keep the rules of [`EventSchema::new`].
+#[must_use]
+pub fn builtin_schemas() -> Vec<EventSchema> {
+    let schema = |id, name, fields: &[&str]| EventSchema::new(id, name, fields).expect("built-in names are valid");
+    let log = ["trace", "logger", "message", "request_id", "attributes"];
+    vec![
+        EventSchema::log_dropped(),
+        schema(LOG, "log", &log),
+        schema(REQUEST, "request", &REQUEST_FIELDS),
+        schema(REQUEST_CHUNK, "request.chunk", &CHUNK_FIELDS),
+    ]
+}
+
+/// How much of a stream's timing is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunks {
+    Off,
+    /// Count, time to the first chunk, least, mean and largest gap.
+    Summary,
+    /// Summary and each gap, up to a limit.
+    Timeline,
+    /// Summary and a `request.chunk` record for each chunk.
+    Events,
+}
+
+/// What is observed; the same for all requests of a middleware.
+#[derive(Clone, Debug)]
+pub struct ObserverSettings {
+    pub chunks: Chunks,
+    /// Most gaps of one request's timeline.
+    pub chunk_timeline_limit: usize,
+    pub capture_head_bytes: usize,
+    pub capture_tail_bytes: usize,
+    /// Rejection threshold of consistent probability sampling: kept if randomness ≥ threshold; 0 keeps all.
+    pub sample_threshold: u64,
+    /// How many requests a sampled one stands for.
+    pub adjusted_count: f64,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    Error,
+    ClientDisconnect,
+    Timeout,
+    ServerShutdown,
+}
+
+impl Outcome {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::ClientDisconnect => "client_disconnect",
+            Self::Timeout => "timeout",
+            Self::ServerShutdown => "server_shutdown",
+        }
+    }
+
+    const fn severity(self) -> u8 {
+        match self {
+            Self::Ok => INFO,
+            Self::ClientDisconnect | Self::ServerShutdown => WARN,
+            Self::Error | Self::Timeout => ERROR,
+        }
+    }
+}
+
+/// How the application's call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending<'a> {
+    Returned,
+    /// An exception other than the two below; its class name.
+    Raised(&'a str),
+    TimedOut(&'a str),
+    /// Cancelled, or its coroutine thrown away.
+    Cancelled(&'a str),
+}
+
+/// Texts of the request that the caller still holds at its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestTexts<'a> {
+    pub method: &'a str,
+    pub path: &'a [u8],
+    pub route_prefix: &'a str,
+    pub route: &'a str,
+    pub protocol_version: &'a str,
+    pub client_address: &'a str,
+}
+
+/// One request under way.
+#[derive(Debug)]
+pub struct Observer {
+    pub trace: Trace,
+    /// The client's request id, if it sent a valid one.
+    client_request_id: Option<Box<[u8]>>,
+    started: u64,
+    first_chunk: u64,
+    last_chunk: u64,
+    chunks: u64,
+    gap_min: u64,
+    gap_max: u64,
+    gaps: Vec<u32>,
+    bytes_in: u64,
+    bytes_out: u64,
+    status: u16,
+    streamed: bool,
+    complete: bool,
+    disconnected: bool,
+    finished: bool,
+    request_body: Option<Box<Capture>>,
+    response_body: Option<Box<Capture>>,
+}
+
+impl Observer {
+    /// Begins a request at `now` (monotonic nanoseconds).
+    #[must_use]
+    pub fn begin(trace: Trace, client_request_id: Option<&[u8]>, now: u64) -> Self {
+        Self {
+            trace,
+            client_request_id: client_request_id.filter(|id| ids::is_request_id(id)).map(Into::into),
+            started: now,
+            first_chunk: 0,
+            last_chunk: 0,
+            chunks: 0,
+            gap_min: u64::MAX,
+            gap_max: 0,
+            gaps: Vec::new(),
+            bytes_in: 0,
+            bytes_out: 0,
+            status: 0,
+            streamed: false,
+            complete: false,
+            disconnected: false,
+            finished: false,
+            request_body: None,
+            response_body: None,
+        }
+    }
+
+    /// The request's body is JSON: keeps its capped ends for the listener, and those of the answer.
+    pub fn capture_request(&mut self, settings: &ObserverSettings) {
+        if settings.capture_head_bytes + settings.capture_tail_bytes > 0 {
+            let (head, tail) = (settings.capture_head_bytes, settings.capture_tail_bytes);
+            self.request_body = Some(Box::new(Capture::new(BodyKind::Request, head, tail)));
+        }
+    }
+
+    /// Whether the answer's content type matters.
+    #[inline]
+    #[must_use]
+    pub fn wants_content_type(&self) -> bool {
+        self.request_body.is_some()
+    }
+
+    /// The request's bytes as they are received.
+    #[inline]
+    pub fn request_bytes(&mut self, bytes: &[u8]) {
+        self.bytes_in += bytes.len() as u64;
+        if let Some(capture) = &mut self.request_body {
+            capture.push(bytes);
+        }
+    }
+
+    /// The client went away. After the complete answer that is the usual end.
+    #[inline]
+    pub fn disconnect(&mut self) {
+        self.disconnected |= !self.complete;
+    }
+
+    /// The answer begins. `kind` says whether the listener can read its body.
+    #[inline]
+    pub fn response_start(&mut self, status: u16, kind: Option<BodyKind>, settings: &ObserverSettings) {
+        self.status = status;
+        if let Some(kind) = kind {
+            // Every event of a stream repeats id and model, so only a whole JSON answer needs its head.
+            let head = if kind == BodyKind::Stream { 0 } else { settings.capture_head_bytes };
+            self.response_body = Some(Box::new(Capture::new(kind, head, settings.capture_tail_bytes)));
+        }
+    }
+
+    /// A part of the answer's body passes by at `now`.
+    #[inline]
+    pub fn response_body(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) {
+        self.complete |= !more;
+        self.streamed |= more;
+        self.bytes_out += bytes.len() as u64;
+        if bytes.is_empty() {
+            return;
+        }
+        if let Some(capture) = &mut self.response_body {
+            capture.push(bytes);
+        }
+        self.chunks += 1;
+        if self.chunks == 1 {
+            self.first_chunk = now;
+        } else {
+            let gap = now.saturating_sub(self.last_chunk) / 1000;
+            self.gap_min = self.gap_min.min(gap);
+            self.gap_max = self.gap_max.max(gap);
+            if settings.chunks == Chunks::Timeline && self.gaps.len() < settings.chunk_timeline_limit {
+                self.gaps.push(u32::try_from(gap).unwrap_or(u32::MAX));
+            }
+        }
+        self.last_chunk = now;
+    }
+
+    /// Emits a `request.chunk` record for the chunk that just passed.
+    pub fn emit_chunk(&self, producer: &Producer, bytes: usize) {
+        let mut scratch = Scratch::new();
+        scratch.push_trace(&self.trace);
+        self.push_request_id(&mut scratch);
+        scratch.push_uint(self.chunks);
+        scratch.push_uint(bytes as u64);
+        scratch.push_float(seconds(self.last_chunk - self.started));
+        producer.emit(REQUEST_CHUNK, INFO, scratch.as_slice());
+    }
+
+    /// Appends the request id: the client's, or this request's span id.
+    #[inline]
+    pub fn push_request_id(&self, scratch: &mut Scratch) {
+        match &self.client_request_id {
+            Some(id) => scratch.push_bytes(id),
+            None => scratch.push_bytes(&ids::hex16(self.trace.span_id)),
+        }
+    }
+
+    /// Emits the terminal record, unless it was emitted before or the sampler leaves it out.
+    pub fn finish(
+        &mut self,
+        ending: Ending<'_>,
+        texts: &RequestTexts<'_>,
+        now: u64,
+        producer: &Producer,
+        settings: &ObserverSettings,
+    ) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
+        }
+        if self.status == 0 && matches!(ending, Ending::Raised(_) | Ending::TimedOut(_)) {
+            // What every server answers then; it happens outside of this observer.
+            self.status = 500;
+        }
+        let (outcome, error_type) = self.outcome(ending);
+        let sampled_in = ids::randomness(&self.trace.trace_id) >= settings.sample_threshold;
+        if !sampled_in && outcome == Outcome::Ok {
+            if let Some(queue) = producer.queue() {
+                queue.file.header().sampled_out.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            return;
+        }
+        let mut scratch = Scratch::new();
+        scratch.push_trace(&self.trace);
+        self.push_request_id(&mut scratch);
+        scratch.push_str(outcome.name());
+        push_text(&mut scratch, error_type);
+        push_texts(&mut scratch, texts);
+        self.push_numbers(&mut scratch, now);
+        self.push_chunks(&mut scratch, settings);
+        for capture in [&mut self.request_body, &mut self.response_body] {
+            match capture {
+                Some(capture) => capture.push_value(&mut scratch),
+                None => scratch.push_absent(),
+            }
+        }
+        push_sampling(&mut scratch, sampled_in, settings);
+        producer.emit(REQUEST, outcome.severity(), scratch.as_slice());
+    }
+
+    fn outcome<'a>(&self, ending: Ending<'a>) -> (Outcome, &'a str) {
+        match ending {
+            Ending::Returned if self.disconnected => (Outcome::ClientDisconnect, ""),
+            Ending::Returned if !self.complete => (Outcome::Error, "response_incomplete"),
+            Ending::Returned => match self.status {
+                504 | 408 => (Outcome::Timeout, ""),
+                500.. => (Outcome::Error, ""),
+                _ => (Outcome::Ok, ""),
+            },
+            Ending::TimedOut(name) => (Outcome::Timeout, name),
+            Ending::Raised(name) | Ending::Cancelled(name) if self.disconnected => (Outcome::ClientDisconnect, name),
+            Ending::Raised(name) => (Outcome::Error, name),
+            Ending::Cancelled(name) => (Outcome::ServerShutdown, name),
+        }
+    }
+
+    #[inline]
+    fn push_numbers(&self, scratch: &mut Scratch, now: u64) {
+        match self.status {
+            0 => scratch.push_absent(),
+            status => scratch.push_uint(u64::from(status)),
+        }
+        scratch.push_uint(self.bytes_in);
+        scratch.push_uint(self.bytes_out);
+        scratch.push_float(seconds(now.saturating_sub(self.started)));
+    }
+
+    #[inline]
+    fn push_chunks(&self, scratch: &mut Scratch, settings: &ObserverSettings) {
+        const VALUES: usize = 7;
+        if !self.streamed || settings.chunks == Chunks::Off || self.chunks == 0 {
+            (0..VALUES).for_each(|_| scratch.push_absent());
+            return;
+        }
+        scratch.push_uint(self.chunks);
+        scratch.push_float(seconds(self.first_chunk - self.started));
+        if self.chunks == 1 {
+            (2..VALUES).for_each(|_| scratch.push_absent());
+            return;
+        }
+        scratch.push_uint(self.gap_min);
+        scratch.push_uint((self.last_chunk - self.first_chunk) / 1000 / (self.chunks - 1));
+        scratch.push_uint(self.gap_max);
+        if self.gaps.is_empty() {
+            scratch.push_absent();
+            scratch.push_absent();
+            return;
+        }
+        scratch.push_gaps(&self.gaps);
+        match self.chunks - 1 - self.gaps.len() as u64 {
+            0 => scratch.push_absent(),
+            truncated => scratch.push_uint(truncated),
+        }
+    }
+}
+
+fn push_texts(scratch: &mut Scratch, texts: &RequestTexts<'_>) {
+    push_text(scratch, texts.method);
+    scratch.push_bytes(texts.path);
+    if texts.route_prefix.is_empty() {
+        push_text(scratch, texts.route);
+    } else {
+        scratch.push_str(&[texts.route_prefix, texts.route].concat());
+    }
+    push_text(scratch, texts.protocol_version);
+    push_text(scratch, texts.client_address);
+}
+
+#[inline]
+fn push_text(scratch: &mut Scratch, text: &str) {
+    if text.is_empty() { scratch.push_absent() } else { scratch.push_str(text) }
+}
+
+#[inline]
+fn push_sampling(scratch: &mut Scratch, sampled_in: bool, settings: &ObserverSettings) {
+    if settings.sample_threshold == 0 {
+        scratch.push_absent();
+        scratch.push_absent();
+        return;
+    }
+    scratch.push_str(if sampled_in { "head" } else { "error" });
+    scratch.push_float(if sampled_in { settings.adjusted_count } else { 1.0 });
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    // Whole microseconds: what a clock reading is worth, and shorter in the line.
+    (nanoseconds / 1000) as f64 / 1e6
+}

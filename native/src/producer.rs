@@ -1,0 +1,243 @@
+//! The producing side of one process: severity limits, counted refusals, and the queue that a fork replaces.
+//!
+//! The usual emit is: one pointer load, one compare-and-swap, one copy, one store. No lock, no system call, no
+//! allocation.
+//!
+//! A queue, once published, is never freed while the process lives: another thread may be between loading the pointer
+//! and reserving. Closing the ring makes such a late reservation fail, and [`QueueFile::disown`] gives the pages back.
+
+use crate::control::Control;
+use crate::event::{EventSchema, FIRST_USER_ID};
+use crate::layout::{Dropped, LEVELS, Reason, level_index};
+use crate::lock::{ForkSafe, ProcessLock};
+use crate::queue_file::{self, QueueFile};
+use crate::ring::Refused;
+use std::io;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What a queue is made of.
+#[derive(Clone, Debug)]
+pub struct QueueSettings {
+    pub directory: PathBuf,
+    /// Bytes of the ring: a power of two.
+    pub queue_bytes: u64,
+    /// Largest payload of one record.
+    pub max_record_bytes: u32,
+    /// DEBUG and INFO are refused above this share of the queue; WARN and above until it is full.
+    pub overflow_info_ratio: f64,
+    /// Fill, in bytes, at which the listener is woken before its interval ends.
+    pub wake_bytes: u64,
+}
+
+/// This process's queue and what an emit needs to know of it.
+pub struct Queue {
+    pub file: Arc<QueueFile>,
+    pub control: Control,
+    limit_words: [u32; LEVELS.len()],
+    wake_words: u32,
+    max_record_bytes: u32,
+    _lock: ProcessLock,
+}
+
+impl Queue {
+    fn create(settings: &QueueSettings, schemas: &[EventSchema]) -> io::Result<Self> {
+        let (file, lock) = QueueFile::create(&settings.directory, settings.queue_bytes, random_id()?, now_unix_nano())?;
+        for schema in schemas {
+            file.append_schema(&schema.to_bytes())?;
+        }
+        let control = Control::open(&settings.directory)?;
+        let words = settings.queue_bytes / 8;
+        let info = (words as f64 * settings.overflow_info_ratio) as u32;
+        let limit_words = std::array::from_fn(|level| if level <= level_index(9) { info } else { words as u32 });
+        let wake_words = (settings.wake_bytes / 8).min(words / 4) as u32;
+        let max_record_bytes = settings.max_record_bytes.min(u32::try_from(settings.queue_bytes / 4).unwrap_or(u32::MAX));
+        Ok(Self { file, control, limit_words, wake_words, max_record_bytes, _lock: lock })
+    }
+
+    #[inline]
+    fn emit(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
+        if payload.len() > self.max_record_bytes as usize {
+            return self.refuse(Reason::Oversize, severity);
+        }
+        match self.file.ring().reserve(payload.len() as u32, self.limit_words[level_index(severity)]) {
+            Ok(reservation) => {
+                let used = reservation.used_words;
+                reservation.commit(event, severity, time_unix_nano, payload);
+                if used >= self.wake_words {
+                    self.control.wake();
+                }
+                true
+            }
+            Err(Refused::Full) => {
+                self.control.wake();
+                self.refuse(Reason::QueueFull, severity)
+            }
+            Err(Refused::Closed) => self.refuse(Reason::AlreadyShutdown, severity),
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, reason: Reason, severity: u8) -> bool {
+        self.file.header().dropped.add(reason, severity, 1);
+        false
+    }
+}
+
+/// The producer of one process. Shared by everything that emits; survives forks by taking a new queue.
+pub struct Producer {
+    queue: AtomicPtr<Queue>,
+    settings: QueueSettings,
+    schemas: ForkSafe<Vec<EventSchema>>,
+    /// Set in a forked child until its first emit has tried to create a queue.
+    wants_queue: AtomicBool,
+    /// Refusals while there is no queue to count them in.
+    pub without_queue: Dropped,
+    after_reopen: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Producer {
+    /// Creates the queue and registers the built-in events.
+    ///
+    /// # Errors
+    /// The queue file cannot be created; see [`QueueFile::create`].
+    pub fn open(settings: QueueSettings) -> io::Result<Self> {
+        let schemas = crate::observer::builtin_schemas();
+        let queue = Box::new(Queue::create(&settings, &schemas)?);
+        Ok(Self {
+            queue: AtomicPtr::new(Box::into_raw(queue)),
+            settings,
+            schemas: ForkSafe::new(schemas),
+            wants_queue: AtomicBool::new(false),
+            without_queue: Dropped(Default::default()),
+            after_reopen: OnceLock::new(),
+        })
+    }
+
+    /// Sets what runs after a forked child has created its own queue: the start of its listener.
+    pub fn after_reopen(&self, run: impl Fn() + Send + Sync + 'static) {
+        let _ = self.after_reopen.set(Box::new(run));
+    }
+
+    /// The current queue, if there is one.
+    #[inline]
+    pub fn queue(&self) -> Option<&Queue> {
+        // SAFETY: published queues are never freed. Acquire pairs with the Release in `reopen`.
+        unsafe { self.queue.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Puts one record into the queue, stamped with the time now. Returns whether it was accepted; never blocks.
+    #[inline]
+    pub fn emit(&self, event: u16, severity: u8, payload: &[u8]) -> bool {
+        let now = now_unix_nano();
+        match self.queue() {
+            Some(queue) => queue.emit(event, severity, now, payload),
+            None => self.emit_after_fork(event, severity, now, payload),
+        }
+    }
+
+    /// Counts a record that was refused before it came to the queue. Returns false, for the caller to pass on.
+    #[cold]
+    pub fn refuse(&self, reason: Reason, severity: u8) -> bool {
+        let counters = self.queue().map_or(&self.without_queue, |queue| &queue.file.header().dropped);
+        counters.add(reason, severity, 1);
+        false
+    }
+
+    #[cold]
+    fn emit_after_fork(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
+        if self.wants_queue.swap(false, Ordering::AcqRel) {
+            self.reopen();
+        }
+        if let Some(queue) = self.queue() {
+            return queue.emit(event, severity, time_unix_nano, payload);
+        }
+        self.refuse(Reason::NoQueue, severity)
+    }
+
+    fn reopen(&self) {
+        let schemas = self.schemas.with(|schemas| schemas.clone());
+        if let Ok(queue) = Queue::create(&self.settings, &schemas) {
+            self.queue.store(Box::into_raw(Box::new(queue)), Ordering::Release);
+            if let Some(run) = self.after_reopen.get() {
+                run();
+            }
+        }
+    }
+
+    /// Forgets the parent's queue in a forked child; the next emit creates the child's own.
+    pub fn after_fork_in_child(&self) {
+        if !self.queue.swap(ptr::null_mut(), Ordering::AcqRel).is_null() {
+            self.wants_queue.store(true, Ordering::Release);
+        }
+        queue_file::forget_parents_queues();
+    }
+
+    /// Refuses every record from now on, counted as `already_shutdown`. Idempotent.
+    pub fn close(&self) {
+        self.wants_queue.store(false, Ordering::Release);
+        if let Some(queue) = self.queue() {
+            queue.file.ring().close();
+        }
+    }
+
+    /// Registers an event and returns its id; the same name with the same fields gives the same id.
+    ///
+    /// # Errors
+    /// A sentence that names the event or field: a bad name, other fields than at its first registration, or a full
+    /// schema area.
+    pub fn register(&self, name: &str, fields: &[String]) -> Result<u16, String> {
+        self.schemas.with(|schemas| {
+            if let Some(known) = schemas.iter().find(|schema| schema.name == name) {
+                if known.fields == fields {
+                    return Ok(known.id);
+                }
+                return Err(format!("event {name:?} is already registered with fields {:?}, not {fields:?}", known.fields));
+            }
+            let users = schemas.iter().filter(|schema| schema.id >= FIRST_USER_ID).count();
+            let id = u16::try_from(users).ok().and_then(|count| FIRST_USER_ID.checked_add(count)).ok_or("too many events")?;
+            let schema = EventSchema::new(id, name, fields).map_err(|error| error.to_string())?;
+            if let Some(queue) = self.queue() {
+                let stored = queue.file.append_schema(&schema.to_bytes());
+                stored.map_err(|error| format!("event {name:?} cannot be registered: {error}"))?;
+            }
+            schemas.push(schema);
+            Ok(id)
+        })
+    }
+}
+
+/// Reads random bits from the system.
+///
+/// # Errors
+/// The system call's error.
+pub fn random_id() -> io::Result<u64> {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the buffer lives for the call and has the given length.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Nanoseconds since the Unix epoch.
+#[inline]
+#[must_use]
+pub fn now_unix_nano() -> u64 {
+    clock(libc::CLOCK_REALTIME)
+}
+
+/// Nanoseconds of the monotonic clock.
+#[inline]
+#[must_use]
+pub fn now_monotonic_nano() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+#[inline]
+pub(crate) fn clock(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer lives for the call; these clocks always exist.
+    unsafe { libc::clock_gettime(id, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

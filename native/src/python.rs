@@ -1,0 +1,85 @@
+//! The Python face: everything that knows PyO3 or the C API lies here and in the files below.
+//!
+//! Hot paths (`emit`, `log`, `send`) are plain C functions with the fast calling convention: no argument tuple, no
+//! borrow flag. Everything else is ordinary PyO3. The stable ABI (3.10) is enough for all of it.
+
+mod emit;
+mod middleware;
+mod service;
+mod value;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ffi::CStr;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<service::PyService>()?;
+    module.add_class::<emit::Event>()?;
+    module.add_class::<middleware::RequestObserver>()?;
+    module.add_class::<middleware::RequestFactory>()?;
+    module.add_class::<value::Json>()?;
+    Ok(())
+}
+
+/// A C function with `METH_FASTCALL`, bound to `this`.
+///
+/// `definition` must be static: the function object keeps its address.
+fn bind(definition: &'static FunctionDef, this: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    // SAFETY: the definition lives forever and is only read; `this` is a live object, which the function keeps alive.
+    unsafe {
+        let function = ffi::PyCFunction_NewEx((&raw const definition.0).cast_mut(), this.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(this.py(), function).map(Bound::unbind)
+    }
+}
+
+/// A method definition in static memory.
+struct FunctionDef(ffi::PyMethodDef);
+
+// SAFETY: never written; the pointers in it are to static text and functions.
+unsafe impl Sync for FunctionDef {}
+
+impl FunctionDef {
+    const fn fast(name: &'static CStr, function: ffi::PyCFunctionFast, doc: &'static CStr) -> Self {
+        let method = ffi::PyMethodDefPointer { PyCFunctionFast: function };
+        Self(ffi::PyMethodDef {
+            ml_name: name.as_ptr(),
+            ml_meth: method,
+            ml_flags: ffi::METH_FASTCALL,
+            ml_doc: doc.as_ptr(),
+        })
+    }
+
+    const fn fast_with_keywords(
+        name: &'static CStr,
+        function: ffi::PyCFunctionFastWithKeywords,
+        doc: &'static CStr,
+    ) -> Self {
+        let method = ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: function };
+        let ml_flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
+        Self(ffi::PyMethodDef { ml_name: name.as_ptr(), ml_meth: method, ml_flags, ml_doc: doc.as_ptr() })
+    }
+
+    const fn one_argument(name: &'static CStr, function: ffi::PyCFunction, doc: &'static CStr) -> Self {
+        let method = ffi::PyMethodDefPointer { PyCFunction: function };
+        Self(ffi::PyMethodDef {
+            ml_name: name.as_ptr(),
+            ml_meth: method,
+            ml_flags: ffi::METH_O,
+            ml_doc: doc.as_ptr(),
+        })
+    }
+}
+
+/// Returns a new reference to True or False.
+///
+/// # Safety
+/// The GIL is held.
+unsafe fn python_bool(value: bool) -> *mut ffi::PyObject {
+    // SAFETY: the caller holds the GIL; both are immortal or get their reference here.
+    unsafe {
+        let object = if value { ffi::Py_True() } else { ffi::Py_False() };
+        ffi::Py_INCREF(object);
+        object
+    }
+}

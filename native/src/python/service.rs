@@ -1,0 +1,180 @@
+//! `Service`: the queue and listener of one process, as `inference_logging.logger` opens it.
+
+use super::emit::{self, Event};
+use crate::layout::{LEVELS, REASONS};
+use crate::leader::ListenerSettings;
+use crate::producer::QueueSettings;
+use crate::queue_file::Books;
+use crate::service::{Service, SinkSettings, directory_books};
+use crate::sink::file::FileSinkConfig;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The queue and, unless `listener` is off, the listener thread of this process.
+#[pyclass(frozen, name = "Service", module = "inference_logging._native")]
+pub struct PyService {
+    service: Arc<Service>,
+    directory: PathBuf,
+}
+
+impl PyService {
+    /// The service itself.
+    pub fn service(&self) -> Arc<Service> {
+        Arc::clone(&self.service)
+    }
+}
+
+#[pymethods]
+impl PyService {
+    /// Create the queue and start the listener.
+    ///
+    /// Raises OSError if the queue, the sink or the thread cannot be had, naming the parameter.
+    #[new]
+    #[pyo3(signature = (*, queue_directory, queue_bytes, max_record_bytes, overflow_info_ratio, listener, sink, directory,
+                        segment_prefix, flush_interval_s, flush_records, flush_bytes, rotate_bytes, rotate_interval_s,
+                        writeback_bytes))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
+    fn new(
+        py: Python<'_>,
+        queue_directory: PathBuf,
+        queue_bytes: u64,
+        max_record_bytes: u32,
+        overflow_info_ratio: f64,
+        listener: bool,
+        sink: &str,
+        directory: PathBuf,
+        segment_prefix: String,
+        flush_interval_s: f64,
+        flush_records: u64,
+        flush_bytes: usize,
+        rotate_bytes: u64,
+        rotate_interval_s: f64,
+        writeback_bytes: u64,
+    ) -> PyResult<Self> {
+        let sink = match sink {
+            "file" => SinkSettings::File(FileSinkConfig {
+                dir: directory,
+                prefix: segment_prefix,
+                boot_id: String::new(),
+                rotate_bytes,
+                rotate_interval: Duration::from_secs_f64(rotate_interval_s),
+                writeback_bytes,
+            }),
+            "stdout" => SinkSettings::Stdout,
+            "null" => SinkSettings::Null,
+            other => return Err(PyValueError::new_err(format!("sink={other:?}: must be file, stdout or null"))),
+        };
+        let queue = QueueSettings {
+            directory: queue_directory.clone(),
+            queue_bytes,
+            max_record_bytes,
+            overflow_info_ratio,
+            wake_bytes: flush_bytes as u64,
+        };
+        let listening = ListenerSettings {
+            queue_directory: queue_directory.clone(),
+            flush_interval: Duration::from_secs_f64(flush_interval_s),
+            flush_records,
+            flush_bytes,
+        };
+        let service = py.detach(|| Service::open(queue, listening, sink, listener)).map_err(PyOSError::new_err)?;
+        Ok(Self { service, directory: queue_directory })
+    }
+
+    /// Register an event and return its emit function, which takes one value per field.
+    ///
+    /// `context` is the `get` of a ContextVar that holds a RequestObserver: then `fields` must begin with `trace` and
+    /// `request_id`, which emit fills in itself. Raises ValueError naming the event or field at fault.
+    #[pyo3(signature = (name, fields, severity, context = None))]
+    fn event(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        fields: Vec<String>,
+        severity: u8,
+        context: Option<Py<PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let id = self.service.producer.register(name, &fields).map_err(PyValueError::new_err)?;
+        let values = fields.len() - if context.is_some() { 2 } else { 0 };
+        Event::registered(py, self.service(), id, values, severity, context)
+    }
+
+    /// Make application records go to this service, from `least_severity` on.
+    fn make_current(&self, least_severity: u8) {
+        emit::set_current(Some(&self.service), least_severity);
+    }
+
+    /// Wait until everything accepted so far is written, at most `deadline_s` seconds; return whether it is.
+    fn flush(&self, py: Python<'_>, deadline_s: f64) -> bool {
+        py.detach(|| self.service.flush(Duration::from_secs_f64(deadline_s)))
+    }
+
+    /// Refuse new records, drain within `deadline_s` seconds and end the listener; return whether all was written.
+    fn close(&self, py: Python<'_>, deadline_s: f64) -> bool {
+        if emit::is_current(&self.service) {
+            emit::set_current(None, 0);
+        }
+        py.detach(|| self.service.close(Duration::from_secs_f64(deadline_s)))
+    }
+
+    /// Start anew in a forked child: its own queue, its own listener, at its first record.
+    fn after_fork_in_child(&self) {
+        self.service.after_fork_in_child();
+    }
+
+    /// Return this process's counts; None in a forked child that has not logged yet.
+    fn books<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.service.books().map(|books| books_dict(py, &books)).transpose()
+    }
+
+    /// Return the counts of every queue in the queue directory.
+    fn directory_books<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let all = py.detach(|| directory_books(&self.directory));
+        all.iter().map(|books| books_dict(py, books)).collect()
+    }
+
+    /// Return what the leading listener of the queue directory publishes.
+    fn listener_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = PyDict::new(py);
+        let Some(control) = self.service.control() else { return Ok(stats) };
+        let page = control.page();
+        stats.set_item("leader_pid", page.leader_pid.load(Ordering::Relaxed))?;
+        stats.set_item("heartbeat_unix_nano", page.heartbeat_unix_nano.load(Ordering::Relaxed))?;
+        stats.set_item("records_written", page.records_written.load(Ordering::Relaxed))?;
+        stats.set_item("bytes_written", page.bytes_written.load(Ordering::Relaxed))?;
+        stats.set_item("batches_written", page.batches_written.load(Ordering::Relaxed))?;
+        stats.set_item("sink_errors", page.sink_errors.load(Ordering::Relaxed))?;
+        stats.set_item("listener_cpu_s", page.listener_cpu_nano.load(Ordering::Relaxed) as f64 / 1e9)?;
+        Ok(stats)
+    }
+}
+
+fn books_dict<'py>(py: Python<'py>, books: &Books) -> PyResult<Bound<'py, PyDict>> {
+    let dropped = PyDict::new(py);
+    for reason in REASONS {
+        let levels = PyDict::new(py);
+        for (level, count) in LEVELS.iter().zip(&books.dropped[reason as usize]) {
+            if *count > 0 {
+                levels.set_item(level, count)?;
+            }
+        }
+        if !levels.is_empty() {
+            dropped.set_item(reason.name(), levels)?;
+        }
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("boot_id", format!("{:016x}", books.boot_id))?;
+    dict.set_item("pid", books.pid)?;
+    dict.set_item("accepted", books.accepted)?;
+    dict.set_item("written", books.written)?;
+    dict.set_item("in_queue", books.in_queue)?;
+    dict.set_item("bytes_in_queue", books.bytes_in_queue)?;
+    dict.set_item("sampled_out", books.sampled_out)?;
+    dict.set_item("dropped", dropped)?;
+    Ok(dict)
+}

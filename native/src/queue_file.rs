@@ -1,0 +1,266 @@
+//! Queue files: the one place that creates, maps and opens them, and that knows which of them this process owns.
+//!
+//! A queue directory holds `<boot id>.queue` files (one per producing process), `control` (what the listener publishes)
+//! and `leader.lock`. Directories are 0700 and files 0600, owned by the effective user; symbolic links are refused.
+//! A file appears under its final name only when it is complete and locked, so whoever sees an unlocked `.queue` file
+//! knows that its owner is dead.
+
+use crate::layout::{self, DATA_OFFSET, DroppedCounts, QueueHeader, Reason, SCHEMAS_BYTES, SCHEMAS_OFFSET};
+use crate::lock::{Attempt, ForkSafe, ProcessLock, open};
+use crate::ring::Ring;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A queue file in memory; unmapped when the last reference goes.
+pub struct QueueFile {
+    base: *mut u8,
+    bytes: usize,
+    pub path: PathBuf,
+}
+
+// SAFETY: the mapping is shared memory that is only accessed through atomics and the ring protocol.
+unsafe impl Send for QueueFile {}
+// SAFETY: as above.
+unsafe impl Sync for QueueFile {}
+
+/// The counts of one queue: `accepted = written + torn + corrupt + in_queue`; every other reason counts refusals.
+#[derive(Clone, Debug)]
+pub struct Books {
+    pub boot_id: u64,
+    pub pid: u32,
+    /// Records that producers reserved.
+    pub accepted: u64,
+    /// Records that the sink took.
+    pub written: u64,
+    pub in_queue: u64,
+    pub bytes_in_queue: u64,
+    /// Requests that the sampler left out; not lost, and not accepted.
+    pub sampled_out: u64,
+    pub dropped: DroppedCounts,
+}
+
+struct Owned {
+    pid: u32,
+    boot_id: u64,
+    file: Arc<QueueFile>,
+}
+
+/// The queue files that this process produces into. A listener in the same process must use these mappings: opening the
+/// file again and closing it would drop the owner's lock.
+static OWNED: ForkSafe<Vec<Owned>> = ForkSafe::new(Vec::new());
+
+impl QueueFile {
+    /// Creates this process's queue file, with its space allocated, its pages mapped, and locked until process death.
+    ///
+    /// # Errors
+    /// `StorageFull` if the file system has not the space now (so that it cannot be a SIGBUS later), or any other error
+    /// of the file system calls.
+    pub fn create(directory: &Path, data_bytes: u64, boot_id: u64, now_unix_nano: u64) -> io::Result<(Arc<Self>, ProcessLock)> {
+        prepare_directory(directory)?;
+        let hidden = directory.join(format!(".{boot_id:016x}.new"));
+        let path = directory.join(format!("{boot_id:016x}.queue"));
+        let Attempt::Acquired(lock) = ProcessLock::try_acquire(&hidden, true)? else {
+            return Err(io::Error::other("a queue file with this random name is in use"));
+        };
+        let created = Self::fill_new(lock.file(), &path, data_bytes, boot_id, now_unix_nano)
+            .and_then(|file| std::fs::rename(&hidden, &path).map(|()| file));
+        let file = Arc::new(created.inspect_err(|_| drop(std::fs::remove_file(&hidden)))?);
+        let pid = std::process::id();
+        OWNED.with(|owned| {
+            owned.retain(|entry| entry.pid == pid);
+            owned.push(Owned { pid, boot_id, file: Arc::clone(&file) });
+        });
+        Ok((file, lock))
+    }
+
+    fn fill_new(fd: &OwnedFd, path: &Path, data_bytes: u64, boot_id: u64, now: u64) -> io::Result<Self> {
+        let bytes = DATA_OFFSET as u64 + data_bytes;
+        // SAFETY: plain call on an open descriptor.
+        let code = unsafe { libc::posix_fallocate(fd.as_raw_fd(), 0, bytes as libc::off_t) };
+        if code != 0 {
+            return Err(io::Error::from_raw_os_error(code));
+        }
+        let file = Self::map(fd, bytes as usize, path, libc::MAP_POPULATE)?;
+        // SAFETY: a fresh, page-aligned mapping that nobody else knows yet; QueueHeader is valid for any bytes.
+        let header = unsafe { &mut *file.base.cast::<QueueHeader>() };
+        header.magic = layout::MAGIC;
+        header.version = layout::VERSION;
+        header.pid = std::process::id();
+        header.data_bytes = data_bytes;
+        header.boot_id = boot_id;
+        header.created_unix_nano = now;
+        Ok(file)
+    }
+
+    /// Maps another process's queue file.
+    ///
+    /// # Errors
+    /// `InvalidData` for a file of a foreign version, truncated or not a queue; otherwise the file system's error.
+    pub fn open(path: &Path) -> io::Result<Arc<Self>> {
+        let fd = open(path, false)?;
+        let bytes = std::fs::File::from(fd.try_clone()?).metadata()?.len();
+        if bytes < DATA_OFFSET as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "shorter than a queue header"));
+        }
+        let file = Self::map(&fd, bytes as usize, path, 0)?;
+        file.header()
+            .check(bytes)
+            .map_err(|bad| io::Error::new(io::ErrorKind::InvalidData, format!("not a queue of this version: {bad:?}")))?;
+        Ok(Arc::new(file))
+    }
+
+    fn map(fd: &OwnedFd, bytes: usize, path: &Path, flags: libc::c_int) -> io::Result<Self> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | flags);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: base.cast(), bytes, path: path.to_owned() })
+    }
+
+    /// The file's first page.
+    #[inline]
+    #[must_use]
+    pub fn header(&self) -> &QueueHeader {
+        // SAFETY: the mapping is page-aligned, at least DATA_OFFSET long, and lives as long as `self`.
+        unsafe { &*self.base.cast::<QueueHeader>() }
+    }
+
+    /// The ring over the file's data words.
+    #[inline]
+    #[must_use]
+    pub fn ring(&self) -> Ring<'_> {
+        let header = self.header();
+        // SAFETY: DATA_OFFSET is a multiple of 8, and create/open have checked that the data lies within the mapping.
+        let words = unsafe {
+            std::slice::from_raw_parts(self.base.add(DATA_OFFSET).cast::<AtomicU64>(), (self.bytes - DATA_OFFSET) / 8)
+        };
+        Ring::new(&header.head, &header.tail, words)
+    }
+
+    /// The valid part of the schema area.
+    #[must_use]
+    pub fn schemas(&self) -> &[u8] {
+        // Acquire pairs with the Release in `append_schema`.
+        let len = (self.header().schemas_len.load(Ordering::Acquire) as usize).min(SCHEMAS_BYTES);
+        // SAFETY: within the mapping; bytes below `schemas_len` are never written again.
+        unsafe { std::slice::from_raw_parts(self.base.add(SCHEMAS_OFFSET), len) }
+    }
+
+    /// Appends one schema. The caller is the only writer.
+    ///
+    /// # Errors
+    /// `StorageFull` if the schema area has no room.
+    pub fn append_schema(&self, schema: &[u8]) -> io::Result<()> {
+        let len = self.header().schemas_len.load(Ordering::Relaxed) as usize;
+        if len + schema.len() > SCHEMAS_BYTES {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "the queue's schema area is full"));
+        }
+        // SAFETY: in bounds (checked), above `schemas_len`, which readers do not look at yet.
+        unsafe { std::ptr::copy_nonoverlapping(schema.as_ptr(), self.base.add(SCHEMAS_OFFSET + len), schema.len()) }
+        self.header().schemas_len.store((len + schema.len()) as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// All 64 bits of a sequence that is not more than 2³² past the last released record.
+    #[must_use]
+    pub fn full_sequence(&self, sequence: u32) -> u64 {
+        let base = self.header().sequence_base.load(Ordering::Acquire);
+        base + u64::from(sequence.wrapping_sub(base as u32))
+    }
+
+    /// Reads the counts of this queue.
+    #[must_use]
+    pub fn books(&self) -> Books {
+        let header = self.header();
+        // Tail before head, so that the difference is never negative.
+        let released = self.full_sequence(self.ring().tail().sequence);
+        let accepted = self.full_sequence(self.ring().head().sequence);
+        let dropped = header.dropped.snapshot();
+        let unreadable: u64 = [Reason::Torn, Reason::Corrupt].iter().flat_map(|reason| dropped[*reason as usize]).sum();
+        Books {
+            boot_id: header.boot_id,
+            pid: header.pid,
+            accepted,
+            written: released.saturating_sub(unreadable),
+            in_queue: accepted.saturating_sub(released),
+            bytes_in_queue: u64::from(self.ring().used_words()) * 8,
+            sampled_out: header.sampled_out.load(Ordering::Relaxed),
+            dropped,
+        }
+    }
+
+    /// Ends this process's ownership: the data pages go back to the system, the mapping stays valid for an emit that is
+    /// just on its way (it will find the ring closed).
+    pub fn disown(self: &Arc<Self>) {
+        let boot_id = self.header().boot_id;
+        OWNED.with(|owned| owned.retain(|entry| entry.boot_id != boot_id));
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: replaces whole pages inside our own mapping; whoever still reads them sees zeroes.
+        unsafe { libc::mmap(self.base.add(DATA_OFFSET).cast(), self.bytes - DATA_OFFSET, protection, flags, -1, 0) };
+    }
+}
+
+impl Drop for QueueFile {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and no reference to it is left.
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+/// Returns the mapping if the file at `path` is a queue that this process owns.
+#[must_use]
+pub fn owned_by_this_process(path: &Path) -> Option<Arc<QueueFile>> {
+    let pid = std::process::id();
+    OWNED.with(|owned| owned.iter().find(|entry| entry.pid == pid && entry.file.path == path).map(|entry| Arc::clone(&entry.file)))
+}
+
+/// Drops what a forked child inherited: its parent's queues are not its own.
+pub fn forget_parents_queues() {
+    let pid = std::process::id();
+    OWNED.with(|owned| owned.retain(|entry| entry.pid == pid));
+}
+
+/// Lists the queue files of a directory, oldest name first.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "queue"))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// Creates the directory with mode 0700 if it is missing, and refuses one that others own or may write to.
+///
+/// # Errors
+/// `PermissionDenied` naming the directory and what is wrong with it, or the file system's error.
+pub fn prepare_directory(directory: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let metadata = std::fs::symlink_metadata(directory)?;
+    // SAFETY: no arguments, cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let refuse = |what: &str| {
+        let message = format!("queue directory {}: {what}", directory.display());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+    };
+    if !metadata.is_dir() {
+        return refuse("not a directory, or a symbolic link");
+    }
+    if metadata.uid() != user {
+        return refuse("owned by another user");
+    }
+    if metadata.permissions().mode() & 0o022 != 0 {
+        return refuse("writable by group or others; use mode 0700");
+    }
+    Ok(())
+}

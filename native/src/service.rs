@@ -1,0 +1,178 @@
+//! One process's logging: its producer, and its listener thread; opened, flushed, drained, closed, and forked.
+
+use crate::control::Control;
+use crate::layout::Reason;
+use crate::leader::ListenerSettings;
+use crate::listener::Listener;
+use crate::lock::ForkSafe;
+use crate::producer::{Producer, QueueSettings, now_monotonic_nano};
+use crate::queue_file::{self, Books, QueueFile};
+use crate::sink::file::{FileSink, FileSinkConfig};
+use crate::sink::{NullSink, OpenError, Sink, StdoutSink};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where lines go.
+#[derive(Clone, Debug)]
+pub enum SinkSettings {
+    File(FileSinkConfig),
+    Stdout,
+    /// Takes everything and keeps nothing: for measurement.
+    Null,
+}
+
+/// Opens the sink, or says which parameter is at fault.
+fn open_sink(settings: &SinkSettings, boot_id: u64) -> Result<Box<dyn Sink>, OpenError> {
+    Ok(match settings {
+        SinkSettings::File(config) => {
+            let mut config = config.clone();
+            config.boot_id = format!("{boot_id:016x}");
+            Box::new(FileSink::open(config)?)
+        }
+        SinkSettings::Stdout => Box::new(StdoutSink::open()?),
+        SinkSettings::Null => Box::new(NullSink::new()),
+    })
+}
+
+/// A process's logging. Closing is idempotent; a forked child starts anew at its first record.
+pub struct Service {
+    pub producer: Producer,
+    listener_settings: ListenerSettings,
+    sink_settings: SinkSettings,
+    listener: ForkSafe<Option<Listener>>,
+    runs_listener: bool,
+}
+
+impl Service {
+    /// Creates the queue and starts the listener thread, if this process is to run one.
+    ///
+    /// # Errors
+    /// What cannot be created, in words.
+    pub fn open(
+        queue: QueueSettings,
+        listener: ListenerSettings,
+        sink: SinkSettings,
+        runs_listener: bool,
+    ) -> Result<Arc<Self>, String> {
+        let directory = queue.directory.clone();
+        let bytes = queue.queue_bytes;
+        let producer = Producer::open(queue).map_err(|error| {
+            format!("a queue of {bytes} bytes cannot be created in queue_directory={}: {error}", directory.display())
+        })?;
+        let service = Arc::new(Self {
+            producer,
+            listener_settings: listener,
+            sink_settings: sink,
+            listener: ForkSafe::new(None),
+            runs_listener,
+        });
+        let opened = service.start_listener();
+        if opened.is_err() {
+            service.close(Duration::ZERO);
+        }
+        opened?;
+        let child = Arc::downgrade(&service);
+        service.producer.after_reopen(move || {
+            // A sink that cannot be opened in the child leaves its records in the queue, for another listener.
+            child.upgrade().map(|service| service.start_listener());
+        });
+        Ok(service)
+    }
+
+    fn start_listener(&self) -> Result<(), String> {
+        let Some(queue) = self.producer.queue().filter(|_| self.runs_listener) else { return Ok(()) };
+        let boot_id = queue.file.header().boot_id;
+        let sink = open_sink(&self.sink_settings, boot_id).map_err(|error| error.to_string())?;
+        let started = Listener::start(self.listener_settings.clone(), sink, Arc::clone(&queue.file));
+        let listener = started.map_err(|error| format!("the listener thread cannot be started: {error}"))?;
+        self.listener.with(|slot| *slot = Some(listener));
+        Ok(())
+    }
+
+    /// Waits until everything accepted before this call is written, at most `deadline`. Returns whether it is.
+    #[must_use]
+    pub fn flush(&self, deadline: Duration) -> bool {
+        let Some(queue) = self.producer.queue() else { return true };
+        let ring = queue.file.ring();
+        let wanted = ring.head().sequence;
+        let reached = || wanted.wrapping_sub(ring.tail().sequence).cast_signed() <= 0;
+        poll(queue.control, deadline, reached)
+    }
+
+    /// Refuses new records, drains what is queued within `deadline`, and ends the listener. Records that are left are
+    /// counted as `shutdown_deadline` and stay in the queue file, where the next listener finds them.
+    /// Returns whether everything was written.
+    pub fn close(&self, deadline: Duration) -> bool {
+        self.producer.close();
+        let Some(queue) = self.producer.queue() else { return true };
+        let started = now_monotonic_nano();
+        if let Some(listener) = self.listener.with(Option::take) {
+            if !listener.stop(deadline) {
+                // The thread hangs in the sink. It keeps its mapping; the process can end without it.
+                self.count_left(&queue.file);
+                return false;
+            }
+        }
+        let spent = Duration::from_nanos(now_monotonic_nano() - started);
+        let drained = if self.runs_listener {
+            queue.file.ring().is_drained()
+        } else {
+            poll(queue.control, deadline.saturating_sub(spent), || queue.file.ring().is_drained())
+        };
+        if !drained {
+            self.count_left(&queue.file);
+        }
+        queue.file.disown();
+        drained
+    }
+
+    /// Counts what stays behind, unless another process's listener is at work on it.
+    fn count_left(&self, file: &QueueFile) {
+        let books = file.books();
+        let counted: u64 = books.dropped[Reason::ShutdownDeadline as usize].iter().sum();
+        file.header().dropped.add(Reason::ShutdownDeadline, 9, books.in_queue.saturating_sub(counted));
+    }
+
+    /// Starts anew in a forked child: the parent's queue and thread are not its own.
+    pub fn after_fork_in_child(&self) {
+        self.listener.with(|slot| std::mem::forget(slot.take()));
+        self.producer.after_fork_in_child();
+    }
+
+    /// Reads this process's counts.
+    #[must_use]
+    pub fn books(&self) -> Option<Books> {
+        self.producer.queue().map(|queue| queue.file.books())
+    }
+
+    /// Reads the control page of the queue directory.
+    #[must_use]
+    pub fn control(&self) -> Option<Control> {
+        self.producer.queue().map(|queue| queue.control)
+    }
+}
+
+/// Reads the counts of all queues in a directory.
+#[must_use]
+pub fn directory_books(directory: &Path) -> Vec<Books> {
+    let open = |path: &Path| -> io::Result<Arc<QueueFile>> {
+        queue_file::owned_by_this_process(path).map_or_else(|| QueueFile::open(path), Ok)
+    };
+    let paths = queue_file::list(directory).unwrap_or_default();
+    paths.iter().filter_map(|path| open(path).ok()).map(|file| file.books()).collect()
+}
+
+/// Looks every millisecond, and keeps asking the listener for a flush, until `reached` or the deadline.
+fn poll(control: Control, deadline: Duration, reached: impl Fn() -> bool) -> bool {
+    let end = now_monotonic_nano().saturating_add(deadline.as_nanos() as u64);
+    while !reached() {
+        if now_monotonic_nano() >= end {
+            return false;
+        }
+        control.request_flush();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
