@@ -1,0 +1,79 @@
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+@final
+class Json:
+    def __new__(cls, encoded: str | bytes) -> Json: ...
+
+@final
+class Event:
+    @staticmethod
+    def log(
+        name: str, severity: int, context: Callable[[], RequestObserver | None], open: Callable[[], object]
+    ) -> Callable[..., bool]: ...
+
+@final
+class RequestObserver:
+    @property
+    def send(self) -> Callable[[MutableMapping[str, Any]], Awaitable[None]]: ...
+    @property
+    def received(self) -> Callable[[MutableMapping[str, Any]], None]: ...
+    @property
+    def trace_id(self) -> str: ...
+    @property
+    def span_id(self) -> str: ...
+    def finish(self, ending: str = "returned", error_type: str = "") -> None: ...
+
+@final
+class RequestFactory:
+    def __new__(
+        cls,
+        service: Service,
+        *,
+        chunks: str,
+        chunk_timeline_limit: int,
+        capture_head_bytes: int,
+        capture_tail_bytes: int,
+        sample_threshold: int,
+        adjusted_count: float,
+    ) -> RequestFactory: ...
+    def begin(
+        self, scope: MutableMapping[str, Any], send: Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    ) -> RequestObserver: ...
+    def reseed(self) -> None: ...
+
+@final
+class Service:
+    def __new__(
+        cls,
+        *,
+        queue_directory: Path,
+        queue_bytes: int,
+        max_record_bytes: int,
+        overflow_info_ratio: float,
+        listener: bool,
+        sink: str,
+        directory: Path,
+        segment_prefix: str,
+        flush_interval_s: float,
+        flush_records: int,
+        flush_bytes: int,
+        rotate_bytes: int,
+        rotate_interval_s: float,
+        writeback_bytes: int,
+    ) -> Service: ...
+    def event(
+        self,
+        name: str,
+        fields: Sequence[str],
+        severity: int,
+        context: Callable[[], RequestObserver | None] | None = None,
+    ) -> Callable[..., bool]: ...
+    def make_current(self, least_severity: int) -> None: ...
+    def flush(self, deadline_s: float) -> bool: ...
+    def close(self, deadline_s: float) -> bool: ...
+    def after_fork_in_child(self) -> None: ...
+    def books(self) -> dict[str, Any] | None: ...
+    def directory_books(self) -> list[dict[str, Any]]: ...
+    def listener_stats(self) -> dict[str, Any]: ...

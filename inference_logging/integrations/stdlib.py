@@ -1,0 +1,48 @@
+"""A ``logging.Handler``: existing standard-library loggers put their records into the same queue."""
+
+from __future__ import annotations
+
+import logging
+
+from inference_logging.logger import ApplicationLogger, exception_attributes, get_logger
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class Handler(logging.Handler):
+    """Send standard-library records to the queue: ``logging.basicConfig(handlers=[Handler()])``.
+
+    The message is formatted at once (its arguments may change later); ``extra=`` becomes attributes. Records that are
+    made while one is being handled (by this package's own imports, say) are ignored, so that logging cannot recurse.
+    """
+
+    def __init__(self, level: int | str = logging.NOTSET) -> None:
+        super().__init__(level)
+        self._loggers: dict[str, ApplicationLogger] = {}
+
+    def createLock(self) -> None:  # noqa: N802 - the name of logging.Handler
+        """Make no lock: the queue takes records from any thread at once."""
+        self.lock = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Put ``record`` into the queue; never raises."""
+        try:
+            logger = self._loggers.get(record.name)
+            if logger is None:
+                logger = self._loggers[record.name] = get_logger(record.name)
+            attributes = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+            if record.exc_info:
+                attributes.update(exception_attributes(record.exc_info))
+            _method(logger, record.levelno)(record.getMessage(), **attributes)
+        except Exception:  # noqa: BLE001 - the contract of logging.Handler.emit
+            self.handleError(record)
+
+
+def _method(logger: ApplicationLogger, level: int):  # type: ignore[no-untyped-def]
+    if level >= logging.CRITICAL:
+        return logger.critical
+    if level >= logging.ERROR:
+        return logger.error
+    if level >= logging.WARNING:
+        return logger.warning
+    return logger.info if level >= logging.INFO else logger.debug

@@ -1,0 +1,198 @@
+"""The facade that all hooks use: open, register events, emit, flush, close; and the application's own records.
+
+A ``Logger`` is the queue and (unless configured off) the listener thread of this process. It is opened explicitly, or by
+the middleware, or by the first application record. A forked child gets a queue of its own at its first record.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+from inference_logging._native import Event, Service
+from inference_logging.config import Config
+from inference_logging.context import REQUEST
+from inference_logging.errors import OpenError
+
+SEVERITIES: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
+"""OpenTelemetry severity numbers of the short names."""
+
+_open_loggers: weakref.WeakSet[Logger] = weakref.WeakSet()
+
+
+class Logger:
+    """The queue and listener of this process.
+
+    Open it with ``Logger(config)``; it is a context manager. Emitting never blocks and never raises; what is refused is
+    counted by reason. ``close`` drains within ``config.drain_deadline_s``; it also runs at interpreter exit.
+
+    Raises ``OpenError`` if the queue, the sink or the thread cannot be had, naming the parameter.
+    """
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config if config is not None else Config()
+        self._service = _open_service(self.config)
+        self._users = 1
+        self._closed = False
+        self._pid = os.getpid()
+        _open_loggers.add(self)
+        atexit.register(self.close)
+        self._service.make_current(SEVERITIES[self.config.level])
+
+    @classmethod
+    def shared(cls, config: Config) -> Logger:
+        """Return the open logger with this configuration, or open one; each call needs its own ``release``."""
+        for logger in _open_loggers:
+            if not logger._closed and logger.config == config:
+                logger._users += 1
+                return logger
+        return cls(config)
+
+    def release(self) -> bool:
+        """Give back what ``shared`` returned; the last one closes. Return whether everything was written."""
+        self._users -= 1
+        return self.close() if self._users <= 0 else self.flush(self.config.drain_deadline_s)
+
+    @property
+    def service(self) -> Service:
+        """The native service."""
+        return self._service
+
+    def event(
+        self, name: str, fields: Sequence[str], *, severity: str = "INFO", with_request: bool = False
+    ) -> Callable[..., bool]:
+        """Register an event and return its emit function: one value per field, in this order.
+
+        Values are str, int, float, bool, None, bytes, ``Json``, or anything orjson encodes. The function returns
+        whether the record was accepted; a wrong number of values is refused and counted as ``serialize_error``. With
+        ``with_request``, records carry trace id, span id and request id of the request under way.
+
+        Raises ValueError naming the event, field or severity at fault.
+        """
+        if severity not in SEVERITIES:
+            raise ValueError(f"severity={severity!r}: must be one of {', '.join(SEVERITIES)}")
+        if with_request:
+            return self._service.event(name, ["trace", "request_id", *fields], SEVERITIES[severity], REQUEST.get)
+        return self._service.event(name, list(fields), SEVERITIES[severity])
+
+    def flush(self, deadline_s: float = 5.0) -> bool:
+        """Wait until everything accepted before this call is written; return whether it is, after ``deadline_s``."""
+        return self._service.flush(deadline_s)
+
+    def close(self) -> bool:
+        """Refuse new records, drain, end the listener; idempotent. Return whether everything was written."""
+        if self._closed:
+            return True
+        self._closed = True
+        _open_loggers.discard(self)
+        atexit.unregister(self.close)
+        return self._service.close(self.config.drain_deadline_s)
+
+    def stats(self) -> dict[str, Any]:
+        """Return this process's counts (``accepted = written + in_queue + dropped`` torn or corrupt) and the listener's.
+
+        ``dropped`` holds refusals by reason and level; ``listener`` what the leading listener of the directory
+        publishes, whichever process it is in.
+        """
+        books = self._service.books()
+        return {**(books if books is not None else {}), "listener": self._service.listener_stats()}
+
+    def backlog_records(self) -> int:
+        """Return how many accepted records of all processes of the queue directory are not written yet."""
+        return sum(books["in_queue"] for books in self._service.directory_books())
+
+    def __enter__(self) -> Logger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ApplicationLogger:
+    """Records of the application: ``log.info("loaded", model="m", seconds=2.5)``.
+
+    The methods return whether the record was accepted; they never block and never raise. Each record carries the ids of
+    the request under way. ``level`` of the configuration decides what is accepted at all. Get one with ``get_logger``.
+    """
+
+    __slots__ = ("critical", "debug", "error", "info", "name", "warning")
+
+    debug: Callable[..., bool]
+    info: Callable[..., bool]
+    warning: Callable[..., bool]
+    error: Callable[..., bool]
+    critical: Callable[..., bool]
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        levels = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "critical": "FATAL"}
+        for method, severity in levels.items():
+            setattr(self, method, Event.log(name, SEVERITIES[severity], REQUEST.get, _open_current))
+
+    def exception(self, message: object, /, **attributes: object) -> bool:
+        """Record an error with the exception that is being handled (OpenTelemetry's ``exception.*`` attributes)."""
+        return self.error(message, **attributes, **exception_attributes(sys.exc_info()))
+
+
+def get_logger(name: str) -> ApplicationLogger:
+    """Return the application logger called ``name``, usually ``__name__``; it can be made before anything is open."""
+    return ApplicationLogger(name)
+
+
+def exception_attributes(
+    info: tuple[type[BaseException] | None, BaseException | None, TracebackType | None],
+) -> dict[str, str]:
+    """Return ``exception.type``, ``exception.message`` and ``exception.stacktrace`` of what ``sys.exc_info`` gives."""
+    kind, error, _ = info
+    if kind is None:
+        return {}
+    import traceback  # only where there is an exception
+
+    return {
+        "exception.type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
+        "exception.message": str(error),
+        "exception.stacktrace": "".join(traceback.format_exception(*info)),
+    }
+
+
+def _open_service(config: Config) -> Service:
+    try:
+        return Service(
+            queue_directory=config.resolved_queue_directory,
+            # The ring's size is a power of two.
+            queue_bytes=1 << (config.queue_bytes - 1).bit_length(),
+            max_record_bytes=config.max_record_bytes,
+            overflow_info_ratio=config.overflow_info_ratio,
+            listener=config.listener == "thread",
+            sink=config.sink,
+            directory=config.directory,
+            segment_prefix=config.service_name,
+            flush_interval_s=config.flush_interval_s,
+            flush_records=config.flush_records,
+            flush_bytes=config.flush_bytes,
+            rotate_bytes=config.rotate_bytes,
+            rotate_interval_s=config.rotate_interval_s,
+            writeback_bytes=config.writeback_bytes,
+        )
+    except OSError as error:
+        raise OpenError(str(error)) from error
+
+
+def _open_current() -> None:
+    # The first application record came before anything was opened. The logger lives until the interpreter exits.
+    Logger.shared(Config())
+
+
+def _after_fork_in_child() -> None:
+    for logger in _open_loggers:
+        logger._service.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

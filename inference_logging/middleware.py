@@ -1,0 +1,157 @@
+"""The pure-ASGI middleware: one terminal record per request, a timeline per stream, nothing changed on the way.
+
+The object holds configuration and the open logger; a native observer holds the state of one request. Foreign scopes and
+every message pass through untouched. ``send`` is a C function that looks at the message and returns the server's own
+awaitable; only ``receive`` needs a coroutine, since its result is what is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from inference_logging import sampling
+from inference_logging._native import RequestFactory, RequestObserver
+from inference_logging.config import Config
+from inference_logging.context import REQUEST
+from inference_logging.errors import OpenError
+from inference_logging.health import BacklogHealth, respond
+from inference_logging.logger import Logger
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Begin = Callable[[Scope, Send], RequestObserver]
+
+_DISCONNECT_ERRORS = frozenset({"ClientDisconnect", "ClientDisconnected"})
+
+
+class InferenceLoggingMiddleware:
+    """Record every request of the application ``app``: ``app.add_middleware(InferenceLoggingMiddleware)``.
+
+    Without ``config`` everything comes from the environment and the configuration file. The logger opens with the
+    server's lifespan (or at the first request), and drains at its end (or at interpreter exit).
+
+    Raises ``ConfigError`` for a wrong value and, at startup, ``OpenError`` if the queue or the sink cannot be had; once
+    the server serves, a request never fails because of logging.
+    """
+
+    def __init__(self, app: ASGIApp, config: Config | None = None) -> None:
+        self.app = app
+        self.config = config if config is not None else Config()
+        self._health_path = self.config.health_path
+        self._health = BacklogHealth(self.config.health_backlog_records, self.config.health_clear_ratio)
+        self._logger: Logger | None = None
+        self._begin: Begin | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one scope."""
+        if scope["type"] != "http":
+            await (self._lifespan(scope, receive, send) if scope["type"] == "lifespan" else self.app(scope, receive, send))
+            return
+        begin = self._begin
+        if begin is None:
+            begin = self._open_late()
+        if scope["path"] == self._health_path:
+            await self._answer_health(send)
+            return
+        observer = begin(scope, send)
+        received = observer.received
+
+        async def observed_receive() -> Message:
+            message = await receive()
+            received(message)
+            return message
+
+        token = REQUEST.set(observer)
+        try:
+            await self.app(scope, observed_receive, observer.send)
+        except BaseException as error:
+            observer.finish(_ending(error), type(error).__qualname__)
+            raise
+        else:
+            observer.finish()
+        finally:
+            try:
+                REQUEST.reset(token)
+            except ValueError:
+                pass  # thrown away by the garbage collector: that runs in no request's context
+
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._open()
+
+        async def drain_before_complete(message: Message) -> None:
+            if message["type"].startswith("lifespan.shutdown."):
+                self._close()
+            await send(message)
+
+        await self.app(scope, receive, drain_before_complete)
+
+    def _open(self) -> Begin:
+        if self._logger is None:
+            self._logger = Logger.shared(self.config)
+        config = self.config
+        threshold = sampling.threshold(config.sample_ratio, config.sample_precision)
+        factory = RequestFactory(
+            self._logger.service,
+            chunks=config.chunks,
+            chunk_timeline_limit=config.chunk_timeline_limit,
+            capture_head_bytes=config.capture_head_bytes,
+            capture_tail_bytes=config.capture_tail_bytes,
+            sample_threshold=threshold,
+            adjusted_count=sampling.adjusted_count(threshold) if config.sample_ratio > 0 else 0.0,
+        )
+        # A forked child that goes on with this object must not repeat its parent's ids.
+        os.register_at_fork(after_in_child=factory.reseed)
+        self._begin = factory.begin
+        return self._begin
+
+    def _open_late(self) -> Begin:
+        # No lifespan came before the first request, so an error cannot stop the start any more: serve, and say so.
+        try:
+            return self._open()
+        except (OpenError, OSError):
+            sys.stderr.write("inference_logging: requests are NOT recorded:\n" + traceback.format_exc())
+            self._begin = _Unrecorded
+            return self._begin
+
+    def _close(self) -> None:
+        self._begin = None
+        if self._logger is not None:
+            self._logger.release()
+            self._logger = None
+
+    async def _answer_health(self, send: Send) -> None:
+        if self._logger is None:
+            await respond(send, 503, {"status": "closed", "reason": "the logger is not open"})
+            return
+        await respond(send, *self._health.answer(self._logger.backlog_records()))
+
+
+class _Unrecorded:
+    """A request while there is no logger: the observer that observes nothing."""
+
+    trace_id = span_id = ""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.send = send
+
+    def received(self, message: Message) -> None:
+        """Ignore ``message``."""
+
+    def finish(self, ending: str = "returned", error_type: str = "") -> None:
+        """Emit nothing."""
+
+
+def _ending(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed_out"
+    if type(error).__qualname__ in _DISCONNECT_ERRORS:
+        return "disconnected"
+    # CancelledError, GeneratorExit, KeyboardInterrupt, trio.Cancelled: not the application's own failure.
+    return "raised" if isinstance(error, Exception) else "cancelled"
