@@ -1,0 +1,85 @@
+"""The types of configuration fields: how a value is written and turned into what the schema holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from inference_logging import sampling
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+_PAGE_BYTES = 4096
+_UNITS = {"": 1, "KI": KIB, "MI": MIB, "GI": GIB, "K": 10**3, "M": 10**6, "G": 10**9}
+_BYTES = re.compile(r"\s*(\d{1,20})\s*([KMG]I?)?B?\s*", re.ASCII | re.IGNORECASE)
+
+
+def parse_bytes(value: Any) -> Any:
+    """Turn ``"16MiB"``, ``"16Mi"``, ``"16 MB"`` or ``"16777216"`` into a number of bytes; pass on what isn't a string.
+
+    Raises ``ValueError`` for a string of another form.
+    """
+    if not isinstance(value, str):
+        return value
+    match = _BYTES.fullmatch(value)
+    if match is None:
+        raise ValueError("not a size")
+    return int(match[1]) * _UNITS[(match[2] or "").upper()]
+
+
+def _round_up_to_page(value: int) -> int:
+    return -(-value // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _expand(value: Path | None) -> Path | None:
+    return value.expanduser() if value is not None else None
+
+
+def none_if_empty(value: Any) -> Any:
+    """Turn an empty string into None: an environment variable has no other way to say it."""
+    return None if value == "" else value
+
+
+def upper(value: Any) -> Any:
+    """Accept a name in any case."""
+    return value.upper() if isinstance(value, str) else value
+
+
+def matching(pattern: re.Pattern[str]) -> AfterValidator:
+    """Return the check that a string, where there is one, is all of ``pattern``."""
+
+    def check(value: str | None) -> str | None:
+        if value is not None and not pattern.fullmatch(value):
+            raise ValueError(f"must match {pattern.pattern}")
+        return value
+
+    return AfterValidator(check)
+
+
+def possible_ratio(value: float) -> float:
+    """Check that a sampling ratio has a threshold; raises ``ValueError`` otherwise."""
+    sampling.threshold(value)
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | str)]
+Pages = Annotated[Bytes, AfterValidator(_round_up_to_page)]
+Directory = Annotated[Path, AfterValidator(_expand)]
+OptionalPath = Annotated[Path | None, BeforeValidator(none_if_empty), AfterValidator(_expand)]
+
+
+def parameter(
+    default: Any,
+    meaning: str,
+    *,
+    unit: str = "",
+    limits: tuple[float, float] | None = None,
+    allowed: str = "",
+) -> Any:
+    """Declare a field: meaning (with what happens at the limit), unit, inclusive limits or allowed values in words."""
+    low, high = limits or (None, None)
+    extra: dict[str, Any] = {"unit": unit, "allowed": allowed}
+    return Field(default, description=meaning, ge=low, le=high, json_schema_extra=extra)
