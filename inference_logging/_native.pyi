@@ -13,23 +13,26 @@ class Event:
         name: str, severity: int, context: Callable[[], RequestObserver | None], open: Callable[[], object]
     ) -> Callable[..., bool]: ...
 
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
 @final
 class RequestObserver:
-    @property
-    def send(self) -> Callable[[MutableMapping[str, Any]], Awaitable[None]]: ...
-    @property
-    def received(self) -> Callable[[MutableMapping[str, Any]], None]: ...
     @property
     def trace_id(self) -> str: ...
     @property
     def span_id(self) -> str: ...
-    def finish(self, ending: str = "returned", error_type: str = "") -> None: ...
+    def received(self, message: Message) -> None: ...
+    def finish(self) -> None: ...
+    def fail(self, ending: str, error_type: str) -> None: ...
 
 @final
 class RequestFactory:
     def __new__(
         cls,
         service: Service,
+        observed_receive: Callable[[Receive, RequestObserver], Awaitable[Message]],
         *,
         chunks: str,
         chunk_timeline_limit: int,
@@ -38,9 +41,8 @@ class RequestFactory:
         sample_threshold: int,
         adjusted_count: float,
     ) -> RequestFactory: ...
-    def begin(
-        self, scope: MutableMapping[str, Any], send: Callable[[MutableMapping[str, Any]], Awaitable[None]]
-    ) -> RequestObserver: ...
+    @property
+    def begin(self) -> Callable[[Message, Receive, Send], tuple[RequestObserver, Receive, Send]]: ...
     def reseed(self) -> None: ...
 
 @final

@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 from inference_logging import sampling
 from inference_logging._native import RequestFactory, RequestObserver
@@ -26,9 +26,19 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
-Begin = Callable[[Scope, Send], RequestObserver]
+Begin = Callable[[Scope, Receive, Send], "tuple[Observer, Receive, Send]"]
 
 _DISCONNECT_ERRORS = frozenset({"ClientDisconnect", "ClientDisconnected"})
+
+
+class Observer(Protocol):
+    """What a request needs at its end."""
+
+    def finish(self) -> None:
+        """End a request whose application returned."""
+
+    def fail(self, ending: str, error_type: str) -> None:
+        """End a request whose application raised."""
 
 
 class InferenceLoggingMiddleware:
@@ -60,19 +70,12 @@ class InferenceLoggingMiddleware:
         if scope["path"] == self._health_path:
             await self._answer_health(send)
             return
-        observer = begin(scope, send)
-        received = observer.received
-
-        async def observed_receive() -> Message:
-            message = await receive()
-            received(message)
-            return message
-
+        observer, receive, send = begin(scope, receive, send)
         token = REQUEST.set(observer)
         try:
-            await self.app(scope, observed_receive, observer.send)
+            await self.app(scope, receive, send)
         except BaseException as error:
-            observer.finish(_ending(error), type(error).__qualname__)
+            observer.fail(_ending(error), type(error).__qualname__)
             raise
         else:
             observer.finish()
@@ -99,6 +102,7 @@ class InferenceLoggingMiddleware:
         threshold = sampling.threshold(config.sample_ratio, config.sample_precision)
         factory = RequestFactory(
             self._logger.service,
+            _observed_receive,
             chunks=config.chunks,
             chunk_timeline_limit=config.chunk_timeline_limit,
             capture_head_bytes=config.capture_head_bytes,
@@ -117,7 +121,7 @@ class InferenceLoggingMiddleware:
             return self._open()
         except (OpenError, OSError):
             sys.stderr.write("inference_logging: requests are NOT recorded:\n" + traceback.format_exc())
-            self._begin = _Unrecorded
+            self._begin = _begin_unrecorded
             return self._begin
 
     def _close(self) -> None:
@@ -133,19 +137,24 @@ class InferenceLoggingMiddleware:
         await respond(send, *self._health.answer(self._logger.backlog_records()))
 
 
+async def _observed_receive(receive: Receive, observer: RequestObserver) -> Message:
+    message = await receive()
+    observer.received(message)
+    return message
+
+
 class _Unrecorded:
     """A request while there is no logger: the observer that observes nothing."""
 
-    trace_id = span_id = ""
-
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self.send = send
-
-    def received(self, message: Message) -> None:
-        """Ignore ``message``."""
-
-    def finish(self, ending: str = "returned", error_type: str = "") -> None:
+    def finish(self) -> None:
         """Emit nothing."""
+
+    def fail(self, ending: str, error_type: str) -> None:
+        """Emit nothing."""
+
+
+def _begin_unrecorded(scope: Scope, receive: Receive, send: Send) -> tuple[Observer, Receive, Send]:
+    return _Unrecorded(), receive, send
 
 
 def _ending(error: BaseException) -> str:

@@ -63,9 +63,15 @@ impl Control {
         let page = unsafe { &*base.cast::<ControlPage>() };
         let claim = |word: &AtomicU64| word.compare_exchange(0, MAGIC, Ordering::Relaxed, Ordering::Relaxed);
         let magic = claim(&page.magic).unwrap_or_else(|found| found);
-        let version = page.version.compare_exchange(0, VERSION, Ordering::Relaxed, Ordering::Relaxed).unwrap_or_else(|found| found);
+        let version = page
+            .version
+            .compare_exchange(0, VERSION, Ordering::Relaxed, Ordering::Relaxed)
+            .unwrap_or_else(|found| found);
         if ![0, MAGIC].contains(&magic) || ![0, VERSION].contains(&version) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the queue directory's control file is of another version"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the queue directory's control file is of another version",
+            ));
         }
         Ok(Self(page))
     }
@@ -117,7 +123,9 @@ impl Control {
             };
             // SAFETY: word and timeout live for the call. Any return (woken, timed out, value changed, signal) means:
             // go and look.
-            unsafe { libc::syscall(libc::SYS_futex, &raw const self.0.wake, libc::FUTEX_WAIT, seen, &raw const timeout) };
+            unsafe {
+                libc::syscall(libc::SYS_futex, &raw const self.0.wake, libc::FUTEX_WAIT, seen, &raw const timeout)
+            };
         }
         self.0.sleeping.store(0, Ordering::Relaxed);
     }

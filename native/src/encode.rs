@@ -190,9 +190,7 @@ fn push_value(out: &mut Vec<u8>, value: Value<'_>) {
         Value::Map(map) => push_map(out, map),
         Value::Gaps(gaps) => push_gaps(out, gaps),
         // The callers handle the last three; `null` keeps the line valid whatever happens.
-        Value::Null | Value::Absent | Value::Trace(_) | Value::Body(_) => {
-            out.extend_from_slice(b"null")
-        }
+        Value::Null | Value::Absent | Value::Trace(_) | Value::Body(_) => out.extend_from_slice(b"null"),
     }
 }
 
@@ -222,10 +220,7 @@ fn push_json(out: &mut Vec<u8>, json: &[u8]) {
     out.extend_from_slice(json);
     // A search first: the loop that writes is slow, and almost no JSON has line breaks.
     if json.contains(&b'\n') || json.contains(&b'\r') {
-        for byte in out[start..]
-            .iter_mut()
-            .filter(|byte| matches!(byte, b'\n' | b'\r'))
-        {
+        for byte in out[start..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
             *byte = b' ';
         }
     }

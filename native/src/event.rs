@@ -80,27 +80,16 @@ impl fmt::Display for EventError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NameLength(name) => {
-                write!(
-                    f,
-                    "event name {name:?} has {} bytes, must have 1 to {MAX_NAME_BYTES}",
-                    name.len()
-                )
+                write!(f, "event name {name:?} has {} bytes, must have 1 to {MAX_NAME_BYTES}", name.len())
             }
             Self::FieldLength(name) => {
-                write!(
-                    f,
-                    "field name {name:?} has {} bytes, must have 1 to {MAX_NAME_BYTES}",
-                    name.len()
-                )
+                write!(f, "field name {name:?} has {} bytes, must have 1 to {MAX_NAME_BYTES}", name.len())
             }
             Self::TooManyFields(count) => {
                 write!(f, "an event has at most {MAX_FIELDS} fields, not {count}")
             }
             Self::DuplicateField(name) => write!(f, "field {name:?} is named twice"),
-            Self::ReservedField(name) => write!(
-                f,
-                "field {name:?} is part of every line and cannot be redefined"
-            ),
+            Self::ReservedField(name) => write!(f, "field {name:?} is part of every line and cannot be redefined"),
         }
     }
 }
@@ -142,11 +131,7 @@ impl EventSchema {
 
     /// Build the schema of [`LOG`].
     pub fn log() -> Self {
-        Self::built_in(
-            LOG,
-            "log",
-            &["trace", "logger", "message", "request_id", "attributes"],
-        )
+        Self::built_in(LOG, "log", &["trace", "logger", "message", "request_id", "attributes"])
     }
 
     /// Return the stored form.
@@ -173,9 +158,7 @@ impl EventSchema {
         if count > MAX_FIELDS {
             return Err(Malformed::Schema);
         }
-        let fields = (0..count)
-            .map(|_| take_name(&mut rest))
-            .collect::<Result<Vec<&str>, _>>()?;
+        let fields = (0..count).map(|_| take_name(&mut rest)).collect::<Result<Vec<&str>, _>>()?;
         let schema = Self::new(id, name, &fields).map_err(|_| Malformed::Schema)?;
         Ok((schema, bytes.len() - rest.len()))
     }
@@ -219,9 +202,7 @@ fn take_u16(from: &mut &[u8]) -> Result<u16, Malformed> {
 
 fn take_name<'a>(from: &mut &'a [u8]) -> Result<&'a str, Malformed> {
     let (len, rest) = from.split_first().ok_or(Malformed::Cut)?;
-    let (name, rest) = rest
-        .split_at_checked(usize::from(*len))
-        .ok_or(Malformed::Cut)?;
+    let (name, rest) = rest.split_at_checked(usize::from(*len)).ok_or(Malformed::Cut)?;
     *from = rest;
     std::str::from_utf8(name).map_err(|_| Malformed::Schema)
 }

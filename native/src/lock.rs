@@ -37,7 +37,8 @@ impl<T> ForkSafe<T> {
             let owner = self.owner_pid.load(Ordering::Relaxed);
             // Another pid stands here only in a child forked while the parent held the lock: no thread of this process
             // will ever release it.
-            if owner != pid && self.owner_pid.compare_exchange(owner, pid, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if owner != pid && self.owner_pid.compare_exchange(owner, pid, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
                 break;
             }
             std::thread::yield_now();

@@ -53,7 +53,8 @@ impl Queue {
         let info = (words as f64 * settings.overflow_info_ratio) as u32;
         let limit_words = std::array::from_fn(|level| if level <= level_index(9) { info } else { words as u32 });
         let wake_words = (settings.wake_bytes / 8).min(words / 4) as u32;
-        let max_record_bytes = settings.max_record_bytes.min(u32::try_from(settings.queue_bytes / 4).unwrap_or(u32::MAX));
+        let max_record_bytes =
+            settings.max_record_bytes.min(u32::try_from(settings.queue_bytes / 4).unwrap_or(u32::MAX));
         Ok(Self { file, control, limit_words, wake_words, max_record_bytes, _lock: lock })
     }
 
@@ -194,10 +195,16 @@ impl Producer {
                 if known.fields == fields {
                     return Ok(known.id);
                 }
-                return Err(format!("event {name:?} is already registered with fields {:?}, not {fields:?}", known.fields));
+                return Err(format!(
+                    "event {name:?} is already registered with fields {:?}, not {fields:?}",
+                    known.fields
+                ));
             }
             let users = schemas.iter().filter(|schema| schema.id >= FIRST_USER_ID).count();
-            let id = u16::try_from(users).ok().and_then(|count| FIRST_USER_ID.checked_add(count)).ok_or("too many events")?;
+            let id = u16::try_from(users)
+                .ok()
+                .and_then(|count| FIRST_USER_ID.checked_add(count))
+                .ok_or("too many events")?;
             let schema = EventSchema::new(id, name, fields).map_err(|error| error.to_string())?;
             if let Some(queue) = self.queue() {
                 let stored = queue.file.append_schema(&schema.to_bytes());

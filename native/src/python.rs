@@ -28,7 +28,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn bind(definition: &'static FunctionDef, this: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     // SAFETY: the definition lives forever and is only read; `this` is a live object, which the function keeps alive.
     unsafe {
-        let function = ffi::PyCFunction_NewEx((&raw const definition.0).cast_mut(), this.as_ptr(), std::ptr::null_mut());
+        let function =
+            ffi::PyCFunction_NewEx((&raw const definition.0).cast_mut(), this.as_ptr(), std::ptr::null_mut());
         Bound::from_owned_ptr_or_err(this.py(), function).map(Bound::unbind)
     }
 }
@@ -61,13 +62,16 @@ impl FunctionDef {
     }
 
     const fn one_argument(name: &'static CStr, function: ffi::PyCFunction, doc: &'static CStr) -> Self {
+        Self::simple(name, function, ffi::METH_O, doc)
+    }
+
+    const fn no_argument(name: &'static CStr, function: ffi::PyCFunction, doc: &'static CStr) -> Self {
+        Self::simple(name, function, ffi::METH_NOARGS, doc)
+    }
+
+    const fn simple(name: &'static CStr, function: ffi::PyCFunction, flags: i32, doc: &'static CStr) -> Self {
         let method = ffi::PyMethodDefPointer { PyCFunction: function };
-        Self(ffi::PyMethodDef {
-            ml_name: name.as_ptr(),
-            ml_meth: method,
-            ml_flags: ffi::METH_O,
-            ml_doc: doc.as_ptr(),
-        })
+        Self(ffi::PyMethodDef { ml_name: name.as_ptr(), ml_meth: method, ml_flags: flags, ml_doc: doc.as_ptr() })
     }
 }
 

@@ -59,7 +59,12 @@ impl QueueFile {
     /// # Errors
     /// `StorageFull` if the file system has not the space now (so that it cannot be a SIGBUS later), or any other error
     /// of the file system calls.
-    pub fn create(directory: &Path, data_bytes: u64, boot_id: u64, now_unix_nano: u64) -> io::Result<(Arc<Self>, ProcessLock)> {
+    pub fn create(
+        directory: &Path,
+        data_bytes: u64,
+        boot_id: u64,
+        now_unix_nano: u64,
+    ) -> io::Result<(Arc<Self>, ProcessLock)> {
         prepare_directory(directory)?;
         let hidden = directory.join(format!(".{boot_id:016x}.new"));
         let path = directory.join(format!("{boot_id:016x}.queue"));
@@ -107,9 +112,9 @@ impl QueueFile {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "shorter than a queue header"));
         }
         let file = Self::map(&fd, bytes as usize, path, 0)?;
-        file.header()
-            .check(bytes)
-            .map_err(|bad| io::Error::new(io::ErrorKind::InvalidData, format!("not a queue of this version: {bad:?}")))?;
+        file.header().check(bytes).map_err(|bad| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("not a queue of this version: {bad:?}"))
+        })?;
         Ok(Arc::new(file))
     }
 
@@ -218,7 +223,9 @@ impl Drop for QueueFile {
 #[must_use]
 pub fn owned_by_this_process(path: &Path) -> Option<Arc<QueueFile>> {
     let pid = std::process::id();
-    OWNED.with(|owned| owned.iter().find(|entry| entry.pid == pid && entry.file.path == path).map(|entry| Arc::clone(&entry.file)))
+    OWNED.with(|owned| {
+        owned.iter().find(|entry| entry.pid == pid && entry.file.path == path).map(|entry| Arc::clone(&entry.file))
+    })
 }
 
 /// Drops what a forked child inherited: its parent's queues are not its own.

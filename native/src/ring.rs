@@ -196,10 +196,16 @@ impl<'a> Ring<'a> {
         let room = self.words.len() - index;
         match word >> 56 {
             0 if word == 0 => {
-                if position == self.head().position { Peek::Empty } else { Peek::Untouched }
+                if position == self.head().position {
+                    Peek::Empty
+                } else {
+                    Peek::Untouched
+                }
             }
             PAD if len as usize == room => Peek::Pad { next: advance(position, len) },
-            RESERVED | COMMITTED if len <= (self.capacity() - RECORD_HEAD_WORDS) * 8 && record_words(len) as usize <= room => {
+            RESERVED | COMMITTED
+                if len <= (self.capacity() - RECORD_HEAD_WORDS) * 8 && record_words(len) as usize <= room =>
+            {
                 let next = advance(position, record_words(len));
                 if word >> 56 == RESERVED {
                     return Peek::Reserved { next };

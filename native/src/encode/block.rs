@@ -18,8 +18,7 @@ fn load_word(bytes: &[u8]) -> u64 {
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
         // Where the two halves overlap they agree, so that `|` joins them.
-        return u64::from(u32::from_le_bytes(*first))
-            | u64::from(u32::from_le_bytes(*last)) << (8 * (len - 4));
+        return u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << (8 * (len - 4));
     }
     match *bytes {
         [] => 0,
@@ -32,8 +31,8 @@ fn load_word(bytes: &[u8]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 mod sse2 {
     use std::arch::x86_64::{
-        __m128i, _mm_cmpeq_epi8, _mm_cmplt_epi8, _mm_loadu_si128, _mm_max_epu8, _mm_movemask_epi8,
-        _mm_or_si128, _mm_set_epi64x, _mm_set1_epi8, _mm_storeu_si128,
+        __m128i, _mm_cmpeq_epi8, _mm_cmplt_epi8, _mm_loadu_si128, _mm_max_epu8, _mm_movemask_epi8, _mm_or_si128,
+        _mm_set_epi64x, _mm_set1_epi8, _mm_storeu_si128,
     };
 
     /// Bytes of a block.
@@ -138,14 +137,8 @@ mod tests {
     use super::{load_word, swar};
 
     fn expected(bytes: &[u8], ascii: bool, width: usize) -> usize {
-        let stays = |byte: &u8| {
-            *byte >= 0x20 && *byte != b'"' && *byte != b'\\' && !(ascii && *byte >= 0x80)
-        };
-        bytes
-            .iter()
-            .take(width)
-            .take_while(|byte| stays(byte))
-            .count()
+        let stays = |byte: &u8| *byte >= 0x20 && *byte != b'"' && *byte != b'\\' && !(ascii && *byte >= 0x80);
+        bytes.iter().take(width).take_while(|byte| stays(byte)).count()
     }
 
     #[test]

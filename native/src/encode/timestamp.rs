@@ -18,10 +18,7 @@ pub struct SecondCache {
 
 impl Default for SecondCache {
     fn default() -> Self {
-        Self {
-            second: 0,
-            text: *b"1970-01-01T00:00:00.000000000Z",
-        }
+        Self { second: 0, text: *b"1970-01-01T00:00:00.000000000Z" }
     }
 }
 
@@ -74,11 +71,7 @@ fn date(days: u64) -> (u32, u32, u32) {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * of_year + 2) / 153;
     let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     (year as u32, month as u32, day as u32)
 }
@@ -96,18 +89,9 @@ mod tests {
     #[test]
     fn known_instants_have_their_text() {
         assert_eq!(text(0), "1970-01-01T00:00:00.000000000Z");
-        assert_eq!(
-            text(951_782_400 * NANOS + 1),
-            "2000-02-29T00:00:00.000000001Z"
-        );
-        assert_eq!(
-            text(1_795_237_200 * NANOS + 123_456_789),
-            "2026-11-21T05:00:00.123456789Z"
-        );
-        assert_eq!(
-            text(4_107_542_399 * NANOS + 999_999_999),
-            "2100-02-28T23:59:59.999999999Z"
-        );
+        assert_eq!(text(951_782_400 * NANOS + 1), "2000-02-29T00:00:00.000000001Z");
+        assert_eq!(text(1_795_237_200 * NANOS + 123_456_789), "2026-11-21T05:00:00.123456789Z");
+        assert_eq!(text(4_107_542_399 * NANOS + 999_999_999), "2100-02-28T23:59:59.999999999Z");
         assert_eq!(text(u64::MAX), "2554-07-21T23:34:33.709551615Z");
     }
 

@@ -44,9 +44,13 @@ enum Target {
     Log { name: Box<str>, open: Py<PyAny> },
 }
 
-static EMIT: FunctionDef = FunctionDef::fast(c"emit", emit, c"Put one record into the queue; return whether it was accepted.");
-static LOG_DEF: FunctionDef =
-    FunctionDef::fast_with_keywords(c"log", log, c"Record a message and its attributes; return whether it was accepted.");
+static EMIT: FunctionDef =
+    FunctionDef::fast(c"emit", emit, c"Put one record into the queue; return whether it was accepted.");
+static LOG_DEF: FunctionDef = FunctionDef::fast_with_keywords(
+    c"log",
+    log,
+    c"Record a message and its attributes; return whether it was accepted.",
+);
 
 impl Event {
     /// Makes the callable of a registered event; with `context`, each record carries the ids of the request under way.
@@ -67,13 +71,7 @@ impl Event {
 impl Event {
     /// Makes the callable behind `log.info` and its kin. `open` is called when no service is open.
     #[staticmethod]
-    fn log(
-        py: Python<'_>,
-        name: String,
-        severity: u8,
-        context: Py<PyAny>,
-        open: Py<PyAny>,
-    ) -> PyResult<Py<PyAny>> {
+    fn log(py: Python<'_>, name: String, severity: u8, context: Py<PyAny>, open: Py<PyAny>) -> PyResult<Py<PyAny>> {
         let target = Target::Log { name: name.into(), open };
         bind(&LOG_DEF, Bound::new(py, Self { target, severity, context: Some(context) })?.as_any())
     }

@@ -1,7 +1,7 @@
 //! One request of the ASGI middleware: reads scope and messages, never changes, delays or refuses them.
 //!
 //! `send` is a C function that looks at the message and returns `send(message)`, the server's own awaitable: no
-//! coroutine of ours per chunk. Every value is taken out of the message before the state is borrowed, since only that
+//! coroutine of ours per chunk. `receive` returns a coroutine, since there the result is what is looked at. Every value is taken out of the message before the state is borrowed, since only that
 //! can run foreign code (a key with its own `__eq__`).
 
 use super::service::PyService;
@@ -12,7 +12,7 @@ use crate::observer::{Chunks, Ending, Observer, ObserverSettings, RequestTexts};
 use crate::producer::now_monotonic_nano;
 use crate::record::{BodyKind, Scratch, Trace};
 use crate::service::Service;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -31,6 +31,8 @@ struct Shared {
     settings: ObserverSettings,
     ids: IdSource,
     keys: Keys,
+    /// `async def observed_receive(receive, observer)`.
+    observed_receive: Py<PyAny>,
 }
 
 /// Interned names, so that a look-up compares pointers.
@@ -52,6 +54,7 @@ struct Keys {
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct RequestObserver {
     shared: Arc<Shared>,
+    receive: Py<PyAny>,
     send: Py<PyAny>,
     scope: Py<PyDict>,
     /// As the server gave it; inner applications may change the scope.
@@ -75,17 +78,20 @@ impl<T> GilCell<T> {
     }
 }
 
+static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observe a request.");
 static SEND: FunctionDef = FunctionDef::one_argument(c"send", send, c"Pass an ASGI message on to the server.");
-static RECEIVED: FunctionDef = FunctionDef::one_argument(c"received", received, c"Take note of a received ASGI message.");
+static RECEIVE: FunctionDef =
+    FunctionDef::no_argument(c"receive", receive, c"Receive an ASGI message from the server.");
 
 #[pymethods]
 impl RequestFactory {
     #[new]
-    #[pyo3(signature = (service, *, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sample_threshold, adjusted_count))]
+    #[pyo3(signature = (service, observed_receive, *, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sample_threshold, adjusted_count))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         py: Python<'_>,
         service: &PyService,
+        observed_receive: Py<PyAny>,
         chunks: &str,
         chunk_timeline_limit: usize,
         capture_head_bytes: usize,
@@ -98,7 +104,11 @@ impl RequestFactory {
             "summary" => Chunks::Summary,
             "timeline" => Chunks::Timeline,
             "events" => Chunks::Events,
-            other => return Err(PyValueError::new_err(format!("chunks={other:?}: must be off, summary, timeline or events"))),
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "chunks={other:?}: must be off, summary, timeline or events"
+                )));
+            }
         };
         let settings = ObserverSettings {
             chunks,
@@ -108,12 +118,36 @@ impl RequestFactory {
             sample_threshold,
             adjusted_count,
         };
-        let shared = Shared { service: service.service(), settings, ids: IdSource::new()?, keys: Keys::intern(py) };
+        let shared = Shared {
+            service: service.service(),
+            settings,
+            ids: IdSource::new()?,
+            keys: Keys::intern(py),
+            observed_receive,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Begin to observe a request with this `scope`, whose answers go to `send`.
-    fn begin(&self, py: Python<'_>, scope: &Bound<'_, PyDict>, send: Py<PyAny>) -> PyResult<Py<RequestObserver>> {
+    /// The function `begin(scope, receive, send)`, which returns the observer and the `receive` and `send` to go on with.
+    #[getter]
+    fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        bind(&BEGIN, slf.as_any())
+    }
+
+    /// Draw new seeds for ids; call it in a forked child.
+    fn reseed(&self) -> PyResult<()> {
+        Ok(self.shared.ids.reseed()?)
+    }
+}
+
+impl RequestFactory {
+    #[inline]
+    fn observer<'py>(
+        &self,
+        scope: &Bound<'py, PyDict>,
+        receive: Py<PyAny>,
+        send: Py<PyAny>,
+    ) -> PyResult<Bound<'py, RequestObserver>> {
         let keys = &self.shared.keys;
         let head = Head::read(item(scope, &keys.headers));
         let trace = self.shared.ids.trace(head.traceparent);
@@ -125,31 +159,20 @@ impl RequestFactory {
             path: item(scope, &keys.path).map(|path| path.to_owned().unbind()),
             root_path: item(scope, &keys.root_path).map(|path| path.to_owned().unbind()),
             shared: Arc::clone(&self.shared),
+            receive,
             send,
             scope: scope.clone().unbind(),
             state: GilCell(UnsafeCell::new(state)),
         };
-        Py::new(py, observer)
-    }
-
-    /// Draw new seeds for ids; call it in a forked child.
-    fn reseed(&self) -> PyResult<()> {
-        Ok(self.shared.ids.reseed()?)
+        Bound::new(scope.py(), observer)
     }
 }
 
 #[pymethods]
 impl RequestObserver {
-    /// The `send` for the application.
-    #[getter]
-    fn send(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        bind(&SEND, slf.as_any())
-    }
-
-    /// Takes each message that the application has received.
-    #[getter]
-    fn received(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        bind(&RECEIVED, slf.as_any())
+    /// Take note of a message that the application has received.
+    fn received(&self, message: &Bound<'_, PyAny>) {
+        self.observe_received(message.py(), message.as_borrowed());
     }
 
     /// The trace id, 32 lowercase hex digits.
@@ -164,16 +187,23 @@ impl RequestObserver {
         format!("{:016x}", u64::from_be_bytes(self.trace().span_id))
     }
 
-    /// Emit the terminal record; further calls do nothing.
+    /// Emit the terminal record of an application that returned; further calls do nothing.
+    fn finish(&self, py: Python<'_>) {
+        self.finish_with(py, Ending::Returned);
+    }
+
+    /// Emit the terminal record of an application that did not return; further calls do nothing.
     ///
-    /// `ending` is one of `returned`, `raised`, `timed_out`, `cancelled`; `error_type` the exception's class name.
-    #[pyo3(signature = (ending = "returned", error_type = ""))]
-    fn finish(&self, py: Python<'_>, ending: &str, error_type: &str) -> PyResult<()> {
+    /// `ending` is one of `raised`, `timed_out`, `cancelled`, `disconnected`; `error_type` the exception's class name.
+    fn fail(&self, py: Python<'_>, ending: &str, error_type: &str) -> PyResult<()> {
         let ending = match ending {
-            "returned" => Ending::Returned,
             "raised" => Ending::Raised(error_type),
             "timed_out" => Ending::TimedOut(error_type),
             "cancelled" => Ending::Cancelled(error_type),
+            "disconnected" => {
+                self.state.with(py, Observer::disconnect);
+                Ending::Raised(error_type)
+            }
             other => return Err(PyValueError::new_err(format!("ending={other:?}: unknown"))),
         };
         self.finish_with(py, ending);
@@ -285,15 +315,63 @@ unsafe extern "C" fn send(this: *mut ffi::PyObject, message: *mut ffi::PyObject)
 }
 
 /// # Safety
-/// As [`send`].
-unsafe extern "C" fn received(this: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
+/// As [`send`], without a message.
+unsafe extern "C" fn receive(this: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter's promise, and it holds the GIL.
     unsafe {
         let py = Python::assume_attached();
         let observer = Borrowed::from_ptr(py, this).cast_unchecked::<RequestObserver>().get();
-        observer.observe_received(py, Borrowed::from_ptr(py, message));
-        ffi::Py_INCREF(ffi::Py_None());
-        ffi::Py_None()
+        let end: *mut ffi::PyObject = std::ptr::null_mut();
+        let coroutine = observer.shared.observed_receive.as_ptr();
+        ffi::PyObject_CallFunctionObjArgs(coroutine, observer.receive.as_ptr(), this, end)
+    }
+}
+
+/// # Safety
+/// Called by the interpreter only: `this` is a [`RequestFactory`], `arguments` holds `count` live objects.
+unsafe extern "C" fn begin(
+    this: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter's promise, and it holds the GIL.
+    let begun = unsafe {
+        let py = Python::assume_attached();
+        if count != 3 {
+            PyTypeError::new_err("begin takes scope, receive and send").restore(py);
+            return std::ptr::null_mut();
+        }
+        let argument = |position| Borrowed::from_ptr(py, *arguments.add(position)).to_owned();
+        let factory = Borrowed::from_ptr(py, this).cast_unchecked::<RequestFactory>().get();
+        begin_bound(factory, &argument(0), argument(1).unbind(), argument(2).unbind())
+    };
+    // SAFETY: as above.
+    begun.map_or_else(
+        |error| {
+            error.restore(unsafe { Python::assume_attached() });
+            std::ptr::null_mut()
+        },
+        Bound::into_ptr,
+    )
+}
+
+#[inline]
+fn begin_bound<'py>(
+    factory: &RequestFactory,
+    scope: &Bound<'py, PyAny>,
+    server_receive: Py<PyAny>,
+    server_send: Py<PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let observer = factory.observer(scope.cast::<PyDict>()?, server_receive, server_send)?.into_any();
+    let receive = bind(&RECEIVE, &observer)?;
+    let send = bind(&SEND, &observer)?;
+    // SAFETY: a fresh tuple of three, each place filled once with a reference that it takes over.
+    unsafe {
+        let tuple = Bound::from_owned_ptr_or_err(scope.py(), ffi::PyTuple_New(3))?;
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 0, observer.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 1, receive.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 2, send.into_ptr());
+        Ok(tuple)
     }
 }
 

@@ -221,10 +221,7 @@ fn take_map<'a>(from: &mut &'a [u8], depth: usize) -> Result<Map<'a>, Malformed>
         take_piece(from)?;
         take_value(from, depth + 1)?;
     }
-    Ok(Map {
-        count,
-        entries: &start[..start.len() - from.len()],
-    })
+    Ok(Map { count, entries: &start[..start.len() - from.len()] })
 }
 
 fn take_gaps<'a>(from: &mut &'a [u8]) -> Result<Gaps<'a>, Malformed> {
@@ -246,10 +243,5 @@ fn take_body<'a>(from: &mut &'a [u8]) -> Result<Body<'a>, Malformed> {
     if complete && !tail.is_empty() {
         return Err(Malformed::Misplaced);
     }
-    Ok(Body {
-        kind,
-        head,
-        tail,
-        complete,
-    })
+    Ok(Body { kind, head, tail, complete })
 }

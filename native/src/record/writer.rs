@@ -32,12 +32,7 @@ impl Scratch {
     /// Make an empty scratch; allocates nothing.
     #[inline(always)]
     pub fn new() -> Self {
-        Self {
-            len: 0,
-            limit: INLINE_BYTES,
-            spill: Vec::new(),
-            inline: [const { MaybeUninit::uninit() }; INLINE_BYTES],
-        }
+        Self { len: 0, limit: INLINE_BYTES, spill: Vec::new(), inline: [const { MaybeUninit::uninit() }; INLINE_BYTES] }
     }
 
     /// Forget all values; memory that was spilled to is kept for the next record.
@@ -169,9 +164,7 @@ impl Scratch {
         // SAFETY: `claim` returned 5 writable bytes that nothing else borrows.
         unsafe {
             to.write(tag as u8);
-            to.add(1)
-                .cast::<[u8; 4]>()
-                .write_unaligned(count.to_le_bytes());
+            to.add(1).cast::<[u8; 4]>().write_unaligned(count.to_le_bytes());
         }
     }
 
@@ -182,9 +175,7 @@ impl Scratch {
         // SAFETY: `claim` returned `5 + bytes.len()` writable bytes, exclusively ours, so `bytes` does not overlap.
         unsafe {
             to.write(tag as u8);
-            to.add(1)
-                .cast::<[u8; 4]>()
-                .write_unaligned((bytes.len() as u32).to_le_bytes());
+            to.add(1).cast::<[u8; 4]>().write_unaligned((bytes.len() as u32).to_le_bytes());
             copy_short(bytes.as_ptr(), to.add(5), bytes.len());
         }
     }
@@ -195,8 +186,7 @@ impl Scratch {
         let to = self.claim(4 + bytes.len());
         // SAFETY: `claim` returned `4 + bytes.len()` writable bytes, exclusively ours, so `bytes` does not overlap.
         unsafe {
-            to.cast::<[u8; 4]>()
-                .write_unaligned((bytes.len() as u32).to_le_bytes());
+            to.cast::<[u8; 4]>().write_unaligned((bytes.len() as u32).to_le_bytes());
             copy_short(bytes.as_ptr(), to.add(4), bytes.len());
         }
     }
@@ -238,11 +228,7 @@ impl Scratch {
 
 #[inline(always)]
 fn capped(bytes: &[u8]) -> &[u8] {
-    if bytes.len() > u32::MAX as usize {
-        &bytes[..u32::MAX as usize]
-    } else {
-        bytes
-    }
+    if bytes.len() > u32::MAX as usize { &bytes[..u32::MAX as usize] } else { bytes }
 }
 
 /// Copy `len` bytes; most values are short, and a call of `memcpy` costs more than their copy.
@@ -272,8 +258,7 @@ unsafe fn copy_both_ends<const N: usize>(from: *const u8, to: *mut u8, len: usiz
     // SAFETY: both N-byte windows lie inside `[0, len)`, which the caller vouches for.
     unsafe {
         let last = from.add(len - N).cast::<[u8; N]>().read_unaligned();
-        to.cast::<[u8; N]>()
-            .write_unaligned(from.cast::<[u8; N]>().read_unaligned());
+        to.cast::<[u8; N]>().write_unaligned(from.cast::<[u8; N]>().read_unaligned());
         to.add(len - N).cast::<[u8; N]>().write_unaligned(last);
     }
 }
