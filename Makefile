@@ -1,0 +1,91 @@
+# The same few commands for a developer and for CI. Everything is set up on first use: the virtual environment .venv,
+# what pyproject.toml names, and the Rust core in release mode. Stamp files keep later runs quick.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+DEPENDENCIES := $(VENV)/.stamp-dependencies
+NATIVE := $(VENV)/.stamp-native
+NATIVE_SOURCES := $(shell find native/src -type f) $(wildcard native/build.rs native/Cargo.toml native/Cargo.lock)
+
+# The first Python on the PATH that is new enough.
+FIND_PYTHON = for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && { command -v "$$p"; break; }; done || true
+
+# $(call require,COMMAND,DEBIAN PACKAGE,WHAT FOR): installs it where that is possible, else says what is missing.
+define require
+command -v $(1) >/dev/null || { \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		{ apt-get install -qq -y $(2) || { apt-get update -qq && apt-get install -qq -y $(2); }; } </dev/null >/dev/null; \
+	else \
+		echo "missing: $(1), for $(3). Install it (on Debian: sudo apt-get install $(2)) and run make again." >&2; exit 1; \
+	fi; }
+endef
+
+.DEFAULT_GOAL := help
+.PHONY: help build test lint check demo bench clean toolchain
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+build: $(NATIVE) ## Set up .venv and build the Rust core in release mode
+
+test: build ## Run all tests: Rust, the ring under loom, Python
+	cd native && cargo test --quiet
+	cd native && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
+		cargo test --quiet --release --test loom --target-dir target/loom
+	$(PYTHON) -m pytest
+
+lint: build ## Run all linters and type checkers: Python, stub, Rust
+	$(PYTHON) -m ruff check
+	$(PYTHON) -m ruff format --check
+	$(PYTHON) -m mypy
+	$(PYTHON) -m mypy.stubtest inference_logging._native
+	cd native && cargo fmt --check
+	cd native && cargo clippy --quiet --all-targets -- -D warnings
+	cd native && PYO3_PYTHON="$(abspath $(PYTHON))" cargo clippy --quiet --all-targets --features python -- -D warnings
+
+check: lint test ## Run lint, then test
+
+demo: build ## Show the main job: an example server under load, with and without logging (about a minute)
+	$(PYTHON) loadtests/demo.py
+
+bench: build ## Measure emit, listener, middleware and server, as ratios in one interleaved run
+	@$(call require,wrk,wrk,the load on a real server)
+	$(PYTHON) loadtests/bench.py
+
+clean: ## Remove what was built and written; .venv stays
+	rm -rf native/target dist build out inference_logging/_native*.so $(NATIVE)
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
+
+toolchain:
+	@$(call require,cc,gcc libc6-dev,linking the Rust core)
+	@command -v cargo >/dev/null || { \
+		echo "missing: cargo, for building the Rust core. Install Rust (rustup or your distribution's package)." >&2; exit 1; }
+
+$(PYTHON):
+	@python=$$($(FIND_PYTHON)); \
+	if [ -z "$$python" ]; then \
+		echo "missing: Python 3.10 or newer. Install it (on Debian: sudo apt-get install python3 python3-venv)." >&2; exit 1; \
+	fi; \
+	"$$python" -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "missing: the venv module of $$python (on Debian: sudo apt-get install python3-venv)." >&2; exit 1; }; \
+	echo "creating $(VENV) with $$python"; \
+	"$$python" -m venv $(VENV)
+
+# pip from 25.1 on knows dependency groups.
+$(DEPENDENCIES): pyproject.toml | $(PYTHON)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(PYTHON) -m pip install --quiet --group dev
+	@touch $@
+
+# maturin installs the run-time dependencies of pyproject.toml as well.
+$(NATIVE): $(NATIVE_SOURCES) $(DEPENDENCIES) | toolchain
+	VIRTUAL_ENV="$(abspath $(VENV))" $(VENV)/bin/maturin develop --release --quiet
+	@touch $@
