@@ -1,0 +1,95 @@
+"""The README's blocks run as they stand, and its tables say what the code says."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inference_logging import Config
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+DRIVER = """
+from fastapi.testclient import TestClient
+
+with TestClient(app) as client:
+    assert client.get("/hello?name=you").json() == {"hello": "you"}
+"""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def records(directory: Path) -> list[dict[str, object]]:
+    lines = [line for path in directory.glob("*.jsonl") for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def run(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {"INFERENCE_LOGGING_QUEUE_DIRECTORY": str(cwd / "queues"), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-W", "error::DeprecationWarning:inference_logging", "-c", code]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_first_block_serves_and_records_a_request_and_a_greeting(tmp_path: Path) -> None:
+    done = run(blocks("python")[0] + DRIVER, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = records(tmp_path / "logs")
+    request = next(record for record in found if record["event_name"] == "request")
+    greeting = next(record for record in found if record["event_name"] == "log")
+    assert (request["http.route"], request["outcome"]) == ("/hello", "ok")
+    assert greeting["attributes"] == {"name": "you"}
+    assert greeting["trace_id"] == request["trace_id"]
+
+
+def test_the_standard_library_block_records_its_message_and_extra(tmp_path: Path) -> None:
+    done = run(blocks("python")[1], tmp_path)
+    assert done.returncode == 0, done.stderr
+    loaded = next(record for record in records(tmp_path / "logs") if record["event_name"] == "log")
+    assert (loaded["logger"], loaded["message"]) == ("model", "loaded")
+    assert loaded["attributes"] == {"parameters": 7_000_000_000}
+
+
+def test_the_hot_loop_block_writes_every_step(tmp_path: Path) -> None:
+    done = run(blocks("python")[2], tmp_path)
+    assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
+    steps = [record for record in records(tmp_path / "engine-logs") if record["event_name"] == "engine.step"]
+    assert [step["seq"] for step in steps] == list(range(1000))
+
+
+def test_the_yaml_block_is_a_valid_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "logging.yaml"
+    path.write_text(blocks("yaml")[0], encoding="utf-8")
+    config = Config(config_file=path)
+    assert (config.service_name, config.queue_bytes, config.chunks) == ("chat", 32 << 20, "summary")
+
+
+def test_the_json_block_has_the_fields_of_a_request_in_their_order(tmp_path: Path) -> None:
+    example = list(json.loads(blocks("json")[0]))
+    stub = (ROOT / "native" / "src" / "observer.rs").read_text(encoding="utf-8")
+    order = re.findall(r'^    "([a-z_.]+)",$', stub.split("REQUEST_FIELDS")[1].split("];")[0], flags=re.MULTILINE)
+    known = [name for name in example if name in order]
+    assert known == [name for name in order if name in known]
+    assert len(known) >= 15
+
+
+@pytest.mark.parametrize(
+    "row", re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`)? ?\|", README, flags=re.MULTILINE), ids=lambda row: row[0]
+)
+def test_the_configuration_table_shows_real_parameters_and_their_defaults(row: tuple[str, str]) -> None:
+    name, default = row
+    parameter = next(parameter for parameter in Config.describe() if parameter.name == name)
+    assert default == ("" if parameter.default is None else str(parameter.default))
+
+
+def test_every_make_target_it_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"make (\w+)", README)):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
