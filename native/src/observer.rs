@@ -10,7 +10,7 @@ use crate::producer::Producer;
 use crate::record::{BodyKind, Scratch, Trace};
 
 /// Fields of the `request` event, in the order of its values.
-pub const REQUEST_FIELDS: [&str; 24] = [
+pub const REQUEST_FIELDS: [&str; 25] = [
     "trace",
     "request_id",
     "outcome",
@@ -31,6 +31,7 @@ pub const REQUEST_FIELDS: [&str; 24] = [
     "chunk_gap_max_us",
     "chunk_gaps_us",
     "chunk_gaps_truncated",
+    "gen_ai.operation.name",
     "request_body",
     "response_body",
     "sampled_by",
@@ -305,6 +306,7 @@ impl Observer {
         push_texts(&mut scratch, texts);
         self.push_numbers(&mut scratch, now);
         self.push_chunks(&mut scratch, settings);
+        push_text(&mut scratch, if self.request_body.is_some() { operation(texts.path) } else { "" });
         for capture in [&mut self.request_body, &mut self.response_body] {
             match capture {
                 Some(capture) => capture.push_value(&mut scratch),
@@ -386,6 +388,17 @@ fn push_texts(scratch: &mut Scratch, texts: &RequestTexts<'_>) {
 #[inline]
 fn push_text(scratch: &mut Scratch, text: &str) {
     if text.is_empty() { scratch.push_absent() } else { scratch.push_str(text) }
+}
+
+/// OpenTelemetry's name of what an OpenAI-compatible path asks for; empty for any other.
+fn operation(path: &[u8]) -> &'static str {
+    const OPERATIONS: [(&[u8], &str); 4] = [
+        (b"/chat/completions", "chat"),
+        (b"/completions", "text_completion"),
+        (b"/embeddings", "embeddings"),
+        (b"/responses", "chat"),
+    ];
+    OPERATIONS.iter().find(|(suffix, _)| path.ends_with(suffix)).map_or("", |(_, name)| name)
 }
 
 #[inline]
