@@ -1,0 +1,130 @@
+"""What people use today, for comparison: the standard library's logging, writing a JSON line per request.
+
+The middleware is the cheapest honest one we know: pure ASGI, no body parsing, one record after the response, with
+the fields of our request record that need no parsing. `stdlib-file` writes on the request path through a FileHandler;
+`stdlib-queue` puts records on an unbounded queue, which a QueueListener thread formats and writes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import queue
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from logging.handlers import QueueHandler, QueueListener
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOG_NAME = "requests.jsonl"
+
+
+class JsonLines(logging.Formatter):
+    """Format a record's `fields` as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return json.dumps({"timestamp": record.created, "severity_text": record.levelname, **record.__dict__["fields"]})
+
+
+class StdlibLogging:
+    """The logging of one baseline mode; it also takes the example's application records, in `get_logger`'s form."""
+
+    def __init__(self, mode: str, directory: Path) -> None:
+        """Open the log in `directory` for a ``stdlib-…`` mode; log nothing in any other."""
+        self._log = logging.getLogger("loadtests.requests")
+        self._log.propagate = False
+        self._log.setLevel(logging.INFO if mode.startswith("stdlib") else logging.CRITICAL)
+        if mode.startswith("stdlib"):
+            self._log.addHandler(_handler(mode, directory / LOG_NAME))
+
+    def info(self, message: str, **fields: Any) -> None:
+        """Log an application record."""
+        self._log.info(message, extra={"fields": {"event_name": "log", "body": message, **fields}})
+
+    def request(self, fields: dict[str, Any]) -> None:
+        """Log a request."""
+        self._log.info("request", extra={"fields": fields})
+
+    def middleware(self, app: ASGIApp) -> RequestLog:
+        """Return `app` with its requests logged here, as ``add_middleware`` wants it."""
+        return RequestLog(app, self.request)
+
+
+class RequestLog:
+    """Log each request of an app once its response has ended."""
+
+    def __init__(self, app: ASGIApp, emit: Callable[[dict[str, Any]], None]) -> None:
+        """Wrap `app`, handing the fields of each request to `emit`."""
+        self.app = app
+        self.emit = emit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass everything through; watch the response."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        response = ResponseWatch(send)
+        outcome = "error"
+        try:
+            await self.app(scope, receive, response)
+            outcome = "ok" if response.ended else "client_disconnect"
+        finally:
+            self.emit(response.fields(scope, outcome))
+
+
+class ResponseWatch:
+    """One response on its way out: status, chunks, bytes and times."""
+
+    def __init__(self, send: Send) -> None:
+        """Watch what goes to `send`."""
+        self.send = send
+        self.start = time.perf_counter()
+        self.first: float | None = None
+        self.status = self.chunks = self.size = 0
+        self.ended = False
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Note one message and hand it on."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif body := message.get("body"):
+            self.first = self.first or time.perf_counter()
+            self.chunks += 1
+            self.size += len(body)
+        self.ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+        return self.send(message)
+
+    def fields(self, scope: Scope, outcome: str) -> dict[str, Any]:
+        """Return the fields of the request's record."""
+        now = time.perf_counter()
+        return {
+            "event_name": "request",
+            "http.request.method": scope["method"],
+            "url.path": scope["path"],
+            "http.route": getattr(scope.get("route"), "path", None),
+            "http.response.status_code": self.status,
+            "http.response.body.size": self.size,
+            "duration_s": now - self.start,
+            "time_to_first_chunk_s": None if self.first is None else self.first - self.start,
+            "chunks": self.chunks,
+            "outcome": outcome,
+            "request_id": uuid.uuid4().hex,
+        }
+
+
+def _handler(mode: str, path: Path) -> logging.Handler:
+    file = logging.FileHandler(path)
+    file.setFormatter(JsonLines())
+    if mode == "stdlib-file":
+        return file
+    records: queue.Queue[Any] = queue.Queue(-1)
+    listener = QueueListener(records, file)
+    listener.start()
+    atexit.register(listener.stop)  # before logging's own exit hook closes the file: nothing is lost
+    return QueueHandler(records)
