@@ -87,5 +87,5 @@ $(DEPENDENCIES): pyproject.toml | $(PYTHON)
 
 # maturin installs the run-time dependencies of pyproject.toml as well.
 $(NATIVE): $(NATIVE_SOURCES) $(DEPENDENCIES) | toolchain
-	VIRTUAL_ENV="$(abspath $(VENV))" $(VENV)/bin/maturin develop --release --quiet
+	PIP_QUIET=1 VIRTUAL_ENV="$(abspath $(VENV))" $(VENV)/bin/maturin develop --release --quiet
 	@touch $@
