@@ -253,7 +253,7 @@ fn a_window_is_waited_for_once_the_next_one_is_on_its_way() {
     bench.sink.close(at(2), b"").unwrap();
     let lengths: Vec<u64> = lengths.iter().map(|path| fs::metadata(path).unwrap().len()).collect();
 
-    // A sealed segment's rest is a window like any other; the last segment's rest is not waited for.
+    // A sealed segment's rest is a window like any other, also for the segment after it.
     let windows = |len: u64| (0..len).step_by(100).map(move |from| from..len.min(from + 100));
     let started: Vec<_> = lengths.iter().flat_map(|&len| windows(len)).collect();
     let mut expected = vec![("start", started[0].clone())];
@@ -263,6 +263,16 @@ fn a_window_is_waited_for_once_the_next_one_is_on_its_way() {
     }
     let calls = bench.os.0.lock().unwrap().writeback.clone();
     assert_eq!(calls, expected);
+}
+
+#[test]
+fn closing_starts_the_rest_and_waits_for_no_device() {
+    let mut bench = bench(|config| config.writeback_bytes = 100);
+    bench.sink.write(A, 1, at(0)).unwrap();
+    let path = bench.sink.live_path().unwrap().to_owned();
+    bench.sink.close(at(1), b"").unwrap();
+    let calls = bench.os.0.lock().unwrap().writeback.clone();
+    assert_eq!(calls, [("start", 0..fs::metadata(path).unwrap().len())]);
 }
 
 #[test]
