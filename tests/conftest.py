@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from inference_logging import Config
+from tests.support import Recorded
 
 # How long one example takes says nothing on a busy machine, so no deadline; the same examples in each CI run.
 settings.register_profile("default", deadline=None)
@@ -18,3 +24,34 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away INFERENCE_LOGGING_… variables, so that a developer's own settings don't change a test."""
     for name in [name for name in os.environ if name.startswith("INFERENCE_LOGGING_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Callable[..., Config]:
+    """Make configurations whose queues and segments lie in this test's own directory."""
+
+    def make(**parameters: Any) -> Config:
+        own = {"directory": tmp_path / "segments", "queue_directory": tmp_path / "queues", "queue_bytes": 1 << 20}
+        return Config(**{**own, **parameters})
+
+    return make
+
+
+@pytest.fixture
+def recording(configure: Callable[..., Config]) -> Iterator[Callable[..., Recorded]]:
+    """Open loggers with the given parameters; they are closed after the test."""
+    opened: list[Recorded] = []
+
+    def start(**parameters: Any) -> Recorded:
+        opened.append(Recorded(configure(**parameters)))
+        return opened[-1]
+
+    yield start
+    for recorded in opened:
+        recorded.close()
+
+
+@pytest.fixture
+def recorded(recording: Callable[..., Recorded]) -> Recorded:
+    """Return an open logger with the default parameters."""
+    return recording()

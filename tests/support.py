@@ -1,0 +1,161 @@
+"""What the tests of the Python face share: reading segments, driving an ASGI application, waiting for a condition."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from inference_logging import Config, InferenceLoggingMiddleware, Logger
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT_ID = "00f067aa0ba902b7"
+TRACEPARENT = f"00-{TRACE_ID}-{PARENT_ID}-01".encode()
+
+_PATIENCE_S = 60.0
+
+
+def read_lines(directory: Path) -> list[dict[str, Any]]:
+    """Return every line of every segment below ``directory``, the files in the order of their names."""
+    paths = sorted(path for path in directory.glob("*.jsonl") if not path.is_symlink())
+    return [parse(line) for path in paths for line in path.read_bytes().splitlines()]
+
+
+def read_records(directory: Path, event: str | None = None) -> list[dict[str, Any]]:
+    """Return the records (all, or those of one event) of all segments, without headers and footers."""
+    records = [line for line in read_lines(directory) if not line["event_name"].startswith("segment.")]
+    return [record for record in records if event in (None, record["event_name"])]
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """Parse one line strictly: JSON as RFC 8259 has it (no NaN), UTF-8, no key twice."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"not JSON: {constant}")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len({key for key, _ in pairs}) == len(pairs), f"a key stands twice in {line!r}"
+        return dict(pairs)
+
+    parsed = json.loads(line.decode("utf-8"), parse_constant=refuse, object_pairs_hook=unique)
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+def wait_until(condition: Callable[[], Any], what: str, patience_s: float = _PATIENCE_S) -> Any:
+    """Look until ``condition`` gives something true and return that; fail with ``what`` if it never comes."""
+    end = time.monotonic() + patience_s
+    while not (found := condition()):
+        assert time.monotonic() < end, f"waited in vain for: {what}"
+        time.sleep(0.01)
+    return found
+
+
+def http_scope(path: str = "/", method: str = "GET", headers: Iterable[tuple[bytes, bytes]] = ()) -> dict[str, Any]:
+    """Return a complete HTTP scope."""
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode("utf-8", "replace"),
+        "query_string": b"",
+        "root_path": "",
+        "headers": list(headers),
+        "client": ("192.0.2.7", 50000),
+        "server": ("192.0.2.1", 8000),
+    }
+
+
+def body_messages(*parts: bytes) -> list[Message]:
+    """Return the ``http.request`` messages of a body that comes in ``parts``."""
+    last = len(parts) - 1
+    return [{"type": "http.request", "body": part, "more_body": at < last} for at, part in enumerate(parts)]
+
+
+def answer(*parts: bytes, status: int = 200, content_type: bytes = b"text/plain") -> list[Message]:
+    """Return the messages of a whole answer; several parts make it a stream that ends with an empty message."""
+    start: Message = {"type": "http.response.start", "status": status, "headers": [(b"content-type", content_type)]}
+    if len(parts) == 1:
+        return [start, {"type": "http.response.body", "body": parts[0]}]
+    stream: list[Message] = [{"type": "http.response.body", "body": part, "more_body": True} for part in parts]
+    return [start, *stream, {"type": "http.response.body", "body": b"", "more_body": False}]
+
+
+def replying(*messages: Message) -> App:
+    """Return an application that reads the whole request and sends ``messages``."""
+
+    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect" or not message.get("more_body"):
+                break
+        for message in messages:
+            await send(message)
+
+    return app
+
+
+class Client:
+    """The server's side of one request: hands out ``incoming``, then waits forever; keeps what is sent."""
+
+    def __init__(self, incoming: Iterable[Message] = ()) -> None:
+        self._incoming: Iterator[Message] = iter(list(incoming) or body_messages(b""))
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        """Return the next message."""
+        message = next(self._incoming, None)
+        if message is None:
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Keep ``message``."""
+        self.sent.append(message)
+
+
+class Recorded:
+    """Applications behind the middleware, and the records that they leave; one logger for all of them."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.logger = Logger(config)
+
+    def wrap(self, app: App) -> InferenceLoggingMiddleware:
+        """Return ``app`` behind the middleware."""
+        return InferenceLoggingMiddleware(app, config=self.config)
+
+    def serve(
+        self, app: App, scope: MutableMapping[str, Any] | None = None, incoming: Iterable[Message] = ()
+    ) -> list[Message]:
+        """Let ``app`` serve one request; return the messages that reached the server."""
+        client = Client(incoming)
+        asyncio.run(self.wrap(app)(scope if scope is not None else http_scope(), client.receive, client.send))
+        return client.sent
+
+    def records(self, event: str | None = None) -> list[dict[str, Any]]:
+        """Return what is recorded so far, completely."""
+        assert self.logger.flush(_PATIENCE_S), "the listener does not write"
+        return read_records(self.config.directory, event)
+
+    def request(self) -> dict[str, Any]:
+        """Return the one terminal record."""
+        records = self.records("request")
+        assert len(records) == 1, f"not exactly one terminal record: {records}"
+        return records[0]
+
+    def close(self) -> None:
+        """Drain and end."""
+        self.logger.close()
