@@ -17,6 +17,7 @@
 //! * Positions count words modulo 2³¹; the index is `position % capacity`; the capacity is a power of two.
 //! * Words from `tail + capacity` back to `head` are zero: the consumer zeroes what it read before it releases it. So a
 //!   word 0 that is zero below `head` is a reservation whose owner has not yet written anything.
+//! * At least one word is never reserved, so that a reader at the head finds that zero and not the oldest record again.
 //! * Word 0 goes 0 → RESERVED → COMMITTED; only COMMITTED (stored with Release, loaded with Acquire) makes the rest of
 //!   the record visible. A process that dies in between leaves RESERVED with its length, or zeroes.
 //! * `accepted` is the sequence in the head word: there is no second counter that could disagree with the ring.
@@ -144,11 +145,14 @@ impl<'a> Ring<'a> {
     pub fn reserve(&self, payload_len: u32, limit_words: u32) -> Result<Reservation<'a>, Refused> {
         let need = record_words(payload_len);
         let capacity = self.capacity();
+        let limit_words = limit_words.min(capacity - 1);
         loop {
             // Tail first: Acquire pairs with the Release in `release`, so the head read next is not older than it, and
             // the zeroes of the released words are visible.
             let tail = (self.tail.load(Ordering::Acquire) & POSITION_MASK) as u32;
-            let head = self.head.load(Ordering::Relaxed);
+            // Acquire pairs with the Release of the exchange below: whoever sees a head also sees the tail that made room
+            // for it.
+            let head = self.head.load(Ordering::Acquire);
             if head & CLOSED != 0 {
                 return Err(Refused::Closed);
             }
@@ -158,13 +162,17 @@ impl<'a> Ring<'a> {
             let pad = if need > capacity - index { capacity - index } else { 0 };
             let used = u64::from(used) + u64::from(pad) + u64::from(need);
             if used > u64::from(limit_words) {
-                return Err(Refused::Full);
+                if self.tail.load(Ordering::Acquire) & POSITION_MASK == u64::from(tail) {
+                    return Err(Refused::Full);
+                }
+                // The head was newer than the tail: what was given back in between is not in use.
+                continue;
             }
             let sequence = (head >> 32) as u32;
             let next = u64::from(position.wrapping_add(pad).wrapping_add(need)) & POSITION_MASK;
             let new = u64::from(sequence.wrapping_add(1)) << 32 | next;
-            // Relaxed: the commit word publishes the record; the head only hands out space.
-            if self.head.compare_exchange_weak(head, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            // The commit word publishes the record; the head only hands out space.
+            if self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return Ok(self.claim(index, pad, need, payload_len, sequence, used as u32));
             }
         }
