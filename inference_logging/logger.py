@@ -1,6 +1,6 @@
 """The facade that all hooks use: open, register events, emit, flush, close; and the application's own records.
 
-A ``Logger`` is the queue and (unless configured off) the listener thread of this process. It is opened explicitly, or by
+A ``Logger`` is the queue and (unless configured off) the listener thread of this process. It is opened explicitly, by
 the middleware, or by the first application record. A forked child gets a queue of its own at its first record.
 """
 
@@ -94,10 +94,10 @@ class Logger:
         return self._service.close(self.config.drain_deadline_s)
 
     def stats(self) -> dict[str, Any]:
-        """Return this process's counts (``accepted = written + in_queue + dropped`` torn or corrupt) and the listener's.
+        """Return the counts of this process and of the listener.
 
-        ``dropped`` holds refusals by reason and level; ``listener`` what the leading listener of the directory
-        publishes, whichever process it is in.
+        ``accepted = written + in_queue + dropped`` (torn or corrupt); ``dropped`` holds refusals by reason and level;
+        ``listener`` what the leading listener of the directory publishes, whichever process it is in.
         """
         books = self._service.books()
         return {**(books if books is not None else {}), "listener": self._service.listener_stats()}
@@ -138,7 +138,7 @@ class ApplicationLogger:
 
     def exception(self, message: object, /, **attributes: object) -> bool:
         """Record an error with the exception that is being handled (OpenTelemetry's ``exception.*`` attributes)."""
-        return self.error(message, **attributes, **exception_attributes(sys.exc_info()))
+        return self.error(message, **{**attributes, **exception_attributes(sys.exc_info())})
 
 
 def get_logger(name: str) -> ApplicationLogger:
@@ -157,9 +157,16 @@ def exception_attributes(
 
     return {
         "exception.type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
-        "exception.message": str(error),
+        "exception.message": _text(error),
         "exception.stacktrace": "".join(traceback.format_exception(*info)),
     }
+
+
+def _text(error: BaseException | None) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the class is the application's; logging it must not raise
+        return "<text that cannot be had>"
 
 
 def _open_service(config: Config) -> Service:

@@ -1,0 +1,134 @@
+"""Values of records: whatever Python object is logged becomes valid JSON that says the same, and nothing raises."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import sys
+import uuid
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inference_logging import Json, get_logger
+from tests.support import Recorded, parse
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Hostile(Unprintable):
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("eq")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Text(str):
+    __slots__ = ()
+
+
+MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.timezone.utc)
+VALUES: list[tuple[Any, Any]] = [
+    ('text " \\ \n\t\x00\x1f ü \U0001f600 \u2028', 'text " \\ \n\t\x00\x1f ü \U0001f600 \u2028'),
+    ("lone \ud800 surrogate", "lone \\ud800 surrogate"),
+    (Text("subclass"), "subclass"),
+    (0, 0),
+    (-(2**63), -(2**63)),
+    (2**63 - 1, 2**63 - 1),
+    (2**64, 2**64),
+    (-(10**100), -(10**100)),
+    (10**5000, "<int with too many digits>"),
+    (0.1, 0.1),
+    (-0.0, -0.0),
+    (5e-324, 5e-324),
+    (math.nan, "NaN"),
+    (math.inf, "Infinity"),
+    (-math.inf, "-Infinity"),
+    (True, True),
+    (None, None),
+    (b"bytes", "bytes"),
+    (b"\xff\x00", "\ufffd\x00"),
+    (bytearray(b"x"), "bytearray(b'x')"),
+    ([1, [2, {"a": None}]], [1, [2, {"a": None}]]),
+    ({"nested": {"deep": [1.5, "x"]}}, {"nested": {"deep": [1.5, "x"]}}),
+    ({1: "int key"}, {"1": "int key"}),
+    ((1, 2), [1, 2]),
+    ({"inner": b"bytes"}, {"inner": "b'bytes'"}),
+    (MOMENT, "2026-01-02T03:04:05+00:00"),
+    (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    (decimal.Decimal("1.50"), "1.50"),
+    (np.float64(2.5), 2.5),
+    (np.arange(3), [0, 1, 2]),
+    (Json('{"ready":[1,2]}'), {"ready": [1, 2]}),
+    (Unprintable(), "<Unprintable that cannot be encoded>"),
+    (Hostile(), "<Hostile that cannot be encoded>"),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), VALUES, ids=lambda value: type(value).__name__)
+def test_a_value_is_written_as_json_that_says_the_same(recorded: Recorded, value: Any, expected: Any) -> None:
+    emit = recorded.logger.event("value", ["value", "after"])
+    assert emit(value, "after") is True
+    assert get_logger("app").info(value, attribute=value) is True
+    record, log = recorded.records()
+    for found in (record["value"], log["message"], log["attributes"]["attribute"]):
+        assert found == expected
+        assert type(found) is type(expected)
+    assert record["after"] == "after"
+
+
+def test_a_structure_that_contains_itself_is_recorded_as_unencodable(recorded: Recorded) -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    assert get_logger("app").info("loop", value=loop)
+    assert recorded.records("log")[0]["attributes"]["value"] == "<list that cannot be encoded>"
+
+
+def test_attribute_names_of_any_kind_are_kept(recorded: Recorded) -> None:
+    names = {"": 1, 'quo"te': 2, "new\nline": 3, "ünï": 4, "message": 5, "self": 6, "\U0001f600": 7}
+    assert get_logger("app").info("names", **names)
+    assert recorded.records("log")[0]["attributes"] == names
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)) | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(message=_json, attributes=st.dictionaries(st.text(st.characters(codec="utf-8")), _json, max_size=4))
+def test_whatever_is_logged_becomes_one_line_of_valid_json(
+    recorded: Recorded, message: Any, attributes: dict[str, Any]
+) -> None:
+    accepted = recorded.logger.stats()["accepted"]
+    assert get_logger("app").info(message, **attributes) is True
+    assert recorded.logger.stats()["accepted"] == accepted + 1
+    assert recorded.logger.flush()
+    (segment,) = (path for path in recorded.config.directory.glob("*.jsonl") if not path.is_symlink())
+    last = parse(segment.read_bytes().splitlines()[-1])
+    assert (last["event_name"], last["seq"]) == ("log", accepted)
+    assert set(last.get("attributes", {})) == set(attributes)
+
+
+def test_references_do_not_leak(recorded: Recorded) -> None:
+    log, emit = get_logger("app"), recorded.logger.event("leak", ["a", "b"])
+    values = [object(), [1, 2], "text" * 10, 10**40, b"bytes", Unprintable()]
+    before = [sys.getrefcount(value) for value in values]
+    for _ in range(200):
+        for at in range(len(values)):
+            log.info(values[at], value=values[at])
+            emit(values[at], values[at])
+            emit(values[at])
+    assert [sys.getrefcount(value) for value in values] == before
