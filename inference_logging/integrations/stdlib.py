@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable
 
 from inference_logging.logger import ApplicationLogger, exception_attributes, get_logger
 
@@ -19,6 +21,7 @@ class Handler(logging.Handler):
     def __init__(self, level: int | str = logging.NOTSET) -> None:
         super().__init__(level)
         self._loggers: dict[str, ApplicationLogger] = {}
+        self._under_way = threading.local()
 
     def createLock(self) -> None:  # noqa: N802 - the name of logging.Handler
         """Make no lock: the queue takes records from any thread at once."""
@@ -26,19 +29,30 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Put ``record`` into the queue; never raises."""
+        under_way = self._under_way
+        if getattr(under_way, "record", None) is not None:
+            return
+        under_way.record = record
         try:
-            logger = self._loggers.get(record.name)
-            if logger is None:
-                logger = self._loggers[record.name] = get_logger(record.name)
-            attributes = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-            if record.exc_info:
-                attributes.update(exception_attributes(record.exc_info))
-            _method(logger, record.levelno)(record.getMessage(), **attributes)
+            self._put(record)
         except Exception:  # noqa: BLE001 - the contract of logging.Handler.emit
             self.handleError(record)
+        finally:
+            under_way.record = None
+
+    def _put(self, record: logging.LogRecord) -> None:
+        logger = self._loggers.get(record.name)
+        if logger is None:
+            logger = self._loggers[record.name] = get_logger(record.name)
+        attributes = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if record.exc_info:
+            attributes.update(exception_attributes(record.exc_info))
+        if record.stack_info:
+            attributes["code.stacktrace"] = record.stack_info
+        _method(logger, record.levelno)(record.getMessage(), **attributes)
 
 
-def _method(logger: ApplicationLogger, level: int):  # type: ignore[no-untyped-def]
+def _method(logger: ApplicationLogger, level: int) -> Callable[..., bool]:
     if level >= logging.CRITICAL:
         return logger.critical
     if level >= logging.ERROR:

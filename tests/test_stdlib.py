@@ -1,0 +1,189 @@
+"""The standard library's handler: existing loggers go the same way, with extra, exceptions and ids."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import logging.config
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from inference_logging import Handler
+from tests.support import Receive, Recorded, Send, answer, http_scope, replying
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """Return a standard-library logger of this test alone that sends to our handler."""
+    logger = logging.Logger("stdlib.test", logging.DEBUG)  # noqa: LOG001 - outside the tree, so that no other test sees it
+    logger.addHandler(Handler())
+    yield logger
+    for handler in logger.handlers:
+        handler.close()
+
+
+@pytest.mark.parametrize(
+    ("level", "severity"),
+    [
+        (10, "DEBUG"),
+        (20, "INFO"),
+        (25, "INFO"),
+        (30, "WARN"),
+        (40, "ERROR"),
+        (50, "FATAL"),
+        (99, "FATAL"),
+        (5, "DEBUG"),
+    ],
+)
+def test_each_level_has_its_severity(
+    recording: Callable[..., Recorded], logger: logging.Logger, level: int, severity: str
+) -> None:
+    recorded = recording(level="DEBUG")
+    logger.setLevel(1)
+    logger.log(level, "loaded %s in %d s", "model", 3)
+    (record,) = recorded.records("log")
+    assert (record["severity_text"], record["logger"]) == (severity, "stdlib.test")
+    assert record["message"] == "loaded model in 3 s"
+    assert "attributes" not in record
+
+
+def test_extra_becomes_attributes(recorded: Recorded, logger: logging.Logger) -> None:
+    logger.info("done", extra={"tokens": 7, "nested": {"a": [1, None]}})
+    assert recorded.records("log")[0]["attributes"] == {"tokens": 7, "nested": {"a": [1, None]}}
+
+
+def test_an_extra_attribute_of_any_name_passes(recorded: Recorded, logger: logging.Logger) -> None:
+    names = {"self": 1, "record": 2, "": 3, 'quo"te': 4}
+    logger.info("done", extra=names)
+    assert recorded.records("log")[0]["attributes"] == names
+
+
+def test_the_exception_is_recorded(recorded: Recorded, logger: logging.Logger) -> None:
+    try:
+        raise LookupError("lost")
+    except LookupError:
+        logger.exception("failed")
+    (record,) = recorded.records("log")
+    assert record["severity_text"] == "ERROR"
+    assert record["attributes"]["exception.type"] == "LookupError"
+    assert record["attributes"]["exception.message"] == "lost"
+    assert "Traceback" in record["attributes"]["exception.stacktrace"]
+
+
+def test_exc_info_without_an_exception_adds_nothing(recorded: Recorded, logger: logging.Logger) -> None:
+    logger.error("failed", exc_info=True)  # noqa: LOG014 - the case in question
+    assert "attributes" not in recorded.records("log")[0]
+
+
+def test_stack_info_is_recorded(recorded: Recorded, logger: logging.Logger) -> None:
+    logger.warning("here", stack_info=True)
+    assert "test_stack_info_is_recorded" in recorded.records("log")[0]["attributes"]["code.stacktrace"]
+
+
+def test_the_message_is_formatted_at_once_and_not_when_it_is_written(
+    recorded: Recorded, logger: logging.Logger
+) -> None:
+    values = [1]
+    logger.info("values %s", values)
+    values.append(2)
+    assert recorded.records("log")[0]["message"] == "values [1]"
+
+
+def test_the_ids_of_the_request_under_way_are_carried(recorded: Recorded, logger: logging.Logger) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        logger.info("inside")
+        await asyncio.to_thread(logger.info, "in a thread")
+        await replying(*answer(b"x"))(scope, receive, send)
+
+    recorded.serve(app, http_scope(headers=[(b"x-request-id", b"req-1")]))
+    request = recorded.request()
+    for record in recorded.records("log"):
+        assert (record["span_id"], record["request_id"]) == (request["span_id"], "req-1")
+
+
+def test_a_message_that_cannot_be_formatted_does_not_raise(
+    recorded: Recorded, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger.info("%d", "no number")
+    logger.info("after")
+    assert [record["message"] for record in recorded.records("log")] == ["after"]
+    assert "no number" in capsys.readouterr().err
+
+
+def test_a_value_that_logs_while_it_is_encoded_does_not_recurse(recorded: Recorded, logger: logging.Logger) -> None:
+    class Chatty:
+        def __str__(self) -> str:
+            logger.info("logged while encoding", extra={"value": Chatty()})
+            return "chatty"
+
+    logger.info("outer %s", Chatty())
+    logger.info("outer", extra={"value": Chatty()})
+    records = recorded.records("log")
+    assert [record["message"] for record in records] == ["outer chatty", "outer"]
+    assert records[1]["attributes"]["value"] == "chatty"
+
+
+def test_a_filter_of_the_handler_is_heard(recorded: Recorded, logger: logging.Logger) -> None:
+    logger.handlers[0].addFilter(lambda record: "secret" not in record.getMessage())
+    logger.info("a secret")
+    logger.info("public")
+    assert [record["message"] for record in recorded.records("log")] == ["public"]
+
+
+def test_the_handler_can_be_named_in_a_configuration_dictionary(recorded: Recorded) -> None:
+    handlers = {"ours": {"class": "inference_logging.Handler", "level": "WARNING"}}
+    loggers = {"configured": {"handlers": ["ours"], "level": "DEBUG", "propagate": False}}
+    logging.config.dictConfig(
+        {"version": 1, "disable_existing_loggers": False, "handlers": handlers, "loggers": loggers}
+    )
+    try:
+        logging.getLogger("configured").info("below the handler's level")
+        logging.getLogger("configured").warning("at it")
+    finally:
+        logging.getLogger("configured").handlers.clear()
+    assert [record["message"] for record in recorded.records("log")] == ["at it"]
+
+
+def test_threads_at_once_lose_nothing(recording: Callable[..., Recorded], logger: logging.Logger) -> None:
+    recorded = recording(queue_bytes=16 << 20)
+
+    def work() -> None:
+        for number in range(500):
+            logger.info("n", extra={"n": number})
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    numbers = [record["attributes"]["n"] for record in recorded.records("log")]
+    assert sorted(numbers) == sorted(list(range(500)) * 8)
+
+
+def test_a_fork_while_another_thread_logs_does_not_hang_the_childs_logging(
+    recorded: Recorded, logger: logging.Logger
+) -> None:
+    stop = threading.Event()
+
+    def chatter() -> None:
+        while not stop.is_set():
+            logger.info("parent")
+
+    thread = threading.Thread(target=chatter)
+    thread.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                logger.warning("child")
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
+    recorded.logger.flush()
+    recorded.close()
