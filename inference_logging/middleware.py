@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from inference_logging import sampling
 from inference_logging._native import RequestFactory, RequestObserver
@@ -19,13 +19,9 @@ from inference_logging.config import Config
 from inference_logging.context import REQUEST
 from inference_logging.errors import OpenError
 from inference_logging.health import BacklogHealth, respond
+from inference_logging.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
 from inference_logging.logger import Logger
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Begin = Callable[[Scope, Receive, Send], "tuple[Observer, Receive, Send]"]
 
 _DISCONNECT_ERRORS = frozenset({"ClientDisconnect", "ClientDisconnected"})
@@ -62,7 +58,10 @@ class InferenceLoggingMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one scope."""
         if scope["type"] != "http":
-            await (self._lifespan(scope, receive, send) if scope["type"] == "lifespan" else self.app(scope, receive, send))
+            if scope["type"] == "lifespan":
+                await serve_lifespan(self.app, scope, receive, send, self._open, self._close)
+            else:
+                await self.app(scope, receive, send)
             return
         begin = self._begin
         if begin is None:
@@ -84,16 +83,6 @@ class InferenceLoggingMiddleware:
                 REQUEST.reset(token)
             except ValueError:
                 pass  # thrown away by the garbage collector: that runs in no request's context
-
-    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._open()
-
-        async def drain_before_complete(message: Message) -> None:
-            if message["type"].startswith("lifespan.shutdown."):
-                self._close()
-            await send(message)
-
-        await self.app(scope, receive, drain_before_complete)
 
     def _open(self) -> Begin:
         if self._logger is None:

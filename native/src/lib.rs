@@ -3,7 +3,7 @@
 //! ```text
 //! python                       the only part that knows Python (feature `python`)
 //!   └ service                  queue and listener of one process: open, flush, drain, close, fork
-//!       ├ observer             one request: ids, capture, timeline, the terminal record
+//!       ├ observer             one request: ids, capture, timeline, outcome, the terminal record
 //!       ├ producer             emit: severity limits, counted refusals
 //!       └ listener, leader     the thread; rounds of read → encode → write → release
 //!            ├ attached        one queue as the leader sees it, alive or orphaned
@@ -42,6 +42,8 @@ pub mod listener;
 pub mod lock;
 #[cfg(not(loom))]
 pub mod observer;
+#[cfg(not(loom))]
+pub mod outcome;
 #[cfg(not(loom))]
 pub mod producer;
 #[cfg(all(feature = "python", not(loom)))]

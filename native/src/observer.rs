@@ -6,6 +6,7 @@
 use crate::capture::Capture;
 use crate::event::{EventSchema, LOG, REQUEST, REQUEST_CHUNK};
 use crate::ids;
+use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
 use crate::record::{BodyKind, Scratch, Trace};
 
@@ -40,8 +41,6 @@ pub const REQUEST_FIELDS: [&str; 25] = [
 const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
 
 const INFO: u8 = 9;
-const WARN: u8 = 13;
-const ERROR: u8 = 17;
 
 /// Schemas that every queue begins with.
 ///
@@ -83,47 +82,6 @@ pub struct ObserverSettings {
     pub sample_threshold: u64,
     /// How many requests a sampled one stands for.
     pub adjusted_count: f64,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Ok,
-    Error,
-    ClientDisconnect,
-    Timeout,
-    ServerShutdown,
-}
-
-impl Outcome {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::ClientDisconnect => "client_disconnect",
-            Self::Timeout => "timeout",
-            Self::ServerShutdown => "server_shutdown",
-        }
-    }
-
-    const fn severity(self) -> u8 {
-        match self {
-            Self::Ok => INFO,
-            Self::ClientDisconnect | Self::ServerShutdown => WARN,
-            Self::Error | Self::Timeout => ERROR,
-        }
-    }
-}
-
-/// How the application's call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending<'a> {
-    Returned,
-    /// An exception other than the two below; its class name.
-    Raised(&'a str),
-    TimedOut(&'a str),
-    /// Cancelled, or its coroutine thrown away.
-    Cancelled(&'a str),
 }
 
 /// Texts of the request that the caller still holds at its end.
@@ -254,8 +212,16 @@ impl Observer {
         self.last_chunk = now;
     }
 
-    /// Emits a `request.chunk` record for the chunk that just passed.
-    pub fn emit_chunk(&self, producer: &Producer, bytes: usize) {
+    #[inline]
+    fn is_sampled(&self, settings: &ObserverSettings) -> bool {
+        ids::randomness(&self.trace.trace_id) >= settings.sample_threshold
+    }
+
+    /// Emits a `request.chunk` record for the chunk that just passed, if the answer is a stream and its request sampled.
+    pub fn emit_chunk(&self, producer: &Producer, bytes: usize, settings: &ObserverSettings) {
+        if !self.streamed || !self.is_sampled(settings) {
+            return;
+        }
         let mut scratch = Scratch::new();
         scratch.push_trace(&self.trace);
         self.push_request_id(&mut scratch);
@@ -286,12 +252,13 @@ impl Observer {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
-        if self.status == 0 && matches!(ending, Ending::Raised(_) | Ending::TimedOut(_)) {
+        let (outcome, error_type) = Outcome::of(ending, self.status, self.complete, self.disconnected);
+        let failed = matches!(ending, Ending::Raised(_) | Ending::TimedOut(_)) && outcome != Outcome::ClientDisconnect;
+        if self.status == 0 && failed {
             // What every server answers then; it happens outside of this observer.
             self.status = 500;
         }
-        let (outcome, error_type) = self.outcome(ending);
-        let sampled_in = ids::randomness(&self.trace.trace_id) >= settings.sample_threshold;
+        let sampled_in = self.is_sampled(settings);
         if !sampled_in && outcome == Outcome::Ok {
             if let Some(queue) = producer.queue() {
                 queue.file.header().sampled_out.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -315,22 +282,6 @@ impl Observer {
         }
         push_sampling(&mut scratch, sampled_in, settings);
         producer.emit(REQUEST, outcome.severity(), scratch.as_slice());
-    }
-
-    fn outcome<'a>(&self, ending: Ending<'a>) -> (Outcome, &'a str) {
-        match ending {
-            Ending::Returned if self.disconnected => (Outcome::ClientDisconnect, ""),
-            Ending::Returned if !self.complete => (Outcome::Error, "response_incomplete"),
-            Ending::Returned => match self.status {
-                504 | 408 => (Outcome::Timeout, ""),
-                500.. => (Outcome::Error, ""),
-                _ => (Outcome::Ok, ""),
-            },
-            Ending::TimedOut(name) => (Outcome::Timeout, name),
-            Ending::Raised(name) | Ending::Cancelled(name) if self.disconnected => (Outcome::ClientDisconnect, name),
-            Ending::Raised(name) => (Outcome::Error, name),
-            Ending::Cancelled(name) => (Outcome::ServerShutdown, name),
-        }
     }
 
     #[inline]

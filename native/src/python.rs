@@ -3,6 +3,7 @@
 //! Hot paths (`emit`, `log`, `send`) are plain C functions with the fast calling convention: no argument tuple, no
 //! borrow flag. Everything else is ordinary PyO3. The stable ABI (3.10) is enough for all of it.
 
+mod asgi;
 mod emit;
 mod middleware;
 mod service;

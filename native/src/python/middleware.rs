@@ -4,19 +4,20 @@
 //! coroutine of ours per chunk. `receive` returns a coroutine, since there the result is what is looked at. Every value is taken out of the message before the state is borrowed, since only that
 //! can run foreign code (a key with its own `__eq__`).
 
+use super::asgi::{Head, Keys, content, first, has_body, is_true, item, response_kind, template, text};
 use super::service::PyService;
-use super::value::{bytes_of, utf8};
+use super::value::utf8;
 use super::{FunctionDef, bind};
 use crate::ids::IdSource;
-use crate::observer::{Chunks, Ending, Observer, ObserverSettings, RequestTexts};
+use crate::observer::{Chunks, Observer, ObserverSettings, RequestTexts};
+use crate::outcome::Ending;
 use crate::producer::now_monotonic_nano;
-use crate::record::{BodyKind, Scratch, Trace};
+use crate::record::{Scratch, Trace};
 use crate::service::Service;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::PyDict;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
@@ -33,21 +34,6 @@ struct Shared {
     keys: Keys,
     /// `async def observed_receive(receive, observer)`.
     observed_receive: Py<PyAny>,
-}
-
-/// Interned names, so that a look-up compares pointers.
-struct Keys {
-    kind: Py<PyString>,
-    body: Py<PyString>,
-    more_body: Py<PyString>,
-    status: Py<PyString>,
-    headers: Py<PyString>,
-    method: Py<PyString>,
-    path: Py<PyString>,
-    root_path: Py<PyString>,
-    route: Py<PyString>,
-    http_version: Py<PyString>,
-    client: Py<PyString>,
 }
 
 /// One request under way.
@@ -230,7 +216,7 @@ impl RequestObserver {
         let now = now_monotonic_nano();
         let keys = &self.shared.keys;
         let scope = self.scope.bind(py);
-        let route = item(scope, &keys.route).and_then(|route| route.getattr(&keys.path).ok());
+        let route = item(scope, &keys.route).and_then(|route| template(scope, route, keys));
         let root_path = item(scope, &keys.root_path).map_or("", text);
         let mounted_at = self.root_path.as_ref().map_or("", |path| text(path.bind_borrowed(py)));
         let client = item(scope, &keys.client).and_then(first);
@@ -268,11 +254,11 @@ impl RequestObserver {
         let more = item(message, &keys.more_body).is_some_and(is_true);
         let bytes = body.map_or(&b""[..], content);
         let now = now_monotonic_nano();
-        let first_events = settings.chunks == Chunks::Events && more && !bytes.is_empty();
+        let with_record = settings.chunks == Chunks::Events && !bytes.is_empty();
         self.state.with(py, |state| {
             state.response_body(bytes, more, now, settings);
-            if first_events {
-                state.emit_chunk(&self.shared.service.producer, bytes.len());
+            if with_record {
+                state.emit_chunk(&self.shared.service.producer, bytes.len(), settings);
             }
         });
     }
@@ -372,148 +358,5 @@ fn begin_bound<'py>(
         ffi::PyTuple_SetItem(tuple.as_ptr(), 1, receive.into_ptr());
         ffi::PyTuple_SetItem(tuple.as_ptr(), 2, send.into_ptr());
         Ok(tuple)
-    }
-}
-
-impl Keys {
-    fn intern(py: Python<'_>) -> Self {
-        Self {
-            kind: intern!(py, "type").clone().unbind(),
-            body: intern!(py, "body").clone().unbind(),
-            more_body: intern!(py, "more_body").clone().unbind(),
-            status: intern!(py, "status").clone().unbind(),
-            headers: intern!(py, "headers").clone().unbind(),
-            method: intern!(py, "method").clone().unbind(),
-            path: intern!(py, "path").clone().unbind(),
-            root_path: intern!(py, "root_path").clone().unbind(),
-            route: intern!(py, "route").clone().unbind(),
-            http_version: intern!(py, "http_version").clone().unbind(),
-            client: intern!(py, "client").clone().unbind(),
-        }
-    }
-}
-
-/// What the request's headers say, for a list of pairs of `bytes` as ASGI asks for.
-#[derive(Default)]
-struct Head<'a> {
-    traceparent: Option<&'a [u8]>,
-    request_id: Option<&'a [u8]>,
-    is_json: bool,
-}
-
-impl<'a> Head<'a> {
-    fn read(headers: Option<Borrowed<'a, '_, PyAny>>) -> Self {
-        let mut head = Self::default();
-        for_each_header(headers, |name, value| match name.len() {
-            11 if name == b"traceparent" => head.traceparent = Some(value),
-            12 if name == b"x-request-id" => head.request_id = Some(value),
-            12 if name == b"content-type" => head.is_json = is_json(value),
-            _ => (),
-        });
-        head
-    }
-}
-
-/// Most headers of a message that are looked at.
-const MAX_HEADERS: isize = 256;
-
-#[inline]
-fn for_each_header<'a>(headers: Option<Borrowed<'a, '_, PyAny>>, mut visit: impl FnMut(&'a [u8], &'a [u8])) {
-    let Some(headers) = headers else { return };
-    // SAFETY: every object is checked for its exact kind before its content is borrowed; the borrows live as long as
-    // the header list, which the scope or message keeps.
-    unsafe {
-        if ffi::PyList_Check(headers.as_ptr()) == 0 {
-            return;
-        }
-        for position in 0..ffi::PyList_Size(headers.as_ptr()).min(MAX_HEADERS) {
-            let pair = ffi::PyList_GetItem(headers.as_ptr(), position);
-            let (name, value) = if ffi::PyTuple_Check(pair) != 0 && ffi::PyTuple_Size(pair) == 2 {
-                (ffi::PyTuple_GetItem(pair, 0), ffi::PyTuple_GetItem(pair, 1))
-            } else if ffi::PyList_Check(pair) != 0 && ffi::PyList_Size(pair) == 2 {
-                (ffi::PyList_GetItem(pair, 0), ffi::PyList_GetItem(pair, 1))
-            } else {
-                continue;
-            };
-            if ffi::PyBytes_Check(name) != 0 && ffi::PyBytes_Check(value) != 0 {
-                visit(bytes_of(name), bytes_of(value));
-            }
-        }
-    }
-}
-
-fn is_json(content_type: &[u8]) -> bool {
-    let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    kind.eq_ignore_ascii_case(b"application/json")
-        || (kind.len() > 5 && kind[kind.len() - 5..].eq_ignore_ascii_case(b"+json"))
-}
-
-fn response_kind(headers: Borrowed<'_, '_, PyAny>) -> Option<BodyKind> {
-    let mut kind = None;
-    for_each_header(Some(headers), |name, value| {
-        if name.eq_ignore_ascii_case(b"content-type") {
-            let is_stream = value.len() >= 17 && value[..17].eq_ignore_ascii_case(b"text/event-stream");
-            kind = if is_stream { Some(BodyKind::Stream) } else { is_json(value).then_some(BodyKind::Response) };
-        }
-    });
-    kind
-}
-
-fn has_body(method: Borrowed<'_, '_, PyAny>) -> bool {
-    matches!(text(method), "POST" | "PUT" | "PATCH")
-}
-
-/// Borrows a dictionary's value; None if it is missing (or its look-up fails).
-#[inline]
-fn item<'a, 'py>(dict: &'a Bound<'py, PyDict>, key: &Py<PyString>) -> Option<Borrowed<'a, 'py, PyAny>> {
-    // SAFETY: live objects, the GIL is held; a borrowed reference, kept by the dictionary, which nobody changes while
-    // the message is looked at.
-    unsafe {
-        let found = ffi::PyDict_GetItemWithError(dict.as_ptr(), key.as_ptr());
-        if found.is_null() {
-            if !ffi::PyErr_Occurred().is_null() {
-                ffi::PyErr_Clear();
-            }
-            return None;
-        }
-        Some(Borrowed::from_ptr(dict.py(), found))
-    }
-}
-
-/// Borrows a `str`; empty for anything else.
-#[inline]
-fn text<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a str {
-    // SAFETY: a live object; the kind is checked before.
-    unsafe { if ffi::PyUnicode_Check(object.as_ptr()) != 0 { utf8(object.as_ptr()).unwrap_or("") } else { "" } }
-}
-
-/// Borrows the bytes of a body; empty for anything that is neither `bytes` nor `bytearray`.
-#[inline]
-fn content<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a [u8] {
-    // SAFETY: the kinds are checked; nothing runs that could change a bytearray while it is borrowed.
-    unsafe {
-        if ffi::PyBytes_Check(object.as_ptr()) != 0 {
-            return bytes_of(object.as_ptr());
-        }
-        if ffi::PyByteArray_Check(object.as_ptr()) != 0 {
-            let len = ffi::PyByteArray_Size(object.as_ptr()) as usize;
-            return std::slice::from_raw_parts(ffi::PyByteArray_AsString(object.as_ptr()).cast(), len);
-        }
-    }
-    b""
-}
-
-#[inline]
-fn is_true(object: Borrowed<'_, '_, PyAny>) -> bool {
-    // SAFETY: the GIL is held.
-    let (yes, no) = unsafe { (ffi::Py_True(), ffi::Py_False()) };
-    object.as_ptr() == yes || (object.as_ptr() != no && object.is_truthy().unwrap_or(false))
-}
-
-/// The first member of a tuple or list: the host of an ASGI `client`.
-fn first<'py>(pair: Borrowed<'_, 'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    match pair.cast::<PyTuple>() {
-        Ok(pair) => pair.get_item(0).ok(),
-        Err(_) => pair.get_item(0).ok(),
     }
 }

@@ -1,0 +1,68 @@
+//! How a request ended: the field `outcome` of its terminal record, its severity and `error.type`.
+
+const INFO: u8 = 9;
+const WARN: u8 = 13;
+const ERROR: u8 = 17;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    Error,
+    ClientDisconnect,
+    Timeout,
+    ServerShutdown,
+}
+
+impl Outcome {
+    /// Decides from how the call ended and what was seen of the answer; returns also the `error.type`, or "".
+    #[must_use]
+    pub fn of(ending: Ending<'_>, status: u16, complete: bool, disconnected: bool) -> (Self, &str) {
+        match ending {
+            Ending::Returned if disconnected => (Self::ClientDisconnect, ""),
+            Ending::Returned if !complete => (Self::Error, "response_incomplete"),
+            Ending::Returned => match status {
+                504 | 408 => (Self::Timeout, ""),
+                500.. => (Self::Error, ""),
+                _ => (Self::Ok, ""),
+            },
+            Ending::TimedOut(name) => (Self::Timeout, name),
+            Ending::Raised(name) | Ending::Cancelled(name) if disconnected => (Self::ClientDisconnect, name),
+            Ending::Raised(name) => (Self::Error, name),
+            Ending::Cancelled(name) => (Self::ServerShutdown, name),
+        }
+    }
+
+    /// The value of the field `outcome`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::ClientDisconnect => "client_disconnect",
+            Self::Timeout => "timeout",
+            Self::ServerShutdown => "server_shutdown",
+        }
+    }
+
+    /// OpenTelemetry severity number of the terminal record.
+    #[must_use]
+    pub const fn severity(self) -> u8 {
+        match self {
+            Self::Ok => INFO,
+            Self::ClientDisconnect | Self::ServerShutdown => WARN,
+            Self::Error | Self::Timeout => ERROR,
+        }
+    }
+}
+
+/// How the application's call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending<'a> {
+    Returned,
+    /// An exception other than the two below; its class name.
+    Raised(&'a str),
+    TimedOut(&'a str),
+    /// Cancelled, or its coroutine thrown away.
+    Cancelled(&'a str),
+}

@@ -1,0 +1,213 @@
+//! Reading ASGI scopes and messages: dictionaries, header lists, texts and bodies, borrowed and never changed.
+
+use super::value::{bytes_of, utf8};
+use crate::record::BodyKind;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+/// Interned names, so that a look-up compares pointers.
+pub struct Keys {
+    pub kind: Py<PyString>,
+    pub body: Py<PyString>,
+    pub more_body: Py<PyString>,
+    pub status: Py<PyString>,
+    pub headers: Py<PyString>,
+    pub method: Py<PyString>,
+    pub path: Py<PyString>,
+    pub root_path: Py<PyString>,
+    pub route: Py<PyString>,
+    pub fastapi: Py<PyString>,
+    pub effective_route_context: Py<PyString>,
+    pub original_route: Py<PyString>,
+    pub http_version: Py<PyString>,
+    pub client: Py<PyString>,
+}
+
+impl Keys {
+    pub fn intern(py: Python<'_>) -> Self {
+        Self {
+            kind: intern!(py, "type").clone().unbind(),
+            body: intern!(py, "body").clone().unbind(),
+            more_body: intern!(py, "more_body").clone().unbind(),
+            status: intern!(py, "status").clone().unbind(),
+            headers: intern!(py, "headers").clone().unbind(),
+            method: intern!(py, "method").clone().unbind(),
+            path: intern!(py, "path").clone().unbind(),
+            root_path: intern!(py, "root_path").clone().unbind(),
+            route: intern!(py, "route").clone().unbind(),
+            fastapi: intern!(py, "fastapi").clone().unbind(),
+            effective_route_context: intern!(py, "effective_route_context").clone().unbind(),
+            original_route: intern!(py, "original_route").clone().unbind(),
+            http_version: intern!(py, "http_version").clone().unbind(),
+            client: intern!(py, "client").clone().unbind(),
+        }
+    }
+}
+
+/// What the request's headers say, for a list of pairs of `bytes` as ASGI asks for.
+#[derive(Default)]
+pub struct Head<'a> {
+    pub traceparent: Option<&'a [u8]>,
+    pub request_id: Option<&'a [u8]>,
+    pub is_json: bool,
+}
+
+impl<'a> Head<'a> {
+    pub fn read(headers: Option<Borrowed<'a, '_, PyAny>>) -> Self {
+        let mut head = Self::default();
+        for_each_header(headers, |name, value| match name.len() {
+            11 if name == b"traceparent" => head.traceparent = Some(value),
+            12 if name == b"x-request-id" => head.request_id = Some(value),
+            12 if name == b"content-type" => head.is_json = is_json(value),
+            _ => (),
+        });
+        head
+    }
+}
+
+/// Most headers of a message that are looked at.
+const MAX_HEADERS: isize = 256;
+
+#[inline]
+fn for_each_header<'a>(headers: Option<Borrowed<'a, '_, PyAny>>, mut visit: impl FnMut(&'a [u8], &'a [u8])) {
+    let Some(headers) = headers else { return };
+    // SAFETY: every object is checked for its kind before its content is borrowed; the borrows live as long as the
+    // header list, which the scope or message keeps.
+    unsafe {
+        for position in 0..length(headers.as_ptr()).min(MAX_HEADERS) {
+            let pair = member(headers.as_ptr(), position);
+            if length(pair) == 2 {
+                let (name, value) = (member(pair, 0), member(pair, 1));
+                if ffi::PyBytes_Check(name) != 0 && ffi::PyBytes_Check(value) != 0 {
+                    visit(bytes_of(name), bytes_of(value));
+                }
+            }
+        }
+    }
+}
+
+/// Members of a list or tuple; 0 for anything else.
+#[inline]
+unsafe fn length(sequence: *mut ffi::PyObject) -> isize {
+    // SAFETY: the caller's promise: a live object, and the GIL is held.
+    unsafe {
+        if ffi::PyList_Check(sequence) != 0 {
+            ffi::PyList_Size(sequence)
+        } else if ffi::PyTuple_Check(sequence) != 0 {
+            ffi::PyTuple_Size(sequence)
+        } else {
+            0
+        }
+    }
+}
+
+/// Borrows a member of a list or tuple.
+#[inline]
+unsafe fn member(sequence: *mut ffi::PyObject, position: isize) -> *mut ffi::PyObject {
+    // SAFETY: the caller's promise: a list or tuple with that many members.
+    unsafe {
+        if ffi::PyList_Check(sequence) != 0 {
+            ffi::PyList_GetItem(sequence, position)
+        } else {
+            ffi::PyTuple_GetItem(sequence, position)
+        }
+    }
+}
+
+fn is_json(content_type: &[u8]) -> bool {
+    let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    kind.eq_ignore_ascii_case(b"application/json")
+        || (kind.len() > 5 && kind[kind.len() - 5..].eq_ignore_ascii_case(b"+json"))
+}
+
+pub fn response_kind(headers: Borrowed<'_, '_, PyAny>) -> Option<BodyKind> {
+    let mut kind = None;
+    for_each_header(Some(headers), |name, value| {
+        if name.eq_ignore_ascii_case(b"content-type") {
+            let is_stream = value.len() >= 17 && value[..17].eq_ignore_ascii_case(b"text/event-stream");
+            kind = if is_stream { Some(BodyKind::Stream) } else { is_json(value).then_some(BodyKind::Response) };
+        }
+    });
+    kind
+}
+
+pub fn has_body(method: Borrowed<'_, '_, PyAny>) -> bool {
+    matches!(text(method), "POST" | "PUT" | "PATCH")
+}
+
+/// The path template of the route that was taken.
+///
+/// FastAPI from 0.165 on keeps the route as it was declared, and the path with the prefixes of all its routers in
+/// `scope["fastapi"]["effective_route_context"]`.
+pub fn template<'py>(
+    scope: &Bound<'py, PyDict>,
+    route: Borrowed<'_, 'py, PyAny>,
+    keys: &Keys,
+) -> Option<Bound<'py, PyAny>> {
+    let fastapi = item(scope, &keys.fastapi);
+    let fastapi = fastapi.as_ref().and_then(|fastapi| fastapi.cast::<PyDict>().ok());
+    let context = fastapi.as_ref().and_then(|fastapi| item(fastapi, &keys.effective_route_context));
+    if let Some(context) = context {
+        if context.getattr(&keys.original_route).is_ok_and(|original| original.is(route)) {
+            return context.getattr(&keys.path).ok();
+        }
+    }
+    route.getattr(&keys.path).ok()
+}
+
+/// Borrows a dictionary's value; None if it is missing (or its look-up fails).
+#[inline]
+pub fn item<'a, 'py>(dict: &'a Bound<'py, PyDict>, key: &Py<PyString>) -> Option<Borrowed<'a, 'py, PyAny>> {
+    // SAFETY: live objects, the GIL is held; a borrowed reference, kept by the dictionary, which nobody changes while
+    // the message is looked at.
+    unsafe {
+        let found = ffi::PyDict_GetItemWithError(dict.as_ptr(), key.as_ptr());
+        if found.is_null() {
+            if !ffi::PyErr_Occurred().is_null() {
+                ffi::PyErr_Clear();
+            }
+            return None;
+        }
+        Some(Borrowed::from_ptr(dict.py(), found))
+    }
+}
+
+/// Borrows a `str`; empty for anything else.
+#[inline]
+pub fn text<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a str {
+    // SAFETY: a live object; the kind is checked before.
+    unsafe { if ffi::PyUnicode_Check(object.as_ptr()) != 0 { utf8(object.as_ptr()).unwrap_or("") } else { "" } }
+}
+
+/// Borrows the bytes of a body; empty for anything that is neither `bytes` nor `bytearray`.
+#[inline]
+pub fn content<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a [u8] {
+    // SAFETY: the kinds are checked; nothing runs that could change a bytearray while it is borrowed.
+    unsafe {
+        if ffi::PyBytes_Check(object.as_ptr()) != 0 {
+            return bytes_of(object.as_ptr());
+        }
+        if ffi::PyByteArray_Check(object.as_ptr()) != 0 {
+            let len = ffi::PyByteArray_Size(object.as_ptr()) as usize;
+            return std::slice::from_raw_parts(ffi::PyByteArray_AsString(object.as_ptr()).cast(), len);
+        }
+    }
+    b""
+}
+
+#[inline]
+pub fn is_true(object: Borrowed<'_, '_, PyAny>) -> bool {
+    // SAFETY: the GIL is held.
+    let (yes, no) = unsafe { (ffi::Py_True(), ffi::Py_False()) };
+    object.as_ptr() == yes || (object.as_ptr() != no && object.is_truthy().unwrap_or(false))
+}
+
+/// The first member of a tuple or list: the host of an ASGI `client`.
+pub fn first<'py>(pair: Borrowed<'_, 'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    match pair.cast::<PyTuple>() {
+        Ok(pair) => pair.get_item(0).ok(),
+        Err(_) => pair.get_item(0).ok(),
+    }
+}
