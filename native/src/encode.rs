@@ -20,12 +20,14 @@
 
 use crate::event::EventSchema;
 use crate::extract;
-use crate::record::{BodyKind, Gaps, Malformed, Map, Trace, Value, Values};
+use crate::record::{BodyKind, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
+use process::ProcessCache;
 use timestamp::SecondCache;
 
 mod block;
 pub mod escape;
 mod hex;
+mod process;
 pub mod timestamp;
 
 /// Room that the head of a line and some values need; saves the output from growing in small steps.
@@ -75,10 +77,12 @@ pub struct LineHead<'a> {
     pub seq: Option<u64>,
 }
 
-/// Encodes lines; keeps the text of the last second, since most records share it with the one before.
+/// Encodes lines; keeps the text of the last second and the last process, since most records share both with the one
+/// before.
 #[derive(Debug, Default)]
 pub struct Encoder {
     second: SecondCache,
+    process: ProcessCache,
 }
 
 impl Encoder {
@@ -109,17 +113,15 @@ impl Encoder {
         pushed
     }
 
+    #[inline]
     fn push_head(&mut self, out: &mut Vec<u8>, head: &LineHead<'_>, schema: &EventSchema) {
         out.extend_from_slice(br#"{"timestamp":""#);
         self.second.push_timestamp(out, head.time_unix_nano);
         out.extend_from_slice(br#"","#);
-        out.extend_from_slice(severity(head.severity).as_bytes());
+        put(out, severity(head.severity).as_bytes());
         out.extend_from_slice(br#""event_name":"#);
-        out.extend_from_slice(&schema.name_json);
-        out.extend_from_slice(br#","boot_id":"#);
-        escape::push_string(out, head.boot_id.as_bytes());
-        out.extend_from_slice(br#","pid":"#);
-        push_integer(out, head.pid);
+        put(out, &schema.name_json);
+        put(out, self.process.text(head));
         if let Some(seq) = head.seq {
             out.extend_from_slice(br#","seq":"#);
             push_integer(out, seq);
@@ -169,7 +171,7 @@ fn push_fields(out: &mut Vec<u8>, schema: &EventSchema, payload: &[u8]) -> Resul
                 }
             }
             Some(Ok(value)) => {
-                out.extend_from_slice(key);
+                put(out, key);
                 push_value(out, value);
             }
         }
@@ -177,7 +179,7 @@ fn push_fields(out: &mut Vec<u8>, schema: &EventSchema, payload: &[u8]) -> Resul
     values.try_for_each(|value| value.map(drop))
 }
 
-#[inline]
+#[inline(always)]
 fn push_value(out: &mut Vec<u8>, value: Value<'_>) {
     match value {
         Value::Str(text) | Value::Bytes(text) => escape::push_string(out, text),
@@ -196,12 +198,12 @@ fn push_value(out: &mut Vec<u8>, value: Value<'_>) {
 
 #[inline]
 fn push_integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    put(out, itoa::Buffer::new().format(value).as_bytes());
 }
 
 fn push_float(out: &mut Vec<u8>, value: f64) {
     if value.is_finite() {
-        out.extend_from_slice(ryu::Buffer::new().format_finite(value).as_bytes());
+        put(out, ryu::Buffer::new().format_finite(value).as_bytes());
     } else if value.is_nan() {
         out.extend_from_slice(br#""NaN""#);
     } else if value > 0.0 {
@@ -236,10 +238,16 @@ fn push_map(out: &mut Vec<u8>, map: Map<'_>) {
         out.push(before);
         escape::push_string(out, key);
         out.push(b':');
-        push_value(out, value);
+        push_nested(out, value);
         before = b',';
     }
     out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
+}
+
+/// [`push_value`] as a call: it is inlined for the fields of a line, and recursion needs a function.
+#[inline(never)]
+fn push_nested(out: &mut Vec<u8>, value: Value<'_>) {
+    push_value(out, value);
 }
 
 fn push_gaps(out: &mut Vec<u8>, gaps: Gaps<'_>) {

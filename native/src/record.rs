@@ -28,9 +28,11 @@
 
 use std::fmt;
 
+mod copy;
 mod values;
 mod writer;
 
+pub(crate) use copy::append_short;
 pub use values::{Gaps, GapsIter, Map, MapIter, Value, Values};
 pub use writer::{INLINE_BYTES, Scratch};
 

@@ -11,12 +11,7 @@ fn payload(push: impl FnOnce(&mut Scratch)) -> Vec<u8> {
 }
 
 fn body<'a>(head: &'a [u8], tail: &'a [u8]) -> Body<'a> {
-    Body {
-        kind: BodyKind::Stream,
-        head,
-        tail,
-        complete: false,
-    }
+    Body { kind: BodyKind::Stream, head, tail, complete: false }
 }
 
 /// A value that owns its bytes, to write and to compare.
@@ -69,10 +64,7 @@ fn same(read: Value<'_>, written: &Owned) -> bool {
         (Value::Gaps(a), Owned::Gaps(b)) => a.iter().eq(b.iter().copied()) && a.len() == b.len(),
         (Value::Body(a), Owned::Body(head, tail)) => a == body(head, tail),
         (Value::Map(a), Owned::Map(b)) => {
-            a.len() == b.len()
-                && a.iter()
-                    .zip(b)
-                    .all(|((key, value), (k, v))| key == k.as_bytes() && same(value, v))
+            a.len() == b.len() && a.iter().zip(b).all(|((key, value), (k, v))| key == k.as_bytes() && same(value, v))
         }
         _ => false,
     }
@@ -94,31 +86,18 @@ fn scalar() -> impl Strategy<Value = Owned> {
 
 fn value() -> impl Strategy<Value = Owned> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..200);
-    let nested = scalar().prop_recursive(4, 24, 6, |inner| {
-        proptest::collection::vec((".{0,12}", inner), 0..6).prop_map(Owned::Map)
-    });
+    let nested = scalar()
+        .prop_recursive(4, 24, 6, |inner| proptest::collection::vec((".{0,12}", inner), 0..6).prop_map(Owned::Map));
     prop_oneof![4 => nested, 1 => (bytes(), bytes()).prop_map(|(head, tail)| Owned::Body(head, tail))]
 }
 
 /// Use every byte that a value refers to, so that a wrong bound would show.
 fn touch(value: Value<'_>) -> usize {
     match value {
-        Value::Str(piece) | Value::Bytes(piece) | Value::Json(piece) => {
-            piece.iter().map(|b| usize::from(*b)).sum()
-        }
-        Value::Map(map) => {
-            map.iter()
-                .map(|(key, value)| key.len() + touch(value))
-                .sum::<usize>()
-                + map.len()
-        }
+        Value::Str(piece) | Value::Bytes(piece) | Value::Json(piece) => piece.iter().map(|b| usize::from(*b)).sum(),
+        Value::Map(map) => map.iter().map(|(key, value)| key.len() + touch(value)).sum::<usize>() + map.len(),
         Value::Gaps(gaps) => gaps.iter().map(|gap| gap as usize).sum(),
-        Value::Body(body) => body
-            .head
-            .iter()
-            .chain(body.tail)
-            .map(|b| usize::from(*b))
-            .sum(),
+        Value::Body(body) => body.head.iter().chain(body.tail).map(|b| usize::from(*b)).sum(),
         _ => 1,
     }
 }

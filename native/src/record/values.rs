@@ -52,7 +52,7 @@ impl<'a> Values<'a> {
 impl<'a> Iterator for Values<'a> {
     type Item = Result<Value<'a>, Malformed>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;
@@ -110,7 +110,7 @@ impl<'a> Iterator for MapIter<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         // Empty bytes end the iteration as `Cut`; no other error can come, since the map was walked when it was read.
         let key = take_piece(&mut self.0).ok()?;
-        Some((key, take_value(&mut self.0, 1).ok()?))
+        Some((key, take_nested(&mut self.0, 1).ok()?))
     }
 }
 
@@ -138,7 +138,7 @@ impl<'a> Gaps<'a> {
 /// Iterator over [`Gaps`].
 pub type GapsIter<'a> = std::iter::Map<std::slice::Iter<'a, [u8; 4]>, fn(&[u8; 4]) -> u32>;
 
-#[inline]
+#[inline(always)]
 fn take_value<'a>(from: &mut &'a [u8], depth: usize) -> Result<Value<'a>, Malformed> {
     let [tag] = take_array(from)?;
     const ABSENT: u8 = Tag::Absent as u8;
@@ -173,6 +173,12 @@ fn take_value<'a>(from: &mut &'a [u8], depth: usize) -> Result<Value<'a>, Malfor
         BODY => Value::Body(take_body(from)?),
         _ => return Err(Malformed::Unknown),
     })
+}
+
+/// [`take_value`] as a call: it is inlined where the top level is read, and recursion needs a function.
+#[inline(never)]
+fn take_nested<'a>(from: &mut &'a [u8], depth: usize) -> Result<Value<'a>, Malformed> {
+    take_value(from, depth)
 }
 
 #[inline(always)]
@@ -219,7 +225,7 @@ fn take_map<'a>(from: &mut &'a [u8], depth: usize) -> Result<Map<'a>, Malformed>
     let start = *from;
     for _ in 0..count {
         take_piece(from)?;
-        take_value(from, depth + 1)?;
+        take_nested(from, depth + 1)?;
     }
     Ok(Map { count, entries: &start[..start.len() - from.len()] })
 }
