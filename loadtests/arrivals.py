@@ -80,7 +80,7 @@ def generate(path: Path, *, count: int = 5000, seed: int = 2023) -> None:
     Gaps are log-normal (a coefficient of variation above 1, unlike a Poisson process), lengths are log-normal with
     medians close to those of the chat hour: about 1,000 tokens in, about 130 out.
     """
-    dice = random.Random(seed)  # noqa: S311  (not for security: the same trace each time is the point)
+    dice = random.Random(seed)
     at = datetime(2023, 11, 16, 18, 15, 0)  # noqa: DTZ001  (the format has no zone)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as lines:

@@ -10,16 +10,18 @@ needs, with times finer than Locust's own statistics, which round to millisecond
 from __future__ import annotations
 
 import json
+import time
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from locust import events
+from locust.env import Environment
+
 import arrivals
 import shapes
 import users
-from locust import events
-from locust.env import Environment
 from users import ChatUser, CompletionUser, Stream64User, TrivialUser
 
 __all__ = ["ChatUser", "CompletionUser", "Stream64User", "TrivialUser"]
@@ -32,22 +34,29 @@ class Times:
         """Start with nothing seen."""
         self.taken_ms: defaultdict[str, list[float]] = defaultdict(list)
         self.failures: defaultdict[str, int] = defaultdict(int)
+        self.types: dict[str, str] = {}
+        self.began = self.ended = 0.0
 
-    def add(self, name: str, response_time: float, exception: BaseException | None, **_: Any) -> None:
+    def add(
+        self, request_type: str, name: str, response_time: float, exception: BaseException | None = None, **_: Any
+    ) -> None:
         """Take one request event of Locust."""
+        self.ended = time.perf_counter()
+        self.began = self.began or self.ended - response_time / 1000
+        self.types[name] = request_type
         if exception is None:
             self.taken_ms[name].append(response_time)
         else:
             self.failures[name] += 1
 
-    def summary(self) -> dict[str, dict[str, float]]:
-        """Return count, failures and percentiles by name."""
-        return {name: self._row(name) for name in sorted({*self.taken_ms, *self.failures})}
+    def summary(self) -> dict[str, Any]:
+        """Return the time from the first request to the last answer; counts and percentiles by name."""
+        return {"seconds": self.ended - self.began, "requests": {name: self._row(name) for name in sorted(self.types)}}
 
-    def _row(self, name: str) -> dict[str, float]:
+    def _row(self, name: str) -> dict[str, str | float]:
         times = sorted(self.taken_ms[name])
         percentiles = {f"p{p}_ms": times[min(len(times) - 1, len(times) * p // 100)] for p in (50, 99) if times}
-        return {"count": len(times), "failures": self.failures[name], **percentiles}
+        return {"type": self.types[name], "count": len(times), "failures": self.failures[name], **percentiles}
 
 
 @events.init_command_line_parser.add_listener
@@ -78,9 +87,7 @@ def prepare(environment: Environment, **_: Any) -> None:
 def play_trace(environment: Environment, options: Namespace) -> None:
     """Make `environment` play the trace instead of running closed-loop users."""
     trace = arrivals.read(arrivals.find(options.trace, Path("out")))
-    fitted = arrivals.fit(
-        trace, rate=options.trace_rate, seconds=options.trace_seconds, max_tokens=options.max_tokens
-    )
+    fitted = arrivals.fit(trace, rate=options.trace_rate, seconds=options.trace_seconds, max_tokens=options.max_tokens)
     shape = shapes.OpenLoop(fitted, users.TraceUser)
     shape.runner = environment.runner
     environment.shape_class = shape

@@ -59,7 +59,7 @@ def build_app(mode: str, directory: Path) -> FastAPI:
     """Return the example's app with the two added routes, logged as `mode` says."""
     os.environ["INFERENCE_LOGGING_DIRECTORY"] = str(directory)
     sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
-    import fastapi_app  # noqa: PLC0415  (the environment comes first: it is read when the middleware is built)
+    import fastapi_app
 
     app: FastAPI = fastapi_app.app
     app.add_api_route("/trivial", trivial)

@@ -18,7 +18,7 @@ from arrivals import Arrival
 from shapes import OpenLoop
 
 MAX_PROMPT_WORDS = 2000
-"""Longer prompts are cut: their length matters to the record's size in bytes only, and the load tool would pay for it."""
+"""Longer prompts are cut: the server makes nothing of the words, and the load tool would pay for them."""
 
 STREAM_CHUNKS = 64
 END_OF_STREAM = b"[DONE]\n\n"
