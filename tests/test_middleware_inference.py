@@ -36,8 +36,11 @@ USAGE_FACTS = {
 
 
 def facts(recorded: Recorded) -> dict[str, Any]:
-    """Return what the one terminal record says about the inference, without the time to the first chunk."""
+    """Return what the one terminal record says about the inference, but for the time to the first chunk and what the
+    path alone tells.
+    """
     record = recorded.request()
+    assert record.pop("gen_ai.operation.name", "chat") == "chat"
     record.pop("gen_ai.response.time_to_first_chunk", None)
     return {key: value for key, value in record.items() if key.startswith("gen_ai.") or key == "usage_source"}
 
