@@ -9,7 +9,7 @@ use crate::event::EventSchema;
 use crate::layout::Reason;
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::{self, Books, QueueFile};
-use crate::ring::{Mark, Peek, Record};
+use crate::ring::{Mark, Peek, Record, words_between};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,6 +33,16 @@ pub struct Attached {
     torn: u64,
     corrupt: u64,
     dropped_in_batch: u64,
+    /// The batch has the last this queue has to say: nothing can come any more, and all gaps are told.
+    at_end: bool,
+}
+
+/// How much more a batch takes.
+#[derive(Clone, Copy)]
+pub struct Room {
+    /// Reached by the last record that is added.
+    pub bytes: usize,
+    pub records: u64,
 }
 
 impl Attached {
@@ -64,39 +74,56 @@ impl Attached {
             torn: 0,
             corrupt: 0,
             dropped_in_batch: 0,
+            at_end: false,
             file,
         })
     }
 
-    /// Encodes committed records into `batch` until it holds `limit` bytes; returns how many records it added.
-    pub fn read_into(&mut self, batch: &mut Vec<u8>, limit: usize, encoder: &mut Encoder) -> u64 {
+    /// Encodes committed records into `batch` while there is `room`; returns how many records it added.
+    pub fn read_into(&mut self, batch: &mut Vec<u8>, room: Room, encoder: &mut Encoder) -> u64 {
         let file = Arc::clone(&self.file);
         let ring = file.ring();
+        let head = ring.head();
         let mut records = 0;
-        while batch.len() < limit {
-            match ring.peek(self.read.position) {
+        while self.read.position != head.position && batch.len() < room.bytes && records < room.records {
+            let next = match ring.peek(self.read.position) {
+                Peek::Record { next, .. } | Peek::Pad { next } if self.is_beyond(next, head) => None,
+                Peek::Record { record, .. } if !self.is_reserved(record.sequence, head) => None,
                 Peek::Record { record, next } => {
                     records += self.encode(batch, encoder, &record);
-                    self.read.position = next;
+                    Some(next)
                 }
-                Peek::Pad { next } => self.read.position = next,
-                Peek::Reserved { next } if self.orphaned.is_some() => self.read.position = next,
-                Peek::Untouched if self.orphaned.is_some() => {
-                    self.read.position = ring.skip_untouched(self.read.position);
+                Peek::Pad { next } => Some(next),
+                Peek::Reserved { next } if self.orphaned.is_some() => {
+                    Some(next).filter(|next| !self.is_beyond(*next, head))
                 }
-                Peek::Empty if self.orphaned.is_some() => {
-                    self.torn += self.skip_to(ring.head().sequence);
-                    break;
-                }
-                Peek::Corrupt => {
-                    self.read.position = ring.head().position;
-                    self.corrupt += self.skip_to(ring.head().sequence);
-                    break;
-                }
-                Peek::Reserved { .. } | Peek::Untouched | Peek::Empty => break,
-            }
+                Peek::Untouched if self.orphaned.is_some() => Some(ring.skip_untouched(self.read.position)),
+                Peek::Corrupt => None,
+                Peek::Reserved { .. } | Peek::Untouched | Peek::Empty => return records,
+            };
+            let Some(next) = next else {
+                self.read.position = head.position;
+                self.corrupt += self.skip_to(head.sequence);
+                return records;
+            };
+            self.read.position = next;
+        }
+        if self.orphaned.is_some() && self.read.position == head.position {
+            self.torn += self.skip_to(head.sequence);
         }
         records
+    }
+
+    /// Whether a record that ends at `next` cannot be: it passes the head, or there is more before the head than the ring
+    /// holds.
+    fn is_beyond(&self, next: u32, head: Mark) -> bool {
+        let left = words_between(self.read.position, head.position);
+        u64::from(left) * 8 > self.file.header().data_bytes || words_between(self.read.position, next) > left
+    }
+
+    /// Whether a record that is still to be read can have this sequence.
+    fn is_reserved(&self, sequence: u32, head: Mark) -> bool {
+        sequence.wrapping_sub(self.read.sequence) < head.sequence.wrapping_sub(self.read.sequence)
     }
 
     fn encode(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, record: &Record<'_>) -> u64 {
@@ -139,24 +166,41 @@ impl Attached {
         }
     }
 
-    /// Adds a `log.dropped` line if records were refused since the last one.
-    pub fn tell_dropped(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) {
+    /// Adds a `log.dropped` line if records were refused or lost since the last one; returns how many lines it added.
+    pub fn tell_dropped(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
+        self.at_end = self.is_ending() && self.file.ring().is_drained();
         let mut counts = self.file.header().dropped.snapshot();
         // Those are still here, and about to be written after all.
         counts[Reason::ShutdownDeadline as usize] = Default::default();
         let total: u64 = counts.iter().flatten().sum();
         let told = self.file.header().dropped_told.load(Ordering::Relaxed);
-        if total <= told + self.dropped_in_batch {
-            return;
+        if total <= told {
+            return 0;
         }
         let mut payload = crate::record::Scratch::new();
-        payload.push_uint(total - told - self.dropped_in_batch);
+        payload.push_uint(total - told);
         payload.push_json(crate::books::reasons_json(&counts).as_bytes());
         self.dropped_in_batch = total - told;
         let head =
             LineHead { time_unix_nano: now_unix_nano, severity: 17, boot_id: &self.boot_id, pid: self.pid, seq: None };
         // Cannot fail: the payload is this function's own.
         let _ = encoder.line(batch, &head, &EventSchema::log_dropped(), payload.as_slice());
+        1
+    }
+
+    /// The sink took only the first `lines` of a batch, and this queue's lines stand there next: gives back the records
+    /// that are among them; returns how many of `lines` were this queue's.
+    pub fn release_lines(&mut self, lines: u64, encoder: &mut Encoder) -> u64 {
+        let told = u64::from(self.dropped_in_batch > 0 && lines > 0);
+        if told == 0 {
+            self.dropped_in_batch = 0;
+        }
+        self.read = self.file.ring().tail();
+        self.sequence = self.file.full_sequence(self.read.sequence);
+        (self.torn, self.corrupt, self.at_end) = (0, 0, false);
+        let records = self.read_into(&mut Vec::new(), Room { bytes: usize::MAX, records: lines - told }, encoder);
+        self.release();
+        told + records
     }
 
     /// The sink took the batch: gives its records back to the producer.
@@ -193,11 +237,10 @@ impl Attached {
         }
     }
 
-    /// Whether nothing can come any more and everything is released.
+    /// Whether nothing can come any more, and everything is released and told.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        let ring = self.file.ring();
-        (ring.is_closed() || self.orphaned.is_some()) && ring.is_drained()
+        self.at_end
     }
 
     /// Whether the owner has closed its queue or died.

@@ -7,7 +7,7 @@ use crate::lock::open;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGC\0");
@@ -103,6 +103,8 @@ impl Control {
     /// Asks for a flush of everything that is in the queues now.
     pub fn request_flush(&self) {
         self.0.flush_requests.fetch_add(1, Ordering::Release);
+        // Pairs with the fence in `wait`: either this call sees the sleeping flag, or the sleeper sees the request.
+        fence(Ordering::SeqCst);
         self.wake();
     }
 
@@ -115,7 +117,8 @@ impl Control {
     /// Sleeps until a wake-up or `timeout`; returns at once if `ready` says so after the sleeping flag is up.
     pub fn wait(&self, timeout: Duration, ready: impl FnOnce() -> bool) {
         let seen = self.0.wake.load(Ordering::Acquire);
-        self.0.sleeping.store(1, Ordering::SeqCst);
+        self.0.sleeping.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         if !ready() {
             let timeout = libc::timespec {
                 tv_sec: timeout.as_secs() as libc::time_t,

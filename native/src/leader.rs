@@ -3,7 +3,7 @@
 //! A round reads what is committed, encodes it into one batch, writes it, and only then releases it. While a batch
 //! cannot be written it is kept, nothing further is read, and the records stay in their queues (P1, P4).
 
-use crate::attached::Attached;
+use crate::attached::{Attached, Room};
 use crate::books;
 use crate::control::Control;
 use crate::encode::Encoder;
@@ -136,13 +136,14 @@ impl Leader {
     }
 
     fn fill_batch(&mut self, now: Now) {
-        for queue in &mut self.queues {
-            queue.tell_dropped(&mut self.batch, &mut self.encoder, now.unix_nano);
-            self.batch_records += queue.read_into(&mut self.batch, self.settings.flush_bytes, &mut self.encoder);
-        }
-        // Whoever was first this time is last next time: a busy process cannot starve the others.
+        // Whoever was first last time is last this time: a busy process cannot starve the others.
         if !self.queues.is_empty() {
             self.queues.rotate_left(1);
+        }
+        for queue in &mut self.queues {
+            self.batch_records += queue.tell_dropped(&mut self.batch, &mut self.encoder, now.unix_nano);
+            let room = Room { bytes: self.settings.flush_bytes, records: u64::MAX };
+            self.batch_records += queue.read_into(&mut self.batch, room, &mut self.encoder);
         }
     }
 
@@ -191,14 +192,27 @@ impl Leader {
         self.ended.drain(..surplus);
     }
 
-    /// Whether any queue has records that are not read, or a batch is not written.
+    /// Whether a batch is not written, or a queue is closed or orphaned and not at its end. What live processes still
+    /// emit is for the next leader.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.batch.is_empty() || self.queues.iter().any(|queue| queue.unread() > 0)
+        !self.batch.is_empty() || self.queues.iter().any(Attached::is_ending)
+    }
+
+    /// Gives back the records of an unfinished batch that the sink already has: the next leader must not write them.
+    fn release_written(&mut self) {
+        let mut lines = self.batch[..self.batch_written].iter().filter(|byte| **byte == b'\n').count() as u64;
+        // In the order of the batch: queues that came later stand at the end.
+        for queue in &mut self.queues {
+            lines -= queue.release_lines(lines, &mut self.encoder);
+        }
     }
 
     /// Ends the output with a footer that carries every process's counts.
     pub fn close(mut self, now: Now) {
+        if self.batch_written > 0 {
+            self.release_written();
+        }
         let books: Vec<Books> = self.ended.iter().cloned().chain(self.queues.iter().map(Attached::books)).collect();
         if self.sink.close(now, books::processes_json(&books).as_bytes()).is_err() {
             self.control.page().sink_errors.fetch_add(1, Ordering::Relaxed);
@@ -207,6 +221,10 @@ impl Leader {
 
     /// Waits until `pause` has passed or a producer calls.
     pub fn wait(&self, pause: Duration) {
+        if !self.batch.is_empty() {
+            // The sink fails: no call of a producer helps before the next try, only the end of the thread.
+            return std::thread::park_timeout(pause);
+        }
         let asked = self.flushes_done;
         self.control.wait(pause, || self.control.flush_requests() != asked);
     }

@@ -11,6 +11,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -61,7 +62,7 @@ static HELD: ForkSafe<Vec<Held>> = ForkSafe::new(Vec::new());
 
 /// An exclusive lock on a file, held by this process until dropped or dead.
 pub struct ProcessLock {
-    file: OwnedFd,
+    file: ManuallyDrop<OwnedFd>,
     held: Held,
 }
 
@@ -94,7 +95,7 @@ impl ProcessLock {
                 return Ok(Attempt::HeldElsewhere);
             }
             table.push(held);
-            Ok(Attempt::Acquired(Self { file, held }))
+            Ok(Attempt::Acquired(Self { file: ManuallyDrop::new(file), held }))
         })
     }
 
@@ -107,9 +108,13 @@ impl ProcessLock {
 
 impl Drop for ProcessLock {
     fn drop(&mut self) {
-        // The descriptor is closed (and the lock with it) after the entry is gone; in a forked child the entry is the
-        // parent's and closing does not touch the parent's lock.
-        HELD.with(|table| table.retain(|entry| *entry != self.held));
+        HELD.with(|table| {
+            // Closed before anyone in this process can lock the file again: the close would drop that lock too. In a
+            // forked child the entry is the parent's and closing does not touch the parent's lock.
+            // SAFETY: dropped here only, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.file) };
+            table.retain(|entry| *entry != self.held);
+        });
     }
 }
 

@@ -71,14 +71,18 @@ impl QueueFile {
         let Attempt::Acquired(lock) = ProcessLock::try_acquire(&hidden, true)? else {
             return Err(io::Error::other("a queue file with this random name is in use"));
         };
-        let created = Self::fill_new(lock.file(), &path, data_bytes, boot_id, now_unix_nano)
-            .and_then(|file| std::fs::rename(&hidden, &path).map(|()| file));
-        let file = Arc::new(created.inspect_err(|_| drop(std::fs::remove_file(&hidden)))?);
-        let pid = std::process::id();
-        OWNED.with(|owned| {
-            owned.retain(|entry| entry.pid == pid);
-            owned.push(Owned { pid, boot_id, file: Arc::clone(&file) });
+        let created = Self::fill_new(lock.file(), &path, data_bytes, boot_id, now_unix_nano).and_then(|file| {
+            let file = Arc::new(file);
+            let pid = std::process::id();
+            OWNED.with(|owned| {
+                // Whoever in this process sees the file by its name also finds it owned.
+                std::fs::rename(&hidden, &path)?;
+                owned.retain(|entry| entry.pid == pid);
+                owned.push(Owned { pid, boot_id, file: Arc::clone(&file) });
+                Ok(file)
+            })
         });
+        let file = created.inspect_err(|_| drop(std::fs::remove_file(&hidden)))?;
         Ok((file, lock))
     }
 
@@ -253,7 +257,8 @@ pub fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
 /// `PermissionDenied` naming the directory and what is wrong with it, or the file system's error.
 pub fn prepare_directory(directory: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let metadata = std::fs::symlink_metadata(directory)?;
+    // Without a slash at the end, which would have the link followed.
+    let metadata = std::fs::symlink_metadata(directory.components().as_path())?;
     // SAFETY: no arguments, cannot fail.
     let user = unsafe { libc::geteuid() };
     let refuse = |what: &str| {

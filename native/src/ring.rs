@@ -120,6 +120,13 @@ pub const fn record_words(payload_len: u32) -> u32 {
     RECORD_HEAD_WORDS + payload_len.div_ceil(8)
 }
 
+/// Words from one position on to another.
+#[inline]
+#[must_use]
+pub const fn words_between(from: u32, to: u32) -> u32 {
+    to.wrapping_sub(from) & POSITION_MASK as u32
+}
+
 impl<'a> Ring<'a> {
     /// Joins the parts of a ring.
     ///
@@ -157,7 +164,7 @@ impl<'a> Ring<'a> {
                 return Err(Refused::Closed);
             }
             let position = (head & POSITION_MASK) as u32;
-            let used = position.wrapping_sub(tail) & POSITION_MASK as u32;
+            let used = words_between(tail, position);
             let index = position & (capacity - 1);
             let pad = if need > capacity - index { capacity - index } else { 0 };
             let used = u64::from(used) + u64::from(pad) + u64::from(need);
@@ -249,7 +256,7 @@ impl<'a> Ring<'a> {
     /// Zeroes the words from the tail up to `to` and gives them back to the producers.
     pub fn release(&self, to: Mark) {
         let from = self.tail().position;
-        let count = (to.position.wrapping_sub(from) & POSITION_MASK as u32).min(self.capacity()) as usize;
+        let count = words_between(from, to.position).min(self.capacity()) as usize;
         let first = (from & (self.capacity() - 1)) as usize;
         let until_end = count.min(self.words.len() - first);
         zero(&self.words[first..first + until_end]);
@@ -291,7 +298,7 @@ impl<'a> Ring<'a> {
     #[must_use]
     pub fn used_words(&self) -> u32 {
         let tail = self.tail().position;
-        self.head().position.wrapping_sub(tail) & POSITION_MASK as u32
+        words_between(tail, self.head().position)
     }
 }
 

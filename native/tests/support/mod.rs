@@ -1,0 +1,230 @@
+//! What the tests of queue, leader, service and observer share: a queue directory, a leader that is driven by hand with
+//! a clock of the test's own, a sink in memory that fails on command, and child processes.
+#![allow(dead_code, reason = "every test binary compiles this file and uses a part of it")]
+
+use _native::control::Control;
+use _native::leader::{Leader, ListenerSettings, Round};
+use _native::producer::{Producer, QueueSettings};
+use _native::queue_file;
+use _native::record::Scratch;
+use _native::sink::{Now, Sink, WriteError};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub const INFO: u8 = 9;
+pub const WARN: u8 = 13;
+pub const QUEUE_BYTES: u64 = 65_536;
+/// Long enough for any machine; reached only when something is broken.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+const CHILD_DIRECTORY: &str = "INFERENCE_LOGGING_TEST_DIRECTORY";
+
+type Hook = Box<dyn FnMut(&[u8]) + Send>;
+
+#[derive(Default)]
+pub struct Taken {
+    pub bytes: Vec<u8>,
+    /// Records of each write that succeeded.
+    pub writes: Vec<u64>,
+    /// For each coming write: after how many lines it fails.
+    pub faults: VecDeque<usize>,
+    pub footer: Option<String>,
+    pub before_write: Option<Hook>,
+}
+
+/// A sink in memory; clones share what it took.
+#[derive(Clone, Default)]
+pub struct Memory(Arc<Mutex<Taken>>);
+
+impl Memory {
+    pub fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.lock().unwrap()
+    }
+
+    pub fn lines(&self) -> Vec<Value> {
+        let taken = self.taken();
+        taken.bytes.split_inclusive(|byte| *byte == b'\n').map(|line| serde_json::from_slice(line).unwrap()).collect()
+    }
+
+    /// Lines of one event.
+    pub fn events(&self, name: &str) -> Vec<Value> {
+        self.lines().into_iter().filter(|line| line["event_name"] == name).collect()
+    }
+}
+
+impl Sink for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn write(&mut self, lines: &[u8], records: u64, _now: Now) -> Result<(), WriteError> {
+        let mut taken = self.taken();
+        if let Some(mut hook) = taken.before_write.take() {
+            drop(taken);
+            hook(lines);
+            taken = self.taken();
+            taken.before_write = Some(hook);
+        }
+        let ends: Vec<usize> =
+            lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+        assert_eq!((ends.last(), ends.len() as u64), (Some(&lines.len()), records), "whole lines, and their number");
+        if let Some(whole) = taken.faults.pop_front() {
+            let cut = if whole == 0 { 0 } else { ends[whole.min(ends.len()) - 1] };
+            taken.bytes.extend_from_slice(&lines[..cut]);
+            return Err(WriteError::after(&lines[..cut], io::Error::other("on command")));
+        }
+        taken.bytes.extend_from_slice(lines);
+        taken.writes.push(records);
+        Ok(())
+    }
+
+    fn maintain(&mut self, _now: Now) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&mut self, _now: Now, footer: &[u8]) -> io::Result<()> {
+        self.taken().footer = Some(String::from_utf8(footer.to_vec()).unwrap());
+        Ok(())
+    }
+}
+
+pub fn queue_settings(directory: &Path) -> QueueSettings {
+    QueueSettings {
+        directory: directory.to_owned(),
+        queue_bytes: QUEUE_BYTES,
+        max_record_bytes: 8192,
+        overflow_info_ratio: 0.8,
+        wake_bytes: QUEUE_BYTES / 4,
+    }
+}
+
+pub fn listener_settings(directory: &Path) -> ListenerSettings {
+    ListenerSettings {
+        queue_directory: directory.to_owned(),
+        flush_interval: Duration::from_millis(500),
+        flush_records: 100,
+        flush_bytes: 1 << 20,
+    }
+}
+
+/// A queue directory and its leader.
+pub struct Bench {
+    pub directory: TempDir,
+    pub sink: Memory,
+    pub leader: Leader,
+    pub now: Now,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    pub fn with(change: impl FnOnce(&mut ListenerSettings)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = listener_settings(directory.path());
+        change(&mut settings);
+        let (sink, now) = (Memory::default(), Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) });
+        let control = Control::open(directory.path()).unwrap();
+        let leader = Leader::new(settings, control, Box::new(sink.clone()), now);
+        Self { directory, sink, leader, now }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn producer(&self) -> Producer {
+        Producer::open(queue_settings(self.path())).unwrap()
+    }
+
+    /// One round, `later` than the one before.
+    pub fn round(&mut self, later: Duration, force: bool) -> Round {
+        self.now.monotonic += later;
+        self.now.unix_nano += later.as_nanos() as u64;
+        self.leader.round(self.now, force)
+    }
+
+    /// Rounds until there is nothing to do; retries included.
+    pub fn drain(&mut self) {
+        let mut later = Duration::from_millis(1);
+        while self.leader.has_work() || self.round(later, true) == Round::Wrote {
+            if let Round::Idle(pause) = self.round(later, true) {
+                later = pause;
+            }
+        }
+    }
+
+    /// A new leader with the same sink, as after the death of this one.
+    pub fn next_leader(&mut self) {
+        let control = Control::open(self.path()).unwrap();
+        self.leader = Leader::new(listener_settings(self.path()), control, Box::new(self.sink.clone()), self.now);
+    }
+
+    pub fn queue_files(&self) -> Vec<PathBuf> {
+        queue_file::list(self.path()).unwrap()
+    }
+}
+
+/// The test's own event: which thread, and the number of its record.
+pub fn register(producer: &Producer) -> u16 {
+    producer.register("test", &["thread".to_owned(), "n".to_owned()]).unwrap()
+}
+
+pub fn emit(producer: &Producer, event: u16, severity: u8, thread: u64, n: u64) -> bool {
+    producer.emit(event, severity, payload(thread, n).as_slice())
+}
+
+pub fn payload(thread: u64, n: u64) -> Scratch {
+    let mut scratch = Scratch::new();
+    scratch.push_uint(thread);
+    scratch.push_uint(n);
+    scratch
+}
+
+/// The numbers of one thread's records, as they stand in the lines.
+pub fn numbers(lines: &[Value], thread: u64) -> Vec<u64> {
+    lines.iter().filter(|line| line["thread"] == thread).map(|line| line["n"].as_u64().unwrap()).collect()
+}
+
+pub fn sequences(lines: &[Value]) -> Vec<u64> {
+    lines.iter().map(|line| line["seq"].as_u64().unwrap()).collect()
+}
+
+pub fn dense(count: u64) -> Vec<u64> {
+    (0..count).collect()
+}
+
+/// Looks again and again until `reached`.
+pub fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Runs one test of this binary again, in a process of its own, where [`child_directory`] tells it so.
+pub fn child(test: &str, directory: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD_DIRECTORY, directory);
+    command
+}
+
+pub fn child_directory() -> Option<PathBuf> {
+    std::env::var_os(CHILD_DIRECTORY).map(PathBuf::from)
+}
+
+/// Ends this process as an out-of-memory kill does.
+pub fn die() -> ! {
+    // SAFETY: plain calls; the process does not live to see the second one.
+    unsafe {
+        libc::kill(libc::getpid(), libc::SIGKILL);
+        libc::_exit(1)
+    }
+}
