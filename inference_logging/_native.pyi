@@ -1,6 +1,8 @@
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
+
+__all__ = ["Event", "Json", "RequestFactory", "RequestObserver", "Service"]
 
 @final
 class Json:
@@ -10,12 +12,12 @@ class Json:
 class Event:
     @staticmethod
     def log(
-        name: str, severity: int, context: Callable[[], RequestObserver | None], open: Callable[[], object]
+        name: str, severity: int, context: Callable[[], RequestObserver | None], open_logger: Callable[[], object]
     ) -> Callable[..., bool]: ...
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+_Message: TypeAlias = MutableMapping[str, Any]
+_Receive: TypeAlias = Callable[[], Awaitable[_Message]]
+_Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 
 @final
 class RequestObserver:
@@ -23,7 +25,7 @@ class RequestObserver:
     def trace_id(self) -> str: ...
     @property
     def span_id(self) -> str: ...
-    def received(self, message: Message) -> None: ...
+    def received(self, message: _Message) -> None: ...
     def finish(self) -> None: ...
     def fail(self, ending: str, error_type: str) -> None: ...
 
@@ -32,7 +34,7 @@ class RequestFactory:
     def __new__(
         cls,
         service: Service,
-        observed_receive: Callable[[Receive, RequestObserver], Awaitable[Message]],
+        observed_receive: Callable[[_Receive, RequestObserver], Awaitable[_Message]],
         *,
         chunks: str,
         chunk_timeline_limit: int,
@@ -42,7 +44,7 @@ class RequestFactory:
         adjusted_count: float,
     ) -> RequestFactory: ...
     @property
-    def begin(self) -> Callable[[Message, Receive, Send], tuple[RequestObserver, Receive, Send]]: ...
+    def begin(self) -> Callable[[_Message, _Receive, _Send], tuple[RequestObserver, _Receive, _Send]]: ...
     def reseed(self) -> None: ...
 
 @final

@@ -11,30 +11,18 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Protocol
 
 from inference_logging import sampling
 from inference_logging._native import RequestFactory, RequestObserver
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
-from inference_logging.errors import OpenError
 from inference_logging.health import BacklogHealth, respond
 from inference_logging.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
 from inference_logging.logger import Logger
 
-Begin = Callable[[Scope, Receive, Send], "tuple[Observer, Receive, Send]"]
+Begin = Callable[[Scope, Receive, Send], tuple[RequestObserver, Receive, Send]]
 
 _DISCONNECT_ERRORS = frozenset({"ClientDisconnect", "ClientDisconnected"})
-
-
-class Observer(Protocol):
-    """What a request needs at its end."""
-
-    def finish(self) -> None:
-        """End a request whose application returned."""
-
-    def fail(self, ending: str, error_type: str) -> None:
-        """End a request whose application raised."""
 
 
 class InferenceLoggingMiddleware:
@@ -54,6 +42,7 @@ class InferenceLoggingMiddleware:
         self._health = BacklogHealth(self.config.health_backlog_records, self.config.health_clear_ratio)
         self._logger: Logger | None = None
         self._begin: Begin | None = None
+        self._unavailable = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one scope."""
@@ -63,11 +52,12 @@ class InferenceLoggingMiddleware:
             else:
                 await self.app(scope, receive, send)
             return
-        begin = self._begin
-        if begin is None:
-            begin = self._open_late()
+        begin = self._begin or self._open_late()
         if scope["path"] == self._health_path:
             await self._answer_health(send)
+            return
+        if begin is None:
+            await self.app(scope, receive, send)
             return
         observer, receive, send = begin(scope, receive, send)
         token = REQUEST.set(observer)
@@ -79,7 +69,7 @@ class InferenceLoggingMiddleware:
         else:
             observer.finish()
         finally:
-            try:
+            try:  # noqa: SIM105 - contextlib.suppress would cost each request more than the reset itself
                 REQUEST.reset(token)
             except ValueError:
                 pass  # thrown away by the garbage collector: that runs in no request's context
@@ -104,14 +94,16 @@ class InferenceLoggingMiddleware:
         self._begin = factory.begin
         return self._begin
 
-    def _open_late(self) -> Begin:
-        # No lifespan came before the first request, so an error cannot stop the start any more: serve, and say so.
+    def _open_late(self) -> Begin | None:
+        # No lifespan came before the first request, so an error cannot stop the start any more: serve, and say so once.
+        if self._unavailable:
+            return None
         try:
             return self._open()
-        except (OpenError, OSError):
+        except OSError:
+            self._unavailable = True
             sys.stderr.write("inference_logging: requests are NOT recorded:\n" + traceback.format_exc())
-            self._begin = _begin_unrecorded
-            return self._begin
+            return None
 
     def _close(self) -> None:
         self._begin = None
@@ -130,20 +122,6 @@ async def _observed_receive(receive: Receive, observer: RequestObserver) -> Mess
     message = await receive()
     observer.received(message)
     return message
-
-
-class _Unrecorded:
-    """A request while there is no logger: the observer that observes nothing."""
-
-    def finish(self) -> None:
-        """Emit nothing."""
-
-    def fail(self, ending: str, error_type: str) -> None:
-        """Emit nothing."""
-
-
-def _begin_unrecorded(scope: Scope, receive: Receive, send: Send) -> tuple[Observer, Receive, Send]:
-    return _Unrecorded(), receive, send
 
 
 def _ending(error: BaseException) -> str:

@@ -69,10 +69,16 @@ impl Event {
 
 #[pymethods]
 impl Event {
-    /// Makes the callable behind `log.info` and its kin. `open` is called when no service is open.
+    /// Makes the callable behind `log.info` and its kin. `open_logger` is called when no service is open.
     #[staticmethod]
-    fn log(py: Python<'_>, name: String, severity: u8, context: Py<PyAny>, open: Py<PyAny>) -> PyResult<Py<PyAny>> {
-        let target = Target::Log { name: name.into(), open };
+    fn log(
+        py: Python<'_>,
+        name: String,
+        severity: u8,
+        context: Py<PyAny>,
+        open_logger: Py<PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let target = Target::Log { name: name.into(), open: open_logger };
         bind(&LOG_DEF, Bound::new(py, Self { target, severity, context: Some(context) })?.as_any())
     }
 }
