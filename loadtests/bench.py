@@ -1,0 +1,71 @@
+"""Measure what logging costs, as ratios in one interleaved run, with the goal beside each figure: ``make bench``.
+
+    python loadtests/bench.py [emit|tail|throughput|cpu|listener|middleware|uvicorn|all] [--quick] [--json PATH]
+
+Each section's module says how it measures and why. Everything runs on this machine, over loopback where there is a
+server; an idle machine with two cores is enough. The load average is printed because it must be read with the figures:
+what others run at the same time takes the listener's core first. The exit status says whether the measurement went
+through, not whether the goals were reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from bench_emit import emit, tail
+from bench_listener import listener
+from bench_middleware import middleware
+from bench_report import Report, machine
+from bench_throughput import cpu, throughput
+from bench_uvicorn import uvicorn
+
+SECTIONS: dict[str, Callable[[bool], Report]] = {
+    "emit": emit,
+    "tail": tail,
+    "throughput": throughput,
+    "cpu": cpu,
+    "listener": listener,
+    "middleware": middleware,
+    "uvicorn": uvicorn,
+}
+
+
+def main() -> None:
+    """Run the sections that were asked for, print each as soon as it is done."""
+    options = _options()
+    seen_on = machine()
+    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
+    print(
+        "median (lowest … highest round)" + ("; QUICK: tiny sizes, the figures mean nothing" if options.quick else "")
+    )
+    reports: dict[str, Report] = {}
+    for name in SECTIONS if "all" in options.sections else dict.fromkeys(options.sections):
+        reports[name] = SECTIONS[name](options.quick)
+        reports[name].print()
+    print(f"\n{_summary(list(reports.values()))}; load average now {machine()['load average']}")
+    if options.json:
+        sections = {name: report.as_json() for name, report in reports.items()}
+        found = {"machine": seen_on, "quick": options.quick, "sections": sections}
+        options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, "all"], default="all", metavar="SECTION")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
+    return parser.parse_args()
+
+
+def _summary(reports: list[Report]) -> str:
+    judged = [figure for report in reports for figure in report.figures if figure.goal]
+    missed = [figure for figure in judged if figure.goal and not figure.goal.is_reached(figure.value)]
+    names = "".join(f"\n  missed: {figure.name}" for figure in missed)
+    return f"{len(judged) - len(missed)} of {len(judged)} goals reached{names}"
+
+
+if __name__ == "__main__":
+    main()
