@@ -62,8 +62,9 @@ class StreamingUser(FastHttpUser):
             times, size, last = [sent], 0, b""
             try:
                 for last in events(response):
-                    times.append(time.perf_counter())
                     size += len(last)
+                    if not last.endswith(END_OF_STREAM):  # it comes with the last chunk
+                        times.append(time.perf_counter())
             except FAILURE_EXCEPTIONS as error:
                 response.failure(error)
             response.request_meta["response_time"] = (time.perf_counter() - sent) * 1000

@@ -1,0 +1,241 @@
+"""The load tests measure what they say: traces are played as written, books are kept, ratios are within a round."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
+
+import arrivals
+import load
+import measure
+import summary
+from arrivals import Arrival
+
+LOADTESTS = Path(measure.__file__).parent
+AZURE = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+    "2023-11-16 18:15:46.6805900,374,44\r\n"
+    "2023-11-16 18:15:50.9951690,396,109\r\n"
+    "2023-11-16 18:15:51.2224670,879,55"
+)
+WRK = """Running 2s test @ http://127.0.0.1:8771/trivial
+  1 threads and 16 connections
+  Latency Distribution
+     50%    1.44ms
+     75%    1.66ms
+     90%  912.00us
+     99%    7.93ms
+  16238 requests in 2.00s, 2.15MB read
+  Socket errors: connect 0, read 1, write 0, timeout 2
+  Non-2xx or 3xx responses: 4
+Requests/sec:   8117.78
+"""
+
+
+def a_load(requests: int, seconds: float = 1.0, cpu_s: float = 0.5) -> load.Load:
+    return load.Load(requests, 0, seconds, 1.0, 2.0, cpu_s)
+
+
+def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(LOADTESTS / script), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_trace_in_the_azure_format_starts_at_zero_and_keeps_its_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(AZURE.encode())
+    read = arrivals.read(path)
+    assert [arrival.at_s for arrival in read] == pytest.approx([0, 4.314579, 4.541877], abs=1e-6)
+    assert [(arrival.context_tokens, arrival.generated_tokens) for arrival in read] == [
+        (374, 44),
+        (396, 109),
+        (879, 55),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("TIMESTAMP,Tokens\n2023-11-16 18:15:46,1", "the first line must be"),
+        (AZURE.replace("396", "many"), "line 3: not an arrival"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "no arrivals"),
+    ],
+)
+def test_another_format_is_refused_by_file_and_line(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}.*{reason}"):
+        arrivals.read(path)
+
+
+def test_fitting_scales_time_by_one_factor_and_caps_the_answers() -> None:
+    trace = [Arrival(at_s, 10, 500) for at_s in (0.0, 1.0, 1.5, 9.0, 10.0, 50.0)]
+    fitted = arrivals.fit(trace, rate=2.5, seconds=2.0, max_tokens=256)
+    assert [arrival.at_s for arrival in fitted] == pytest.approx([0, 0.2, 0.3, 1.8, 2.0])
+    assert {arrival.generated_tokens for arrival in fitted} == {256}
+
+
+def test_a_generated_trace_is_the_same_each_time_and_bursty(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.csv", tmp_path / "deep" / "two.csv"
+    arrivals.generate(one)
+    arrivals.generate(two)
+    assert one.read_bytes() == two.read_bytes()
+    times = [arrival.at_s for arrival in arrivals.read(one)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    mean = sum(gaps) / len(gaps)
+    assert sum((gap - mean) ** 2 for gap in gaps) / len(gaps) > mean**2  # a Poisson process has equality
+
+
+def test_the_trace_asked_for_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere.csv"):
+        arrivals.find(tmp_path / "nowhere.csv", tmp_path)
+
+
+def test_without_a_shared_trace_one_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "SHARED_TRACE", tmp_path / "nowhere.csv")
+    assert len(arrivals.read(arrivals.find(None, tmp_path))) == 5000
+
+
+def test_what_wrk_prints_is_read_with_its_units_and_errors() -> None:
+    read = load.parse_wrk(WRK)
+    assert (read.requests, read.failures, read.seconds) == (16238, 7, 2.0)
+    assert (read.p50_ms, read.p99_ms) == (1.44, 7.93)
+
+
+def test_something_else_than_wrk_prints_is_an_error() -> None:
+    with pytest.raises(load.LoadError, match="unable to connect"):
+        load.parse_wrk("unable to connect to 127.0.0.1")
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    modes = {"none": [a_load(1000), a_load(100)], "ours": [a_load(900), a_load(99)]}
+    books = {("trivial", mode): measure.Books(1100, None) for mode in modes}
+    row = summary.rows({"trivial": modes}, books)[1]
+    assert row.rps_ratios == pytest.approx((0.9, 0.99))
+    assert (row.rps_ratio.median, row.rps_ratio.low, row.rps_ratio.high) == pytest.approx((0.945, 0.9, 0.99))
+    assert row.cpu_ratio.median == pytest.approx((1 / 0.9 + 1 / 0.99) / 2)
+
+
+def test_slices_of_a_run_add_up() -> None:
+    merged = summary.merge([a_load(100, 1.0, 0.5), a_load(300, 2.0, 1.0)])
+    assert (merged.requests, merged.seconds, merged.cpu_s) == (400, 3.0, 1.5)
+
+
+def test_a_missing_record_unbalances_the_books() -> None:
+    assert measure.Books(3, 3).balanced
+    assert measure.Books(3, None).balanced
+    assert not measure.Books(3, 2).balanced
+    assert not measure.Books(3, 4).balanced
+
+
+@pytest.mark.parametrize("mode", ["none", "uvicorn-access", "stdlib-file", "stdlib-queue", "ours"])
+def test_every_mode_serves_the_same_and_records_each_request_once(mode: str, tmp_path: Path) -> None:
+    with measure.ServerUnderTest(mode, tmp_path / "logs", min(os.sched_getaffinity(0))) as server:
+        assert server.request("/trivial", times=30) == b"ok"
+        assert server.request("/stream64", times=5).count(b"data: ") == 64
+        answer = json.loads(server.request("/v1/completions", {"max_tokens": 3}))
+        assert answer["usage"]["completion_tokens"] == 3
+        assert server.cpu_s() > 0
+        books = server.stop()
+    assert books == measure.Books(36, None if mode == "none" else 36)
+
+
+def test_a_directory_that_is_not_from_a_load_test_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").touch()
+    with pytest.raises(measure.ServerError, match="not empty"):
+        measure.ServerUnderTest("none", tmp_path, 0)
+    assert (tmp_path / "precious").exists()
+
+
+def test_a_server_that_dies_is_reported_with_its_output(tmp_path: Path) -> None:
+    server = measure.ServerUnderTest("no such mode", tmp_path / "logs", 0)
+    with server, pytest.raises(measure.ServerError, match="invalid choice"):
+        server.request("/trivial")
+
+
+def test_an_open_loop_plays_every_arrival_and_reports_chunks(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    arrivals.generate(trace, count=30)
+    with measure.ServerUnderTest("ours", tmp_path / "logs", min(os.sched_getaffinity(0))) as server:
+        options = [f"--trace={trace}", "--trace-seconds=2", "--trace-rate=10", "--pace=1000", "--max-tokens=20"]
+        result = load.locust(server.url, options)["requests"]
+        books = server.stop()
+    expected = [min(20, arrival.generated_tokens) for arrival in arrivals.read(trace)[:20]]
+    assert (result["chat"]["count"], result["chat"]["failures"]) == (20, 0)
+    assert result["chat: time to first chunk"]["count"] == 20
+    assert result["chat: gap between chunks"]["count"] == sum(expected)  # the last one to the usage
+    assert books == measure.Books(20, 20)
+
+
+def test_a_broken_stream_counts_as_a_failure(tmp_path: Path) -> None:
+    script = tmp_path / "locustfile.py"
+    script.write_text(BROKEN_STREAM)
+    environment = {**os.environ, "PYTHONPATH": str(LOADTESTS)}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout or "null") == {"failures": 1}, done.stderr
+
+
+def test_compare_writes_a_report_and_finds_every_record(tmp_path: Path) -> None:
+    options = ["--modes", "ours", "--scenarios", "trivial", "chat", "--rounds", "1", "--seconds", "1", "--users", "4"]
+    done = run("compare.py", *options, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("records arrived = requests accepted") == 2
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'src="data:image/png;base64,' in page
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+    rows: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert [(row["scenario"], row["mode"]) for row in rows] == [
+        (scenario, mode) for scenario in ("trivial", "chat") for mode in ("none", "ours")
+    ]
+
+
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+def test_compare_saturates_a_route_with_wrk(tmp_path: Path) -> None:
+    options = ["--tool", "wrk", "--modes", "ours", "--scenarios", "trivial", "--rounds", "1", "--seconds", "1"]
+    done = run("compare.py", *options, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_demo_shows_ratio_records_health_and_places(tmp_path: Path) -> None:
+    done = run("demo.py", "--seconds", "4", "--halves", "1", "--rate", "10", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for shown in ("req/s with logging ÷ without", '"event_name": "request"', '"status": "ok"', "segment ", "report "):
+        assert shown in done.stdout
+
+
+BROKEN_STREAM = '''
+"""Serve one stream that breaks off, and read it as a streaming user does."""
+import gevent.monkey
+gevent.monkey.patch_all()
+import json, threading
+from gevent.server import StreamServer
+from locust.env import Environment
+from users import ChatUser
+
+def break_off(connection, _):
+    connection.recv(65536)
+    head = b"HTTP/1.1 200 OK\\r\\ntransfer-encoding: chunked\\r\\ncontent-type: text/event-stream\\r\\n\\r\\n"
+    connection.sendall(head + b"9\\r\\ndata: 1\\n\\n\\r\\n")
+    connection.close()
+
+server = StreamServer(("127.0.0.1", 0), break_off)
+server.start()
+ChatUser.host = f"http://127.0.0.1:{server.server_port}"
+environment = Environment(user_classes=[ChatUser])
+environment.create_local_runner()  # it feeds the statistics
+ChatUser(environment).chat()
+server.stop()
+print(json.dumps({"failures": environment.stats.total.num_failures}))
+'''
