@@ -98,7 +98,7 @@ def test_a_generated_trace_is_the_same_each_time_and_bursty(tmp_path: Path) -> N
 
 
 def test_the_trace_asked_for_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere.csv"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         arrivals.find(tmp_path / "nowhere.csv", tmp_path)
 
 
