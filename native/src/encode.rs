@@ -24,7 +24,7 @@ use crate::record::{BodyKind, Gaps, Malformed, Map, Trace, Value, Values, append
 use process::ProcessCache;
 use timestamp::SecondCache;
 
-mod block;
+pub(crate) mod block;
 pub mod escape;
 mod hex;
 mod process;
@@ -197,11 +197,11 @@ fn push_value(out: &mut Vec<u8>, value: Value<'_>) {
 }
 
 #[inline]
-fn push_integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
+pub(crate) fn push_integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
     put(out, itoa::Buffer::new().format(value).as_bytes());
 }
 
-fn push_float(out: &mut Vec<u8>, value: f64) {
+pub(crate) fn push_float(out: &mut Vec<u8>, value: f64) {
     if value.is_finite() {
         put(out, ryu::Buffer::new().format_finite(value).as_bytes());
     } else if value.is_nan() {

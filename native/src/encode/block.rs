@@ -149,8 +149,8 @@ mod tests {
                     let mut bytes = vec![b'x'; len];
                     bytes[at] = special;
                     let swar = swar::Block::load(&bytes);
-                    assert_eq!(swar.clean_len::<true>(), expected(&bytes, true, 8));
-                    assert_eq!(swar.clean_len::<false>(), expected(&bytes, false, 8));
+                    assert_eq!(swar.clean_len::<true>(), expected(&bytes, true, swar::WIDTH));
+                    assert_eq!(swar.clean_len::<false>(), expected(&bytes, false, swar::WIDTH));
                     #[cfg(target_arch = "x86_64")]
                     {
                         let sse2 = super::sse2::Block::load(&bytes);

@@ -1,0 +1,97 @@
+//! The keys of request and response bodies that mean something here.
+
+use super::text;
+
+/// Longest key that is looked at with its escapes resolved.
+const LONGEST_KEY: usize = 32;
+
+/// A key, or the place of a value where no key names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// An element of an array.
+    Item,
+    /// The key is in the part of the body that is missing.
+    Lost,
+    /// A key without a meaning here.
+    Other,
+    /// `id`
+    Id,
+    /// `model`
+    Model,
+    /// `stream`
+    Stream,
+    /// `max_tokens` under any of its names
+    MaxTokens,
+    /// `temperature`
+    Temperature,
+    /// `top_p`
+    TopP,
+    /// `top_k`
+    TopK,
+    /// `seed`
+    Seed,
+    /// `n`
+    ChoiceCount,
+    /// `choices`
+    Choices,
+    /// `index`
+    Index,
+    /// `finish_reason`
+    FinishReason,
+    /// `response`, which wraps the body in events of the Responses API
+    Response,
+    /// `usage`
+    Usage,
+    /// `prompt_tokens`, `input_tokens`
+    InputTokens,
+    /// `completion_tokens`, `output_tokens`
+    OutputTokens,
+    /// Details of the input tokens, under either name
+    InputDetails,
+    /// Details of the output tokens, under either name
+    OutputDetails,
+    /// `cached_tokens`
+    CachedTokens,
+    /// `reasoning_tokens`
+    ReasoningTokens,
+}
+
+impl Key {
+    /// Return the key for what stands between the quotes; an escaped spelling is the same key.
+    pub fn of(raw: &[u8]) -> Self {
+        if !raw.contains(&b'\\') {
+            return Self::plain(raw);
+        }
+        let mut plain = [0; LONGEST_KEY];
+        match text::unescape(raw, &mut plain) {
+            (len, true) => Self::plain(&plain[..len]),
+            (_, false) => Self::Other,
+        }
+    }
+
+    fn plain(name: &[u8]) -> Self {
+        match name {
+            b"id" => Self::Id,
+            b"model" => Self::Model,
+            b"stream" => Self::Stream,
+            b"max_tokens" | b"max_completion_tokens" | b"max_output_tokens" => Self::MaxTokens,
+            b"temperature" => Self::Temperature,
+            b"top_p" => Self::TopP,
+            b"top_k" => Self::TopK,
+            b"seed" => Self::Seed,
+            b"n" => Self::ChoiceCount,
+            b"choices" => Self::Choices,
+            b"index" => Self::Index,
+            b"finish_reason" => Self::FinishReason,
+            b"response" => Self::Response,
+            b"usage" => Self::Usage,
+            b"prompt_tokens" | b"input_tokens" => Self::InputTokens,
+            b"completion_tokens" | b"output_tokens" => Self::OutputTokens,
+            b"prompt_tokens_details" | b"input_tokens_details" => Self::InputDetails,
+            b"completion_tokens_details" | b"output_tokens_details" => Self::OutputDetails,
+            b"cached_tokens" => Self::CachedTokens,
+            b"reasoning_tokens" => Self::ReasoningTokens,
+            _ => Self::Other,
+        }
+    }
+}
