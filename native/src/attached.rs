@@ -32,6 +32,7 @@ pub struct Attached {
     orphaned: Option<ProcessLock>,
     torn: u64,
     corrupt: u64,
+    records_in_batch: u64,
     dropped_in_batch: u64,
     /// The batch has the last this queue has to say: nothing can come any more, and all gaps are told.
     at_end: bool,
@@ -73,6 +74,7 @@ impl Attached {
             orphaned: None,
             torn: 0,
             corrupt: 0,
+            records_in_batch: 0,
             dropped_in_batch: 0,
             at_end: false,
             file,
@@ -90,7 +92,8 @@ impl Attached {
                 Peek::Record { next, .. } | Peek::Pad { next } if self.is_beyond(next, head) => None,
                 Peek::Record { record, .. } if !self.is_reserved(record.sequence, head) => None,
                 Peek::Record { record, next } => {
-                    records += self.encode(batch, encoder, &record);
+                    let added = self.encode(batch, encoder, &record);
+                    (records, self.records_in_batch) = (records + added, self.records_in_batch + added);
                     Some(next)
                 }
                 Peek::Pad { next } => Some(next),
@@ -149,7 +152,7 @@ impl Attached {
     fn skip_to(&mut self, sequence: u32) -> u64 {
         let skipped = u64::from(sequence.wrapping_sub(self.read.sequence));
         self.read.sequence = sequence;
-        self.sequence += skipped;
+        self.sequence = self.sequence.wrapping_add(skipped);
         skipped
     }
 
@@ -172,7 +175,8 @@ impl Attached {
         let mut counts = self.file.header().dropped.snapshot();
         // Those are still here, and about to be written after all.
         counts[Reason::ShutdownDeadline as usize] = Default::default();
-        let total: u64 = counts.iter().flatten().sum();
+        // Wraps, as sequences do: a damaged header must not stop the listener.
+        let total = counts.iter().flatten().fold(0, |total: u64, count| total.wrapping_add(*count));
         let told = self.file.header().dropped_told.load(Ordering::Relaxed);
         if total <= told {
             return 0;
@@ -198,14 +202,38 @@ impl Attached {
         self.read = self.file.ring().tail();
         self.sequence = self.file.full_sequence(self.read.sequence);
         (self.torn, self.corrupt, self.at_end) = (0, 0, false);
-        let records = self.read_into(&mut Vec::new(), Room { bytes: usize::MAX, records: lines - told }, encoder);
+        let records = self.records_in_batch.min(lines - told);
+        self.read_into(&mut Vec::new(), Room { bytes: usize::MAX, records }, encoder);
         self.release();
         told + records
+    }
+
+    /// A listener that died had written the records up to `last`, but not released them: does so in its place.
+    pub fn release_up_to(&mut self, last: u64, encoder: &mut Encoder) {
+        self.look_after_owner();
+        let mut lines = Vec::new();
+        while self.sequence <= last {
+            let before = (self.read, self.sequence, self.torn, self.corrupt);
+            lines.clear();
+            let read = self.read_into(&mut lines, Room { bytes: usize::MAX, records: 1 }, encoder);
+            if read == 0 || self.sequence > last + 1 {
+                (self.read, self.sequence, self.torn, self.corrupt) = before;
+                break;
+            }
+        }
+        self.release();
+    }
+
+    /// The boot id as it stands in lines.
+    #[must_use]
+    pub fn boot_id(&self) -> &str {
+        &self.boot_id
     }
 
     /// The sink took the batch: gives its records back to the producer.
     pub fn release(&mut self) {
         let header = self.file.header();
+        self.records_in_batch = 0;
         if self.dropped_in_batch > 0 {
             header.dropped_told.fetch_add(self.dropped_in_batch, Ordering::Relaxed);
             self.dropped_in_batch = 0;

@@ -4,15 +4,20 @@
 //! fill threshold is crossed, and then make one futex call if the listener sleeps.
 
 use crate::lock::open;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGC\0");
 const VERSION: u32 = 1;
 const BYTES: usize = 4096;
+/// Longest segment path that is published; with a longer one a killed listener's last batch can be written twice.
+const MAX_PATH_BYTES: usize = 2048;
+const _: () = assert!(size_of::<ControlPage>() <= BYTES);
 
 /// Shared words; all of them may be read by any process.
 #[repr(C)]
@@ -34,7 +39,11 @@ pub struct ControlPage {
     pub batches_written: AtomicU64,
     pub sink_errors: AtomicU64,
     pub listener_cpu_nano: AtomicU64,
-    pub segments_opened: AtomicU64,
+    /// Where the write under way, or the last one, began in the live segment.
+    write_offset: AtomicU64,
+    /// Bytes of `segment_path` that are valid; 0 while there is no live segment.
+    segment_path_len: AtomicU32,
+    segment_path: [AtomicU8; MAX_PATH_BYTES],
 }
 
 /// A mapped control page. Never unmapped: producers may be on their way to it, and it is one page per directory.
@@ -80,6 +89,28 @@ impl Control {
     #[must_use]
     pub fn page(&self) -> &'static ControlPage {
         self.0
+    }
+
+    /// Publishes where the next write goes, before it begins; None: there is no live segment any more.
+    pub fn publish_write(&self, place: Option<(&Path, u64)>) {
+        let (path, offset) = place.map_or((&b""[..], 0), |(path, offset)| (path.as_os_str().as_bytes(), offset));
+        let path = if path.len() <= MAX_PATH_BYTES { path } else { b"" };
+        // In between there is no place, rather than half of one.
+        self.0.segment_path_len.store(0, Ordering::Release);
+        self.0.write_offset.store(offset, Ordering::Release);
+        for (stored, byte) in self.0.segment_path.iter().zip(path) {
+            stored.store(*byte, Ordering::Relaxed);
+        }
+        self.0.segment_path_len.store(path.len() as u32, Ordering::Release);
+    }
+
+    /// Where the last leader's last write went, if it did not end its output.
+    #[must_use]
+    pub fn published_write(&self) -> Option<(PathBuf, u64)> {
+        let len = self.0.segment_path_len.load(Ordering::Acquire) as usize;
+        let stored = self.0.segment_path.get(..len).filter(|path| !path.is_empty())?;
+        let path: Vec<u8> = stored.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+        Some((PathBuf::from(OsString::from_vec(path)), self.0.write_offset.load(Ordering::Acquire)))
     }
 
     /// Wakes the listener if it sleeps; otherwise costs one load.

@@ -8,7 +8,8 @@ use crate::books;
 use crate::control::Control;
 use crate::encode::Encoder;
 use crate::queue_file::{self, Books};
-use crate::sink::{Now, Sink};
+use crate::sink::{Now, Sink, WriteError};
+use crate::takeover;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,8 +23,8 @@ pub struct ListenerSettings {
     pub flush_bytes: usize,
 }
 
-/// How long to look away from records that are too few to flush yet.
-const PENDING_TICK: Duration = Duration::from_millis(50);
+/// How long to look away at most: producers call only at a fill in bytes, so this is how late `flush_records` is seen.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const RESCAN_INTERVAL: Duration = Duration::from_millis(500);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
@@ -99,7 +100,7 @@ impl Leader {
             self.flushes_done = requests;
             self.last_flush = now.monotonic;
             let _ = self.sink.maintain(now);
-            return Round::Idle(self.settings.flush_interval);
+            return Round::Idle(self.settings.flush_interval.min(LOOK_INTERVAL));
         }
         self.write(now)
     }
@@ -108,12 +109,15 @@ impl Leader {
         if !force && self.last_scan.is_some_and(|last| now.monotonic < last + RESCAN_INTERVAL) {
             return;
         }
-        self.last_scan = Some(now.monotonic);
+        let first = self.last_scan.replace(now.monotonic).is_none();
         for path in queue_file::list(&self.settings.queue_directory).unwrap_or_default() {
             if !self.queues.iter().any(|queue| queue.file.path == path) {
                 // A file that cannot be attached (foreign version, vanished) is left alone and looked at again.
                 self.queues.extend(Attached::open(&path).ok());
             }
+        }
+        if first {
+            takeover::settle_last_write(self.control, &mut self.queues, &mut self.encoder);
         }
         for queue in &mut self.queues {
             queue.look_after_owner();
@@ -132,7 +136,7 @@ impl Leader {
 
     fn pause(&self, now: Now) -> Duration {
         let until_flush = (self.last_flush + self.settings.flush_interval).saturating_sub(now.monotonic);
-        if self.queues.iter().any(|queue| queue.unread() > 0) { until_flush.min(PENDING_TICK) } else { until_flush }
+        until_flush.min(LOOK_INTERVAL)
     }
 
     fn fill_batch(&mut self, now: Now) {
@@ -152,7 +156,15 @@ impl Leader {
             return Round::Idle(self.retry_at - now.monotonic);
         }
         let page = self.control.page();
-        match self.sink.write(&self.batch[self.batch_written..], self.batch_records, now) {
+        let lines = &self.batch[self.batch_written..];
+        let prepared = match self.sink.prepare(lines.len(), now) {
+            Ok(place) => {
+                self.control.publish_write(place);
+                Ok(())
+            }
+            Err(error) => Err(WriteError::nothing_written(error)),
+        };
+        match prepared.and_then(|()| self.sink.write(lines, self.batch_records, now)) {
             Ok(()) => {
                 page.bytes_written.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
                 page.records_written.fetch_add(self.batch_records, Ordering::Relaxed);
@@ -217,6 +229,7 @@ impl Leader {
         if self.sink.close(now, books::processes_json(&books).as_bytes()).is_err() {
             self.control.page().sink_errors.fetch_add(1, Ordering::Relaxed);
         }
+        self.control.publish_write(None);
     }
 
     /// Waits until `pause` has passed or a producer calls.

@@ -7,6 +7,7 @@
 //!       ├ producer             emit: severity limits, counted refusals
 //!       └ listener, leader     the thread; rounds of read → encode → write → release
 //!            ├ attached        one queue as the leader sees it, alive or orphaned
+//!            ├ takeover        what a leader that died had written already
 //!            ├ encode, extract JSON Lines; model and usage read from captured bodies
 //!            └ sink, segment   file, stdout, null; names, rotation, paced writeback
 //! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
@@ -60,3 +61,5 @@ pub mod service;
 #[cfg(not(loom))]
 pub mod sink;
 mod sync;
+#[cfg(not(loom))]
+pub mod takeover;

@@ -180,7 +180,7 @@ impl QueueFile {
     #[must_use]
     pub fn full_sequence(&self, sequence: u32) -> u64 {
         let base = self.header().sequence_base.load(Ordering::Acquire);
-        base + u64::from(sequence.wrapping_sub(base as u32))
+        base.wrapping_add(u64::from(sequence.wrapping_sub(base as u32)))
     }
 
     /// Reads the counts of this queue.
@@ -191,12 +191,12 @@ impl QueueFile {
         let released = self.full_sequence(self.ring().tail().sequence);
         let accepted = self.full_sequence(self.ring().head().sequence);
         let dropped = header.dropped.snapshot();
-        let unreadable: u64 = [Reason::Torn, Reason::Corrupt].iter().flat_map(|reason| dropped[*reason as usize]).sum();
+        let unreadable = [Reason::Torn, Reason::Corrupt].iter().flat_map(|reason| dropped[*reason as usize]);
         Books {
             boot_id: header.boot_id,
             pid: header.pid,
             accepted,
-            written: released.saturating_sub(unreadable),
+            written: released.saturating_sub(unreadable.fold(0, u64::saturating_add)),
             in_queue: accepted.saturating_sub(released),
             bytes_in_queue: u64::from(self.ring().used_words()) * 8,
             sampled_out: header.sampled_out.load(Ordering::Relaxed),

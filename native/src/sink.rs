@@ -12,6 +12,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 pub mod file;
@@ -114,6 +115,16 @@ pub struct SinkStats {
 pub trait Sink: Send {
     /// Name the sink in metrics: a constant like `"file"`.
     fn name(&self) -> &'static str;
+
+    /// Get ready for `bytes` more (rotate, begin a segment) and tell the file and the offset where they will stand, so
+    /// that the next listener can see how far a write went that this one did not live to finish.
+    ///
+    /// # Errors
+    /// As [`Sink::write`]: nothing is written, and trying again is allowed.
+    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
+        let _ = (bytes, now);
+        Ok(None)
+    }
 
     /// Write all of `lines` (complete JSON lines, `records` of them), or say how far it came.
     fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError>;

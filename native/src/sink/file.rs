@@ -288,6 +288,14 @@ impl<O: Os> Sink for FileSink<O> {
         "file"
     }
 
+    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
+        self.rotate_if_due(bytes, now)?;
+        if self.live.is_none() {
+            self.live = Some(self.begin(now)?);
+        }
+        Ok(self.live.as_ref().map(|live| (live.path.as_path(), live.len)))
+    }
+
     fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError> {
         if lines.is_empty() {
             return Ok(());

@@ -1,0 +1,61 @@
+//! What a new leader does about the last write of one that died (P7): exactly once per file.
+//!
+//! Before each write the leader publishes where it goes. If it dies between the write and the release of the records,
+//! they are in the segment and in the queue. Its successor reads the segment from the published offset on and releases
+//! what stands there; a line that is cut off is removed, since its record is still in the queue.
+
+use crate::attached::Attached;
+use crate::control::Control;
+use crate::encode::Encoder;
+use std::fs::OpenOptions;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// More than any batch: what lies further behind was written by something else.
+const LONGEST_BATCH: u64 = 1 << 30;
+
+/// Releases what the last leader had written into its segment, if it did not end its output.
+pub fn settle_last_write(control: Control, queues: &mut [Attached], encoder: &mut Encoder) {
+    if let Some((path, offset)) = control.published_write() {
+        // A segment that cannot be read (removed, another mount) has no records to compare with.
+        if let Ok(lines) = read_whole_lines(&path, offset) {
+            for queue in queues {
+                if let Some(last) = last_sequence(&lines, queue.boot_id()) {
+                    queue.release_up_to(last, encoder);
+                }
+            }
+        }
+        control.publish_write(None);
+    }
+}
+
+fn read_whole_lines(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut lines = Vec::new();
+    file.by_ref().take(LONGEST_BATCH).read_to_end(&mut lines)?;
+    let whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    if whole < lines.len() {
+        file.set_len(offset + whole as u64)?;
+        lines.truncate(whole);
+    }
+    Ok(lines)
+}
+
+/// The sequence of the last line of this queue. The keys searched for cannot stand in a text: its quotes are escaped.
+fn last_sequence(lines: &[u8], boot_id: &str) -> Option<u64> {
+    let head = format!("\"boot_id\":\"{boot_id}\",\"pid\":");
+    lines.split(|byte| *byte == b'\n').rev().find_map(|line| {
+        let rest = after(line, head.as_bytes())?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let rest = rest[digits..].strip_prefix(b",\"seq\":")?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+    })
+}
+
+fn after<'a>(text: &'a [u8], needle: &[u8]) -> Option<&'a [u8]> {
+    let start = text.windows(needle.len()).position(|window| window == needle)?;
+    Some(&text[start + needle.len()..])
+}
