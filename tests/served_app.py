@@ -48,9 +48,10 @@ async def stream(chunks: int, pause_s: float = 0.0) -> StreamingResponse:
 
 @app.get("/stats")
 async def stats() -> dict[str, Any]:
-    """Return this worker's counts and who listens."""
+    """Return this worker's counts, those of every worker by pid, and who listens."""
     (logger,) = _open_loggers
-    return {"worker_pid": os.getpid(), **logger.stats()}
+    workers = {books["pid"]: books for books in logger.service.directory_books()}
+    return {**logger.stats(), "workers": workers}
 
 
 async def without_lifespan(scope: Any, receive: Any, send: Any) -> None:

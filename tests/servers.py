@@ -83,7 +83,10 @@ class Server:
 
 
 class Load:
-    """Threads that send requests until told to stop; every request has an id."""
+    """Threads that send requests until told to stop.
+
+    Every request has an id, and a connection of its own, so that each worker gets some.
+    """
 
     def __init__(self, server: Server, path: str, clients: int = 8) -> None:
         self.answered: set[str] = set()
@@ -113,7 +116,7 @@ class Load:
                 number += 1
                 name = f"{client}-{number}"
                 try:
-                    response = connection.get(self._url, headers={"x-request-id": name})
+                    response = connection.get(self._url, headers={"x-request-id": name, "connection": "close"})
                 except httpx.ConnectError:
                     if self._ending.wait(0.01):
                         return

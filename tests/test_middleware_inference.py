@@ -36,9 +36,7 @@ USAGE_FACTS = {
 
 
 def facts(recorded: Recorded) -> dict[str, Any]:
-    """Return what the one terminal record says about the inference, but for the time to the first chunk and what the
-    path alone tells.
-    """
+    """Return what the bodies tell about the inference: all but the time to the first chunk and the operation."""
     record = recorded.request()
     assert record.pop("gen_ai.operation.name", "chat") == "chat"
     record.pop("gen_ai.response.time_to_first_chunk", None)
