@@ -86,9 +86,12 @@ impl Attached {
         let file = Arc::clone(&self.file);
         let ring = file.ring();
         let head = ring.head();
+        // A damaged head: more than the ring holds.
+        let overfull = u64::from(words_between(self.read.position, head.position)) * 8 > self.file.header().data_bytes;
         let mut records = 0;
         while self.read.position != head.position && batch.len() < room.bytes && records < room.records {
             let next = match ring.peek(self.read.position) {
+                _ if overfull => None,
                 Peek::Record { next, .. } | Peek::Pad { next } if self.is_beyond(next, head) => None,
                 Peek::Record { record, .. } if !self.is_reserved(record.sequence, head) => None,
                 Peek::Record { record, next } => {
@@ -117,11 +120,9 @@ impl Attached {
         records
     }
 
-    /// Whether a record that ends at `next` cannot be: it passes the head, or there is more before the head than the ring
-    /// holds.
+    /// Whether what ends at `next` passes the head, and so cannot be.
     fn is_beyond(&self, next: u32, head: Mark) -> bool {
-        let left = words_between(self.read.position, head.position);
-        u64::from(left) * 8 > self.file.header().data_bytes || words_between(self.read.position, next) > left
+        words_between(self.read.position, next) > words_between(self.read.position, head.position)
     }
 
     /// Whether a record that is still to be read can have this sequence.

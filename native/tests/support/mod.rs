@@ -72,9 +72,10 @@ impl Sink for Memory {
         }
         let ends: Vec<usize> =
             lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
-        assert_eq!((ends.last(), ends.len() as u64), (Some(&lines.len()), records), "whole lines, and their number");
+        let whole_lines = (ends.last().copied().unwrap_or(0), ends.len() as u64);
+        assert_eq!(whole_lines, (lines.len(), records), "whole lines, and their number");
         if let Some(whole) = taken.faults.pop_front() {
-            let cut = if whole == 0 { 0 } else { ends[whole.min(ends.len()) - 1] };
+            let cut = ends[..whole.min(ends.len())].last().copied().unwrap_or(0);
             taken.bytes.extend_from_slice(&lines[..cut]);
             return Err(WriteError::after(&lines[..cut], io::Error::other("on command")));
         }
@@ -153,17 +154,26 @@ impl Bench {
     /// Rounds until there is nothing to do; retries included.
     pub fn drain(&mut self) {
         let mut later = Duration::from_millis(1);
-        while self.leader.has_work() || self.round(later, true) == Round::Wrote {
-            if let Round::Idle(pause) = self.round(later, true) {
-                later = pause;
+        loop {
+            match self.round(later, true) {
+                Round::Idle(_) if !self.leader.has_work() => return,
+                Round::Idle(pause) => later = pause,
+                Round::Wrote => {}
             }
         }
     }
 
-    /// A new leader with the same sink, as after the death of this one.
-    pub fn next_leader(&mut self) {
+    /// The leader dies, and the next one has the same sink.
+    pub fn next_leader(&mut self) -> Leader {
         let control = Control::open(self.path()).unwrap();
-        self.leader = Leader::new(listener_settings(self.path()), control, Box::new(self.sink.clone()), self.now);
+        let next = Leader::new(listener_settings(self.path()), control, Box::new(self.sink.clone()), self.now);
+        std::mem::replace(&mut self.leader, next)
+    }
+
+    /// The leader ends in an orderly way, whatever is left, and the next one has the same sink.
+    pub fn change_leader(&mut self) {
+        let now = self.now;
+        self.next_leader().close(now);
     }
 
     pub fn queue_files(&self) -> Vec<PathBuf> {
