@@ -67,12 +67,16 @@ impl Listener {
 impl Shared {
     fn run(&self, settings: ListenerSettings, control: Control, sink: Box<dyn Sink>, alive: Sender<()>) {
         let mut sink = Some(sink);
-        while !self.may_end() {
+        loop {
+            // Before any thought of the end: the last process of a directory also leads once, and leaves no file behind.
             let attempt = ProcessLock::try_acquire(&settings.queue_directory.join("leader.lock"), true);
             if let Ok(Attempt::Acquired(lock)) = attempt {
                 let Some(sink) = sink.take() else { break };
                 self.lead(Leader::new(settings, control, sink, now()), control);
                 drop(lock);
+                break;
+            }
+            if self.may_end() {
                 break;
             }
             let stopping = self.stop_at.load(Ordering::Acquire) != 0;

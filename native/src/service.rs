@@ -108,12 +108,12 @@ impl Service {
         self.producer.close();
         let Some(queue) = self.producer.queue() else { return true };
         let started = now_monotonic_nano();
-        if let Some(listener) = self.listener.with(Option::take) {
-            if !listener.stop(deadline) {
-                // The thread hangs in the sink. It keeps its mapping; the process can end without it.
-                self.count_left(&queue.file);
-                return false;
-            }
+        if let Some(listener) = self.listener.with(Option::take)
+            && !listener.stop(deadline)
+        {
+            // The thread hangs in the sink. It keeps its mapping; the process can end without it.
+            self.count_left(&queue.file);
+            return false;
         }
         let spent = Duration::from_nanos(now_monotonic_nano() - started);
         let drained = if self.runs_listener {
