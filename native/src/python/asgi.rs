@@ -17,6 +17,7 @@ pub struct Keys {
     pub method: Py<PyString>,
     pub path: Py<PyString>,
     pub root_path: Py<PyString>,
+    pub app_root_path: Py<PyString>,
     pub route: Py<PyString>,
     pub fastapi: Py<PyString>,
     pub effective_route_context: Py<PyString>,
@@ -36,6 +37,7 @@ impl Keys {
             method: intern!(py, "method").clone().unbind(),
             path: intern!(py, "path").clone().unbind(),
             root_path: intern!(py, "root_path").clone().unbind(),
+            app_root_path: intern!(py, "app_root_path").clone().unbind(),
             route: intern!(py, "route").clone().unbind(),
             fastapi: intern!(py, "fastapi").clone().unbind(),
             effective_route_context: intern!(py, "effective_route_context").clone().unbind(),
@@ -155,6 +157,13 @@ pub fn template<'py>(
         }
     }
     route.getattr(&keys.path).ok()
+}
+
+/// Where the application that took the route is mounted, seen from the outermost one (Starlette's `Mount`).
+pub fn mount_prefix<'a>(scope: &'a Bound<'_, PyDict>, keys: &Keys) -> &'a str {
+    let Some(outermost) = item(scope, &keys.app_root_path) else { return "" };
+    let inner = item(scope, &keys.root_path).map_or("", text);
+    inner.strip_prefix(text(outermost)).unwrap_or("")
 }
 
 /// Borrows a dictionary's value; None if it is missing (or its look-up fails).

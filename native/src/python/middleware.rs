@@ -4,7 +4,7 @@
 //! coroutine of ours per chunk. `receive` returns a coroutine, since there the result is what is looked at. Every value is taken out of the message before the state is borrowed, since only that
 //! can run foreign code (a key with its own `__eq__`).
 
-use super::asgi::{Head, Keys, content, first, has_body, is_true, item, response_kind, template, text};
+use super::asgi::{Head, Keys, content, first, has_body, is_true, item, mount_prefix, response_kind, template, text};
 use super::service::PyService;
 use super::value::utf8;
 use super::{FunctionDef, bind};
@@ -45,7 +45,6 @@ pub struct RequestObserver {
     scope: Py<PyDict>,
     /// As the server gave it; inner applications may change the scope.
     path: Option<Py<PyAny>>,
-    root_path: Option<Py<PyAny>>,
     state: GilCell<Observer>,
 }
 
@@ -143,7 +142,6 @@ impl RequestFactory {
         }
         let observer = RequestObserver {
             path: item(scope, &keys.path).map(|path| path.to_owned().unbind()),
-            root_path: item(scope, &keys.root_path).map(|path| path.to_owned().unbind()),
             shared: Arc::clone(&self.shared),
             receive,
             send,
@@ -217,8 +215,7 @@ impl RequestObserver {
         let keys = &self.shared.keys;
         let scope = self.scope.bind(py);
         let route = item(scope, &keys.route).and_then(|route| template(scope, route, keys));
-        let root_path = item(scope, &keys.root_path).map_or("", text);
-        let mounted_at = self.root_path.as_ref().map_or("", |path| text(path.bind_borrowed(py)));
+        let prefix = if route.is_some() { mount_prefix(scope, keys) } else { "" };
         let client = item(scope, &keys.client).and_then(first);
         let path = self.path.as_ref().and_then(|path| {
             // SAFETY: a live object, borrowed no longer than `self.path` lives.
@@ -227,7 +224,7 @@ impl RequestObserver {
         let texts = RequestTexts {
             method: item(scope, &keys.method).map_or("", text),
             path: path.unwrap_or("<path that cannot be encoded>").as_bytes(),
-            route_prefix: if route.is_some() { root_path.strip_prefix(mounted_at).unwrap_or("") } else { "" },
+            route_prefix: prefix,
             route: route.as_ref().map_or("", |route| text(route.as_borrowed())),
             protocol_version: item(scope, &keys.http_version).map_or("", text),
             client_address: client.as_ref().map_or("", |client| text(client.as_borrowed())),
