@@ -1,0 +1,128 @@
+//! Ids: W3C Trace Context headers, client request ids, uniqueness.
+
+use _native::ids::{IdSource, MAX_REQUEST_ID_BYTES, hex16, is_request_id, parse_traceparent, randomness};
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+const TRACE_ID: [u8; 16] =
+    [0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36];
+const SPAN_ID: [u8; 8] = [0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7];
+
+/// The recommendation's own example, and what its rules say of its neighbours.
+#[test]
+fn traceparent_headers_are_read_by_the_rules_of_trace_context() {
+    let flags = |header: &str| {
+        parse_traceparent(header.as_bytes()).map(|(trace_id, span_id, flags)| {
+            assert_eq!((trace_id, span_id), (TRACE_ID, SPAN_ID));
+            flags
+        })
+    };
+    let ids = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7";
+    assert_eq!(flags(&format!("00-{ids}-01")), Some(1));
+    assert_eq!(flags(&format!("00-{ids}-00")), Some(0));
+    assert_eq!(flags(&format!("00-{ids}-03")), Some(3), "the random-trace-id flag of Level 2");
+    assert_eq!(flags(&format!("00-{ids}-ff")), Some(3), "unknown flags are not passed on");
+    assert_eq!(flags(&format!(" 00-{ids}-01\t")), Some(1), "white space around a header's value does not count");
+    assert_eq!(flags(&format!("cc-{ids}-01")), Some(1), "a later version");
+    assert_eq!(flags(&format!("cc-{ids}-01-what-the-future-brings")), Some(1));
+    assert_eq!(flags(&format!("fe-{ids}-01-")), Some(1));
+    for bad in [
+        format!("ff-{ids}-01"),
+        format!("00-{ids}-01-more"),
+        format!("00-{ids}-01-"),
+        format!("00-{ids}-0"),
+        format!("00-{ids}-"),
+        format!("00-{ids}"),
+        format!("cc-{ids}-01.more"),
+        format!("cc-{ids}-010"),
+        format!("0-{ids}-01"),
+        format!("000-{ids}-01"),
+        format!(".0-{ids}-01"),
+        format!("00-{ids}-.1"),
+        format!("00_{ids}_01"),
+        format!("00-{}-01", ids.to_uppercase()),
+        format!("CC-{ids}-01"),
+        format!("00-{ids}-0A"),
+        format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
+        format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", "0".repeat(16)),
+        format!("00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-011"),
+        format!("00-4bf92f3577b34da6a3ce929d0e0e4736.00f067aa0ba902b7-01"),
+        format!("00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        String::new(),
+        "-".repeat(55),
+        "é".repeat(28),
+    ] {
+        assert_eq!(flags(&bad), None, "{bad:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_header_is_read_without_a_panic_and_any_ids_come_back(
+        noise in prop::collection::vec(any::<u8>(), 0..80),
+        trace_id in 1..=u128::MAX,
+        span_id in 1..=u64::MAX,
+        flags in 0..4u8,
+    ) {
+        let _ = parse_traceparent(&noise);
+        let header = format!("00-{trace_id:032x}-{span_id:016x}-{flags:02x}");
+        let expected = (trace_id.to_be_bytes(), span_id.to_be_bytes(), flags);
+        prop_assert_eq!(parse_traceparent(header.as_bytes()), Some(expected));
+        prop_assert_eq!(hex16(span_id.to_be_bytes()).to_vec(), format!("{span_id:016x}").into_bytes());
+        prop_assert_eq!(u128::from(randomness(&trace_id.to_be_bytes())), trace_id & ((1 << 56) - 1));
+    }
+}
+
+#[test]
+fn a_request_with_a_parent_becomes_its_child_and_one_without_begins_a_trace() {
+    let source = IdSource::new().unwrap();
+    let header = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let child = source.trace(Some(header));
+    assert_eq!((child.trace_id, child.parent_span_id, child.flags), (TRACE_ID, SPAN_ID, 1));
+    assert!(child.span_id != SPAN_ID && child.span_id != [0; 8]);
+    for parent in [None, Some(&b"not a traceparent"[..])] {
+        let root = source.trace(parent);
+        assert_eq!((root.parent_span_id, root.flags), ([0; 8], 3), "sampled, and its id is random");
+        assert!(root.trace_id != TRACE_ID && root.trace_id != [0; 16] && root.span_id != [0; 8]);
+    }
+}
+
+#[test]
+fn ids_are_unique_over_threads_and_over_sources() {
+    const THREADS: usize = 4;
+    const EACH: usize = 50_000;
+    let sources = [IdSource::new().unwrap(), IdSource::new().unwrap()];
+    let made = std::thread::scope(|scope| {
+        let work = |source: &IdSource| (0..EACH).map(|_| source.trace(None)).collect::<Vec<_>>();
+        let source = |thread: usize| &sources[thread % 2];
+        let threads: Vec<_> = (0..THREADS).map(source).map(|source| scope.spawn(move || work(source))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    let distinct = |ids: &mut dyn Iterator<Item = u128>| ids.collect::<HashSet<_>>().len();
+    assert_eq!(distinct(&mut made.iter().map(|trace| u128::from_be_bytes(trace.trace_id))), THREADS * EACH);
+    assert_eq!(distinct(&mut made.iter().map(|trace| u64::from_be_bytes(trace.span_id).into())), THREADS * EACH);
+    // Sampling goes by the low 56 bits of the trace id: a tenth of them lies below a tenth of their range.
+    let below = made.iter().filter(|trace| randomness(&trace.trace_id) < (1 << 56) / 10).count();
+    assert!((19_000..21_000).contains(&below), "{below} of 200,000");
+}
+
+#[test]
+fn a_forked_child_that_draws_new_seeds_does_not_repeat_its_parents_ids() {
+    let source = IdSource::new().unwrap();
+    let before: HashSet<_> = (0..1000).map(|_| source.trace(None).trace_id).collect();
+    source.reseed().unwrap();
+    assert!((0..1000).all(|_| !before.contains(&source.trace(None).trace_id)));
+}
+
+#[test]
+fn a_request_id_is_visible_ascii_of_1_to_128_characters() {
+    let longest = "x".repeat(MAX_REQUEST_ID_BYTES);
+    for good in ["a", "req-1", "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", longest.as_str()] {
+        assert!(is_request_id(good.as_bytes()), "{good:?}");
+    }
+    let too_long = "x".repeat(MAX_REQUEST_ID_BYTES + 1);
+    for bad in ["", " ", "a b", "a\n", "a\r\nb", "\t", "a\0", "a\u{7f}", "é", too_long.as_str()] {
+        assert!(!is_request_id(bad.as_bytes()), "{bad:?}");
+    }
+    assert!(!is_request_id(&[0xff]));
+}

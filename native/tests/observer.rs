@@ -1,0 +1,330 @@
+//! One request as its messages pass by: outcomes, counts, timing with its caps, sampling; and exactly one record.
+
+mod support;
+
+use _native::observer::{Chunks, Observer, ObserverSettings, REQUEST_FIELDS, RequestTexts, builtin_schemas};
+use _native::outcome::{Ending, Outcome};
+use _native::producer::Producer;
+use _native::record::{BodyKind, Trace};
+use serde_json::{Value, json};
+use support::Bench;
+
+const STARTED: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const TRACE: Trace = Trace { trace_id: [0x0a; 16], span_id: [0x0b; 8], parent_span_id: [0; 8], flags: 3 };
+
+fn settings() -> ObserverSettings {
+    ObserverSettings {
+        chunks: Chunks::Timeline,
+        chunk_timeline_limit: 4,
+        capture_head_bytes: 1024,
+        capture_tail_bytes: 1024,
+        sample_threshold: 0,
+        adjusted_count: 1.0,
+    }
+}
+
+fn begin() -> Observer {
+    Observer::begin(TRACE, None, STARTED)
+}
+
+/// The records of what `observe` does, without the members that every line has.
+fn records(observe: impl FnOnce(&Producer)) -> Vec<Value> {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    observe(&producer);
+    bench.drain();
+    let mut lines = bench.sink.lines();
+    for line in &mut lines {
+        let line = line.as_object_mut().unwrap();
+        for key in ["timestamp", "boot_id", "pid", "seq", "trace_id", "span_id", "trace_flags"] {
+            assert!(line.shift_remove(key).is_some(), "{key}");
+        }
+    }
+    lines
+}
+
+fn finished(mut observer: Observer, ending: Ending<'_>, settings: &ObserverSettings) -> Value {
+    let mut records = records(|producer| {
+        observer.finish(ending, &RequestTexts::default(), STARTED + 100 * MS, producer, settings);
+    });
+    assert_eq!(records.len(), 1);
+    records.remove(0)
+}
+
+/// A request whose answer has this status and these parts, each 10 ms after the one before.
+fn answered(status: u16, parts: &[&[u8]], complete: bool, settings: &ObserverSettings) -> Observer {
+    let mut observer = begin();
+    if status > 0 {
+        observer.response_start(status, None, settings);
+    }
+    for (at, part) in (1..).zip(parts) {
+        let last = complete && at == parts.len() as u64;
+        observer.response_body(part, !last, STARTED + at * 10 * MS, settings);
+    }
+    observer
+}
+
+#[test]
+fn an_outcome_follows_from_the_ending_the_status_and_the_client() {
+    use Ending::{Cancelled, Raised, Returned, TimedOut};
+    use Outcome::{ClientDisconnect, Error, Ok, ServerShutdown, Timeout};
+    const DONE: (bool, bool) = (true, false);
+    const OPEN: (bool, bool) = (false, false);
+    const GONE: (bool, bool) = (false, true);
+    let table = [
+        (Returned, 200, DONE, Ok, ""),
+        (Returned, 304, DONE, Ok, ""),
+        (Returned, 404, DONE, Ok, ""),
+        (Returned, 429, DONE, Ok, ""),
+        (Returned, 408, DONE, Timeout, ""),
+        (Returned, 504, DONE, Timeout, ""),
+        (Returned, 500, DONE, Error, ""),
+        (Returned, 503, DONE, Error, ""),
+        (Returned, 599, DONE, Error, ""),
+        (Returned, 200, OPEN, Error, "response_incomplete"),
+        (Returned, 0, OPEN, Error, "response_incomplete"),
+        (Returned, 200, GONE, ClientDisconnect, ""),
+        (Returned, 500, GONE, ClientDisconnect, ""),
+        (Raised("ValueError"), 0, OPEN, Error, "ValueError"),
+        (Raised("ValueError"), 200, OPEN, Error, "ValueError"),
+        (Raised("OSError"), 200, GONE, ClientDisconnect, "OSError"),
+        (TimedOut("TimeoutError"), 0, OPEN, Timeout, "TimeoutError"),
+        (TimedOut("TimeoutError"), 200, OPEN, Timeout, "TimeoutError"),
+        (Cancelled("CancelledError"), 200, OPEN, ServerShutdown, "CancelledError"),
+        (Cancelled("CancelledError"), 0, OPEN, ServerShutdown, "CancelledError"),
+        (Cancelled("CancelledError"), 200, GONE, ClientDisconnect, "CancelledError"),
+    ];
+    for (ending, status, (complete, disconnected), outcome, error_type) in table {
+        let decided = Outcome::of(ending, status, complete, disconnected);
+        assert_eq!(decided, (outcome, error_type), "{ending:?} {status} complete={complete} gone={disconnected}");
+    }
+    let words =
+        [Ok, Error, ClientDisconnect, Timeout, ServerShutdown].map(|outcome| (outcome.name(), outcome.severity()));
+    let expected = [("ok", 9), ("error", 17), ("client_disconnect", 13), ("timeout", 17), ("server_shutdown", 13)];
+    assert_eq!(words, expected);
+}
+
+#[test]
+fn a_plain_request_has_these_fields_in_this_order() {
+    let settings = settings();
+    let mut observer = Observer::begin(TRACE, Some(b"client-7"), STARTED);
+    observer.capture_request(&settings);
+    assert!(observer.wants_content_type());
+    observer.request_bytes(br#"{"model":"m","#);
+    observer.request_bytes(br#""stream":false}"#);
+    observer.response_start(200, Some(BodyKind::Response), &settings);
+    observer.response_body(br#"{"model":"m-1"}"#, false, STARTED + 20 * MS, &settings);
+    observer.disconnect();
+    let texts = RequestTexts {
+        method: "POST",
+        path: b"/v1/chat/completions",
+        route_prefix: "/v1",
+        route: "/chat/{kind}",
+        protocol_version: "1.1",
+        client_address: "10.0.0.1",
+    };
+    let records = records(|producer| {
+        observer.finish(Ending::Returned, &texts, STARTED + 25 * MS + 1_999, producer, &settings);
+        observer.finish(Ending::Raised("Late"), &texts, STARTED + 30 * MS, producer, &settings);
+    });
+    let expected = json!({
+        "severity_text": "INFO",
+        "event_name": "request",
+        "request_id": "client-7",
+        "outcome": "ok",
+        "http.request.method": "POST",
+        "url.path": "/v1/chat/completions",
+        "http.route": "/v1/chat/{kind}",
+        "network.protocol.version": "1.1",
+        "client.address": "10.0.0.1",
+        "http.response.status_code": 200,
+        "http.request.body.size": 28,
+        "http.response.body.size": 15,
+        "duration_s": 0.025001,
+    });
+    assert_eq!(records.len(), 1, "exactly one, whoever ends it first");
+    let record = records[0].as_object().unwrap();
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(&record[key], value, "{key}");
+    }
+    assert_eq!((&record["gen_ai.request.model"], &record["gen_ai.response.model"]), (&json!("m"), &json!("m-1")));
+    let known: Vec<&String> = record.keys().filter(|key| expected.get(key.as_str()).is_some()).collect();
+    assert_eq!(known, expected.as_object().unwrap().keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_request_without_a_valid_id_is_named_by_its_span() {
+    let settings = settings();
+    for id in [None, Some(&b"with blank"[..]), Some(&b""[..]), Some(&[b'x'; 129][..])] {
+        let record = finished(Observer::begin(TRACE, id, STARTED), Ending::Returned, &settings);
+        assert_eq!(record["request_id"], "0b0b0b0b0b0b0b0b");
+    }
+}
+
+#[test]
+fn a_disconnect_counts_only_before_the_end_of_the_answer() {
+    let settings = settings();
+    let mut observer = answered(200, &[b"a"], false, &settings);
+    observer.disconnect();
+    let record = finished(observer, Ending::Cancelled("CancelledError"), &settings);
+    assert_eq!((&record["outcome"], &record["error.type"]), (&json!("client_disconnect"), &json!("CancelledError")));
+    assert_eq!(record["severity_text"], "WARN");
+    let mut observer = answered(200, &[b"a"], true, &settings);
+    observer.disconnect();
+    assert_eq!(finished(observer, Ending::Returned, &settings)["outcome"], "ok");
+}
+
+#[test]
+fn an_exception_before_the_answer_is_the_servers_500() {
+    let settings = settings();
+    let record = finished(begin(), Ending::Raised("ValueError"), &settings);
+    assert_eq!((&record["http.response.status_code"], &record["outcome"]), (&json!(500), &json!("error")));
+    assert_eq!((&record["error.type"], &record["severity_text"]), (&json!("ValueError"), &json!("ERROR")));
+    let record = finished(begin(), Ending::Cancelled("CancelledError"), &settings);
+    assert_eq!((record.get("http.response.status_code"), &record["outcome"]), (None, &json!("server_shutdown")));
+    let record = finished(answered(200, &[b"a"], false, &settings), Ending::Raised("ValueError"), &settings);
+    assert_eq!(record["http.response.status_code"], 200, "what the client has seen");
+}
+
+#[test]
+fn a_stream_has_its_timing_and_a_capped_timeline() {
+    let settings = settings();
+    let record = finished(answered(200, &[&b"ab"[..]; 7], true, &settings), Ending::Returned, &settings);
+    assert_eq!((&record["chunks"], &record["http.response.body.size"]), (&json!(7), &json!(14)));
+    assert_eq!(record["gen_ai.response.time_to_first_chunk"], 0.01);
+    let gaps = ["min", "mean", "max"].map(|name| record[format!("chunk_gap_{name}_us")].clone());
+    assert_eq!(gaps, [10_000, 10_000, 10_000]);
+    assert_eq!(
+        (&record["chunk_gaps_us"], &record["chunk_gaps_truncated"]),
+        (&json!([10_000, 10_000, 10_000, 10_000]), &json!(2))
+    );
+
+    let record = finished(answered(200, &[&b"ab"[..]; 5], true, &settings), Ending::Returned, &settings);
+    assert_eq!(
+        (&record["chunk_gaps_us"], record.get("chunk_gaps_truncated")),
+        (&json!([10_000, 10_000, 10_000, 10_000]), None)
+    );
+}
+
+#[test]
+fn gaps_are_measured_between_chunks_with_bytes() {
+    let settings = settings();
+    let mut observer = answered(200, &[b"a", b"", b"b"], false, &settings);
+    observer.response_body(b"c", true, STARTED + 35 * MS, &settings);
+    observer.response_body(b"", false, STARTED + 90 * MS, &settings);
+    let record = finished(observer, Ending::Returned, &settings);
+    assert_eq!((&record["chunks"], &record["chunk_gaps_us"]), (&json!(3), &json!([20_000, 5_000])));
+    let gaps = ["min", "mean", "max"].map(|name| record[format!("chunk_gap_{name}_us")].clone());
+    assert_eq!(gaps, [5_000, 12_500, 20_000]);
+}
+
+#[test]
+fn a_gap_beyond_32_bits_is_capped_in_the_timeline_only() {
+    let settings = settings();
+    let mut observer = answered(200, &[b"a"], false, &settings);
+    observer.response_body(b"b", false, STARTED + 10 * MS + 5_000_000_000_000, &settings);
+    let record = finished(observer, Ending::Returned, &settings);
+    assert_eq!((&record["chunk_gap_max_us"], &record["chunk_gaps_us"]), (&json!(5_000_000_000u64), &json!([u32::MAX])));
+}
+
+#[test]
+fn how_much_of_the_timing_stands_in_the_record_is_a_setting() {
+    let keys = |chunks: Chunks, parts: &[&[u8]]| {
+        let settings = ObserverSettings { chunks, ..settings() };
+        let record = finished(answered(200, parts, true, &settings), Ending::Returned, &settings);
+        let timing: Vec<String> =
+            record.as_object().unwrap().keys().filter(|key| key.contains("chunk")).cloned().collect();
+        timing.len()
+    };
+    assert_eq!(
+        [Chunks::Off, Chunks::Summary, Chunks::Events, Chunks::Timeline].map(|it| keys(it, &[&b"a"[..]; 3])),
+        [0, 5, 5, 6]
+    );
+    assert_eq!(keys(Chunks::Timeline, &[b"a"]), 0, "one part that says that it is the last: not a stream");
+    assert_eq!(keys(Chunks::Timeline, &[b"a", b""]), 2, "a stream of one chunk has no gaps");
+    assert_eq!(keys(Chunks::Timeline, &[b"", b""]), 0);
+}
+
+#[test]
+fn the_memory_of_a_stream_does_not_grow_with_its_length() {
+    let settings = settings();
+    let text = |chunks: usize| {
+        let mut observer = begin();
+        observer.capture_request(&settings);
+        observer.response_start(200, Some(BodyKind::Stream), &settings);
+        (1..=chunks as u64).for_each(|at| observer.response_body(&[b'x'; 100], true, STARTED + at * MS, &settings));
+        observer.response_body(b"", false, STARTED + 1_000_000 * MS, &settings);
+        finished(observer, Ending::Returned, &settings).to_string()
+    };
+    let (short, long) = (text(100), text(100_000));
+    assert!(long.len() < short.len() + 40, "{short}\n{long}");
+}
+
+#[test]
+fn chunk_events_number_the_chunks_of_sampled_streams() {
+    let settings = ObserverSettings { chunks: Chunks::Events, ..settings() };
+    let lines = records(|producer| {
+        let mut observer = answered(200, &[b"abc"], false, &settings);
+        observer.emit_chunk(producer, 3, &settings);
+        observer.response_body(b"de", true, STARTED + 30 * MS, &settings);
+        observer.emit_chunk(producer, 2, &settings);
+        let left_out = ObserverSettings { sample_threshold: 1 << 56, ..settings.clone() };
+        observer.emit_chunk(producer, 2, &left_out);
+        answered(200, &[b"whole"], true, &settings).emit_chunk(producer, 5, &settings);
+    });
+    let chunk = |chunk: u64, bytes: u64, since_start_s: f64| {
+        json!({"severity_text": "INFO", "event_name": "request.chunk", "request_id": "0b0b0b0b0b0b0b0b",
+               "chunk": chunk, "bytes": bytes, "since_start_s": since_start_s})
+    };
+    assert_eq!(lines, [chunk(1, 3, 0.01), chunk(2, 2, 0.03)]);
+}
+
+#[test]
+fn the_sampler_leaves_out_good_requests_only_and_counts_them() {
+    let trace = |low: u64| {
+        let mut trace = TRACE;
+        trace.trace_id[8..].copy_from_slice(&low.to_be_bytes());
+        trace
+    };
+    let settings = ObserverSettings { sample_threshold: 1 << 55, adjusted_count: 2.0, ..settings() };
+    let mut sampled_out = 0;
+    let lines = records(|producer| {
+        for (low, ending) in [
+            ((1 << 55) - 1, Ending::Returned),
+            (1 << 55, Ending::Returned),
+            // The highest 8 bits are not part of the randomness.
+            (0xff << 56, Ending::Returned),
+            (0, Ending::Raised("ValueError")),
+        ] {
+            let mut observer = Observer::begin(trace(low), None, STARTED);
+            if ending == Ending::Returned {
+                observer.response_start(200, None, &settings);
+                observer.response_body(b"a", false, STARTED + MS, &settings);
+            }
+            observer.finish(ending, &RequestTexts::default(), STARTED + 2 * MS, producer, &settings);
+        }
+        sampled_out = producer.queue().unwrap().file.books().sampled_out;
+    });
+    let kept: Vec<_> = lines
+        .iter()
+        .map(|line| (line["outcome"].clone(), line["sampled_by"].clone(), line["adjusted_count"].clone()))
+        .collect();
+    assert_eq!(kept, [(json!("ok"), json!("head"), json!(2.0)), (json!("error"), json!("error"), json!(1.0))]);
+    assert_eq!(sampled_out, 2);
+    let all = finished(
+        answered(200, &[b"a"], true, &settings),
+        Ending::Returned,
+        &ObserverSettings { sample_threshold: 0, ..settings },
+    );
+    assert_eq!((all.get("sampled_by"), all.get("adjusted_count")), (None, None), "no sampler, no weight");
+}
+
+#[test]
+fn the_built_in_events_keep_their_ids() {
+    let events: Vec<(u16, String)> = builtin_schemas().into_iter().map(|schema| (schema.id, schema.name)).collect();
+    let expected = [(0, "log.dropped"), (1, "log"), (2, "request"), (3, "request.chunk")];
+    assert_eq!(events, expected.map(|(id, name)| (id, name.to_owned())));
+    let distinct: std::collections::HashSet<&str> = REQUEST_FIELDS.into_iter().collect();
+    assert_eq!(distinct.len(), REQUEST_FIELDS.len());
+}
