@@ -12,7 +12,6 @@ from inference_logging import sampling
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-_PAGE_BYTES = 4096
 _UNITS = {"": 1, "KI": KIB, "MI": MIB, "GI": GIB, "K": 10**3, "M": 10**6, "G": 10**9}
 _BYTES = re.compile(r"\s*(\d{1,20})\s*([KMG]I?)?B?\s*", re.ASCII | re.IGNORECASE)
 
@@ -30,8 +29,8 @@ def parse_bytes(value: Any) -> Any:
     return int(match[1]) * _UNITS[(match[2] or "").upper()]
 
 
-def _round_up_to_page(value: int) -> int:
-    return -(-value // _PAGE_BYTES) * _PAGE_BYTES
+def _round_up_to_power_of_two(value: int) -> int:
+    return 1 << (value - 1).bit_length()
 
 
 def _expand(value: Path | None) -> Path | None:
@@ -66,7 +65,7 @@ def possible_ratio(value: float) -> float:
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | str)]
-Pages = Annotated[Bytes, AfterValidator(_round_up_to_page)]
+RingBytes = Annotated[Bytes, AfterValidator(_round_up_to_power_of_two)]
 Directory = Annotated[Path, AfterValidator(_expand)]
 OptionalPath = Annotated[Path | None, BeforeValidator(none_if_empty), AfterValidator(_expand)]
 

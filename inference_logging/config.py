@@ -25,7 +25,7 @@ from inference_logging._fields import (
     Bytes,
     Directory,
     OptionalPath,
-    Pages,
+    RingBytes,
     matching,
     none_if_empty,
     parameter,
@@ -92,9 +92,9 @@ class Config(BaseSettings):
         "does not exist.",
         allowed="a path, or empty",
     )
-    queue_bytes: Pages = parameter(
+    queue_bytes: RingBytes = parameter(
         16 * MIB,
-        "Size of one process's queue, rounded up to a multiple of 4096 and allocated at start: too little room there "
+        "Size of one process's queue, rounded up to a power of two and allocated at start: too little room there "
         "is an error at start. At the limit records are refused by level and counted as queue_full.",
         unit="bytes",
         limits=(64 * KIB, 4 * GIB),
@@ -132,7 +132,8 @@ class Config(BaseSettings):
     )
     flush_records: int = parameter(
         100,
-        "Records waiting in the queue at which the listener is woken before flush_interval_s has passed.",
+        "Records waiting in the queue at which the listener writes before flush_interval_s has passed; it looks every "
+        "50 ms, so that no request makes a system call to wake it.",
         unit="records",
         limits=(1, 1_000_000),
     )

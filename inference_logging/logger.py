@@ -173,8 +173,7 @@ def _open_service(config: Config) -> Service:
     try:
         return Service(
             queue_directory=config.resolved_queue_directory,
-            # The ring's size is a power of two.
-            queue_bytes=1 << (config.queue_bytes - 1).bit_length(),
+            queue_bytes=config.queue_bytes,
             max_record_bytes=config.max_record_bytes,
             overflow_info_ratio=config.overflow_info_ratio,
             listener=config.listener == "thread",

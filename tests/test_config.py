@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from inference_logging._fields import MIB
+from inference_logging._fields import KIB, MIB
 from inference_logging.config import ENV_PREFIX, Config
 from inference_logging.errors import ConfigError, InferenceLoggingError
 
@@ -86,13 +86,13 @@ def test_empty_variables_switch_off_what_can_be_off(monkeypatch: pytest.MonkeyPa
         (" 32 mib ", 32 * MIB),
         ("1GiB", 1024 * MIB),
         ("64KiB", 65536),
-        ("2MB", 2_002_944),
-        ("1000000", 1_003_520),
-        (65537, 69632),
+        ("2MB", 2 * MIB),
+        ("1000000", MIB),
+        (65537, 128 * KIB),
         (4 * 1024 * MIB, 4 * 1024 * MIB),
     ],
 )
-def test_queue_bytes_takes_units_and_is_rounded_up_to_pages(written: object, number: int) -> None:
+def test_queue_bytes_takes_units_and_is_rounded_up_to_a_power_of_two(written: object, number: int) -> None:
     assert Config(queue_bytes=written, max_record_bytes="16KiB").queue_bytes == number
 
 
