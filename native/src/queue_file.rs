@@ -183,6 +183,15 @@ impl QueueFile {
         base.wrapping_add(u64::from(sequence.wrapping_sub(base as u32)))
     }
 
+    /// Whether every record that was refused is in a `log.dropped` record.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        let mut counts = self.header().dropped.snapshot();
+        counts[Reason::ShutdownDeadline as usize] = Default::default();
+        let total = counts.iter().flatten().fold(0, |total: u64, count| total.wrapping_add(*count));
+        total <= self.header().dropped_told.load(Ordering::Acquire)
+    }
+
     /// Reads the counts of this queue.
     #[must_use]
     pub fn books(&self) -> Books {

@@ -123,6 +123,9 @@ impl Service {
         };
         if !drained {
             self.count_left(&queue.file);
+        } else if queue.file.is_told() {
+            // Usually the leader has done so. Not if it ended between the last write and this process's end.
+            let _ = std::fs::remove_file(&queue.file.path);
         }
         queue.file.disown();
         drained

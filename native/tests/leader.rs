@@ -108,13 +108,17 @@ fn the_read_cursor_moves_only_after_the_write() {
     let note = Arc::clone(&seen);
     bench.sink.taken().before_write = Some(Box::new(move |_| {
         let tail = u64::from(file.ring().tail().sequence);
-        note.store(tail << 32 | file.books().in_queue, Ordering::Relaxed);
+        note.store((tail << 32) | file.books().in_queue, Ordering::Relaxed);
     }));
     for round in 0..3 {
         emit(&producer, event, INFO, 0, 2 * round);
         emit(&producer, event, INFO, 0, 2 * round + 1);
         assert_eq!(bench.round(TICK, true), Round::Wrote);
-        assert_eq!(seen.load(Ordering::Relaxed), 2 * round << 32 | 2, "while the sink writes, both are in the queue");
+        assert_eq!(
+            seen.load(Ordering::Relaxed),
+            ((2 * round) << 32) | 2,
+            "while the sink writes, both are in the queue"
+        );
         assert_eq!(producer.queue().unwrap().file.books().in_queue, 0);
     }
 }
