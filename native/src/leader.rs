@@ -117,6 +117,7 @@ impl Leader {
             }
         }
         if first {
+            queue_file::remove_unfinished(&self.settings.queue_directory);
             takeover::settle_last_write(self.control, &mut self.queues, &mut self.encoder);
         }
         for queue in &mut self.queues {

@@ -260,6 +260,19 @@ pub fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// Removes files whose creator died before they got their final name. A creator locks its file before it gives it a
+/// size, so one that has a size and no lock has no creator.
+pub fn remove_unfinished(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+        let unfinished = path.extension().is_some_and(|extension| extension == "new")
+            && std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
+        if unfinished && matches!(ProcessLock::try_acquire(&path, false), Ok(Attempt::Acquired(_))) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
 /// Creates the directory with mode 0700 if it is missing, and refuses one that others own or may write to.
 ///
 /// # Errors

@@ -1,0 +1,106 @@
+//! What a new leader finds of one that died inside its last write: each record is in the segments exactly once.
+
+mod support;
+
+use _native::control::Control;
+use _native::leader::Leader;
+use _native::producer::Producer;
+use _native::queue_file;
+use _native::sink::file::{FileSink, FileSinkConfig};
+use _native::sink::{Now, Sink, WriteError};
+use serde_json::Value;
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use support::{INFO, dense, emit, listener_settings, numbers, queue_settings, register};
+
+const NOW: Now = Now { unix_nano: 1_000_000_000, monotonic: std::time::Duration::from_secs(1) };
+
+/// A file sink whose process dies when `cut` bytes of a write are in the file.
+struct Dying {
+    inner: FileSink,
+    cut: usize,
+}
+
+impl Sink for Dying {
+    fn name(&self) -> &'static str {
+        "dying"
+    }
+
+    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
+        self.inner.prepare(bytes, now)
+    }
+
+    fn write(&mut self, lines: &[u8], _records: u64, _now: Now) -> Result<(), WriteError> {
+        let path = self.inner.live_path().unwrap().to_owned();
+        let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+        file.write_all(&lines[..self.cut.min(lines.len())]).unwrap();
+        std::panic::resume_unwind(Box::new("killed"));
+    }
+
+    fn maintain(&mut self, _now: Now) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&mut self, _now: Now, _footer: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn file_sink(directory: &Path, boot_id: u64) -> FileSink {
+    FileSink::open(FileSinkConfig::new(directory, "test", format!("{boot_id:016x}"))).unwrap()
+}
+
+fn leader(queues: &Path, sink: Box<dyn Sink>) -> Leader {
+    Leader::new(listener_settings(queues), Control::open(queues).unwrap(), sink, NOW)
+}
+
+/// Every line of every segment; each must be whole and valid.
+fn lines(directory: &Path) -> Vec<Value> {
+    let mut segments: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.sort();
+    let segments = segments.iter().filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    let texts = segments.map(|path| std::fs::read_to_string(path).unwrap());
+    texts.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
+}
+
+fn die_and_go_on(cut: usize) {
+    let (queues, segments) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let producers: Vec<Producer> = (0..3).map(|_| Producer::open(queue_settings(queues.path())).unwrap()).collect();
+    for (thread, producer) in producers.iter().enumerate() {
+        let event = register(producer);
+        (0..4).for_each(|n| assert!(emit(producer, event, INFO, thread as u64, n)));
+    }
+    let mut first = leader(queues.path(), Box::new(Dying { inner: file_sink(segments.path(), 1), cut }));
+    assert!(catch_unwind(AssertUnwindSafe(|| first.round(NOW, true))).is_err(), "died in the write");
+    std::mem::forget(first);
+    producers.iter().for_each(Producer::close);
+    let mut second = leader(queues.path(), Box::new(file_sink(segments.path(), 2)));
+    while second.has_work() || !queue_file::list(queues.path()).unwrap().is_empty() {
+        second.round(NOW, true);
+    }
+    second.close(NOW);
+    let lines = lines(segments.path());
+    for thread in 0..3 {
+        assert_eq!(numbers(&lines, thread), dense(4), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_leader_that_dies_in_its_write_loses_and_doubles_nothing_wherever_it_is_cut() {
+    // 12 lines of about 150 bytes: a cut in each part of each line, before the first, behind the last.
+    for cut in (0..2400).step_by(37) {
+        die_and_go_on(cut);
+    }
+}
+
+#[test]
+fn a_file_whose_creator_died_before_it_was_finished_is_removed_and_a_fresh_one_is_not() {
+    let queues = tempfile::tempdir().unwrap();
+    let (unfinished, fresh) =
+        (queues.path().join(".00000000000000aa.new"), queues.path().join(".00000000000000bb.new"));
+    std::fs::write(&unfinished, [0; 100]).unwrap();
+    std::fs::write(&fresh, []).unwrap();
+    queue_file::remove_unfinished(queues.path());
+    assert_eq!((unfinished.exists(), fresh.exists()), (false, true));
+}
