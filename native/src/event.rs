@@ -46,6 +46,36 @@ pub const RESERVED: [&str; 10] = [
     "trace_flags",
 ];
 
+/// Fields of the `request` event, in the order of its values.
+pub const REQUEST_FIELDS: [&str; 25] = [
+    "trace",
+    "request_id",
+    "outcome",
+    "error.type",
+    "http.request.method",
+    "url.path",
+    "http.route",
+    "network.protocol.version",
+    "client.address",
+    "http.response.status_code",
+    "http.request.body.size",
+    "http.response.body.size",
+    "duration_s",
+    "chunks",
+    "gen_ai.response.time_to_first_chunk",
+    "chunk_gap_min_us",
+    "chunk_gap_mean_us",
+    "chunk_gap_max_us",
+    "chunk_gaps_us",
+    "chunk_gaps_truncated",
+    "gen_ai.operation.name",
+    "request_body",
+    "response_body",
+    "sampled_by",
+    "adjusted_count",
+];
+const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
+
 /// One kind of record: its id within a queue, its name, its fields in the order of their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSchema {
@@ -59,6 +89,16 @@ pub struct EventSchema {
     pub keys: Vec<Box<[u8]>>,
     /// The name as a JSON string, quotes included.
     pub name_json: Box<[u8]>,
+}
+
+/// Build the schemas that every queue begins with.
+pub fn builtin() -> Vec<EventSchema> {
+    vec![
+        EventSchema::log_dropped(),
+        EventSchema::log(),
+        EventSchema::built_in(REQUEST, "request", &REQUEST_FIELDS),
+        EventSchema::built_in(REQUEST_CHUNK, "request.chunk", &CHUNK_FIELDS),
+    ]
 }
 
 /// Why a schema is refused. Retrying with the same names never helps.

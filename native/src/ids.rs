@@ -1,7 +1,7 @@
 //! Trace, span and request ids: made here, or taken from the client where they are well-formed.
 
-use crate::producer::random_id;
 use crate::record::Trace;
+use crate::system::random_id;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 

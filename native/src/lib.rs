@@ -13,7 +13,7 @@
 //! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
 //! record, event, layout        bytes: values, schemas, the queue file's header
-//! sync                         real or loom atomics
+//! sync, system                 real or loom atomics; clocks and random bits
 //! ```
 //! Nothing points upward. A record's life: `python` → `producer` → `ring` … `attached` → `encode` → `sink`.
 
@@ -61,5 +61,7 @@ pub mod service;
 #[cfg(not(loom))]
 pub mod sink;
 mod sync;
+#[cfg(not(loom))]
+pub mod system;
 #[cfg(not(loom))]
 pub mod takeover;

@@ -6,9 +6,9 @@
 use crate::control::Control;
 use crate::leader::{Leader, ListenerSettings, Round};
 use crate::lock::{Attempt, ProcessLock};
-use crate::producer::{now_monotonic_nano, now_unix_nano};
 use crate::queue_file::QueueFile;
 use crate::sink::{Now, Sink};
+use crate::system::{now_monotonic_nano, now_unix_nano, thread_cpu_nano};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,10 +117,6 @@ impl Shared {
 #[must_use]
 pub fn now() -> Now {
     Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
-}
-
-fn thread_cpu_nano() -> u64 {
-    crate::producer::clock(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Signals belong to the server's threads: a handler must not interrupt this one, and Python's must not run here.

@@ -1,62 +1,17 @@
 //! State of one request as its ASGI messages pass by, and the terminal record that ends it.
 //!
-//! Nothing here parses or waits: a chunk costs a clock reading, a few additions and a capped copy; the record is built
-//! once, at the end. Exactly one terminal record per request, whoever calls `finish` first (P5).
+//! Its fields are listed in `event`. Nothing here parses or waits: a chunk costs a clock reading, a few additions and a
+//! capped copy; the record is built once, at the end. Exactly one terminal record per request, whoever calls `finish`
+//! first (P5).
 
 use crate::capture::Capture;
-use crate::event::{EventSchema, LOG, REQUEST, REQUEST_CHUNK};
+use crate::event::{REQUEST, REQUEST_CHUNK};
 use crate::ids;
 use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
 use crate::record::{BodyKind, Scratch, Trace};
 
-/// Fields of the `request` event, in the order of its values.
-pub const REQUEST_FIELDS: [&str; 25] = [
-    "trace",
-    "request_id",
-    "outcome",
-    "error.type",
-    "http.request.method",
-    "url.path",
-    "http.route",
-    "network.protocol.version",
-    "client.address",
-    "http.response.status_code",
-    "http.request.body.size",
-    "http.response.body.size",
-    "duration_s",
-    "chunks",
-    "gen_ai.response.time_to_first_chunk",
-    "chunk_gap_min_us",
-    "chunk_gap_mean_us",
-    "chunk_gap_max_us",
-    "chunk_gaps_us",
-    "chunk_gaps_truncated",
-    "gen_ai.operation.name",
-    "request_body",
-    "response_body",
-    "sampled_by",
-    "adjusted_count",
-];
-const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
-
 const INFO: u8 = 9;
-
-/// Schemas that every queue begins with.
-///
-/// # Panics
-/// Never: the names keep the rules of [`EventSchema::new`].
-#[must_use]
-pub fn builtin_schemas() -> Vec<EventSchema> {
-    let schema = |id, name, fields: &[&str]| EventSchema::new(id, name, fields).expect("built-in names are valid");
-    let log = ["trace", "logger", "message", "request_id", "attributes"];
-    vec![
-        EventSchema::log_dropped(),
-        schema(LOG, "log", &log),
-        schema(REQUEST, "request", &REQUEST_FIELDS),
-        schema(REQUEST_CHUNK, "request.chunk", &CHUNK_FIELDS),
-    ]
-}
 
 /// How much of a stream's timing is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,12 @@
 //! and reserving. Closing the ring makes such a late reservation fail, and [`QueueFile::disown`] gives the pages back.
 
 use crate::control::Control;
-use crate::event::{EventSchema, FIRST_USER_ID};
+use crate::event::{self, EventSchema, FIRST_USER_ID};
 use crate::layout::{Dropped, LEVELS, Reason, level_index};
 use crate::lock::{ForkSafe, ProcessLock};
 use crate::queue_file::{self, QueueFile};
 use crate::ring::Refused;
+use crate::system::{now_unix_nano, random_id};
 use std::io;
 use std::path::PathBuf;
 use std::ptr;
@@ -105,7 +106,7 @@ impl Producer {
     /// # Errors
     /// The queue file cannot be created; see [`QueueFile::create`].
     pub fn open(settings: QueueSettings) -> io::Result<Self> {
-        let schemas = crate::observer::builtin_schemas();
+        let schemas = event::builtin();
         let queue = Box::new(Queue::create(&settings, &schemas)?);
         Ok(Self {
             queue: AtomicPtr::new(Box::into_raw(queue)),
@@ -214,37 +215,4 @@ impl Producer {
             Ok(id)
         })
     }
-}
-
-/// Reads random bits from the system.
-///
-/// # Errors
-/// The system call's error.
-pub fn random_id() -> io::Result<u64> {
-    let mut bytes = [0u8; 8];
-    // SAFETY: the buffer lives for the call and has the given length.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Nanoseconds since the Unix epoch.
-#[inline]
-#[must_use]
-pub fn now_unix_nano() -> u64 {
-    clock(libc::CLOCK_REALTIME)
-}
-
-/// Nanoseconds of the monotonic clock.
-#[inline]
-#[must_use]
-pub fn now_monotonic_nano() -> u64 {
-    clock(libc::CLOCK_MONOTONIC)
-}
-
-#[inline]
-pub(crate) fn clock(id: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer lives for the call; these clocks always exist.
-    unsafe { libc::clock_gettime(id, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

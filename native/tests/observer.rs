@@ -2,7 +2,8 @@
 
 mod support;
 
-use _native::observer::{Chunks, Observer, ObserverSettings, REQUEST_FIELDS, RequestTexts, builtin_schemas};
+use _native::event::{self, REQUEST_FIELDS};
+use _native::observer::{Chunks, Observer, ObserverSettings, RequestTexts};
 use _native::outcome::{Ending, Outcome};
 use _native::producer::Producer;
 use _native::record::{BodyKind, Trace};
@@ -322,7 +323,7 @@ fn the_sampler_leaves_out_good_requests_only_and_counts_them() {
 
 #[test]
 fn the_built_in_events_keep_their_ids() {
-    let events: Vec<(u16, String)> = builtin_schemas().into_iter().map(|schema| (schema.id, schema.name)).collect();
+    let events: Vec<(u16, String)> = event::builtin().into_iter().map(|schema| (schema.id, schema.name)).collect();
     let expected = [(0, "log.dropped"), (1, "log"), (2, "request"), (3, "request.chunk")];
     assert_eq!(events, expected.map(|(id, name)| (id, name.to_owned())));
     let distinct: std::collections::HashSet<&str> = REQUEST_FIELDS.into_iter().collect();

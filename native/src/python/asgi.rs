@@ -151,10 +151,10 @@ pub fn template<'py>(
     let fastapi = item(scope, &keys.fastapi);
     let fastapi = fastapi.as_ref().and_then(|fastapi| fastapi.cast::<PyDict>().ok());
     let context = fastapi.as_ref().and_then(|fastapi| item(fastapi, &keys.effective_route_context));
-    if let Some(context) = context {
-        if context.getattr(&keys.original_route).is_ok_and(|original| original.is(route)) {
-            return context.getattr(&keys.path).ok();
-        }
+    let taken =
+        context.filter(|context| context.getattr(&keys.original_route).is_ok_and(|original| original.is(route)));
+    if let Some(context) = taken {
+        return context.getattr(&keys.path).ok();
     }
     route.getattr(&keys.path).ok()
 }

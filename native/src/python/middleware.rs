@@ -11,9 +11,9 @@ use super::{FunctionDef, bind};
 use crate::ids::IdSource;
 use crate::observer::{Chunks, Observer, ObserverSettings, RequestTexts};
 use crate::outcome::Ending;
-use crate::producer::now_monotonic_nano;
 use crate::record::{Scratch, Trace};
 use crate::service::Service;
+use crate::system::now_monotonic_nano;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -318,7 +318,7 @@ unsafe extern "C" fn begin(
     count: ffi::Py_ssize_t,
 ) -> *mut ffi::PyObject {
     // SAFETY: the interpreter's promise, and it holds the GIL.
-    let begun = unsafe {
+    unsafe {
         let py = Python::assume_attached();
         if count != 3 {
             PyTypeError::new_err("begin takes scope, receive and send").restore(py);
@@ -326,16 +326,14 @@ unsafe extern "C" fn begin(
         }
         let argument = |position| Borrowed::from_ptr(py, *arguments.add(position)).to_owned();
         let factory = Borrowed::from_ptr(py, this).cast_unchecked::<RequestFactory>().get();
-        begin_bound(factory, &argument(0), argument(1).unbind(), argument(2).unbind())
-    };
-    // SAFETY: as above.
-    begun.map_or_else(
-        |error| {
-            error.restore(unsafe { Python::assume_attached() });
-            std::ptr::null_mut()
-        },
-        Bound::into_ptr,
-    )
+        match begin_bound(factory, &argument(0), argument(1).unbind(), argument(2).unbind()) {
+            Ok(begun) => begun.into_ptr(),
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    }
 }
 
 #[inline]
