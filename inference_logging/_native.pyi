@@ -2,7 +2,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
-__all__ = ["Event", "Json", "RequestFactory", "RequestObserver", "Service"]
+__all__ = ["Event", "Json", "RequestFactory", "RequestIds", "RequestObserver", "Service"]
 
 @final
 class Json:
@@ -12,7 +12,7 @@ class Json:
 class Event:
     @staticmethod
     def log(
-        name: str, severity: int, context: Callable[[], RequestObserver | None], open_logger: Callable[[], object]
+        name: str, severity: int, context: Callable[[], RequestIds | None], open_logger: Callable[[], object]
     ) -> Callable[..., bool]: ...
 
 _Message: TypeAlias = MutableMapping[str, Any]
@@ -20,11 +20,16 @@ _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 
 @final
-class RequestObserver:
+class RequestIds:
     @property
     def trace_id(self) -> str: ...
     @property
     def span_id(self) -> str: ...
+    @property
+    def request_id(self) -> str: ...
+
+@final
+class RequestObserver:
     def received(self, message: _Message) -> None: ...
     def finish(self) -> None: ...
     def fail(self, ending: str, error_type: str) -> None: ...
@@ -44,7 +49,7 @@ class RequestFactory:
         adjusted_count: float,
     ) -> RequestFactory: ...
     @property
-    def begin(self) -> Callable[[_Message, _Receive, _Send], tuple[RequestObserver, _Receive, _Send]]: ...
+    def begin(self) -> Callable[[_Message, _Receive, _Send], tuple[RequestObserver, RequestIds, _Receive, _Send]]: ...
     def reseed(self) -> None: ...
 
 @final
@@ -72,7 +77,7 @@ class Service:
         name: str,
         fields: Sequence[str],
         severity: int,
-        context: Callable[[], RequestObserver | None] | None = None,
+        context: Callable[[], RequestIds | None] | None = None,
     ) -> Callable[..., bool]: ...
     def make_current(self, least_severity: int) -> None: ...
     def flush(self, deadline_s: float) -> bool: ...

@@ -13,14 +13,14 @@ import traceback
 from collections.abc import Callable
 
 from inference_logging import sampling
-from inference_logging._native import RequestFactory, RequestObserver
+from inference_logging._native import RequestFactory, RequestIds, RequestObserver
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
 from inference_logging.health import BacklogHealth, respond
 from inference_logging.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
 from inference_logging.logger import Logger
 
-Begin = Callable[[Scope, Receive, Send], tuple[RequestObserver, Receive, Send]]
+Begin = Callable[[Scope, Receive, Send], tuple[RequestObserver, RequestIds, Receive, Send]]
 
 _DISCONNECT_ERRORS = frozenset({"ClientDisconnect", "ClientDisconnected"})
 
@@ -59,8 +59,8 @@ class InferenceLoggingMiddleware:
         if begin is None:
             await self.app(scope, receive, send)
             return
-        observer, receive, send = begin(scope, receive, send)
-        token = REQUEST.set(observer)
+        observer, ids, receive, send = begin(scope, receive, send)
+        token = REQUEST.set(ids)
         try:
             await self.app(scope, receive, send)
         except BaseException as error:

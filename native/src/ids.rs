@@ -1,8 +1,9 @@
 //! Trace, span and request ids: made here, or taken from the client where they are well-formed.
 
-use crate::record::Trace;
+use crate::record::{Scratch, Trace};
 use crate::system::random_id;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// W3C flag: the caller records this trace.
@@ -56,6 +57,38 @@ impl IdSource {
         trace_id[..8].copy_from_slice(&(mixed(0) | 1).to_be_bytes());
         trace_id[8..].copy_from_slice(&mixed(1).to_be_bytes());
         Trace { trace_id, span_id, parent_span_id: [0; 8], flags: SAMPLED | RANDOM_TRACE_ID }
+    }
+}
+
+/// The ids of one request: all that its other records need to know of it.
+#[derive(Clone, Debug)]
+pub struct RequestIds {
+    pub trace: Trace,
+    /// The client's request id, if it sent a valid one.
+    client: Option<Arc<[u8]>>,
+}
+
+impl RequestIds {
+    /// Joins them; a client's id that is not valid is left out.
+    #[must_use]
+    pub fn new(trace: Trace, client: Option<&[u8]>) -> Self {
+        Self { trace, client: client.filter(|id| is_request_id(id)).map(Into::into) }
+    }
+
+    /// Appends the request id: the client's, or this request's span id.
+    #[inline]
+    pub fn push_request_id(&self, scratch: &mut Scratch) {
+        match &self.client {
+            Some(id) => scratch.push_bytes(id),
+            None => scratch.push_bytes(&hex16(self.trace.span_id)),
+        }
+    }
+
+    /// The request id as text.
+    #[must_use]
+    pub fn request_id(&self) -> String {
+        let own = hex16(self.trace.span_id);
+        String::from_utf8_lossy(self.client.as_deref().unwrap_or(&own)).into_owned()
     }
 }
 

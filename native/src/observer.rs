@@ -6,10 +6,10 @@
 
 use crate::capture::Capture;
 use crate::event::{REQUEST, REQUEST_CHUNK};
-use crate::ids;
+use crate::ids::{self, RequestIds};
 use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
-use crate::record::{BodyKind, Scratch, Trace};
+use crate::record::{BodyKind, Scratch};
 
 const INFO: u8 = 9;
 
@@ -53,9 +53,7 @@ pub struct RequestTexts<'a> {
 /// One request under way.
 #[derive(Debug)]
 pub struct Observer {
-    pub trace: Trace,
-    /// The client's request id, if it sent a valid one.
-    client_request_id: Option<Box<[u8]>>,
+    pub ids: RequestIds,
     started: u64,
     first_chunk: u64,
     last_chunk: u64,
@@ -77,10 +75,9 @@ pub struct Observer {
 impl Observer {
     /// Begins a request at `now` (monotonic nanoseconds).
     #[must_use]
-    pub fn begin(trace: Trace, client_request_id: Option<&[u8]>, now: u64) -> Self {
+    pub fn begin(ids: RequestIds, now: u64) -> Self {
         Self {
-            trace,
-            client_request_id: client_request_id.filter(|id| ids::is_request_id(id)).map(Into::into),
+            ids,
             started: now,
             first_chunk: 0,
             last_chunk: 0,
@@ -169,7 +166,7 @@ impl Observer {
 
     #[inline]
     fn is_sampled(&self, settings: &ObserverSettings) -> bool {
-        ids::randomness(&self.trace.trace_id) >= settings.sample_threshold
+        ids::randomness(&self.ids.trace.trace_id) >= settings.sample_threshold
     }
 
     /// Emits a `request.chunk` record for the chunk that just passed, if the answer is a stream and its request sampled.
@@ -178,21 +175,12 @@ impl Observer {
             return;
         }
         let mut scratch = Scratch::new();
-        scratch.push_trace(&self.trace);
-        self.push_request_id(&mut scratch);
+        scratch.push_trace(&self.ids.trace);
+        self.ids.push_request_id(&mut scratch);
         scratch.push_uint(self.chunks);
         scratch.push_uint(bytes as u64);
         scratch.push_float(seconds(self.last_chunk - self.started));
         producer.emit(REQUEST_CHUNK, INFO, scratch.as_slice());
-    }
-
-    /// Appends the request id: the client's, or this request's span id.
-    #[inline]
-    pub fn push_request_id(&self, scratch: &mut Scratch) {
-        match &self.client_request_id {
-            Some(id) => scratch.push_bytes(id),
-            None => scratch.push_bytes(&ids::hex16(self.trace.span_id)),
-        }
     }
 
     /// Emits the terminal record, unless it was emitted before or the sampler leaves it out.
@@ -221,8 +209,8 @@ impl Observer {
             return;
         }
         let mut scratch = Scratch::new();
-        scratch.push_trace(&self.trace);
-        self.push_request_id(&mut scratch);
+        scratch.push_trace(&self.ids.trace);
+        self.ids.push_request_id(&mut scratch);
         scratch.push_str(outcome.name());
         push_text(&mut scratch, error_type);
         push_texts(&mut scratch, texts);

@@ -17,6 +17,7 @@ use std::ffi::CStr;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<service::PyService>()?;
     module.add_class::<emit::Event>()?;
+    module.add_class::<middleware::PyRequestIds>()?;
     module.add_class::<middleware::RequestObserver>()?;
     module.add_class::<middleware::RequestFactory>()?;
     module.add_class::<value::Json>()?;

@@ -3,6 +3,7 @@
 mod support;
 
 use _native::event::{self, REQUEST_FIELDS};
+use _native::ids::RequestIds;
 use _native::observer::{Chunks, Observer, ObserverSettings, RequestTexts};
 use _native::outcome::{Ending, Outcome};
 use _native::producer::Producer;
@@ -26,7 +27,7 @@ fn settings() -> ObserverSettings {
 }
 
 fn begin() -> Observer {
-    Observer::begin(TRACE, None, STARTED)
+    Observer::begin(RequestIds::new(TRACE, None), STARTED)
 }
 
 /// The records of what `observe` does, without the members that every line has.
@@ -109,7 +110,7 @@ fn an_outcome_follows_from_the_ending_the_status_and_the_client() {
 #[test]
 fn a_plain_request_has_these_fields_in_this_order() {
     let settings = settings();
-    let mut observer = Observer::begin(TRACE, Some(b"client-7"), STARTED);
+    let mut observer = Observer::begin(RequestIds::new(TRACE, Some(b"client-7")), STARTED);
     observer.capture_request(&settings);
     assert!(observer.wants_content_type());
     observer.request_bytes(br#"{"model":"m","#);
@@ -158,7 +159,7 @@ fn a_plain_request_has_these_fields_in_this_order() {
 fn a_request_without_a_valid_id_is_named_by_its_span() {
     let settings = settings();
     for id in [None, Some(&b"with blank"[..]), Some(&b""[..]), Some(&[b'x'; 129][..])] {
-        let record = finished(Observer::begin(TRACE, id, STARTED), Ending::Returned, &settings);
+        let record = finished(Observer::begin(RequestIds::new(TRACE, id), STARTED), Ending::Returned, &settings);
         assert_eq!(record["request_id"], "0b0b0b0b0b0b0b0b");
     }
 }
@@ -298,7 +299,7 @@ fn the_sampler_leaves_out_good_requests_only_and_counts_them() {
             (0xff << 56, Ending::Returned),
             (0, Ending::Raised("ValueError")),
         ] {
-            let mut observer = Observer::begin(trace(low), None, STARTED);
+            let mut observer = Observer::begin(RequestIds::new(trace(low), None), STARTED);
             if ending == Ending::Returned {
                 observer.response_start(200, None, &settings);
                 observer.response_body(b"a", false, STARTED + MS, &settings);

@@ -1,6 +1,6 @@
 //! Callables that put a record into the queue: registered events, and an application's log records.
 
-use super::middleware::RequestObserver;
+use super::middleware::PyRequestIds;
 use super::value;
 use super::{FunctionDef, bind, python_bool};
 use crate::event::LOG;
@@ -130,15 +130,15 @@ unsafe extern "C" fn log(
             return python_bool(service.producer.refuse(Reason::SerializeError, event.severity));
         }
         let mut scratch = Scratch::new();
-        let context = event.context.as_ref().and_then(|get| observer(py, get));
+        let context = event.context.as_ref().and_then(|get| request(py, get));
         match &context {
-            Some(observer) => scratch.push_trace(&observer.get().trace()),
+            Some(ids) => scratch.push_trace(&ids.get().0.trace),
             None => scratch.push_absent(),
         }
         scratch.push_str(name);
         value::push(py, &mut scratch, *arguments);
         match &context {
-            Some(observer) => observer.get().push_request_id(&mut scratch),
+            Some(ids) => ids.get().0.push_request_id(&mut scratch),
             None => scratch.push_absent(),
         }
         push_attributes(py, &mut scratch, arguments.add(1), keywords);
@@ -170,10 +170,10 @@ unsafe fn push_attributes(
 /// Appends trace and request id of the request under way, or two absent values.
 #[inline]
 fn push_context(py: Python<'_>, get: &Py<PyAny>, scratch: &mut Scratch) {
-    match observer(py, get) {
-        Some(observer) => {
-            scratch.push_trace(&observer.get().trace());
-            observer.get().push_request_id(scratch);
+    match request(py, get) {
+        Some(ids) => {
+            scratch.push_trace(&ids.get().0.trace);
+            ids.get().0.push_request_id(scratch);
         }
         None => {
             scratch.push_absent();
@@ -184,7 +184,7 @@ fn push_context(py: Python<'_>, get: &Py<PyAny>, scratch: &mut Scratch) {
 
 /// The request under way in the caller's context.
 #[inline]
-fn observer<'py>(py: Python<'py>, get: &Py<PyAny>) -> Option<Bound<'py, RequestObserver>> {
+fn request<'py>(py: Python<'py>, get: &Py<PyAny>) -> Option<Bound<'py, PyRequestIds>> {
     // SAFETY: `get` is live and the GIL is held; the result is a new reference or null with an exception set.
     let value = unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallNoArgs(get.as_ptr())) };
     let Some(value) = value else {
@@ -192,7 +192,7 @@ fn observer<'py>(py: Python<'py>, get: &Py<PyAny>) -> Option<Bound<'py, RequestO
         unsafe { ffi::PyErr_Clear() };
         return None;
     };
-    value.cast_into::<RequestObserver>().ok()
+    value.cast_into::<PyRequestIds>().ok()
 }
 
 /// The current service; opened from the environment if there is none.

@@ -8,10 +8,9 @@ use super::asgi::{Head, Keys, content, first, has_body, is_true, item, mount_pre
 use super::service::PyService;
 use super::value::utf8;
 use super::{FunctionDef, bind};
-use crate::ids::IdSource;
+use crate::ids::{IdSource, RequestIds};
 use crate::observer::{Chunks, Observer, ObserverSettings, RequestTexts};
 use crate::outcome::Ending;
-use crate::record::{Scratch, Trace};
 use crate::service::Service;
 use crate::system::now_monotonic_nano;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -46,6 +45,33 @@ pub struct RequestObserver {
     /// As the server gave it; inner applications may change the scope.
     path: Option<Py<PyAny>>,
     state: GilCell<Observer>,
+}
+
+/// The ids of a request, for every record that is made while it is handled.
+///
+/// A context that outlives the request (a timer that was started in it) keeps this and nothing else of it alive.
+#[pyclass(frozen, name = "RequestIds", module = "inference_logging._native")]
+pub struct PyRequestIds(pub RequestIds);
+
+#[pymethods]
+impl PyRequestIds {
+    /// The trace id, 32 lowercase hex digits.
+    #[getter]
+    fn trace_id(&self) -> String {
+        format!("{:032x}", u128::from_be_bytes(self.0.trace.trace_id))
+    }
+
+    /// The id of this request's span, 16 lowercase hex digits.
+    #[getter]
+    fn span_id(&self) -> String {
+        format!("{:016x}", u64::from_be_bytes(self.0.trace.span_id))
+    }
+
+    /// The client's request id where it sent a valid one, otherwise the span id.
+    #[getter]
+    fn request_id(&self) -> String {
+        self.0.request_id()
+    }
 }
 
 /// State that is only touched with the GIL held and without running Python code in between.
@@ -113,7 +139,8 @@ impl RequestFactory {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The function `begin(scope, receive, send)`, which returns the observer and the `receive` and `send` to go on with.
+    /// The function `begin(scope, receive, send)`, which returns the observer, its ids, and the
+    /// `receive` and `send` to go on with.
     #[getter]
     fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         bind(&BEGIN, slf.as_any())
@@ -135,8 +162,8 @@ impl RequestFactory {
     ) -> PyResult<Bound<'py, RequestObserver>> {
         let keys = &self.shared.keys;
         let head = Head::read(item(scope, &keys.headers));
-        let trace = self.shared.ids.trace(head.traceparent);
-        let mut state = Observer::begin(trace, head.request_id, now_monotonic_nano());
+        let ids = RequestIds::new(self.shared.ids.trace(head.traceparent), head.request_id);
+        let mut state = Observer::begin(ids, now_monotonic_nano());
         if head.is_json && item(scope, &keys.method).is_some_and(has_body) {
             state.capture_request(&self.shared.settings);
         }
@@ -157,18 +184,6 @@ impl RequestObserver {
     /// Take note of a message that the application has received.
     fn received(&self, message: &Bound<'_, PyAny>) {
         self.observe_received(message.py(), message.as_borrowed());
-    }
-
-    /// The trace id, 32 lowercase hex digits.
-    #[getter]
-    fn trace_id(&self) -> String {
-        format!("{:032x}", u128::from_be_bytes(self.trace().trace_id))
-    }
-
-    /// The id of this request's span, 16 lowercase hex digits.
-    #[getter]
-    fn span_id(&self) -> String {
-        format!("{:016x}", u64::from_be_bytes(self.trace().span_id))
     }
 
     /// Emit the terminal record of an application that returned; further calls do nothing.
@@ -196,20 +211,6 @@ impl RequestObserver {
 }
 
 impl RequestObserver {
-    /// The request's trace context.
-    #[inline]
-    pub fn trace(&self) -> Trace {
-        // SAFETY: read with the GIL held by every caller in this module tree; `trace` never changes after `begin`.
-        unsafe { (*self.state.0.get()).trace }
-    }
-
-    /// Appends the request id.
-    #[inline]
-    pub fn push_request_id(&self, scratch: &mut Scratch) {
-        // SAFETY: as in `trace`.
-        unsafe { (*self.state.0.get()).push_request_id(scratch) }
-    }
-
     fn finish_with(&self, py: Python<'_>, ending: Ending<'_>) {
         let now = now_monotonic_nano();
         let keys = &self.shared.keys;
@@ -343,15 +344,19 @@ fn begin_bound<'py>(
     server_receive: Py<PyAny>,
     server_send: Py<PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let observer = factory.observer(scope.cast::<PyDict>()?, server_receive, server_send)?.into_any();
+    let observer = factory.observer(scope.cast::<PyDict>()?, server_receive, server_send)?;
+    let ids = observer.get().state.with(scope.py(), |state| PyRequestIds(state.ids.clone()));
+    let ids = Bound::new(scope.py(), ids)?;
+    let observer = observer.into_any();
     let receive = bind(&RECEIVE, &observer)?;
     let send = bind(&SEND, &observer)?;
-    // SAFETY: a fresh tuple of three, each place filled once with a reference that it takes over.
+    // SAFETY: a fresh tuple of four, each place filled once with a reference that it takes over.
     unsafe {
-        let tuple = Bound::from_owned_ptr_or_err(scope.py(), ffi::PyTuple_New(3))?;
+        let tuple = Bound::from_owned_ptr_or_err(scope.py(), ffi::PyTuple_New(4))?;
         ffi::PyTuple_SetItem(tuple.as_ptr(), 0, observer.into_ptr());
-        ffi::PyTuple_SetItem(tuple.as_ptr(), 1, receive.into_ptr());
-        ffi::PyTuple_SetItem(tuple.as_ptr(), 2, send.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 1, ids.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 2, receive.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 3, send.into_ptr());
         Ok(tuple)
     }
 }

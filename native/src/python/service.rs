@@ -88,7 +88,7 @@ impl PyService {
 
     /// Register an event and return its emit function, which takes one value per field.
     ///
-    /// `context` is the `get` of a ContextVar that holds a RequestObserver: then `fields` must begin with `trace` and
+    /// `context` is the `get` of a ContextVar that holds RequestIds: then `fields` must begin with `trace` and
     /// `request_id`, which emit fills in itself. Raises ValueError naming the event or field at fault.
     #[pyo3(signature = (name, fields, severity, context = None))]
     fn event(
