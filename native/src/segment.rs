@@ -21,6 +21,7 @@
 //!   file failed; only then can it end in a line without `\n`, which is to be ignored.
 //! * Nothing is `fsync`ed: lines survive the death of every process, not the loss of power.
 
+use crate::encode::timestamp;
 use std::fmt;
 
 /// Version of the lines in a segment; raised with every change a reader could stumble over.
@@ -131,7 +132,7 @@ impl Utc {
     /// Convert nanoseconds since the Unix epoch; 64 bits reach into the year 2554.
     pub fn from_unix_nano(unix_nano: u64) -> Self {
         let seconds = unix_nano / NANOS_PER_SECOND;
-        let (year, month, day) = date_of_day(seconds / SECONDS_PER_DAY);
+        let (year, month, day) = timestamp::date(seconds / SECONDS_PER_DAY);
         let of_day = (seconds % SECONDS_PER_DAY) as u32;
         let nano = (unix_nano % NANOS_PER_SECOND) as u32;
         Self { year, month, day, hour: of_day / 3600, minute: of_day / 60 % 60, second: of_day % 60, nano }
@@ -143,20 +144,6 @@ impl fmt::Display for Utc {
         write!(f, "{:04}-{:02}-{:02}T", self.year, self.month, self.day)?;
         write!(f, "{:02}:{:02}:{:02}.{:09}Z", self.hour, self.minute, self.second, self.nano)
     }
-}
-
-/// Return the Gregorian date of a day counted from 1970-01-01 (Hinnant, `civil_from_days`).
-fn date_of_day(day: u64) -> (u32, u32, u32) {
-    // Years are counted from March, so that the leap day is the last of its year; an era is 400 years.
-    let shifted = day + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year as u32, month as u32, day as u32)
 }
 
 /// Return the day, counted from 1970-01-01, of a date not before it (Hinnant, `days_from_civil`).

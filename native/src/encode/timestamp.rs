@@ -64,7 +64,7 @@ fn put_two(text: &mut [u8; TIMESTAMP_BYTES], at: usize, value: u32) {
 
 /// Return (year, month, day) of a day since 1970-01-01: `civil_from_days` of Howard Hinnant's "chrono-Compatible
 /// Low-Level Date Algorithms". Its years begin in March, so that the leap day is the last one.
-fn date(days: u64) -> (u32, u32, u32) {
+pub(crate) fn date(days: u64) -> (u32, u32, u32) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
