@@ -36,6 +36,7 @@ help: ## Show this list
 build: $(NATIVE) ## Set up .venv and build the Rust core in release mode
 
 test: build ## Run all tests: Rust, the ring under loom, Python
+	@($(call require,wrk,wrk,the tests that drive a server with it; without it they are skipped)) || true
 	cd native && cargo test --quiet
 	cd native && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
 		cargo test --quiet --release --test loom --target-dir target/loom
