@@ -11,37 +11,26 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
-from pydantic import AfterValidator, BeforeValidator, ValidationError, field_validator, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from inference_logging import _problems as problems
-from inference_logging import sampling
-from inference_logging._fields import (
-    GIB,
-    KIB,
-    MIB,
-    Bytes,
-    Directory,
-    OptionalPath,
-    RingBytes,
-    matching,
-    none_if_empty,
-    parameter,
-    possible_ratio,
-    upper,
-)
+from inference_logging._fields import OptionalPath, parameter
 from inference_logging.errors import ConfigError
+from inference_logging.parameters.health import HealthParameters
+from inference_logging.parameters.listener import ListenerParameters
+from inference_logging.parameters.queue import QueueParameters
+from inference_logging.parameters.request import RequestParameters
+from inference_logging.parameters.sampling import SamplingParameters
+from inference_logging.parameters.sink import SinkParameters
 
 ENV_PREFIX = "INFERENCE_LOGGING_"
 FILE_VERSION = 1
 
 REQUEST_RECORD_OVERHEAD_BYTES = 4096
 """What a request record takes besides captures and timeline: ids, method, route, counters, tags."""
-
-_SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_ROUTE = re.compile(r"/[^?#\s]{0,255}", re.ASCII)
 
 # Kubernetes gives each pod variables for each Service of its namespace. A Service called inference-logging (or
 # inference-logging-anything) must not stop the server, so these names are known not to be ours.
@@ -59,7 +48,15 @@ class Parameter(NamedTuple):
     allowed: str
 
 
-class Config(BaseSettings):
+class Config(
+    HealthParameters,
+    RequestParameters,
+    SamplingParameters,
+    SinkParameters,
+    ListenerParameters,
+    QueueParameters,
+    BaseSettings,
+):
     """Every setting, immutable and checked. ``Config()`` reads the environment and the file; keywords go before both.
 
     Raises ``ConfigError`` naming each wrong or unknown parameter, its value and what is allowed.
@@ -72,162 +69,6 @@ class Config(BaseSettings):
         "YAML file to read the other parameters from; it carries `version: 1`. It can't name another file. "
         "Empty = no file. A file that can't be read stops at start.",
         allowed="the path of a readable file",
-    )
-    service_name: Annotated[str, matching(_SERVICE_NAME)] = parameter(
-        "inference",
-        "Name of the service: it begins the names of segments and of the queue directory, so processes with the same "
-        "name and user share one listener.",
-        allowed="1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
-    )
-    directory: Directory = parameter(
-        Path("logs"),
-        "Directory of the segments; created with mode 0700 when the first one is opened. When it is full or gone, "
-        "records wait in the queue, then overflow as the level says.",
-        allowed="a path",
-    )
-    queue_directory: OptionalPath = parameter(
-        None,
-        "Directory of the queues, on tmpfs; created with mode 0700. Empty = "
-        "/dev/shm/inference_logging-<uid>-<service_name>, or the same below the temporary directory where /dev/shm "
-        "does not exist.",
-        allowed="a path, or empty",
-    )
-    queue_bytes: RingBytes = parameter(
-        16 * MIB,
-        "Size of one process's queue, rounded up to a power of two and allocated at start: too little room there "
-        "is an error at start. At the limit records are refused by level and counted as queue_full.",
-        unit="bytes",
-        limits=(64 * KIB, 4 * GIB),
-    )
-    max_record_bytes: Bytes = parameter(
-        64 * KIB,
-        "Largest record in the queue's binary form; a larger one is refused and counted as oversize. At most a "
-        "quarter of queue_bytes, and room for a request record with all its captures.",
-        unit="bytes",
-        limits=(4 * KIB, 16 * MIB),
-    )
-    overflow_info_ratio: float = parameter(
-        0.8,
-        "Fill of the queue above which DEBUG and INFO are refused and counted, so that WARN and above still find "
-        "room; 1 keeps no room for them.",
-        unit="share of queue_bytes",
-        limits=(0.1, 1.0),
-    )
-    listener: Literal["thread", "off"] = parameter(
-        "thread",
-        "thread: a native thread of this process can become the listener of the queue directory; off: another "
-        "process listens. Without any listener the queue fills and then overflows.",
-    )
-    sink: Literal["file", "stdout", "null"] = parameter(
-        "file",
-        "Where the listener writes: segments in directory, standard output, or nowhere (for measurement; in YAML "
-        "write it with quotes).",
-    )
-    flush_interval_s: float = parameter(
-        0.5,
-        "Longest time an accepted record waits in the queue for the listener to write it, unless flush_records or "
-        "flush_bytes is reached earlier.",
-        unit="s",
-        limits=(0.01, 60.0),
-    )
-    flush_records: int = parameter(
-        100,
-        "Records waiting in the queue at which the listener writes before flush_interval_s has passed; it looks every "
-        "50 ms, so that no request makes a system call to wake it.",
-        unit="records",
-        limits=(1, 1_000_000),
-    )
-    flush_bytes: Bytes = parameter(
-        1 * MIB,
-        "Bytes waiting in the queue at which the listener is woken before flush_interval_s has passed.",
-        unit="bytes",
-        limits=(4 * KIB, 64 * MIB),
-    )
-    rotate_bytes: Bytes = parameter(
-        64 * MIB,
-        "Size at which a segment is closed with its footer and the next one opened; one batch may go above it.",
-        unit="bytes",
-        limits=(4 * KIB, 1024 * GIB),
-    )
-    rotate_interval_s: float = parameter(
-        3600.0,
-        "Age at which a segment is closed with its footer; the next one is opened by the next record.",
-        unit="s",
-        limits=(1.0, 31 * 86400.0),
-    )
-    writeback_bytes: Bytes = parameter(
-        8 * MIB,
-        "Window of paced writeback: at most two windows of a segment are dirty in the page cache, then the listener "
-        "(never a request) waits for the disk.",
-        unit="bytes",
-        limits=(64 * KIB, 1 * GIB),
-    )
-    drain_deadline_s: float = parameter(
-        5.0,
-        "Longest time a shutdown waits for the queue to be written; what is left then is counted as "
-        "shutdown_deadline. 0 = one try without waiting.",
-        unit="s",
-        limits=(0.0, 600.0),
-    )
-    level: Annotated[Literal["DEBUG", "INFO", "WARN", "ERROR"], BeforeValidator(upper)] = parameter(
-        "INFO",
-        "Lowest severity that get_logger accepts; records below it are ignored and not counted. Request records are "
-        "not affected.",
-    )
-    sample_ratio: Annotated[float, AfterValidator(possible_ratio)] = parameter(
-        1.0,
-        "Share of traces whose successful requests are recorded, decided by trace id; errors are kept regardless. "
-        "0 = errors only.",
-        unit="share of traces",
-        allowed="0, or from 2**-56 to 1",
-    )
-    sample_precision: int = parameter(
-        4,
-        "Significant hex digits of the rejection threshold made from sample_ratio: 4 is the recommendation of "
-        "OpenTelemetry, 14 is exact.",
-        unit="hex digits",
-        limits=(1, sampling.MAX_PRECISION),
-    )
-    chunks: Literal["off", "summary", "timeline", "events"] = parameter(
-        "timeline",
-        "What is recorded of a streamed response: off: nothing; summary: count and time to the first chunk; timeline: "
-        "also the gaps between chunks; events: also one record per chunk.",
-    )
-    chunk_timeline_limit: int = parameter(
-        256,
-        "Gaps kept per request; later chunks are counted but their gaps are not kept.",
-        unit="chunks",
-        limits=(0, 65536),
-    )
-    capture_head_bytes: Bytes = parameter(
-        1024,
-        "First bytes of a body copied for the listener to read model, limits and usage from; they are never stored "
-        "as text. 0 = off. What lies behind the cap is not seen.",
-        unit="bytes",
-        limits=(0, 1 * MIB),
-    )
-    capture_tail_bytes: Bytes = parameter(
-        2048,
-        "Last bytes of a body copied for the same purpose, where usage and finish reason stand. 0 = off.",
-        unit="bytes",
-        limits=(0, 1 * MIB),
-    )
-    health_path: Annotated[str | None, BeforeValidator(none_if_empty), matching(_ROUTE)] = parameter(
-        "/health/logging",
-        "Path that the middleware answers itself: 200, or 503 with a reason. Empty = no such route.",
-        allowed="a path that begins with '/', without '?', '#' or spaces, at most 256 characters; or empty",
-    )
-    health_backlog_records: int = parameter(
-        10_000,
-        "Records waiting in the queue above which health answers 503.",
-        unit="records",
-        limits=(1, 1_000_000_000),
-    )
-    health_clear_ratio: float = parameter(
-        0.5,
-        "Health answers 200 again below this share of health_backlog_records, so that it doesn't flap.",
-        unit="share of health_backlog_records",
-        limits=(0.0, 1.0),
     )
 
     def __init__(self, **values: Any) -> None:

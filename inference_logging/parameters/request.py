@@ -1,0 +1,38 @@
+"""What is recorded of a request and its stream."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from inference_logging._fields import MIB, Bytes, parameter
+
+
+class RequestParameters(BaseModel):
+    """What is recorded of a request and its stream."""
+
+    chunks: Literal["off", "summary", "timeline", "events"] = parameter(
+        "timeline",
+        "What is recorded of a streamed response: off: nothing; summary: count and time to the first chunk; timeline: "
+        "also the gaps between chunks; events: also one record per chunk.",
+    )
+    chunk_timeline_limit: int = parameter(
+        256,
+        "Gaps kept per request; later chunks are counted but their gaps are not kept.",
+        unit="chunks",
+        limits=(0, 65536),
+    )
+    capture_head_bytes: Bytes = parameter(
+        1024,
+        "First bytes of a body copied for the listener to read model, limits and usage from; they are never stored "
+        "as text. 0 = off. What lies behind the cap is not seen.",
+        unit="bytes",
+        limits=(0, 1 * MIB),
+    )
+    capture_tail_bytes: Bytes = parameter(
+        2048,
+        "Last bytes of a body copied for the same purpose, where usage and finish reason stand. 0 = off.",
+        unit="bytes",
+        limits=(0, 1 * MIB),
+    )
