@@ -104,7 +104,7 @@ class Logger:
 
     def backlog_records(self) -> int:
         """Return how many accepted records of all processes of the queue directory are not written yet."""
-        return sum(books["in_queue"] for books in self._service.directory_books())
+        return sum(queue["in_queue"] for queue in self._service.queues())
 
     def __enter__(self) -> Logger:
         return self

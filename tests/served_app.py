@@ -50,7 +50,7 @@ async def stream(chunks: int, pause_s: float = 0.0) -> StreamingResponse:
 async def stats() -> dict[str, Any]:
     """Return this worker's counts, those of every worker by pid, and who listens."""
     (logger,) = _open_loggers
-    workers = {books["pid"]: books for books in logger.service.directory_books()}
+    workers = {queue["pid"]: queue for queue in logger.service.queues()}
     return {**logger.stats(), "workers": workers}
 
 

@@ -10,6 +10,7 @@
 //!            ├ takeover        what a leader that died had written already
 //!            ├ encode, extract JSON Lines; model and usage read from captured bodies
 //!            └ sink, segment   file, stdout, null; names, rotation, paced writeback
+//! inspect              a directory's queues as anyone may see them
 //! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
 //! record, event, layout        bytes: values, schemas, the queue file's header
@@ -33,6 +34,8 @@ pub mod event;
 pub mod extract;
 #[cfg(not(loom))]
 pub mod ids;
+#[cfg(not(loom))]
+pub mod inspect;
 #[cfg(not(loom))]
 pub mod layout;
 #[cfg(not(loom))]

@@ -6,12 +6,10 @@ use crate::leader::ListenerSettings;
 use crate::listener::Listener;
 use crate::lock::ForkSafe;
 use crate::producer::{Producer, QueueSettings};
-use crate::queue_file::{self, Books, QueueFile};
+use crate::queue_file::{Books, QueueFile};
 use crate::sink::file::{FileSink, FileSinkConfig};
 use crate::sink::{NullSink, OpenError, Sink, StdoutSink};
 use crate::system::now_monotonic_nano;
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,16 +154,6 @@ impl Service {
     pub fn control(&self) -> Option<Control> {
         self.producer.queue().map(|queue| queue.control)
     }
-}
-
-/// Reads the counts of all queues in a directory.
-#[must_use]
-pub fn directory_books(directory: &Path) -> Vec<Books> {
-    let open = |path: &Path| -> io::Result<Arc<QueueFile>> {
-        queue_file::owned_by_this_process(path).map_or_else(|| QueueFile::open(path), Ok)
-    };
-    let paths = queue_file::list(directory).unwrap_or_default();
-    paths.iter().filter_map(|path| open(path).ok()).map(|file| file.books()).collect()
 }
 
 /// Looks every millisecond, and keeps asking the listener for a flush, until `reached` or the deadline.

@@ -2,6 +2,7 @@
 
 mod support;
 
+use _native::inspect;
 use _native::layout::Reason;
 use _native::producer::{Producer, QueueSettings};
 use _native::queue_file::{self, Books, QueueFile};
@@ -265,4 +266,59 @@ fn a_queue_that_does_not_fit_is_an_error_at_the_start_and_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let test = "a_queue_that_does_not_fit_is_an_error_at_the_start_and_leaves_no_file";
     assert!(child(test, directory.path()).output().unwrap().status.success());
+}
+
+#[test]
+fn the_oldest_record_that_waits_is_seen_from_outside_and_what_is_not_committed_is_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), QUEUE_BYTES, 1, 1).unwrap();
+    let ring = file.ring();
+    let oldest = || inspect::queues(directory.path())[0].oldest_unix_nano;
+    assert_eq!(oldest(), None, "nothing waits");
+    let half_written = ring.reserve(8, u32::MAX).unwrap();
+    assert_eq!(oldest(), None, "nothing is committed");
+    for time in [30, 20] {
+        ring.reserve(0, u32::MAX).unwrap().commit(16, INFO, time, b"");
+    }
+    assert_eq!(oldest(), Some(30), "the first in the queue's order");
+    half_written.commit(16, INFO, 40, &[0; 8]);
+    assert_eq!(oldest(), Some(40));
+    ring.release(Mark { sequence: 2, position: 7 });
+    let snapshot = &inspect::queues(directory.path())[0];
+    assert_eq!((snapshot.oldest_unix_nano, snapshot.books.in_queue, snapshot.books.bytes_in_queue), (Some(20), 1, 24));
+    assert_eq!(snapshot.capacity_bytes, QUEUE_BYTES);
+    ring.release(Mark { sequence: 3, position: 10 });
+    assert_eq!(oldest(), None, "all is taken away");
+}
+
+#[test]
+fn the_oldest_record_is_found_behind_the_end_of_a_lap() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), QUEUE_BYTES, 1, 1).unwrap();
+    let before_the_end = Mark { sequence: 9, position: QUEUE_BYTES as u32 / 8 - 2 };
+    file.header().head.store(before_the_end.to_word(), Ordering::Relaxed);
+    file.header().tail.store(before_the_end.to_word(), Ordering::Relaxed);
+    file.ring().reserve(0, u32::MAX).unwrap().commit(16, INFO, 70, b"");
+    assert_eq!(file.ring().oldest_time(), Some(70));
+}
+
+#[test]
+fn a_look_from_outside_sees_only_times_that_were_written_whatever_the_consumer_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), 65_536, 1, 1).unwrap();
+    let running = AtomicUsize::new(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Several laps; payloads of ones look like times that nobody wrote.
+            for turn in 0..20_000u32 {
+                let ring = file.ring();
+                ring.reserve(turn % 64 * 8, u32::MAX).unwrap().commit(16, INFO, 7, &vec![1; (turn % 64 * 8) as usize]);
+                ring.release(ring.head());
+            }
+            running.store(0, Ordering::Release);
+        });
+        while running.load(Ordering::Acquire) == 1 {
+            assert!(matches!(file.ring().oldest_time(), None | Some(7)));
+        }
+    });
 }

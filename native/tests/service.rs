@@ -3,11 +3,12 @@
 mod support;
 
 use _native::control::Control;
+use _native::inspect;
 use _native::layout::Reason;
 use _native::leader::ListenerSettings;
 use _native::listener::Listener;
 use _native::queue_file::{Books, QueueFile};
-use _native::service::{Service, SinkSettings, directory_books};
+use _native::service::{Service, SinkSettings};
 use _native::sink::FileSinkConfig;
 use serde_json::Value;
 use std::fs;
@@ -212,8 +213,11 @@ fn of_two_services_one_leads_and_the_other_takes_over() {
     emit_all(&second, 1, 10);
     assert!(second.flush(PATIENCE), "the first one writes it");
     assert_eq!(place.lines().1.len(), 1, "one segment");
-    let queues = directory_books(&place.path().join("queues"));
-    assert_eq!(queues.iter().map(|books| (books.accepted, books.written)).collect::<Vec<_>>(), [(10, 10), (10, 10)]);
+    let queues = inspect::queues(&place.path().join("queues"));
+    assert_eq!(
+        queues.iter().map(|queue| (queue.books.accepted, queue.books.written)).collect::<Vec<_>>(),
+        [(10, 10), (10, 10)]
+    );
     assert!(first.close(PATIENCE));
     let event = register(&second.producer);
     assert!(emit(&second.producer, event, INFO, 1, 10));

@@ -1,11 +1,12 @@
 //! `Service`: the queue and listener of one process, as `inference_logging.logger` opens it.
 
 use super::emit::{self, Event};
+use crate::inspect::{self, QueueSnapshot};
 use crate::layout::{LEVELS, REASONS};
 use crate::leader::ListenerSettings;
 use crate::producer::QueueSettings;
 use crate::queue_file::Books;
-use crate::service::{Service, SinkSettings, directory_books};
+use crate::service::{Service, SinkSettings};
 use crate::sink::file::FileSinkConfig;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -129,13 +130,18 @@ impl PyService {
 
     /// Return this process's counts; None in a forked child that has not logged yet.
     fn books<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.service.books().map(|books| books_dict(py, &books)).transpose()
+        let Some(books) = self.service.books() else { return Ok(None) };
+        let dict = counts_dict(py, &books)?;
+        dict.set_item("bytes_in_queue", books.bytes_in_queue)?;
+        dict.set_item("sampled_out", books.sampled_out)?;
+        Ok(Some(dict))
     }
 
-    /// Return the counts of every queue in the queue directory.
-    fn directory_books<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let all = py.detach(|| directory_books(&self.directory));
-        all.iter().map(|books| books_dict(py, books)).collect()
+    /// Return every queue of the directory: its counts, `used_bytes` of `capacity_bytes`, and `oldest_unix_nano`, the
+    /// time of the oldest record that waits (None: none does).
+    fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let all = py.detach(|| inspect::queues(&self.directory));
+        all.iter().map(|queue| queue_dict(py, queue)).collect()
     }
 
     /// Return what the leading listener of the queue directory publishes.
@@ -154,7 +160,20 @@ impl PyService {
     }
 }
 
-fn books_dict<'py>(py: Python<'py>, books: &Books) -> PyResult<Bound<'py, PyDict>> {
+fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py, PyDict>> {
+    let dict = counts_dict(py, &queue.books)?;
+    dict.set_item("used_bytes", queue.books.bytes_in_queue)?;
+    dict.set_item("capacity_bytes", queue.capacity_bytes)?;
+    dict.set_item("oldest_unix_nano", queue.oldest_unix_nano)?;
+    let sampled_out = PyDict::new(py);
+    if queue.books.sampled_out > 0 {
+        sampled_out.set_item("head", queue.books.sampled_out)?;
+    }
+    dict.set_item("sampled_out", sampled_out)?;
+    Ok(dict)
+}
+
+fn counts_dict<'py>(py: Python<'py>, books: &Books) -> PyResult<Bound<'py, PyDict>> {
     let dropped = PyDict::new(py);
     for reason in REASONS {
         let levels = PyDict::new(py);
@@ -173,8 +192,6 @@ fn books_dict<'py>(py: Python<'py>, books: &Books) -> PyResult<Bound<'py, PyDict
     dict.set_item("accepted", books.accepted)?;
     dict.set_item("written", books.written)?;
     dict.set_item("in_queue", books.in_queue)?;
-    dict.set_item("bytes_in_queue", books.bytes_in_queue)?;
-    dict.set_item("sampled_out", books.sampled_out)?;
     dict.set_item("dropped", dropped)?;
     Ok(dict)
 }

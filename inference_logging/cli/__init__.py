@@ -1,0 +1,1 @@
+"""The command `inference-logging`: one file per command, loaded only when it is called."""

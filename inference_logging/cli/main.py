@@ -1,0 +1,121 @@
+"""The entry point of `inference-logging`: finds the command, and turns whatever ends it into an exit code.
+
+Each command is a file beside this one with a `command` object. What the list of commands shows stands here, so that
+`--help` and a mistyped name load none of them, nor what they need (DuckDB, matplotlib).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+
+from inference_logging.errors import ConfigError
+
+OK: Final = 0
+FAILED: Final = 1
+"""Something could not be done, or a check found something."""
+USAGE: Final = 2
+"""The command line or the configuration is wrong; nothing was done."""
+INTERRUPTED: Final = 130
+"""Ctrl-C: 128 + SIGINT, as shells count it."""
+BROKEN_PIPE: Final = 141
+"""The reader went away (`… | head`): 128 + SIGPIPE, and nothing said."""
+
+
+class Entry(NamedTuple):
+    """A command as the list shows it: what it is for, and an example of its use."""
+
+    summary: str
+    example: str
+
+
+COMMANDS: Final[dict[str, Entry]] = {}
+"""Each command's name is its module's name here."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"inference_logging.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """Write the list without importing anything."""
+        if not COMMANDS:
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """Write the examples and the exit codes."""
+        with formatter.section("Examples"):
+            for entry in COMMANDS.values():
+                formatter.write_text(entry.example)
+        with formatter.section("Exit codes"):
+            formatter.write_dl(
+                [
+                    (str(OK), "done, nothing found"),
+                    (str(FAILED), "failed, or a check found something"),
+                    (str(USAGE), "wrong command line or configuration"),
+                    (str(INTERRUPTED), "interrupted"),
+                ]
+            )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what it wrote is out when it returns."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise click.exceptions.Exit(BROKEN_PIPE) from None
+        return result
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(None, "-V", "--version", package_name="inference-logging", prog_name="inference-logging")
+def command() -> None:
+    """Look at the logging of an inference server, and steer it while it runs."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line (default: the process's own) and return its exit code; raises nothing that users cause."""
+    try:
+        returned = command.main(arguments, prog_name="inference-logging", standalone_mode=False)
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (ConfigError, OSError) as error:
+        click.echo(f"inference-logging: {error}", err=True)
+        return USAGE if isinstance(error, ConfigError) else FAILED
+    return returned if isinstance(returned, int) else OK
+
+
+def main() -> None:
+    """Be the process `inference-logging`."""
+    code = run()
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.exit(code)
+    # Nobody reads any more: let the interpreter's own flush at exit go nowhere, rather than complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(BROKEN_PIPE)
+
+
+if __name__ == "__main__":
+    main()

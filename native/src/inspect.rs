@@ -1,0 +1,34 @@
+//! What anyone may see of a queue directory: the counts of each queue, how full it is, how long its records wait.
+//!
+//! Nothing here takes part in the protocol: it reads mapped words while producers and listener go on. Each number is
+//! right for some moment of the call; two numbers may be of different moments.
+
+use crate::queue_file::{self, Books, QueueFile};
+use std::path::Path;
+
+/// One queue at one moment.
+#[derive(Clone, Debug)]
+pub struct QueueSnapshot {
+    pub books: Books,
+    pub capacity_bytes: u64,
+    /// When the oldest record that waits was made; None: none waits, or it is just being taken away.
+    pub oldest_unix_nano: Option<u64>,
+}
+
+impl QueueSnapshot {
+    /// Reads a mapped queue.
+    #[must_use]
+    pub fn of(file: &QueueFile) -> Self {
+        let ring = file.ring();
+        Self { oldest_unix_nano: ring.oldest_time(), capacity_bytes: file.header().data_bytes, books: file.books() }
+    }
+}
+
+/// Reads every queue of a directory, the oldest name first. A file that is gone by now, or is not a queue of this
+/// version, is left out.
+#[must_use]
+pub fn queues(directory: &Path) -> Vec<QueueSnapshot> {
+    let paths = queue_file::list(directory).unwrap_or_default();
+    let open = |path: &Path| queue_file::owned_by_this_process(path).map_or_else(|| QueueFile::open(path), Ok);
+    paths.iter().filter_map(|path| open(path).ok()).map(|file| QueueSnapshot::of(&file)).collect()
+}
