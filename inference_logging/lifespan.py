@@ -9,7 +9,8 @@ Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+# An application should return None; what it returns instead is passed on.
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
 # No request comes after these, and the application has made its last record.
 _ENDS = frozenset({"lifespan.startup.failed", "lifespan.shutdown.complete", "lifespan.shutdown.failed"})
@@ -17,7 +18,7 @@ _ENDS = frozenset({"lifespan.startup.failed", "lifespan.shutdown.complete", "lif
 
 async def serve_lifespan(
     app: ASGIApp, scope: Scope, receive: Receive, send: Send, open_: Callable[[], object], close: Callable[[], object]
-) -> None:
+) -> Any:
     """Serve a lifespan scope: ``open_`` before the application's startup, ``close`` after its shutdown.
 
     An ``OSError`` of ``open_`` is a failed startup, which ends the server: raised alone, servers would take it for an
@@ -43,12 +44,14 @@ async def serve_lifespan(
         await send(message)
 
     try:
-        await app(scope, observed_receive, send_after_close)
+        returned = await app(scope, observed_receive, send_after_close)
     except Exception:
         if received:
             raise
+        returned = None
     if not received:
         await _serve_alone(receive, send_after_close)
+    return returned
 
 
 async def _serve_alone(receive: Receive, send: Send) -> None:

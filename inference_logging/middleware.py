@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from inference_logging import sampling
 from inference_logging._native import RequestFactory, RequestIds, RequestObserver
@@ -44,30 +45,28 @@ class InferenceLoggingMiddleware:
         self._begin: Begin | None = None
         self._unavailable = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one scope."""
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await serve_lifespan(self.app, scope, receive, send, self._open, self._close)
-            else:
-                await self.app(scope, receive, send)
-            return
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
+        """Serve one scope; return what the application returns, which servers look at (it should be None)."""
+        kind = scope.get("type")
+        if kind != "http":
+            if kind == "lifespan":
+                return await serve_lifespan(self.app, scope, receive, send, self._open, self._close)
+            return await self.app(scope, receive, send)
         begin = self._begin or self._open_late()
-        if scope["path"] == self._health_path:
-            await self._answer_health(send)
-            return
+        if scope.get("path") == self._health_path:
+            return await self._answer_health(send)
         if begin is None:
-            await self.app(scope, receive, send)
-            return
+            return await self.app(scope, receive, send)
         observer, ids, receive, send = begin(scope, receive, send)
         token = REQUEST.set(ids)
         try:
-            await self.app(scope, receive, send)
+            returned = await self.app(scope, receive, send)
         except BaseException as error:
             observer.fail(_ending(error), type(error).__qualname__)
             raise
         else:
             observer.finish()
+            return returned
         finally:
             try:  # noqa: SIM105 - contextlib.suppress would cost each request more than the reset itself
                 REQUEST.reset(token)
