@@ -12,7 +12,7 @@ from inference_logging import sampling
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-_UNITS = {"": 1, "KI": KIB, "MI": MIB, "GI": GIB, "K": 10**3, "M": 10**6, "G": 10**9}
+SIZE_UNITS = {"": 1, "KI": KIB, "MI": MIB, "GI": GIB, "K": 10**3, "M": 10**6, "G": 10**9}
 _BYTES = re.compile(r"\s*(\d{1,20})\s*([KMG]I?)?B?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -26,7 +26,7 @@ def parse_bytes(value: Any) -> Any:
     match = _BYTES.fullmatch(value)
     if match is None:
         raise ValueError("not a size")
-    return int(match[1]) * _UNITS[(match[2] or "").upper()]
+    return int(match[1]) * SIZE_UNITS[(match[2] or "").upper()]
 
 
 def _round_up_to_power_of_two(value: int) -> int:
@@ -47,15 +47,23 @@ def upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
-def matching(pattern: re.Pattern[str]) -> AfterValidator:
-    """Return the check that a string, where there is one, is all of ``pattern``."""
+class Matches:
+    """The check that a string, where there is one, is all of a pattern; the JSON schema reads the pattern from here."""
 
-    def check(value: str | None) -> str | None:
-        if value is not None and not pattern.fullmatch(value):
-            raise ValueError(f"must match {pattern.pattern}")
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        """Keep ``pattern``: the syntax that Python, JavaScript and RE2 share, ASCII classes only."""
+        self.pattern = pattern
+
+    def __call__(self, value: str | None) -> str | None:
+        """Return ``value``; raises ``ValueError`` if it does not match."""
+        if value is not None and not self.pattern.fullmatch(value):
+            raise ValueError(f"must match {self.pattern.pattern}")
         return value
 
-    return AfterValidator(check)
+
+def matching(pattern: re.Pattern[str]) -> AfterValidator:
+    """Return the check that a string, where there is one, is all of ``pattern``."""
+    return AfterValidator(Matches(pattern))
 
 
 def possible_ratio(value: float) -> float:

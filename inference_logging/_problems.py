@@ -47,12 +47,17 @@ def allowed(field: FieldInfo) -> str:
         return words
     if choices := get_args(field.annotation):
         return "one of " + ", ".join(f'"{choice}"' for choice in choices)
-    low, high = (_limit(field, side) for side in ("ge", "le"))
+    low, high = (limit(field, side) for side in ("ge", "le"))
     unit = extra(field, "unit")
     if unit == "bytes":
         return f"from {low} to {high} bytes, as a whole number or with a unit such as KiB, MiB or GiB"
     kind = "a whole number" if field.annotation is int else "a number"
     return f"{kind} from {low} to {high} ({unit})"
+
+
+def is_size(field: FieldInfo) -> bool:
+    """Tell whether a field is a number of bytes, which may be written with a unit."""
+    return field.annotation is int and extra(field, "unit") == "bytes"
 
 
 def type_name(field: FieldInfo) -> str:
@@ -71,9 +76,13 @@ def extra(field: FieldInfo, key: str) -> str:
     return str(notes[key]) if isinstance(notes, dict) else ""
 
 
-def _limit(field: FieldInfo, side: str) -> float:
-    limit = next(float(getattr(entry, side)) for entry in field.metadata if hasattr(entry, side))
-    return int(limit) if limit.is_integer() else limit
+def limit(field: FieldInfo, side: str) -> float:
+    """Return the inclusive limit of a field at its ``side``: ``ge`` or ``le``; whole where it is a whole number.
+
+    Raises ``StopIteration`` where it has none.
+    """
+    found = next(float(getattr(entry, side)) for entry in field.metadata if hasattr(entry, side))
+    return int(found) if found.is_integer() else found
 
 
 def _shown(value: Any) -> str:

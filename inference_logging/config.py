@@ -76,7 +76,9 @@ class Config(
         try:
             super().__init__(**values)
         except ValidationError as error:
-            found = problems.sentences(error, type(self).model_fields, lambda name, got: _as_written(name, got, values))
+            found = problems.sentences(
+                error, type(self).model_fields, lambda name, got: self._as_written(name, got, values)
+            )
             raise ConfigError(found) from None
 
     @classmethod
@@ -89,7 +91,7 @@ class Config(
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - not offered: there are no secrets here
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Name the sources, the strongest first."""
-        return init_settings, InitSettingsSource(settings_cls, _environment()), _FileSource(settings_cls)
+        return init_settings, InitSettingsSource(settings_cls, cls._variables()), _FileSource(settings_cls)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -134,6 +136,37 @@ class Config(
         return Path(tempfile.gettempdir()) / name
 
     @classmethod
+    def origins(cls, **values: Any) -> dict[str, str]:
+        """Return where ``cls(**values)`` takes each parameter from: keyword, environment NAME, file PATH or default.
+
+        Raises ``ConfigError`` where ``cls(**values)`` does.
+        """
+        path = cls(**values).config_file
+        in_file = _read_file(path) if path else {}
+        variables = cls._variables()
+
+        def origin(name: str) -> str:
+            if name in values:
+                return "keyword"
+            if name in variables:
+                return f"environment {ENV_PREFIX}{name.upper()}"
+            return f"file {path}" if name in in_file else "default"
+
+        return {name: origin(name) for name in cls.model_fields}
+
+    @classmethod
+    def _variables(cls) -> dict[str, str]:
+        return _environment()
+
+    @classmethod
+    def _as_written(cls, name: str, checked: Any, keywords: Mapping[str, Any]) -> tuple[str, Any]:
+        """Return where a value came from and how it stood there; of the file only what was checked is known."""
+        if name in keywords:
+            return "keyword", keywords[name]
+        variables = cls._variables()
+        return (f"environment {ENV_PREFIX}{name.upper()}", variables[name]) if name in variables else ("file", checked)
+
+    @classmethod
     def describe(cls) -> list[Parameter]:
         """Return name, type, default, unit, meaning and allowed values of each parameter, in the order of the docs."""
         return [
@@ -160,17 +193,17 @@ class _FileSource(InitSettingsSource):
         return _read_file(Path(path).expanduser()) if path and isinstance(path, str | Path) else {}
 
 
+class FileConfig(Config):
+    """What one file says by itself: the environment, which would hide its values, is not looked at."""
+
+    @classmethod
+    def _variables(cls) -> dict[str, str]:
+        return {}
+
+
 def _environment() -> dict[str, str]:
     names = ((name, name.removeprefix(ENV_PREFIX)) for name in os.environ if name.startswith(ENV_PREFIX))
     return {rest.lower(): os.environ[name] for name, rest in names if not _SERVICE_LINK.fullmatch(rest)}
-
-
-def _as_written(name: str, checked: Any, keywords: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return where a value came from and how it stood there; of the file only what was checked is known."""
-    if name in keywords:
-        return "keyword", keywords[name]
-    environment = _environment()
-    return (f"environment {ENV_PREFIX}{name.upper()}", environment[name]) if name in environment else ("file", checked)
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -187,7 +220,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         return _unusable(path, f"version={version!r}: must be {FILE_VERSION}")
     if "config_file" in content:
         return _unusable(path, "config_file: a file can't name another file")
-    return {str(name): _unquoted(str(name), value) for name, value in content.items()}
+    return {str(name): _meant(str(name), value) for name, value in content.items()}
 
 
 def _unusable(path: Path, reason: str) -> dict[str, Any]:
@@ -195,7 +228,14 @@ def _unusable(path: Path, reason: str) -> dict[str, Any]:
     return {"<file>": problems.Sentence(f"config_file={str(path)!r}: {reason}")}
 
 
-def _unquoted(name: str, value: Any) -> Any:
-    # YAML reads `chunks: off` as false, which nobody means.
+def _meant(name: str, value: Any) -> Any:
+    """Return what a value of the file stands for; text where a number belongs is refused, as the JSON schema does."""
     field = Config.model_fields.get(name)
-    return "off" if value is False and field is not None and "off" in get_args(field.annotation) else value
+    if field is None:
+        return value
+    # YAML reads `chunks: off` as false, which nobody means.
+    if value is False and "off" in get_args(field.annotation):
+        return "off"
+    if isinstance(value, str) and field.annotation in (int, float) and not problems.is_size(field):
+        return problems.Sentence(f"{name}={value!r} (file): must be {problems.allowed(field)}, without quotes")
+    return value

@@ -35,7 +35,9 @@ class Entry(NamedTuple):
     example: str
 
 
-COMMANDS: Final[dict[str, Entry]] = {}
+COMMANDS: Final[dict[str, Entry]] = {
+    "config": Entry("Show, check and describe the configuration.", "inference-logging config check logging.yaml"),
+}
 """Each command's name is its module's name here."""
 
 

@@ -1,0 +1,161 @@
+"""`inference-logging config`: what is shown, what check says and with which exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from inference_logging import Config
+from inference_logging.schema import file_schema
+from tests.command_line import run
+
+
+def shown(*arguments: str) -> dict[str, Any]:
+    result = run("config", "show", "--json", *arguments)
+    assert result.code == 0, result.out
+    content = json.loads(result.out)
+    assert isinstance(content, dict)
+    return content
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "logging.yaml"
+    path.write_text("version: 1\nservice_name: chat\nflush_records: 7\nqueue_bytes: 100KiB\nmax_record_bytes: 16KiB\n")
+    return path
+
+
+def test_show_says_of_each_value_where_it_comes_from(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERENCE_LOGGING_FLUSH_RECORDS", "8")
+    monkeypatch.setenv("INFERENCE_LOGGING_ROTATE_INTERVAL_S", "60")
+    parameters = shown("--file", str(file), "--set", "rotate_interval_s=61")["parameters"]
+    assert list(parameters) == [parameter.name for parameter in Config.describe()]
+    assert parameters["service_name"] == {
+        "value": "chat",
+        "unit": "",
+        "origin": f"file {file}",
+    }
+    assert parameters["flush_records"] == {
+        "value": 8, "unit": "records", "origin": "environment INFERENCE_LOGGING_FLUSH_RECORDS"
+    }  # fmt: skip
+    assert parameters["rotate_interval_s"] == {
+        "value": 61.0,
+        "unit": "s",
+        "origin": "keyword",
+    }
+    assert parameters["level"]["origin"] == "default"
+    assert parameters["queue_bytes"]["value"] == 131072
+
+
+def test_show_names_the_file_that_the_environment_names(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERENCE_LOGGING_CONFIG_FILE", str(file))
+    parameters = shown()["parameters"]
+    assert parameters["service_name"] == {
+        "value": "chat",
+        "unit": "",
+        "origin": f"file {file}",
+    }
+    assert parameters["config_file"]["origin"] == "environment INFERENCE_LOGGING_CONFIG_FILE"
+
+
+def test_show_gives_what_follows_from_the_parameters() -> None:
+    derived = shown("--set", "sample_ratio=0.1", "--set", "queue_directory=/q")["derived"]
+    # The specification's own example: 10 % at precision 4 is e666.
+    assert derived["sample_th"] == "e666"
+    assert derived["sample_threshold"] == 0xE666 << 40
+    assert derived["sample_adjusted_count"] == pytest.approx(10, rel=1e-4)
+    assert derived["resolved_queue_directory"] == "/q"
+    assert shown("--set", "sample_ratio=0")["derived"]["sample_th"] is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [(), ("--set", "sink=null", "--set", "chunks=off", "--set", "sample_ratio=1e-5")],
+)
+def test_what_show_prints_is_a_configuration_file_with_the_same_values(
+    settings: tuple[str, ...], file: Path, tmp_path: Path
+) -> None:
+    result = run("config", "show", "--file", str(file), *settings)
+    again = tmp_path / "again.yaml"
+    again.write_text(result.out)
+    before = Config(**dict(setting.split("=") for setting in settings[1::2]), config_file=file)
+    assert Config(config_file=again) == before.model_copy(update={"config_file": again})
+    jsonschema.validate(yaml.safe_load(result.out), file_schema())
+
+
+def test_show_fails_with_the_problems_where_the_configuration_is_wrong() -> None:
+    result = run("config", "show", "--set", "flush_records=0")
+    assert result.code == 2
+    assert result.err.splitlines()[1].startswith("  flush_records='0' (keyword): must be a whole number from 1 to")
+
+
+def test_a_setting_without_a_value_is_wrong_usage() -> None:
+    result = run("config", "show", "--set", "flush_records")
+    assert result.code == 2
+    assert "'flush_records': must be NAME=VALUE" in result.err
+
+
+def test_check_says_one_line_of_a_right_file(file: Path) -> None:
+    result = run("config", "check", str(file))
+    of = len(Config.describe()) - 1
+    assert (result.code, result.out) == (
+        0,
+        f"{file}: valid, 4 of {of} parameters set\n",
+    )
+
+
+def test_check_says_each_problem_on_a_line_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text('version: 1\nflush_records: 0\nlevl: INFO\nflush_interval_s: "1"\nservice_name: "a\\nb"\n')
+    result = run("config", "check", str(path))
+    assert result.code == 1
+    lines = sorted(result.out.splitlines())
+    assert [line.split(": ")[0] for line in lines] == [
+        "flush_interval_s='1' (file)",
+        "flush_records=0 (file)",
+        "levl (file)",
+        r"service_name='a\nb' (file)",
+    ]
+    assert lines[0].endswith("must be a number from 0.01 to 60 (s), without quotes")
+
+
+def test_check_of_a_file_does_not_let_the_environment_hide_a_mistake_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text("version: 1\nflush_records: 0\n")
+    monkeypatch.setenv("INFERENCE_LOGGING_FLUSH_RECORDS", "9")
+    monkeypatch.setenv("INFERENCE_LOGGING_LEVEL", "wrong")
+    result = run("config", "check", str(path))
+    assert (result.code, result.out.count("\n")) == (1, 1)
+    assert result.out.startswith("flush_records=0 (file)")
+
+
+def test_check_without_a_file_checks_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INFERENCE_LOGGING_FLUSH_RECORDS", "9")
+    result = run("config", "check")
+    assert (result.code, result.out.split(" of ")[0]) == (
+        0,
+        "environment and file: valid, 1",
+    )
+    monkeypatch.setenv("INFERENCE_LOGGING_LEVEL", "wrong")
+    result = run("config", "check")
+    assert (result.code, result.out.split("=")[0]) == (1, "level")
+
+
+def test_check_of_a_missing_file_says_so(tmp_path: Path) -> None:
+    result = run("config", "check", str(tmp_path / "none.yaml"))
+    assert result.code == 1
+    assert "can't be read: [Errno 2]" in result.out
+
+
+def test_schema_prints_the_schema() -> None:
+    result = run("config", "schema")
+    assert (result.code, json.loads(result.out)) == (0, file_schema())

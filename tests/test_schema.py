@@ -1,0 +1,155 @@
+"""The JSON schema of the configuration file agrees with the check, parameter by parameter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference_logging.config import Config, FileConfig
+from inference_logging.errors import ConfigError
+from inference_logging.schema import file_schema, whole_numbers
+
+SCHEMA = file_schema()
+VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
+NAMES = [parameter.name for parameter in Config.describe() if parameter.name != "config_file"]
+
+GOOD: list[dict[str, Any]] = [
+    {},
+    {"service_name": "chat", "directory": "/var/log/inference", "queue_bytes": "32MiB", "chunks": "summary"},
+    {"queue_bytes": "1 GiB", "rotate_bytes": 4096, "writeback_bytes": "64Ki", "flush_bytes": " 0064 kib "},
+    {"queue_bytes": "1000000", "max_record_bytes": "16KB"},
+    {"sample_ratio": 0}, {"sample_ratio": 1}, {"sample_ratio": 2.0**-56}, {"sample_ratio": 0.1, "sample_precision": 14},
+    {"level": "warn"}, {"level": "Debug"},
+    {"health_path": ""}, {"health_path": None}, {"health_path": "/a/b"}, {"queue_directory": ""},
+    {"chunks": False, "listener": False}, {"listener": "off"}, {"sink": "null"},
+    {"flush_records": 1}, {"flush_records": 100.0}, {"drain_deadline_s": 0}, {"rotate_interval_s": 2678400},
+]  # fmt: skip
+
+BAD: list[dict[str, Any]] = [
+    {"service_name": "a/b"}, {"service_name": ""}, {"service_name": None}, {"service_name": ".x"}, {"service_name": 7},
+    {"queue_bytes": 65535}, {"queue_bytes": "5GiB"}, {"queue_bytes": "4295MB"}, {"queue_bytes": "1.5MiB"},
+    {"queue_bytes": ""}, {"queue_bytes": "63KiB"}, {"queue_bytes": None}, {"queue_bytes": True},
+    {"flush_records": 0}, {"flush_records": "100"}, {"flush_records": 1.5}, {"flush_records": True},
+    {"flush_interval_s": 0.001}, {"flush_interval_s": "0.5"}, {"flush_interval_s": None},
+    {"sample_ratio": 1.01}, {"sample_ratio": 2.0**-57}, {"sample_ratio": -1}, {"sample_ratio": "0.5"},
+    {"level": "WARNING"}, {"level": False}, {"sink": None}, {"sink": False}, {"chunks": True}, {"chunks": "Off"},
+    {"health_path": "health"}, {"health_path": "/a b"}, {"health_path": "/" + "x" * 256}, {"directory": 7},
+    {"queu_bytes": 65536}, {"config_file": "other.yaml"}, {"version": 2}, {"version": "1"}, {"version": None},
+]  # fmt: skip
+
+
+def is_refused_by_check(content: dict[str, Any], path: Path) -> bool:
+    path.write_text(yaml.safe_dump(content))
+    try:
+        FileConfig(config_file=path)
+    except ConfigError:
+        return True
+    return False
+
+
+def test_the_schema_is_a_valid_schema() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("content", GOOD, ids=str)
+def test_what_check_accepts_the_schema_accepts(content: dict[str, Any], tmp_path: Path) -> None:
+    content = {"version": 1, **content}
+    assert not is_refused_by_check(content, tmp_path / "c.yaml")
+    VALIDATOR.validate(content)
+
+
+@pytest.mark.parametrize("content", BAD, ids=str)
+def test_what_check_refuses_the_schema_refuses(content: dict[str, Any], tmp_path: Path) -> None:
+    content = {"version": 1, **content}
+    assert is_refused_by_check(content, tmp_path / "c.yaml")
+    assert not VALIDATOR.is_valid(content)
+
+
+def test_a_file_without_a_version_is_refused_by_both(tmp_path: Path) -> None:
+    assert is_refused_by_check({"level": "INFO"}, tmp_path / "c.yaml")
+    assert not VALIDATOR.is_valid({"level": "INFO"})
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-1, 1 << 41),
+    st.sampled_from([0, 1, 63, 64, 4095, 4096, 65535, 65536]),
+    st.floats(allow_nan=False, allow_infinity=False, width=32),
+    st.floats(0, 1),
+    st.sampled_from(["", "off", "/", "info", "file", "null", "a", "1", "0.5", "a b"]),
+    st.builds(
+        "{}{}{}{}".format,
+        st.sampled_from(["", " ", "00"]),
+        # Limits in some unit, and numbers just beyond them.
+        st.sampled_from([0, 1, 2, 4, 5, 16, 17, 64, 65, 1024, 1025]) | st.integers(0, 1 << 14),
+        st.sampled_from(["", " "]),
+        st.sampled_from(["", "B", "k", "Ki", "KiB", "m", "MIB", "gb", "Gi", "GiB", "TiB"]),
+    ),
+)
+
+
+@settings(max_examples=400)
+@given(name=st.sampled_from(NAMES), value=VALUES)
+def test_schema_and_check_agree_on_any_value_of_any_one_parameter(
+    name: str, value: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    # The largest queue: what parameters must fulfil together is not the schema's.
+    content = {"version": 1, "queue_bytes": "4GiB", name: value}
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(yaml.safe_dump(content))
+    try:
+        FileConfig(config_file=path)
+    except ConfigError as error:
+        refused = [problem for problem in error.problems if "must be at most" not in problem]
+        refused = [problem for problem in refused if "must be at least" not in problem]
+    else:
+        refused = []
+    assert VALIDATOR.is_valid(content) is not bool(refused)
+
+
+@given(low=st.integers(0, 1 << 40), length=st.integers(0, 1 << 40), other=st.integers(0, 1 << 41))
+def test_a_range_of_numbers_as_a_pattern_matches_exactly_the_numbers_in_it(low: int, length: int, other: int) -> None:
+    high = low + length
+    pattern = re.compile(whole_numbers(low, high))
+    for number in (low, high, low + length // 2, low - 1, high + 1, other):
+        if number >= 0:
+            assert bool(pattern.fullmatch(str(number))) is (low <= number <= high), number
+
+
+def test_every_parameter_stands_in_it_with_meaning_and_unit_and_nothing_else_is_allowed() -> None:
+    assert SCHEMA["additionalProperties"] is False
+    assert SCHEMA["required"] == ["version"]
+    assert list(SCHEMA["properties"]) == ["version", *NAMES]
+    for parameter in Config.describe():
+        if parameter.name != "config_file":
+            described = SCHEMA["properties"][parameter.name]
+            assert parameter.meaning in described["description"]
+            assert parameter.allowed in described["description"]
+            assert described.get("unit", "") == parameter.unit
+
+
+def test_its_defaults_are_valid() -> None:
+    VALIDATOR.validate({"version": 1} | {name: SCHEMA["properties"][name]["default"] for name in NAMES})
+
+
+def test_its_patterns_keep_to_the_syntax_that_go_and_javascript_share_with_python() -> None:
+    def patterns(schema: Any) -> list[str]:
+        if isinstance(schema, list):
+            return [found for part in schema for found in patterns(part)]
+        if not isinstance(schema, dict):
+            return []
+        own = [schema["pattern"]] if isinstance(schema.get("pattern"), str) else []
+        return own + [found for part in schema.values() for found in patterns(part)]
+
+    found = patterns(SCHEMA)
+    assert len(found) > 5
+    for pattern in found:
+        assert not re.search(r"\(\?(?!:)|\\[sSdDwWbBAzZ]", pattern), pattern
