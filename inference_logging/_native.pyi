@@ -2,7 +2,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
-__all__ = ["Event", "Json", "RequestFactory", "RequestIds", "RequestObserver", "Service"]
+__all__ = ["Event", "Json", "RequestFactory", "RequestIds", "RequestObserver", "Sampler", "Service"]
 
 @final
 class Json:
@@ -51,6 +51,25 @@ class RequestFactory:
     @property
     def begin(self) -> Callable[[_Message, _Receive, _Send], tuple[RequestObserver, RequestIds, _Receive, _Send]]: ...
     def reseed(self) -> None: ...
+
+@final
+class Sampler:
+    def __new__(
+        cls,
+        kind: str,
+        *,
+        ratio: float = 1.0,
+        precision: int = 4,
+        routes: Sequence[tuple[str, float]] = ...,
+        skip_paths: Sequence[str] = ...,
+        trusted_callers: Sequence[str] = ...,
+        slow_s: float = 0.0,
+        budget_records_s: int = 0,
+    ) -> Sampler: ...
+    def head(
+        self, trace_id: str, path: str = "/", parent: tuple[bool, int | None, int | None] | None = None
+    ) -> tuple[bool, float | None, str]: ...
+    def trusts(self, client_address: str) -> bool: ...
 
 @final
 class Service:

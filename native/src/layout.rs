@@ -106,6 +106,36 @@ impl Dropped {
 /// [`Dropped`] as plain numbers, `[reason][level]`.
 pub type DroppedCounts = [[u64; LEVELS.len()]; REASONS.len()];
 
+/// Why sampling left a record out; the index of its place in [`QueueHeader::sampled_out`], and its name in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum SampledOut {
+    /// The configured ratio.
+    Head = 0,
+    /// The caller of the request did not sample its trace.
+    Parent = 1,
+    /// The call site offered more than its budget.
+    Budget = 2,
+    /// A probe or scrape that did not fail.
+    Skipped = 3,
+}
+
+pub const SAMPLED_OUT: [SampledOut; 4] =
+    [SampledOut::Head, SampledOut::Parent, SampledOut::Budget, SampledOut::Skipped];
+
+impl SampledOut {
+    /// The `reason` label.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Head => "head",
+            Self::Parent => "parent",
+            Self::Budget => "budget",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
 /// The first page of a queue file. Each group that one side writes has cache lines of its own.
 #[repr(C)]
 pub struct QueueHeader {
@@ -135,9 +165,9 @@ pub struct QueueHeader {
 
     /// Bytes of the schema area that are valid.
     pub schemas_len: AtomicU64,
-    /// Requests whose record the sampler left out.
-    pub sampled_out: AtomicU64,
-    _pad3: [u64; 14],
+    /// Records that sampling left out, by [`SampledOut`]; neither accepted nor dropped.
+    pub sampled_out: [AtomicU64; SAMPLED_OUT.len()],
+    _pad3: [u64; 11],
 
     pub dropped: Dropped,
 }
@@ -158,6 +188,12 @@ pub enum BadHeader {
 }
 
 impl QueueHeader {
+    /// Counts one record that sampling left out.
+    #[inline]
+    pub fn count_sampled_out(&self, reason: SampledOut) {
+        self.sampled_out[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Checks what a reader must know before it trusts an offset.
     ///
     /// # Errors

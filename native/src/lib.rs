@@ -4,6 +4,7 @@
 //! python                       the only part that knows Python (feature `python`)
 //!   └ service                  queue and listener of one process: open, flush, drain, close, fork
 //!       ├ observer             one request: ids, capture, timeline, outcome, the terminal record
+//!       │   └ sampler        which requests are recorded: ratio, callers, route_pattern, budget
 //!       ├ producer             emit: severity limits, counted refusals
 //!       └ listener, leader     the thread; rounds of read → encode → write → release
 //!            ├ attached        one queue as the leader sees it, alive or orphaned
@@ -22,6 +23,10 @@
 pub mod attached;
 #[cfg(not(loom))]
 pub mod books;
+#[cfg(not(loom))]
+pub mod budget;
+#[cfg(not(loom))]
+pub mod callers;
 #[cfg(not(loom))]
 pub mod capture;
 #[cfg(not(loom))]
@@ -55,8 +60,14 @@ mod python;
 #[cfg(not(loom))]
 pub mod queue_file;
 #[cfg(not(loom))]
+pub mod ratio;
+#[cfg(not(loom))]
 pub mod record;
 pub mod ring;
+#[cfg(not(loom))]
+pub mod route_pattern;
+#[cfg(not(loom))]
+pub mod sampler;
 #[cfg(not(loom))]
 pub mod segment;
 #[cfg(not(loom))]

@@ -7,6 +7,7 @@
 use crate::capture::Capture;
 use crate::event::{REQUEST, REQUEST_CHUNK};
 use crate::ids::{self, RequestIds};
+use crate::layout::SampledOut;
 use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
 use crate::record::{BodyKind, Scratch};
@@ -204,7 +205,7 @@ impl Observer {
         let sampled_in = self.is_sampled(settings);
         if !sampled_in && outcome == Outcome::Ok {
             if let Some(queue) = producer.queue() {
-                queue.file.header().sampled_out.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                queue.file.header().count_sampled_out(SampledOut::Head);
             }
             return;
         }

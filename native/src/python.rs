@@ -6,6 +6,7 @@
 mod asgi;
 mod emit;
 mod middleware;
+mod sampler;
 mod service;
 mod value;
 
@@ -20,6 +21,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<middleware::PyRequestIds>()?;
     module.add_class::<middleware::RequestObserver>()?;
     module.add_class::<middleware::RequestFactory>()?;
+    module.add_class::<sampler::PySampler>()?;
     module.add_class::<value::Json>()?;
     Ok(())
 }

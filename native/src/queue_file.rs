@@ -5,7 +5,9 @@
 //! A file appears under its final name only when it is complete and locked, so whoever sees an unlocked `.queue` file
 //! knows that its owner is dead.
 
-use crate::layout::{self, DATA_OFFSET, DroppedCounts, QueueHeader, Reason, SCHEMAS_BYTES, SCHEMAS_OFFSET};
+use crate::layout::{
+    self, DATA_OFFSET, DroppedCounts, QueueHeader, Reason, SAMPLED_OUT, SCHEMAS_BYTES, SCHEMAS_OFFSET,
+};
 use crate::lock::{Attempt, ForkSafe, ProcessLock, open};
 use crate::ring::Ring;
 use std::io;
@@ -38,8 +40,8 @@ pub struct Books {
     pub written: u64,
     pub in_queue: u64,
     pub bytes_in_queue: u64,
-    /// Requests that the sampler left out; not lost, and not accepted.
-    pub sampled_out: u64,
+    /// Records that sampling left out, by [`crate::layout::SampledOut`]; not lost, and not accepted.
+    pub sampled_out: [u64; SAMPLED_OUT.len()],
     pub dropped: DroppedCounts,
 }
 
@@ -208,7 +210,7 @@ impl QueueFile {
             written: released.saturating_sub(unreadable.fold(0, u64::saturating_add)),
             in_queue: accepted.saturating_sub(released),
             bytes_in_queue: u64::from(self.ring().used_words()) * 8,
-            sampled_out: header.sampled_out.load(Ordering::Relaxed),
+            sampled_out: std::array::from_fn(|reason| header.sampled_out[reason].load(Ordering::Relaxed)),
             dropped,
         }
     }

@@ -2,7 +2,9 @@
 //! in another process may be of another build.
 
 use _native::event::EventSchema;
-use _native::layout::{DATA_OFFSET, HEADER_BYTES, LEVELS, QueueHeader, REASONS, Reason, SCHEMAS_OFFSET, VERSION};
+use _native::layout::{
+    DATA_OFFSET, HEADER_BYTES, LEVELS, QueueHeader, REASONS, Reason, SAMPLED_OUT, SCHEMAS_OFFSET, VERSION,
+};
 use _native::queue_file::QueueFile;
 use _native::ring::Mark;
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +35,9 @@ fn written() -> Vec<u8> {
     header.releasing.store(Mark { sequence: 1, position: 4 }.to_word(), Ordering::Relaxed);
     header.sequence_base.store(1, Ordering::Relaxed);
     header.dropped_told.store(5, Ordering::Relaxed);
-    header.sampled_out.store(6, Ordering::Relaxed);
+    for (reason, count) in SAMPLED_OUT.iter().zip(21..) {
+        header.sampled_out[*reason as usize].store(count, Ordering::Relaxed);
+    }
     header.dropped.add(Reason::QueueFull, 9, 7);
     header.dropped.add(Reason::SerializeError, 24, 8);
     std::fs::read(&file.path).unwrap()
@@ -71,9 +75,12 @@ fn a_queue_file_has_these_bytes() {
             (264, &[4, 0, 0, 0, 1, 0, 0, 0]),
             (272, &[1, 0, 0, 0, 0, 0, 0, 0]),
             (280, &[5, 0, 0, 0, 0, 0, 0, 0]),
-            // schemas_len, sampled_out.
+            // schemas_len, then sampled_out: head, parent, budget, skipped.
             (384, &[17, 0, 0, 0, 0, 0, 0, 0]),
-            (392, &[6, 0, 0, 0, 0, 0, 0, 0]),
+            (392, &[21, 0, 0, 0, 0, 0, 0, 0]),
+            (400, &[22, 0, 0, 0, 0, 0, 0, 0]),
+            (408, &[23, 0, 0, 0, 0, 0, 0, 0]),
+            (416, &[24, 0, 0, 0, 0, 0, 0, 0]),
             // dropped[queue_full][INFO], dropped[serialize_error][FATAL].
             (512 + 2 * 8, &[7, 0, 0, 0, 0, 0, 0, 0]),
             (512 + (7 * 6 + 5) * 8, &[8, 0, 0, 0, 0, 0, 0, 0]),
@@ -125,6 +132,8 @@ fn names_and_sizes_that_other_builds_rely_on() {
         (7, "serialize_error"),
     ];
     assert_eq!(names, expected);
+    let left_out = SAMPLED_OUT.map(|reason| (reason as usize, reason.name()));
+    assert_eq!(left_out, [(0, "head"), (1, "parent"), (2, "budget"), (3, "skipped")]);
 }
 
 #[test]

@@ -290,7 +290,7 @@ fn the_sampler_leaves_out_good_requests_only_and_counts_them() {
         trace
     };
     let settings = ObserverSettings { sample_threshold: 1 << 55, adjusted_count: 2.0, ..settings() };
-    let mut sampled_out = 0;
+    let mut sampled_out = [0; 4];
     let lines = records(|producer| {
         for (low, ending) in [
             ((1 << 55) - 1, Ending::Returned),
@@ -313,7 +313,7 @@ fn the_sampler_leaves_out_good_requests_only_and_counts_them() {
         .map(|line| (line["outcome"].clone(), line["sampled_by"].clone(), line["adjusted_count"].clone()))
         .collect();
     assert_eq!(kept, [(json!("ok"), json!("head"), json!(2.0)), (json!("error"), json!("error"), json!(1.0))]);
-    assert_eq!(sampled_out, 2);
+    assert_eq!(sampled_out, [2, 0, 0, 0]);
     let all = finished(
         answered(200, &[b"a"], true, &settings),
         Ending::Returned,

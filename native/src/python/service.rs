@@ -2,7 +2,7 @@
 
 use super::emit::{self, Event};
 use crate::inspect::{self, QueueSnapshot};
-use crate::layout::{LEVELS, REASONS};
+use crate::layout::{LEVELS, REASONS, SAMPLED_OUT};
 use crate::leader::ListenerSettings;
 use crate::producer::QueueSettings;
 use crate::queue_file::Books;
@@ -133,7 +133,6 @@ impl PyService {
         let Some(books) = self.service.books() else { return Ok(None) };
         let dict = counts_dict(py, &books)?;
         dict.set_item("bytes_in_queue", books.bytes_in_queue)?;
-        dict.set_item("sampled_out", books.sampled_out)?;
         Ok(Some(dict))
     }
 
@@ -165,11 +164,6 @@ fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py
     dict.set_item("used_bytes", queue.books.bytes_in_queue)?;
     dict.set_item("capacity_bytes", queue.capacity_bytes)?;
     dict.set_item("oldest_unix_nano", queue.oldest_unix_nano)?;
-    let sampled_out = PyDict::new(py);
-    if queue.books.sampled_out > 0 {
-        sampled_out.set_item("head", queue.books.sampled_out)?;
-    }
-    dict.set_item("sampled_out", sampled_out)?;
     Ok(dict)
 }
 
@@ -192,6 +186,14 @@ fn counts_dict<'py>(py: Python<'py>, books: &Books) -> PyResult<Bound<'py, PyDic
     dict.set_item("accepted", books.accepted)?;
     dict.set_item("written", books.written)?;
     dict.set_item("in_queue", books.in_queue)?;
+    let sampled_out = PyDict::new(py);
+    for reason in SAMPLED_OUT {
+        let count = books.sampled_out[reason as usize];
+        if count > 0 {
+            sampled_out.set_item(reason.name(), count)?;
+        }
+    }
+    dict.set_item("sampled_out", sampled_out)?;
     dict.set_item("dropped", dropped)?;
     Ok(dict)
 }

@@ -1,0 +1,237 @@
+//! An adaptive budget: each call site may keep about so many records per second, and one below it keeps them all.
+//!
+//! Invariants:
+//! * The share that a call site keeps is known before the record is looked at: from what the site offered in the last
+//!   window, halved within a window each time it has kept another window's worth beyond the second. So every record
+//!   kept stands for `1 / share`, and the sum of these weights estimates what was offered, floods included.
+//! * A share is applied by trace id where there is one, so kept sets nest: what a smaller share keeps, a larger one
+//!   keeps too, in every process. Records without a trace are kept evenly.
+//! * A call site that offers no more than its budget keeps everything, whatever the others do.
+//!
+//! The table is of fixed size. A new site takes a free place or one that nobody has used in the last window; where
+//! there is none (each message a text of its own, say), sites of one origin share a place and its budget. There is no
+//! lock; two threads that meet may count a record too few, which no invariant above depends on.
+
+use crate::ratio::Threshold;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Records are counted per window of this length.
+pub const WINDOW_NANO: u64 = 1_000_000_000;
+/// Call sites that have a place of their own at one time.
+pub const PLACES: usize = 1024;
+const SHARED_PLACES: usize = 64;
+const PROBES: usize = 8;
+/// A share is not halved below this.
+const LEAST_SHARE: f64 = 1.0 / (1_u64 << 40) as f64;
+
+/// Where records come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallSite {
+    exact: u64,
+    /// Whose place it uses where it has none of its own.
+    origin: u64,
+}
+
+impl CallSite {
+    /// The site numbered `number` among those of `origin`: a registered event, a configured route.
+    #[inline]
+    #[must_use]
+    pub const fn numbered(origin: u64, number: u64) -> Self {
+        let exact = mix(origin ^ mix(number));
+        Self { exact, origin: exact }
+    }
+
+    /// The site that a text stands for: a message of a logger, a path of no configured route. Words with a digit in
+    /// them count as one and the same, so `/items/7` and `/items/8` are one site; `v1` is a name.
+    #[must_use]
+    pub fn text(origin: u64, text: &[u8]) -> Self {
+        Self { exact: mix(origin ^ folded_hash(text)), origin: mix(origin) }
+    }
+
+    /// As [`CallSite::text`], where the text's first word is part of the origin: paths below `/v1` share a place.
+    #[must_use]
+    pub fn path(origin: u64, path: &[u8]) -> Self {
+        let first = path.get(1..).unwrap_or_default();
+        let end = first.iter().take(LOOKED_AT_BYTES).position(|byte| *byte == b'/').unwrap_or(first.len());
+        Self::text(origin ^ folded_hash(&first[..end]), path)
+    }
+}
+
+/// The budget of every call site of one process.
+#[derive(Debug)]
+pub struct Budget {
+    per_window: u32,
+    places: Box<[Place]>,
+    shared: Box<[Place]>,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Place {
+    /// The site's hash; 0 while free.
+    site: AtomicU64,
+    /// Number of the window that the counts are of.
+    window: AtomicU64,
+    offered: AtomicU32,
+    kept: AtomicU32,
+    /// Share kept now, as the bits of an f64.
+    share: AtomicU64,
+    /// Where the even distribution stands, in 2^-64 of a record.
+    phase: AtomicU64,
+}
+
+/// What a call site keeps at the moment; asking for it has counted one record as offered.
+#[derive(Debug)]
+pub struct Share<'a> {
+    place: &'a Place,
+    per_window: u32,
+    /// More than 0, at most 1.
+    pub of_all: f64,
+}
+
+impl Budget {
+    /// Makes the table for this many records per second and call site, at least 1.
+    #[must_use]
+    pub fn new(records_s: u32) -> Self {
+        let places = |count: usize| (0..count).map(|_| Place::default()).collect();
+        Self { per_window: records_s.max(1), places: places(PLACES), shared: places(SHARED_PLACES) }
+    }
+
+    /// Decides by the position of a trace; returns what a kept record stands for.
+    #[inline]
+    #[must_use]
+    pub fn keep_by_trace(&self, site: CallSite, now_nano: u64, position: u64) -> Option<f64> {
+        let share = self.share(site, now_nano);
+        let threshold = Threshold::ALWAYS.thinned(share.of_all);
+        threshold.keeps(position).then(|| {
+            share.count_kept();
+            threshold.adjusted_count()
+        })
+    }
+
+    /// Decides so that kept records lie evenly among the offered ones; returns what a kept record stands for.
+    #[inline]
+    #[must_use]
+    pub fn keep_evenly(&self, site: CallSite, now_nano: u64) -> Option<f64> {
+        let share = self.share(site, now_nano);
+        share.place.is_next(share.of_all).then(|| {
+            share.count_kept();
+            share.of_all.recip()
+        })
+    }
+
+    /// Counts one record of `site` as offered, and returns the share to keep. `now_nano` is monotonic.
+    #[inline]
+    #[must_use]
+    pub fn share(&self, site: CallSite, now_nano: u64) -> Share<'_> {
+        // Window 0 is that of a place which was never used.
+        let window = now_nano / WINDOW_NANO + 2;
+        let place = self.place(site, window);
+        place.enter(window, self.per_window);
+        place.offered.fetch_add(1, Relaxed);
+        Share { place, per_window: self.per_window, of_all: place.share() }
+    }
+
+    #[inline]
+    fn place(&self, site: CallSite, window: u64) -> &Place {
+        let wanted = site.exact | 1;
+        let probe = |distance: usize| &self.places[((site.exact >> 32) as usize + distance) & (PLACES - 1)];
+        match (0..PROBES).map(probe).find(|place| place.site.load(Relaxed) == wanted) {
+            Some(place) => place,
+            None => (0..PROBES)
+                .map(probe)
+                .find(|place| place.claim(wanted, window))
+                .unwrap_or(&self.shared[site.origin as usize & (SHARED_PLACES - 1)]),
+        }
+    }
+}
+
+impl Share<'_> {
+    /// Counts the record as kept.
+    #[inline]
+    pub fn count_kept(&self) {
+        let kept = self.place.kept.fetch_add(1, Relaxed).wrapping_add(1);
+        if kept >= 2 * self.per_window && kept.is_multiple_of(self.per_window) {
+            let half = (self.place.share() / 2.0).max(LEAST_SHARE);
+            self.place.share.store(half.to_bits(), Relaxed);
+        }
+    }
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self {
+            site: AtomicU64::new(0),
+            window: AtomicU64::new(0),
+            offered: AtomicU32::new(0),
+            kept: AtomicU32::new(0),
+            share: AtomicU64::new(1.0_f64.to_bits()),
+            phase: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Place {
+    #[inline]
+    fn share(&self) -> f64 {
+        f64::from_bits(self.share.load(Relaxed))
+    }
+
+    /// Goes on to `window`, if that is a new one: the share follows from what the one before offered.
+    #[inline]
+    fn enter(&self, window: u64, per_window: u32) {
+        let last = self.window.load(Relaxed);
+        if last >= window || self.window.compare_exchange(last, window, Relaxed, Relaxed).is_err() {
+            return;
+        }
+        let offered = if last + 1 == window { self.offered.load(Relaxed) } else { 0 };
+        self.offered.store(0, Relaxed);
+        self.kept.store(0, Relaxed);
+        let share = if offered <= per_window { 1.0 } else { f64::from(per_window) / f64::from(offered) };
+        self.share.store(share.to_bits(), Relaxed);
+    }
+
+    /// Takes a place that is free, or that nobody used in this window or the last.
+    #[inline]
+    fn claim(&self, site: u64, window: u64) -> bool {
+        let held = self.site.load(Relaxed);
+        let unused = held == 0 || self.window.load(Relaxed) + 1 < window;
+        unused && self.site.compare_exchange(held, site, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Whether the even distribution comes to its next whole record with this one.
+    #[inline]
+    fn is_next(&self, share: f64) -> bool {
+        if share >= 1.0 {
+            return true;
+        }
+        let step = (share * (1_u128 << 64) as f64) as u64;
+        self.phase.fetch_add(step, Relaxed).checked_add(step).is_none()
+    }
+}
+
+/// Of a longer text only the beginning counts.
+const LOOKED_AT_BYTES: usize = 128;
+
+/// FNV-1a over words and what stands between them, each word with a digit replaced by one and the same.
+fn folded_hash(text: &[u8]) -> u64 {
+    const BEGIN: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let step = |hash: u64, value: u64| (hash ^ value).wrapping_mul(PRIME);
+    let text = &text[..text.len().min(LOOKED_AT_BYTES)];
+    text.split(|byte| !(byte.is_ascii_alphanumeric() || *byte >= 0x80)).fold(BEGIN, |hash, word| {
+        let is_version = word.len() <= 3 && word.first() == Some(&b'v');
+        if word.iter().any(u8::is_ascii_digit) && !is_version {
+            return step(step(hash, 0x100), 0x101);
+        }
+        // What parts the words is told by their number alone; which sign it is does not matter.
+        step(word.iter().fold(hash, |hash, byte| step(hash, u64::from(*byte))), 0x101)
+    })
+}
+
+/// SplitMix64's finish: spreads the bits.
+const fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

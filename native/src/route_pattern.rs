@@ -1,0 +1,136 @@
+//! Path patterns of the configuration: `/ready`, `/items/{id}`, `/v1/*`, each over bytes as the server gave them.
+//!
+//! `{name}` stands for one segment that is not empty, a `*` at the end for all that follows. Matching allocates nothing.
+
+/// One compiled pattern.
+#[derive(Clone, Debug)]
+pub struct RoutePattern {
+    segments: Box<[Segment]>,
+    /// Whatever follows the segments is matched too.
+    open: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Segment {
+    Exactly(Box<[u8]>),
+    Any,
+}
+
+impl RoutePattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// A sentence that names what is wrong with it.
+    pub fn parse(pattern: &str) -> Result<Self, String> {
+        let Some(rest) = pattern.strip_prefix('/') else {
+            return Err(format!("{pattern:?}: a path pattern begins with /"));
+        };
+        let open = rest == "*" || rest.ends_with("/*");
+        let closed = if open { &rest[..rest.len() - 1] } else { rest };
+        let closed = if open { closed.strip_suffix('/').unwrap_or(closed) } else { closed };
+        let parts = closed.split('/').filter(|_| !(open && closed.is_empty()));
+        let segments: Result<Vec<Segment>, String> = parts.map(|part| Segment::parse(part, pattern)).collect();
+        Ok(Self { segments: segments?.into(), open })
+    }
+
+    /// Whether `path` is one of those the pattern stands for.
+    #[inline]
+    #[must_use]
+    pub fn matches(&self, path: &[u8]) -> bool {
+        let Some(mut rest) = path.strip_prefix(b"/") else { return false };
+        for (position, segment) in self.segments.iter().enumerate() {
+            let end = rest.iter().position(|byte| *byte == b'/');
+            if !segment.matches(&rest[..end.unwrap_or(rest.len())]) {
+                return false;
+            }
+            let last = position + 1 == self.segments.len();
+            match end {
+                Some(end) if !last || self.open => rest = &rest[end + 1..],
+                None if last && !self.open => return true,
+                _ => return false,
+            }
+        }
+        self.open
+    }
+
+    /// The path itself, where the pattern stands for one path only.
+    #[must_use]
+    pub fn literal(&self) -> Option<Vec<u8>> {
+        let mut path = Vec::new();
+        for segment in &self.segments {
+            let Segment::Exactly(text) = segment else { return None };
+            path.push(b'/');
+            path.extend_from_slice(text);
+        }
+        (!self.open).then_some(path)
+    }
+}
+
+impl Segment {
+    fn parse(part: &str, pattern: &str) -> Result<Self, String> {
+        if part.len() > 2
+            && part.starts_with('{')
+            && part.ends_with('}')
+            && !part[1..part.len() - 1].contains(['{', '}'])
+        {
+            return Ok(Self::Any);
+        }
+        if part.contains(['{', '}', '*', '?', '#']) || !part.bytes().all(|byte| byte.is_ascii_graphic() || byte >= 0x80)
+        {
+            return Err(format!(
+                "{pattern:?}: a segment of a path pattern is text, {{name}} for any one segment, or * at the end"
+            ));
+        }
+        Ok(Self::Exactly(part.as_bytes().into()))
+    }
+
+    #[inline]
+    fn matches(&self, part: &[u8]) -> bool {
+        match self {
+            Self::Exactly(text) => **text == *part,
+            Self::Any => !part.is_empty(),
+        }
+    }
+}
+
+/// Patterns of which it is only asked whether one matches: most of them plain paths.
+#[derive(Clone, Debug, Default)]
+pub struct PathSet {
+    /// Plain paths, and a bit for each of their lengths: most other paths are told apart by length alone.
+    literals: Box<[Box<[u8]>]>,
+    lengths: u64,
+    patterns: Box<[RoutePattern]>,
+}
+
+impl PathSet {
+    /// Compiles the patterns.
+    ///
+    /// # Errors
+    /// As [`RoutePattern::parse`].
+    pub fn parse<S: AsRef<str>>(patterns: &[S]) -> Result<Self, String> {
+        let mut set = (Vec::new(), 0, Vec::new());
+        for pattern in patterns {
+            let pattern = RoutePattern::parse(pattern.as_ref())?;
+            match pattern.literal() {
+                Some(path) => {
+                    set.1 |= length_bit(&path);
+                    set.0.push(path.into());
+                }
+                None => set.2.push(pattern),
+            }
+        }
+        Ok(Self { literals: set.0.into(), lengths: set.1, patterns: set.2.into() })
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, path: &[u8]) -> bool {
+        (self.lengths & length_bit(path) != 0 && self.literals.iter().any(|literal| **literal == *path))
+            || self.patterns.iter().any(|pattern| pattern.matches(path))
+    }
+}
+
+#[inline]
+fn length_bit(path: &[u8]) -> u64 {
+    1 << path.len().min(63)
+}

@@ -1,0 +1,310 @@
+//! Which requests are recorded: a decision at the beginning (the *head*) by trace id, and reasons to record one anyway
+//! that are known at its end (the *tail*).
+//!
+//! Weights: `adjusted_count` of a record is one over the probability that it is kept, so that the sum of it over any
+//! set of records estimates how many requests there were. What the tail keeps, it keeps for certain: each such request
+//! counts 1, also where the head had kept it (an error kept by a head of 10 % does not stand for 10 errors, since the
+//! other 9 are recorded too). Where a caller says that it samples but not at which threshold, the weight is not known:
+//! [`UNKNOWN_COUNT`], and the record has no `adjusted_count`.
+
+use crate::budget::{Budget, CallSite};
+use crate::callers::Callers;
+use crate::layout::SampledOut;
+use crate::ratio::{Threshold, Way};
+use crate::route_pattern::{PathSet, RoutePattern};
+
+/// NaN, the adjusted count of a request whose caller sampled it with a probability that it did not tell.
+pub const UNKNOWN_COUNT: f64 = f64::NAN;
+
+/// Budgets of requests by route are counted apart from those of application records.
+const REQUESTS: u64 = 0x7265_7175_6573_7473;
+
+/// Who decides at the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplerKind {
+    /// The caller, where it is trusted and sent a trace; else as `Probability`.
+    Parent,
+    /// Consistent probability sampling (`th`, `rv`).
+    Probability,
+    /// `TraceIdRatioBased` of the SDKs of Python and Go, by trace id alone.
+    OtelLegacyPython,
+    /// `TraceIdRatioBased` of the Java SDK, by trace id alone.
+    OtelLegacyJava,
+}
+
+/// What a trusted caller told of its trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parent {
+    /// The flag of `traceparent`.
+    pub sampled: bool,
+    /// T of `ot=th:…`, below 2^56.
+    pub th: Option<u64>,
+    /// R of `ot=rv:…`, below 2^56.
+    pub rv: Option<u64>,
+}
+
+/// The decision at the beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    pub kept: bool,
+    /// How many requests this one stands for; [`UNKNOWN_COUNT`], or 0 where it is not kept.
+    pub adjusted_count: f64,
+    /// Who left it out; without meaning where it is kept.
+    pub left_out_by: SampledOut,
+    /// T to tell others as `ot=th:…`: only where the request is kept by consistent sampling with a known threshold.
+    pub th: Option<u64>,
+}
+
+/// Why a request is recorded: the field `sampled_by`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampledBy {
+    Head,
+    Error,
+    Slow,
+    Abort,
+    Forced,
+}
+
+impl SampledBy {
+    /// The value of the field.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Head => "head",
+            Self::Error => "error",
+            Self::Slow => "slow",
+            Self::Abort => "abort",
+            Self::Forced => "forced",
+        }
+    }
+}
+
+/// The sampler's part of the configuration.
+#[derive(Clone, Debug)]
+pub struct SamplerSettings {
+    pub kind: SamplerKind,
+    /// Share of traces kept: 0, or from 2^-56 to 1.
+    pub ratio: f64,
+    /// Significant hex digits of a threshold, 1 to 14.
+    pub precision: u8,
+    /// Path patterns and their own ratios; the first that matches counts.
+    pub routes: Vec<(String, f64)>,
+    /// Path patterns recorded only where they fail.
+    pub skip_paths: Vec<String>,
+    /// Networks of callers whose decision counts; `*`: everybody.
+    pub trusted_callers: Vec<String>,
+    /// Requests that take at least as long are kept; 0: off.
+    pub slow_nano: u64,
+    /// Records per second and route; 0: without limit.
+    pub budget_records_s: u32,
+}
+
+impl Default for SamplerSettings {
+    /// Keeps everything.
+    fn default() -> Self {
+        Self {
+            kind: SamplerKind::Parent,
+            ratio: 1.0,
+            precision: 4,
+            routes: Vec::new(),
+            skip_paths: Vec::new(),
+            trusted_callers: Vec::new(),
+            slow_nano: 0,
+            budget_records_s: 0,
+        }
+    }
+}
+
+/// Decides which requests are recorded. Shared by all requests; asks nothing of the system, allocates nothing.
+#[derive(Debug)]
+pub struct Sampler {
+    by_parent: bool,
+    way: Way,
+    threshold: Threshold,
+    routes: Box<[(RoutePattern, Threshold)]>,
+    skip_paths: PathSet,
+    callers: Callers,
+    slow_nano: u64,
+    budget: Option<Budget>,
+}
+
+impl Sampler {
+    /// Compiles the settings.
+    ///
+    /// # Errors
+    /// A sentence that names the pattern, network or number at fault.
+    pub fn new(settings: &SamplerSettings) -> Result<Self, String> {
+        if !(1..=crate::ratio::MAX_PRECISION).contains(&settings.precision) {
+            return Err(format!("precision={}: must be from 1 to 14 hex digits", settings.precision));
+        }
+        let way = match settings.kind {
+            SamplerKind::Parent | SamplerKind::Probability => Way::Consistent { precision: settings.precision },
+            SamplerKind::OtelLegacyPython => Way::LegacyPython,
+            SamplerKind::OtelLegacyJava => Way::LegacyJava,
+        };
+        let route = |(pattern, ratio): &(String, f64)| {
+            Ok::<_, String>((RoutePattern::parse(pattern)?, way.threshold(checked_ratio(*ratio)?)))
+        };
+        Ok(Self {
+            by_parent: settings.kind == SamplerKind::Parent,
+            way,
+            threshold: way.threshold(checked_ratio(settings.ratio)?),
+            routes: settings.routes.iter().map(route).collect::<Result<_, _>>()?,
+            skip_paths: PathSet::parse(&settings.skip_paths)?,
+            callers: Callers::parse(&settings.trusted_callers)?,
+            slow_nano: if settings.slow_nano > 0 { settings.slow_nano } else { u64::MAX },
+            budget: (settings.budget_records_s > 0).then(|| Budget::new(settings.budget_records_s)),
+        })
+    }
+
+    /// Whether the caller at this address may decide; false for all, cheaply, where nobody is trusted.
+    #[inline]
+    #[must_use]
+    pub fn trusts(&self, client_address: &str) -> bool {
+        !self.callers.is_empty() && self.callers.contains(client_address)
+    }
+
+    /// Whether requests of this path are recorded only where they fail: probes, scrapes.
+    #[inline]
+    #[must_use]
+    pub fn is_skipped(&self, path: &[u8]) -> bool {
+        self.skip_paths.contains(path)
+    }
+
+    /// Decides at the beginning. `parent` is that of a trusted caller; `now_nano` is monotonic.
+    #[inline]
+    #[must_use]
+    pub fn head(&self, trace_id: &[u8; 16], parent: Option<&Parent>, path: &[u8], now_nano: u64) -> Head {
+        if self.is_skipped(path) {
+            return Head::left_out(SampledOut::Skipped);
+        }
+        self.decide(None, trace_id, parent, path, now_nano)
+    }
+
+    /// As [`Sampler::head`], with this ratio in place of the configured ones, those of routes included: for a change at
+    /// run time. A trusted caller still goes before.
+    #[must_use]
+    pub fn head_at_ratio(
+        &self,
+        ratio: f64,
+        trace_id: &[u8; 16],
+        parent: Option<&Parent>,
+        path: &[u8],
+        now_nano: u64,
+    ) -> Head {
+        if self.is_skipped(path) {
+            return Head::left_out(SampledOut::Skipped);
+        }
+        self.decide(Some(self.way.threshold(ratio)), trace_id, parent, path, now_nano)
+    }
+
+    /// Decides at the end: why the request is recorded and how many it stands for; None: it is not. `failed`: the
+    /// application's error or timeout; `aborted`: by client or shutdown; `forced`: wanted by name (targeted capture).
+    #[inline]
+    #[must_use]
+    pub fn tail(
+        &self,
+        head: &Head,
+        failed: bool,
+        aborted: bool,
+        duration_nano: u64,
+        forced: bool,
+    ) -> Option<(SampledBy, f64)> {
+        let ordinary = head.kept || head.left_out_by != SampledOut::Skipped;
+        let certain = match () {
+            () if failed => Some(SampledBy::Error),
+            () if ordinary && aborted => Some(SampledBy::Abort),
+            () if ordinary && duration_nano >= self.slow_nano => Some(SampledBy::Slow),
+            () if forced => Some(SampledBy::Forced),
+            () => None,
+        };
+        match (head.kept, certain) {
+            (true, None) => Some((SampledBy::Head, head.adjusted_count)),
+            (true, Some(_)) => Some((SampledBy::Head, 1.0)),
+            (false, certain) => certain.map(|by| (by, 1.0)),
+        }
+    }
+
+    #[inline]
+    fn decide(
+        &self,
+        ratio: Option<Threshold>,
+        trace_id: &[u8; 16],
+        parent: Option<&Parent>,
+        path: &[u8],
+        now_nano: u64,
+    ) -> Head {
+        let position = self.way.position(trace_id, parent.and_then(|parent| parent.rv));
+        let (threshold, is_known, decider) = match parent.filter(|_| self.by_parent) {
+            Some(Parent { th: Some(t), .. }) => (Threshold::from_th(*t), true, SampledOut::Parent),
+            // The caller has decided already, by what it did not tell.
+            Some(Parent { sampled: true, .. }) => (Threshold::ALWAYS, false, SampledOut::Parent),
+            Some(_) => (Threshold::Never, false, SampledOut::Parent),
+            None => (ratio.unwrap_or_else(|| self.ratio_of(path)), true, SampledOut::Head),
+        };
+        if !threshold.keeps(position) {
+            return Head::left_out(decider);
+        }
+        match &self.budget {
+            Some(budget) => self.within(budget, threshold, is_known, position, path, now_nano),
+            None => self.kept(threshold, is_known),
+        }
+    }
+
+    /// Decides once more, by a higher threshold that the route's budget makes.
+    fn within(
+        &self,
+        budget: &Budget,
+        threshold: Threshold,
+        is_known: bool,
+        position: u64,
+        path: &[u8],
+        now_nano: u64,
+    ) -> Head {
+        let share = budget.share(self.call_site(path), now_nano);
+        let higher = threshold.thinned(share.of_all);
+        if !higher.keeps(position) {
+            return Head::left_out(SampledOut::Budget);
+        }
+        share.count_kept();
+        self.kept(higher, is_known)
+    }
+
+    #[inline]
+    fn kept(&self, threshold: Threshold, is_known: bool) -> Head {
+        let is_told = is_known && matches!(self.way, Way::Consistent { .. });
+        Head {
+            kept: true,
+            adjusted_count: if is_known { threshold.adjusted_count() } else { UNKNOWN_COUNT },
+            left_out_by: SampledOut::Head,
+            th: is_told.then(|| threshold.t()),
+        }
+    }
+
+    #[inline]
+    fn ratio_of(&self, path: &[u8]) -> Threshold {
+        self.routes
+            .iter()
+            .find(|(pattern, _)| pattern.matches(path))
+            .map_or(self.threshold, |(_, threshold)| *threshold)
+    }
+
+    /// A configured route is one call site; other paths are told apart by their words.
+    fn call_site(&self, path: &[u8]) -> CallSite {
+        match self.routes.iter().position(|(pattern, _)| pattern.matches(path)) {
+            Some(number) => CallSite::numbered(REQUESTS, number as u64),
+            None => CallSite::path(REQUESTS, path),
+        }
+    }
+}
+
+impl Head {
+    const fn left_out(by: SampledOut) -> Self {
+        Self { kept: false, adjusted_count: 0.0, left_out_by: by, th: None }
+    }
+}
+
+fn checked_ratio(ratio: f64) -> Result<f64, String> {
+    let possible = ratio == 0.0 || (2.0_f64.powi(-56)..=1.0).contains(&ratio);
+    if possible { Ok(ratio) } else { Err(format!("ratio={ratio}: must be 0, or from 2**-56 to 1")) }
+}
