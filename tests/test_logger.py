@@ -87,7 +87,7 @@ def test_the_ids_of_the_request_under_way_are_on_every_record_made_inside_it(rec
     for key in ("trace_id", "span_id", "trace_flags", "request_id"):
         assert inside[key] == request[key]
         assert key not in outside
-    assert inside["request_id"] == "req-1"
+    assert request["client_request_id"] == "req-1"
 
 
 def test_concurrent_requests_do_not_mix_their_ids(recording: Callable[..., Recorded]) -> None:

@@ -103,6 +103,8 @@ def test_a_record_has_the_standard_head_and_its_fields_in_a_fixed_order(recorded
         "chunk_gap_mean_us",
         "chunk_gap_max_us",
         "chunk_gaps_us",
+        "sampled_by",
+        "adjusted_count",
     ]
     assert (record["http.request.method"], record["url.path"]) == ("POST", "/v1/x")
     assert (record["network.protocol.version"], record["client.address"]) == ("1.1", "192.0.2.7")
@@ -219,9 +221,10 @@ def test_an_invalid_trace_context_is_replaced(recorded: Recorded, traceparent: b
 
 
 @pytest.mark.parametrize("request_id", [b"a", b"req-1_2.3:4/5", b"x" * 128, b'"quoted\\"'])
-def test_a_valid_request_id_of_the_client_is_kept(recorded: Recorded, request_id: bytes) -> None:
+def test_a_valid_request_id_of_the_client_stands_beside_ours(recorded: Recorded, request_id: bytes) -> None:
     recorded.serve(replying(*answer(b"x")), http_scope(headers=[(b"x-request-id", request_id)]))
-    assert recorded.request()["request_id"] == request_id.decode()
+    record = recorded.request()
+    assert (record["client_request_id"], record["request_id"]) == (request_id.decode(), record["span_id"])
 
 
 @pytest.mark.parametrize(
@@ -229,10 +232,17 @@ def test_a_valid_request_id_of_the_client_is_kept(recorded: Recorded, request_id
     [b"", b"x" * 129, b"x" * 1_000_000, b"a\r\nb: c", b"a b", b"a\x00b", b"a\x1bb", b"\x7f", b"\xff\xfe", "ä".encode()],
     ids=["empty", "129", "1MB", "CRLF", "space", "NUL", "ESC", "DEL", "no_utf8", "not_ascii"],
 )
-def test_a_hostile_request_id_is_replaced_by_one_of_ours(recorded: Recorded, request_id: bytes) -> None:
+def test_a_hostile_request_id_is_left_out_and_ours_stands(recorded: Recorded, request_id: bytes) -> None:
     recorded.serve(replying(*answer(b"x")), http_scope(headers=[(b"x-request-id", request_id)]))
     record = recorded.request()
     assert record["request_id"] == record["span_id"]
+    assert "client_request_id" not in record
+
+
+def test_of_several_request_ids_the_first_one_counts_as_frameworks_have_it(recorded: Recorded) -> None:
+    headers = [(b"x-request-id", b"first"), (b"X-Request-Id", b"second")]
+    recorded.serve(replying(*answer(b"x")), http_scope(headers=headers))
+    assert recorded.request()["client_request_id"] == "first"
 
 
 def test_a_path_that_is_no_unicode_is_recorded_and_served(recorded: Recorded) -> None:
@@ -282,9 +292,10 @@ def test_a_request_that_is_sampled_out_leaves_no_chunk_records(recording: Callab
     assert recorded.records() == []
 
 
-def test_without_sampling_no_sampling_fields_are_written(recorded: Recorded) -> None:
+def test_without_sampling_every_request_stands_for_itself(recorded: Recorded) -> None:
     recorded.serve(replying(*answer(b"x")))
-    assert not {"sampled_by", "adjusted_count"} & set(recorded.request())
+    record = recorded.request()
+    assert (record["sampled_by"], record["adjusted_count"]) == ("head", 1.0)
 
 
 @pytest.mark.parametrize("client", [None, [], ["192.0.2.9", 1], ("2001:db8::1", 2)])

@@ -35,8 +35,9 @@ def assert_books_balance(directory: Path) -> None:
 
 def assert_each_answer_is_recorded(directory: Path, load: Load) -> None:
     """Check that each answered request has one terminal record, and that no other is recorded unless it failed."""
-    found = Counter(record["request_id"] for record in read_records(directory, "request"))
-    recorded = {name for name in found if "-" in name}
+    requests = [record for record in read_records(directory, "request") if "client_request_id" in record]
+    found = Counter(record["client_request_id"] for record in requests)
+    recorded = set(found)
     assert load.answered <= recorded <= load.answered | load.failed
     assert {name: count for name, count in found.items() if count != 1} == {}
     seen = [(record["boot_id"], record["seq"]) for record in read_records(directory)]

@@ -102,7 +102,7 @@ def test_the_ids_of_the_request_under_way_are_carried(recorded: Recorded, logger
     recorded.serve(app, http_scope(headers=[(b"x-request-id", b"req-1")]))
     request = recorded.request()
     for record in recorded.records("log"):
-        assert (record["span_id"], record["request_id"]) == (request["span_id"], "req-1")
+        assert (record["span_id"], record["request_id"]) == (request["span_id"], request["request_id"])
 
 
 def test_a_message_that_cannot_be_formatted_does_not_raise(

@@ -47,9 +47,10 @@ pub const RESERVED: [&str; 10] = [
 ];
 
 /// Fields of the `request` event, in the order of its values.
-pub const REQUEST_FIELDS: [&str; 25] = [
+pub const REQUEST_FIELDS: [&str; 26] = [
     "trace",
     "request_id",
+    "client_request_id",
     "outcome",
     "error.type",
     "http.request.method",

@@ -2,14 +2,16 @@
 
 use crate::record::{Scratch, Trace};
 use crate::system::random_id;
+use crate::trace_state::{TraceState, trim_blanks};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// W3C flag: the caller records this trace.
 const SAMPLED: u8 = 0x01;
 /// W3C Level 2 flag: the right-most 7 bytes of the trace id are random.
 const RANDOM_TRACE_ID: u8 = 0x02;
+/// Flags with a meaning; all others are zero in what we send.
+const KNOWN_FLAGS: u8 = SAMPLED | RANDOM_TRACE_ID;
 /// Longest client request id that is kept.
 pub const MAX_REQUEST_ID_BYTES: usize = 128;
 
@@ -56,40 +58,81 @@ impl IdSource {
         let mut trace_id = [0; 16];
         trace_id[..8].copy_from_slice(&(mixed(0) | 1).to_be_bytes());
         trace_id[8..].copy_from_slice(&mixed(1).to_be_bytes());
-        Trace { trace_id, span_id, parent_span_id: [0; 8], flags: SAMPLED | RANDOM_TRACE_ID }
+        Trace { trace_id, span_id, parent_span_id: [0; 8], flags: KNOWN_FLAGS }
     }
 }
 
 /// The ids of one request: all that its other records need to know of it.
 #[derive(Clone, Debug)]
 pub struct RequestIds {
+    /// Trace and span of its records: ours, or those of a tracer that is mounted beside us.
     pub trace: Trace,
-    /// The client's request id, if it sent a valid one.
-    client: Option<Arc<[u8]>>,
+    /// The span id that we made. It names the request whatever client or tracer call it.
+    own: [u8; 8],
+    client: Option<Box<[u8]>>,
+    state: Option<TraceState>,
 }
 
 impl RequestIds {
     /// Joins them; a client's id that is not valid is left out.
     #[must_use]
-    pub fn new(trace: Trace, client: Option<&[u8]>) -> Self {
-        Self { trace, client: client.filter(|id| is_request_id(id)).map(Into::into) }
+    pub fn new(trace: Trace, client: Option<&[u8]>, state: Option<TraceState>) -> Self {
+        Self { trace, own: trace.span_id, client: client.filter(|id| is_request_id(id)).map(Into::into), state }
     }
 
-    /// Appends the request id: the client's, or this request's span id.
-    #[inline]
-    pub fn push_request_id(&self, scratch: &mut Scratch) {
-        match &self.client {
-            Some(id) => scratch.push_bytes(id),
-            None => scratch.push_bytes(&hex16(self.trace.span_id)),
+    /// Takes over the ids of a tracer's span. The caller's span stays the parent where it belongs to the same trace.
+    pub fn follow(&mut self, trace_id: [u8; 16], span_id: [u8; 8], flags: u8) {
+        let parent_span_id = if trace_id == self.trace.trace_id { self.trace.parent_span_id } else { [0; 8] };
+        self.trace = Trace { trace_id, span_id, parent_span_id, flags: flags & KNOWN_FLAGS };
+    }
+
+    /// Takes the id that another middleware found or made for the client, if it is valid.
+    pub fn set_client(&mut self, id: &[u8]) {
+        if is_request_id(id) && self.client.as_deref() != Some(id) {
+            self.client = Some(id.into());
         }
     }
 
-    /// The request id as text.
+    /// The client's id of the request, if it sent a valid one.
     #[must_use]
-    pub fn request_id(&self) -> String {
-        let own = hex16(self.trace.span_id);
-        String::from_utf8_lossy(self.client.as_deref().unwrap_or(&own)).into_owned()
+    pub fn client(&self) -> Option<&[u8]> {
+        self.client.as_deref()
     }
+
+    /// What the caller's tracing systems want passed on.
+    #[must_use]
+    pub fn state(&self) -> Option<&TraceState> {
+        self.state.as_ref()
+    }
+
+    /// Our id of the request: 16 hex digits.
+    #[inline]
+    #[must_use]
+    pub fn request_id(&self) -> [u8; 16] {
+        hex16(self.own)
+    }
+
+    /// Appends our request id.
+    #[inline]
+    pub fn push_request_id(&self, scratch: &mut Scratch) {
+        scratch.push_bytes(&self.request_id());
+    }
+
+    /// Appends the client's request id, or nothing in its place.
+    #[inline]
+    pub fn push_client_request_id(&self, scratch: &mut Scratch) {
+        match &self.client {
+            Some(id) => scratch.push_bytes(id),
+            None => scratch.push_absent(),
+        }
+    }
+}
+
+/// Writes a `traceparent` of version 00, for a call made by this span.
+#[must_use]
+pub fn traceparent(trace: &Trace) -> String {
+    let (trace_id, span_id) = (u128::from_be_bytes(trace.trace_id), u64::from_be_bytes(trace.span_id));
+    format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", trace.flags & KNOWN_FLAGS)
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): a bijection that spreads consecutive inputs.
@@ -104,7 +147,7 @@ const fn mix(seed: u64) -> u64 {
 /// Parses a W3C `traceparent` (Trace Context Level 2): trace id, parent span id, flags.
 #[must_use]
 pub fn parse_traceparent(header: &[u8]) -> Option<([u8; 16], [u8; 8], u8)> {
-    let header = header.trim_ascii();
+    let header = trim_blanks(header);
     if header.len() < 55 || header[2] != b'-' || header[35] != b'-' || header[52] != b'-' {
         return None;
     }
@@ -115,7 +158,13 @@ pub fn parse_traceparent(header: &[u8]) -> Option<([u8; 16], [u8; 8], u8)> {
     let span_id: [u8; 8] = hex(&header[36..52])?;
     let [flags] = hex(&header[53..55])?;
     let valid = version != 0xff && well_ended && trace_id != [0; 16] && span_id != [0; 8];
-    valid.then_some((trace_id, span_id, flags & (SAMPLED | RANDOM_TRACE_ID)))
+    valid.then_some((trace_id, span_id, flags & KNOWN_FLAGS))
+}
+
+/// Parses a span id: 16 lowercase hex digits, not all zero.
+#[must_use]
+pub fn parse_span_id(digits: &[u8]) -> Option<[u8; 8]> {
+    hex(digits).filter(|span_id| digits.len() == 16 && *span_id != [0; 8])
 }
 
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {

@@ -3,7 +3,7 @@
 //! ```text
 //! python                       the only part that knows Python (feature `python`)
 //!   └ service                  queue and listener of one process: open, flush, drain, close, fork
-//!       ├ observer             one request: ids, capture, timeline, outcome, the terminal record
+//!       ├ observer             one request: ids, trace_state, capture, timeline, outcome, the terminal record
 //!       │   └ sampler        which requests are recorded: ratio, callers, route_pattern, budget
 //!       ├ producer             emit: severity limits, counted refusals
 //!       └ listener, leader     the thread; rounds of read → encode → write → release
@@ -79,3 +79,5 @@ mod sync;
 pub mod system;
 #[cfg(not(loom))]
 pub mod takeover;
+#[cfg(not(loom))]
+pub mod trace_state;

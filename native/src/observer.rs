@@ -11,6 +11,9 @@ use crate::layout::SampledOut;
 use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
 use crate::record::{BodyKind, Scratch};
+use timeline::Timeline;
+
+mod timeline;
 
 const INFO: u8 = 9;
 
@@ -54,14 +57,8 @@ pub struct RequestTexts<'a> {
 /// One request under way.
 #[derive(Debug)]
 pub struct Observer {
-    pub ids: RequestIds,
     started: u64,
-    first_chunk: u64,
-    last_chunk: u64,
-    chunks: u64,
-    gap_min: u64,
-    gap_max: u64,
-    gaps: Vec<u32>,
+    timeline: Timeline,
     bytes_in: u64,
     bytes_out: u64,
     status: u16,
@@ -76,16 +73,10 @@ pub struct Observer {
 impl Observer {
     /// Begins a request at `now` (monotonic nanoseconds).
     #[must_use]
-    pub fn begin(ids: RequestIds, now: u64) -> Self {
+    pub fn begin(now: u64) -> Self {
         Self {
-            ids,
             started: now,
-            first_chunk: 0,
-            last_chunk: 0,
-            chunks: 0,
-            gap_min: u64::MAX,
-            gap_max: 0,
-            gaps: Vec::new(),
+            timeline: Timeline::new(),
             bytes_in: 0,
             bytes_out: 0,
             status: 0,
@@ -151,42 +142,30 @@ impl Observer {
         if let Some(capture) = &mut self.response_body {
             capture.push(bytes);
         }
-        self.chunks += 1;
-        if self.chunks == 1 {
-            self.first_chunk = now;
-        } else {
-            let gap = now.saturating_sub(self.last_chunk) / 1000;
-            self.gap_min = self.gap_min.min(gap);
-            self.gap_max = self.gap_max.max(gap);
-            if settings.chunks == Chunks::Timeline && self.gaps.len() < settings.chunk_timeline_limit {
-                self.gaps.push(u32::try_from(gap).unwrap_or(u32::MAX));
-            }
-        }
-        self.last_chunk = now;
+        self.timeline.chunk(now, settings);
     }
 
     #[inline]
-    fn is_sampled(&self, settings: &ObserverSettings) -> bool {
-        ids::randomness(&self.ids.trace.trace_id) >= settings.sample_threshold
+    fn is_sampled(ids: &RequestIds, settings: &ObserverSettings) -> bool {
+        ids::randomness(&ids.trace.trace_id) >= settings.sample_threshold
     }
 
     /// Emits a `request.chunk` record for the chunk that just passed, if the answer is a stream and its request sampled.
-    pub fn emit_chunk(&self, producer: &Producer, bytes: usize, settings: &ObserverSettings) {
-        if !self.streamed || !self.is_sampled(settings) {
+    pub fn emit_chunk(&self, ids: &RequestIds, producer: &Producer, bytes: usize, settings: &ObserverSettings) {
+        if !self.streamed || !Self::is_sampled(ids, settings) {
             return;
         }
         let mut scratch = Scratch::new();
-        scratch.push_trace(&self.ids.trace);
-        self.ids.push_request_id(&mut scratch);
-        scratch.push_uint(self.chunks);
-        scratch.push_uint(bytes as u64);
-        scratch.push_float(seconds(self.last_chunk - self.started));
+        scratch.push_trace(&ids.trace);
+        ids.push_request_id(&mut scratch);
+        self.timeline.push_last(&mut scratch, bytes, self.started);
         producer.emit(REQUEST_CHUNK, INFO, scratch.as_slice());
     }
 
     /// Emits the terminal record, unless it was emitted before or the sampler leaves it out.
     pub fn finish(
         &mut self,
+        ids: &RequestIds,
         ending: Ending<'_>,
         texts: &RequestTexts<'_>,
         now: u64,
@@ -202,7 +181,7 @@ impl Observer {
             // What every server answers then; it happens outside of this observer.
             self.status = 500;
         }
-        let sampled_in = self.is_sampled(settings);
+        let sampled_in = Self::is_sampled(ids, settings);
         if !sampled_in && outcome == Outcome::Ok {
             if let Some(queue) = producer.queue() {
                 queue.file.header().count_sampled_out(SampledOut::Head);
@@ -210,8 +189,9 @@ impl Observer {
             return;
         }
         let mut scratch = Scratch::new();
-        scratch.push_trace(&self.ids.trace);
-        self.ids.push_request_id(&mut scratch);
+        scratch.push_trace(&ids.trace);
+        ids.push_request_id(&mut scratch);
+        ids.push_client_request_id(&mut scratch);
         scratch.push_str(outcome.name());
         push_text(&mut scratch, error_type);
         push_texts(&mut scratch, texts);
@@ -241,29 +221,10 @@ impl Observer {
 
     #[inline]
     fn push_chunks(&self, scratch: &mut Scratch, settings: &ObserverSettings) {
-        const VALUES: usize = 7;
-        if !self.streamed || settings.chunks == Chunks::Off || self.chunks == 0 {
-            (0..VALUES).for_each(|_| scratch.push_absent());
-            return;
-        }
-        scratch.push_uint(self.chunks);
-        scratch.push_float(seconds(self.first_chunk - self.started));
-        if self.chunks == 1 {
-            (2..VALUES).for_each(|_| scratch.push_absent());
-            return;
-        }
-        scratch.push_uint(self.gap_min);
-        scratch.push_uint((self.last_chunk - self.first_chunk) / 1000 / (self.chunks - 1));
-        scratch.push_uint(self.gap_max);
-        if self.gaps.is_empty() {
-            scratch.push_absent();
-            scratch.push_absent();
-            return;
-        }
-        scratch.push_gaps(&self.gaps);
-        match self.chunks - 1 - self.gaps.len() as u64 {
-            0 => scratch.push_absent(),
-            truncated => scratch.push_uint(truncated),
+        if self.streamed && settings.chunks != Chunks::Off {
+            self.timeline.push_values(scratch, self.started);
+        } else {
+            Timeline::push_none(scratch);
         }
     }
 }
@@ -298,11 +259,6 @@ fn operation(path: &[u8]) -> &'static str {
 
 #[inline]
 fn push_sampling(scratch: &mut Scratch, sampled_in: bool, settings: &ObserverSettings) {
-    if settings.sample_threshold == 0 {
-        scratch.push_absent();
-        scratch.push_absent();
-        return;
-    }
     scratch.push_str(if sampled_in { "head" } else { "error" });
     scratch.push_float(if sampled_in { settings.adjusted_count } else { 1.0 });
 }

@@ -5,7 +5,11 @@
 
 mod asgi;
 mod emit;
+mod factory;
+mod gil_cell;
+mod head;
 mod middleware;
+mod request_ids;
 mod sampler;
 mod service;
 mod value;
@@ -18,9 +22,9 @@ use std::ffi::CStr;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<service::PyService>()?;
     module.add_class::<emit::Event>()?;
-    module.add_class::<middleware::PyRequestIds>()?;
+    module.add_class::<request_ids::PyRequestIds>()?;
     module.add_class::<middleware::RequestObserver>()?;
-    module.add_class::<middleware::RequestFactory>()?;
+    module.add_class::<factory::RequestFactory>()?;
     module.add_class::<sampler::PySampler>()?;
     module.add_class::<value::Json>()?;
     Ok(())

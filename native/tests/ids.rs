@@ -1,6 +1,9 @@
 //! Ids: W3C Trace Context headers, client request ids, uniqueness.
 
-use _native::ids::{IdSource, MAX_REQUEST_ID_BYTES, hex16, is_request_id, parse_traceparent, randomness};
+use _native::ids::{
+    IdSource, MAX_REQUEST_ID_BYTES, RequestIds, hex16, is_request_id, parse_traceparent, randomness, traceparent,
+};
+use _native::record::Trace;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
@@ -51,6 +54,8 @@ fn traceparent_headers_are_read_by_the_rules_of_trace_context() {
         String::new(),
         "-".repeat(55),
         "é".repeat(28),
+        format!("00-{ids}-01\n"),
+        format!("\u{b}00-{ids}-01"),
     ] {
         assert_eq!(flags(&bad), None, "{bad:?}");
     }
@@ -71,6 +76,33 @@ proptest! {
         prop_assert_eq!(hex16(span_id.to_be_bytes()).to_vec(), format!("{span_id:016x}").into_bytes());
         prop_assert_eq!(u128::from(randomness(&trace_id.to_be_bytes())), trace_id & ((1 << 56) - 1));
     }
+}
+
+#[test]
+fn a_call_to_another_service_names_our_span_as_its_parent_and_no_unknown_flag() {
+    let trace = Trace { trace_id: TRACE_ID, span_id: SPAN_ID, parent_span_id: [7; 8], flags: 0xff };
+    assert_eq!(traceparent(&trace), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-03");
+}
+
+#[test]
+fn a_tracers_span_of_the_same_trace_keeps_the_callers_span_as_its_parent() {
+    let trace = Trace { trace_id: TRACE_ID, span_id: [1; 8], parent_span_id: SPAN_ID, flags: 1 };
+    let mut ids = RequestIds::new(trace, None, None);
+    ids.follow(TRACE_ID, [2; 8], 0);
+    assert_eq!(ids.trace, Trace { span_id: [2; 8], flags: 0, ..trace });
+    assert_eq!(ids.request_id(), *b"0101010101010101");
+    ids.follow([9; 16], [3; 8], 1);
+    assert_eq!(ids.trace.parent_span_id, [0; 8]);
+}
+
+#[test]
+fn an_id_that_another_middleware_found_replaces_the_headers_only_if_it_is_valid() {
+    let trace = Trace { trace_id: TRACE_ID, span_id: SPAN_ID, parent_span_id: [0; 8], flags: 1 };
+    let mut ids = RequestIds::new(trace, Some(b"header"), None);
+    ids.set_client(b"with\nbreak");
+    assert_eq!(ids.client(), Some(&b"header"[..]));
+    ids.set_client(b"correlation");
+    assert_eq!(ids.client(), Some(&b"correlation"[..]));
 }
 
 #[test]

@@ -26,8 +26,8 @@ fn settings() -> ObserverSettings {
     }
 }
 
-fn begin() -> Observer {
-    Observer::begin(RequestIds::new(TRACE, None), STARTED)
+fn ids() -> RequestIds {
+    RequestIds::new(TRACE, None, None)
 }
 
 /// The records of what `observe` does, without the members that every line has.
@@ -46,9 +46,13 @@ fn records(observe: impl FnOnce(&Producer)) -> Vec<Value> {
     lines
 }
 
-fn finished(mut observer: Observer, ending: Ending<'_>, settings: &ObserverSettings) -> Value {
+fn finished(observer: Observer, ending: Ending<'_>, settings: &ObserverSettings) -> Value {
+    finished_as(&ids(), observer, ending, settings)
+}
+
+fn finished_as(ids: &RequestIds, mut observer: Observer, ending: Ending<'_>, settings: &ObserverSettings) -> Value {
     let mut records = records(|producer| {
-        observer.finish(ending, &RequestTexts::default(), STARTED + 100 * MS, producer, settings);
+        observer.finish(ids, ending, &RequestTexts::default(), STARTED + 100 * MS, producer, settings);
     });
     assert_eq!(records.len(), 1);
     records.remove(0)
@@ -56,7 +60,7 @@ fn finished(mut observer: Observer, ending: Ending<'_>, settings: &ObserverSetti
 
 /// A request whose answer has this status and these parts, each 10 ms after the one before.
 fn answered(status: u16, parts: &[&[u8]], complete: bool, settings: &ObserverSettings) -> Observer {
-    let mut observer = begin();
+    let mut observer = Observer::begin(STARTED);
     if status > 0 {
         observer.response_start(status, None, settings);
     }
@@ -110,7 +114,8 @@ fn an_outcome_follows_from_the_ending_the_status_and_the_client() {
 #[test]
 fn a_plain_request_has_these_fields_in_this_order() {
     let settings = settings();
-    let mut observer = Observer::begin(RequestIds::new(TRACE, Some(b"client-7")), STARTED);
+    let ids = RequestIds::new(TRACE, Some(b"client-7"), None);
+    let mut observer = Observer::begin(STARTED);
     observer.capture_request(&settings);
     assert!(observer.wants_content_type());
     observer.request_bytes(br#"{"model":"m","#);
@@ -127,13 +132,14 @@ fn a_plain_request_has_these_fields_in_this_order() {
         client_address: "10.0.0.1",
     };
     let records = records(|producer| {
-        observer.finish(Ending::Returned, &texts, STARTED + 25 * MS + 1_999, producer, &settings);
-        observer.finish(Ending::Raised("Late"), &texts, STARTED + 30 * MS, producer, &settings);
+        observer.finish(&ids, Ending::Returned, &texts, STARTED + 25 * MS + 1_999, producer, &settings);
+        observer.finish(&ids, Ending::Raised("Late"), &texts, STARTED + 30 * MS, producer, &settings);
     });
     let expected = json!({
         "severity_text": "INFO",
         "event_name": "request",
-        "request_id": "client-7",
+        "request_id": "0b0b0b0b0b0b0b0b",
+        "client_request_id": "client-7",
         "outcome": "ok",
         "http.request.method": "POST",
         "url.path": "/v1/chat/completions",
@@ -156,12 +162,28 @@ fn a_plain_request_has_these_fields_in_this_order() {
 }
 
 #[test]
-fn a_request_without_a_valid_id_is_named_by_its_span() {
-    let settings = settings();
-    for id in [None, Some(&b"with blank"[..]), Some(&b""[..]), Some(&[b'x'; 129][..])] {
-        let record = finished(Observer::begin(RequestIds::new(TRACE, id), STARTED), Ending::Returned, &settings);
+fn a_request_has_our_id_whatever_the_client_calls_it_and_a_hostile_id_is_left_out() {
+    for (id, kept) in [
+        (None, None),
+        (Some(&b"client-7"[..]), Some("client-7")),
+        (Some(&b"with blank"[..]), None),
+        (Some(&b""[..]), None),
+        (Some(&[b'x'; 129][..]), None),
+    ] {
+        let ids = RequestIds::new(TRACE, id, None);
+        let record = finished_as(&ids, Observer::begin(STARTED), Ending::Returned, &settings());
         assert_eq!(record["request_id"], "0b0b0b0b0b0b0b0b");
+        assert_eq!(record.get("client_request_id"), kept.map(Value::from).as_ref());
     }
+}
+
+#[test]
+fn a_request_that_follows_a_tracers_span_keeps_our_id() {
+    let mut ids = RequestIds::new(TRACE, None, None);
+    ids.follow([0x1a; 16], [0x1b; 8], 0xff);
+    assert_eq!(ids.trace, Trace { trace_id: [0x1a; 16], span_id: [0x1b; 8], parent_span_id: [0; 8], flags: 3 });
+    let record = finished_as(&ids, Observer::begin(STARTED), Ending::Returned, &settings());
+    assert_eq!(record["request_id"], "0b0b0b0b0b0b0b0b");
 }
 
 #[test]
@@ -180,10 +202,10 @@ fn a_disconnect_counts_only_before_the_end_of_the_answer() {
 #[test]
 fn an_exception_before_the_answer_is_the_servers_500() {
     let settings = settings();
-    let record = finished(begin(), Ending::Raised("ValueError"), &settings);
+    let record = finished(Observer::begin(STARTED), Ending::Raised("ValueError"), &settings);
     assert_eq!((&record["http.response.status_code"], &record["outcome"]), (&json!(500), &json!("error")));
     assert_eq!((&record["error.type"], &record["severity_text"]), (&json!("ValueError"), &json!("ERROR")));
-    let record = finished(begin(), Ending::Cancelled("CancelledError"), &settings);
+    let record = finished(Observer::begin(STARTED), Ending::Cancelled("CancelledError"), &settings);
     assert_eq!((record.get("http.response.status_code"), &record["outcome"]), (None, &json!("server_shutdown")));
     let record = finished(answered(200, &[b"a"], false, &settings), Ending::Raised("ValueError"), &settings);
     assert_eq!(record["http.response.status_code"], 200, "what the client has seen");
@@ -252,7 +274,7 @@ fn how_much_of_the_timing_stands_in_the_record_is_a_setting() {
 fn the_memory_of_a_stream_does_not_grow_with_its_length() {
     let settings = settings();
     let text = |chunks: usize| {
-        let mut observer = begin();
+        let mut observer = Observer::begin(STARTED);
         observer.capture_request(&settings);
         observer.response_start(200, Some(BodyKind::Stream), &settings);
         (1..=chunks as u64).for_each(|at| observer.response_body(&[b'x'; 100], true, STARTED + at * MS, &settings));
@@ -268,12 +290,12 @@ fn chunk_events_number_the_chunks_of_sampled_streams() {
     let settings = ObserverSettings { chunks: Chunks::Events, ..settings() };
     let lines = records(|producer| {
         let mut observer = answered(200, &[b"abc"], false, &settings);
-        observer.emit_chunk(producer, 3, &settings);
+        observer.emit_chunk(&ids(), producer, 3, &settings);
         observer.response_body(b"de", true, STARTED + 30 * MS, &settings);
-        observer.emit_chunk(producer, 2, &settings);
+        observer.emit_chunk(&ids(), producer, 2, &settings);
         let left_out = ObserverSettings { sample_threshold: 1 << 56, ..settings.clone() };
-        observer.emit_chunk(producer, 2, &left_out);
-        answered(200, &[b"whole"], true, &settings).emit_chunk(producer, 5, &settings);
+        observer.emit_chunk(&ids(), producer, 2, &left_out);
+        answered(200, &[b"whole"], true, &settings).emit_chunk(&ids(), producer, 5, &settings);
     });
     let chunk = |chunk: u64, bytes: u64, since_start_s: f64| {
         json!({"severity_text": "INFO", "event_name": "request.chunk", "request_id": "0b0b0b0b0b0b0b0b",
@@ -299,12 +321,13 @@ fn the_sampler_leaves_out_good_requests_only_and_counts_them() {
             (0xff << 56, Ending::Returned),
             (0, Ending::Raised("ValueError")),
         ] {
-            let mut observer = Observer::begin(RequestIds::new(trace(low), None), STARTED);
+            let mut observer = Observer::begin(STARTED);
             if ending == Ending::Returned {
                 observer.response_start(200, None, &settings);
                 observer.response_body(b"a", false, STARTED + MS, &settings);
             }
-            observer.finish(ending, &RequestTexts::default(), STARTED + 2 * MS, producer, &settings);
+            let ids = RequestIds::new(trace(low), None, None);
+            observer.finish(&ids, ending, &RequestTexts::default(), STARTED + 2 * MS, producer, &settings);
         }
         sampled_out = producer.queue().unwrap().file.books().sampled_out;
     });
@@ -319,7 +342,7 @@ fn the_sampler_leaves_out_good_requests_only_and_counts_them() {
         Ending::Returned,
         &ObserverSettings { sample_threshold: 0, ..settings },
     );
-    assert_eq!((all.get("sampled_by"), all.get("adjusted_count")), (None, None), "no sampler, no weight");
+    assert_eq!((&all["sampled_by"], &all["adjusted_count"]), (&json!("head"), &json!(2.0)), "as configured");
 }
 
 #[test]

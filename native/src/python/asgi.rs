@@ -48,32 +48,12 @@ impl Keys {
     }
 }
 
-/// What the request's headers say, for a list of pairs of `bytes` as ASGI asks for.
-#[derive(Default)]
-pub struct Head<'a> {
-    pub traceparent: Option<&'a [u8]>,
-    pub request_id: Option<&'a [u8]>,
-    pub is_json: bool,
-}
-
-impl<'a> Head<'a> {
-    pub fn read(headers: Option<Borrowed<'a, '_, PyAny>>) -> Self {
-        let mut head = Self::default();
-        for_each_header(headers, |name, value| match name.len() {
-            11 if name == b"traceparent" => head.traceparent = Some(value),
-            12 if name == b"x-request-id" => head.request_id = Some(value),
-            12 if name == b"content-type" => head.is_json = is_json(value),
-            _ => (),
-        });
-        head
-    }
-}
-
 /// Most headers of a message that are looked at.
 const MAX_HEADERS: isize = 256;
 
+/// Shows each header of a list of pairs of `bytes`, as ASGI asks for; anything else in it is passed over.
 #[inline]
-fn for_each_header<'a>(headers: Option<Borrowed<'a, '_, PyAny>>, mut visit: impl FnMut(&'a [u8], &'a [u8])) {
+pub fn for_each_header<'a>(headers: Option<Borrowed<'a, '_, PyAny>>, mut visit: impl FnMut(&'a [u8], &'a [u8])) {
     let Some(headers) = headers else { return };
     // SAFETY: every object is checked for its kind before its content is borrowed; the borrows live as long as the
     // header list, which the scope or message keeps.
@@ -118,7 +98,7 @@ unsafe fn member(sequence: *mut ffi::PyObject, position: isize) -> *mut ffi::PyO
     }
 }
 
-fn is_json(content_type: &[u8]) -> bool {
+pub fn is_json(content_type: &[u8]) -> bool {
     let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     kind.eq_ignore_ascii_case(b"application/json")
         || (kind.len() > 5 && kind[kind.len() - 5..].eq_ignore_ascii_case(b"+json"))

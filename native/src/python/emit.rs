@@ -1,6 +1,6 @@
 //! Callables that put a record into the queue: registered events, and an application's log records.
 
-use super::middleware::PyRequestIds;
+use super::request_ids::PyRequestIds;
 use super::value;
 use super::{FunctionDef, bind, python_bool};
 use crate::event::LOG;
@@ -132,13 +132,13 @@ unsafe extern "C" fn log(
         let mut scratch = Scratch::new();
         let context = event.context.as_ref().and_then(|get| request(py, get));
         match &context {
-            Some(ids) => scratch.push_trace(&ids.get().0.trace),
+            Some(ids) => ids.get().with(py, |ids| scratch.push_trace(&ids.trace)),
             None => scratch.push_absent(),
         }
         scratch.push_str(name);
         value::push(py, &mut scratch, *arguments);
         match &context {
-            Some(ids) => ids.get().0.push_request_id(&mut scratch),
+            Some(ids) => ids.get().push_request_id(py, &mut scratch),
             None => scratch.push_absent(),
         }
         push_attributes(py, &mut scratch, arguments.add(1), keywords);
@@ -172,8 +172,10 @@ unsafe fn push_attributes(
 fn push_context(py: Python<'_>, get: &Py<PyAny>, scratch: &mut Scratch) {
     match request(py, get) {
         Some(ids) => {
-            scratch.push_trace(&ids.get().0.trace);
-            ids.get().0.push_request_id(scratch);
+            ids.get().with(py, |ids| {
+                scratch.push_trace(&ids.trace);
+                ids.push_request_id(scratch);
+            });
         }
         None => {
             scratch.push_absent();

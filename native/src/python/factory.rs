@@ -1,0 +1,182 @@
+//! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
+
+use super::asgi::{Keys, has_body, item};
+use super::gil_cell::GilCell;
+use super::head::Head;
+use super::middleware::{RECEIVE, RequestObserver, SEND};
+use super::request_ids::PyRequestIds;
+use super::service::PyService;
+use super::{FunctionDef, bind};
+use crate::ids::{IdSource, RequestIds};
+use crate::observer::{Chunks, Observer, ObserverSettings};
+use crate::service::Service;
+use crate::system::now_monotonic_nano;
+use crate::trace_state::TraceState;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::Arc;
+
+/// Makes the observers of a middleware's requests: configuration, and a source of ids.
+#[pyclass(frozen, module = "inference_logging._native")]
+pub struct RequestFactory {
+    shared: Arc<Shared>,
+}
+
+/// What all requests of a middleware have in common.
+pub struct Shared {
+    pub service: Arc<Service>,
+    pub settings: ObserverSettings,
+    ids: IdSource,
+    pub keys: Keys,
+    /// `async def observed_receive(receive, observer)`.
+    pub observed_receive: Py<PyAny>,
+}
+
+static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observe a request.");
+
+#[pymethods]
+impl RequestFactory {
+    #[new]
+    #[pyo3(signature = (service, observed_receive, *, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sample_threshold, adjusted_count))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
+    fn new(
+        py: Python<'_>,
+        service: &PyService,
+        observed_receive: Py<PyAny>,
+        chunks: &str,
+        chunk_timeline_limit: usize,
+        capture_head_bytes: usize,
+        capture_tail_bytes: usize,
+        sample_threshold: u64,
+        adjusted_count: f64,
+    ) -> PyResult<Self> {
+        let chunks = match chunks {
+            "off" => Chunks::Off,
+            "summary" => Chunks::Summary,
+            "timeline" => Chunks::Timeline,
+            "events" => Chunks::Events,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "chunks={other:?}: must be off, summary, timeline or events"
+                )));
+            }
+        };
+        let settings = ObserverSettings {
+            chunks,
+            chunk_timeline_limit,
+            capture_head_bytes,
+            capture_tail_bytes,
+            sample_threshold,
+            adjusted_count,
+        };
+        let shared = Shared {
+            service: service.service(),
+            settings,
+            ids: IdSource::new()?,
+            keys: Keys::intern(py),
+            observed_receive,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The function `begin(scope, receive, send)`, which returns the observer, its ids, and the
+    /// `receive` and `send` to go on with.
+    #[getter]
+    fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        bind(&BEGIN, slf.as_any())
+    }
+
+    /// Draw new seeds for ids; call it in a forked child.
+    fn reseed(&self) -> PyResult<()> {
+        Ok(self.shared.ids.reseed()?)
+    }
+}
+
+impl RequestFactory {
+    #[inline]
+    fn ids(&self, head: &Head<'_>) -> RequestIds {
+        let trace = self.shared.ids.trace(head.traceparent.single());
+        // The list belongs to the trace that came with it.
+        let continued = trace.parent_span_id != [0; 8];
+        let state = if continued { TraceState::from_lines(head.tracestate.iter()) } else { None };
+        RequestIds::new(trace, head.request_id, state)
+    }
+
+    #[inline]
+    fn observer<'py>(
+        &self,
+        scope: &Bound<'py, PyDict>,
+        receive: Py<PyAny>,
+        send: Py<PyAny>,
+    ) -> PyResult<Bound<'py, RequestObserver>> {
+        let keys = &self.shared.keys;
+        let head = Head::read(item(scope, &keys.headers));
+        let ids = Py::new(scope.py(), PyRequestIds::new(self.ids(&head)))?;
+        let mut state = Observer::begin(now_monotonic_nano());
+        if head.is_json && item(scope, &keys.method).is_some_and(has_body) {
+            state.capture_request(&self.shared.settings);
+        }
+        let path = item(scope, &keys.path).map(|path| path.to_owned().unbind());
+        let observer = RequestObserver {
+            shared: Arc::clone(&self.shared),
+            receive,
+            send,
+            scope: scope.clone().unbind(),
+            path,
+            ids,
+            state: GilCell::new(state),
+        };
+        Bound::new(scope.py(), observer)
+    }
+}
+
+/// # Safety
+/// Called by the interpreter only: `this` is a [`RequestFactory`], `arguments` holds `count` live objects.
+unsafe extern "C" fn begin(
+    this: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter's promise, and it holds the GIL.
+    unsafe {
+        let py = Python::assume_attached();
+        if count != 3 {
+            PyTypeError::new_err("begin takes scope, receive and send").restore(py);
+            return std::ptr::null_mut();
+        }
+        let argument = |position| Borrowed::from_ptr(py, *arguments.add(position)).to_owned();
+        let factory = Borrowed::from_ptr(py, this).cast_unchecked::<RequestFactory>().get();
+        match begin_bound(factory, &argument(0), argument(1).unbind(), argument(2).unbind()) {
+            Ok(begun) => begun.into_ptr(),
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    }
+}
+
+#[inline]
+fn begin_bound<'py>(
+    factory: &RequestFactory,
+    scope: &Bound<'py, PyAny>,
+    server_receive: Py<PyAny>,
+    server_send: Py<PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let observer = factory.observer(scope.cast::<PyDict>()?, server_receive, server_send)?;
+    let ids = observer.get().ids.clone_ref(scope.py());
+    let observer = observer.into_any();
+    let receive = bind(&RECEIVE, &observer)?;
+    let send = bind(&SEND, &observer)?;
+    // SAFETY: a fresh tuple of four, each place filled once with a reference that it takes over.
+    unsafe {
+        let tuple = Bound::from_owned_ptr_or_err(scope.py(), ffi::PyTuple_New(4))?;
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 0, observer.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 1, ids.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 2, receive.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 3, send.into_ptr());
+        Ok(tuple)
+    }
+}
