@@ -1,9 +1,10 @@
 //! The control page of a queue directory: how producers wake the listener, and what the listener publishes.
 //!
-//! One page in the file `control`, mapped by every process that uses the directory. Producers touch it only when a
+//! A few pages in the file `control`, mapped by every process that uses the directory. Producers touch it only when a
 //! fill threshold is crossed, and then make one futex call if the listener sleeps.
 
 use crate::lock::open;
+use crate::sink_words::{SINKS, SinkWords};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -13,8 +14,9 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGC\0");
-const VERSION: u32 = 1;
-const BYTES: usize = 4096;
+const VERSION: u32 = 2;
+/// More than is used: later words need no other size.
+const BYTES: usize = 16_384;
 /// Longest segment path that is published; with a longer one a killed listener's last batch can be written twice.
 const MAX_PATH_BYTES: usize = 2048;
 const _: () = assert!(size_of::<ControlPage>() <= BYTES);
@@ -44,6 +46,10 @@ pub struct ControlPage {
     /// Bytes of `segment_path` that are valid; 0 while there is no live segment.
     segment_path_len: AtomicU32,
     segment_path: [AtomicU8; MAX_PATH_BYTES],
+    /// 1 while the fallback writes instead of the primary sink.
+    pub fallback_active: AtomicU32,
+    /// Every sink of the leader: the primary first, then its fallback, then the additional ones.
+    pub sinks: [SinkWords; SINKS],
 }
 
 /// A mapped control page. Never unmapped: producers may be on their way to it, and it is one page per directory.

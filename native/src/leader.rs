@@ -9,6 +9,8 @@ use crate::control::Control;
 use crate::encode::Encoder;
 use crate::queue_file::{self, Books};
 use crate::sink::{Now, Sink, WriteError};
+use crate::sink_words::{SinkRole, SinkState, SinkWords};
+use crate::system::now_monotonic_nano;
 use crate::takeover;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -64,6 +66,9 @@ impl Leader {
     #[must_use]
     pub fn new(settings: ListenerSettings, control: Control, sink: Box<dyn Sink>, now: Now) -> Self {
         control.page().leader_pid.store(std::process::id(), Ordering::Relaxed);
+        let [primary, others @ ..] = &control.page().sinks;
+        primary.assign(sink.name(), SinkRole::Primary, now.unix_nano);
+        others.iter().for_each(SinkWords::clear);
         Self {
             batch: Vec::with_capacity(settings.flush_bytes + (settings.flush_bytes >> 2)),
             settings,
@@ -165,8 +170,14 @@ impl Leader {
             }
             Err(error) => Err(WriteError::nothing_written(error)),
         };
-        match prepared.and_then(|()| self.sink.write(lines, self.batch_records, now)) {
+        let begun = now_monotonic_nano();
+        let result = prepared.and_then(|()| self.sink.write(lines, self.batch_records, now));
+        let took = Duration::from_nanos(now_monotonic_nano() - begun);
+        let row = &page.sinks[0];
+        match result {
             Ok(()) => {
+                row.count_write(self.batch_records, lines.len(), took);
+                row.set_state(SinkState::Ok, now.unix_nano);
                 page.bytes_written.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
                 page.records_written.fetch_add(self.batch_records, Ordering::Relaxed);
                 page.batches_written.fetch_add(1, Ordering::Relaxed);
@@ -176,6 +187,9 @@ impl Leader {
             }
             Err(error) => {
                 page.sink_errors.fetch_add(1, Ordering::Relaxed);
+                row.count_error(&error.source);
+                row.count_write(error.records, error.written, took);
+                row.set_state(SinkState::Failing, now.unix_nano);
                 self.batch_written += error.written;
                 self.batch_records -= error.records.min(self.batch_records);
                 page.records_written.fetch_add(error.records, Ordering::Relaxed);

@@ -11,7 +11,8 @@
 //!            ├ takeover        what a leader that died had written already
 //!            ├ encode, extract JSON Lines; model and usage read from captured bodies
 //!            └ sink, segment   file, stdout, null; names, rotation, paced writeback
-//! inspect              a directory's queues as anyone may see them
+//! inspect                      a directory's queues as anyone may see them
+//! sink_words                   what is published about each sink
 //! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
 //! record, event, layout        bytes: values, schemas, the queue file's header
@@ -74,6 +75,8 @@ pub mod segment;
 pub mod service;
 #[cfg(not(loom))]
 pub mod sink;
+#[cfg(not(loom))]
+pub mod sink_words;
 mod sync;
 #[cfg(not(loom))]
 pub mod system;

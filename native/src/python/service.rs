@@ -8,6 +8,7 @@ use crate::producer::QueueSettings;
 use crate::queue_file::Books;
 use crate::service::{Service, SinkSettings};
 use crate::sink::file::FileSinkConfig;
+use crate::sink_words::{SinkRole, SinkWords};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -154,9 +155,43 @@ impl PyService {
         stats.set_item("bytes_written", page.bytes_written.load(Ordering::Relaxed))?;
         stats.set_item("batches_written", page.batches_written.load(Ordering::Relaxed))?;
         stats.set_item("sink_errors", page.sink_errors.load(Ordering::Relaxed))?;
+        stats.set_item("fallback_active", page.fallback_active.load(Ordering::Relaxed) != 0)?;
         stats.set_item("listener_cpu_s", page.listener_cpu_nano.load(Ordering::Relaxed) as f64 / 1e9)?;
         Ok(stats)
     }
+
+    /// Return what the leading listener publishes about each of its sinks, the primary first.
+    fn sinks<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let Some(control) = self.service.control() else { return Ok(Vec::new()) };
+        let rows = control.page().sinks.iter();
+        rows.filter_map(|row| row.role().map(|role| sink_dict(py, row, role))).collect()
+    }
+}
+
+fn sink_dict<'py>(py: Python<'py>, row: &SinkWords, role: SinkRole) -> PyResult<Bound<'py, PyDict>> {
+    let errors = PyDict::new(py);
+    for (kind, count) in row.errors() {
+        errors.set_item(kind.name(), count)?;
+    }
+    let (buckets, nano, writes) = row.write_times();
+    let write_seconds = PyDict::new(py);
+    write_seconds.set_item("buckets", buckets)?;
+    write_seconds.set_item("sum", nano as f64 / 1e9)?;
+    write_seconds.set_item("count", writes)?;
+    let errno = row.last_errno.load(Ordering::Relaxed).cast_signed();
+    let last_error = (errno != 0).then(|| std::io::Error::from_raw_os_error(errno).to_string());
+    let dict = PyDict::new(py);
+    dict.set_item("name", row.name())?;
+    dict.set_item("role", role.name())?;
+    dict.set_item("state", row.state().name())?;
+    dict.set_item("since_unix_nano", row.since_unix_nano())?;
+    dict.set_item("last_error", last_error)?;
+    dict.set_item("records_written", row.records_written.load(Ordering::Relaxed))?;
+    dict.set_item("bytes_written", row.bytes_written.load(Ordering::Relaxed))?;
+    dict.set_item("records_dropped", row.records_dropped.load(Ordering::Relaxed))?;
+    dict.set_item("errors", errors)?;
+    dict.set_item("write_seconds", write_seconds)?;
+    Ok(dict)
 }
 
 fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py, PyDict>> {

@@ -324,7 +324,7 @@ fn a_control_file_of_another_version_is_an_error_at_the_start() {
     Control::open(directory.path()).unwrap();
     let path = directory.path().join("control");
     let mut bytes = fs::read(&path).unwrap();
-    bytes[8] = 2;
+    bytes[8] += 1;
     fs::write(&path, bytes).unwrap();
     let error = Control::open(directory.path()).err().unwrap();
     assert!(error.to_string().contains("control file is of another version"), "{error}");
