@@ -33,3 +33,36 @@ class OpenError(InferenceLoggingError, OSError):
     Raised while a ``Logger`` is opened. Retrying helps once the cause (a full or missing file system, permissions) is
     mended.
     """
+
+
+class MissingExtraError(InferenceLoggingError, ImportError):
+    """A package that only an extra of ours installs is missing; the message names both.
+
+    Raised where the package is first needed, never at import. Retrying helps once the extra is installed.
+    """
+
+    def __init__(self, purpose: str, package: str, extra: str) -> None:
+        """Say what for (``purpose``) which ``package`` of which ``extra`` is needed."""
+        self.purpose, self.package, self.extra = purpose, package, extra
+        super().__init__(f"{purpose} needs {package}: pip install 'inference-logging[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        """Rebuild from the parts, so that a worker process can hand the error to its parent."""
+        return type(self), (self.purpose, self.package, self.extra)
+
+
+class CorruptLineError(InferenceLoggingError, ValueError):
+    """A line of a segment that is not a record: damaged, or not written by the listener.
+
+    Raised while segments are read. ``path`` and ``line_number`` (from 1) say where; what follows in the segment can be
+    read by giving ``on_corrupt``.
+    """
+
+    def __init__(self, path: str, line_number: int, reason: str) -> None:
+        """Name the place and what is wrong there."""
+        self.path, self.line_number, self.reason = path, line_number, reason
+        super().__init__(f"{path}:{line_number}: {reason}")
+
+    def __reduce__(self) -> tuple[type[CorruptLineError], tuple[str, int, str]]:
+        """Rebuild from the parts, so that a worker process can hand the error to its parent."""
+        return type(self), (self.path, self.line_number, self.reason)

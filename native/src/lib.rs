@@ -13,6 +13,7 @@
 //!            └ sink, segment   file, stdout, null; names, rotation, paced writeback
 //! inspect                      a directory's queues as anyone may see them
 //! sink_words                   what is published about each sink
+//! segment_lock                 which segment has a writer
 //! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
 //! record, event, layout        bytes: values, schemas, the queue file's header
@@ -71,6 +72,8 @@ pub mod route_pattern;
 pub mod sampler;
 #[cfg(not(loom))]
 pub mod segment;
+#[cfg(not(loom))]
+pub mod segment_lock;
 #[cfg(not(loom))]
 pub mod service;
 #[cfg(not(loom))]

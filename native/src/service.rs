@@ -7,6 +7,7 @@ use crate::listener::Listener;
 use crate::lock::ForkSafe;
 use crate::producer::{Producer, QueueSettings};
 use crate::queue_file::{Books, QueueFile};
+use crate::segment_lock;
 use crate::sink::file::{FileSink, FileSinkConfig};
 use crate::sink::{NullSink, OpenError, Sink, StdoutSink};
 use crate::system::now_monotonic_nano;
@@ -140,6 +141,7 @@ impl Service {
     /// Starts anew in a forked child: the parent's queue and thread are not its own.
     pub fn after_fork_in_child(&self) {
         self.listener.with(|slot| std::mem::forget(slot.take()));
+        segment_lock::close_inherited();
         self.producer.after_fork_in_child();
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::os::Os;
 use super::whole_lines;
+use crate::segment_lock::LiveLock;
 
 /// What an append that failed means for the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +48,15 @@ pub(super) struct LiveSegment {
     /// Record lines and their bytes, for the footer.
     pub(super) records: u64,
     pub(super) bytes: u64,
+    /// Says to other processes that it is live.
+    _lock: LiveLock,
 }
 
 impl LiveSegment {
     pub(super) fn new(file: File, path: PathBuf, number: u64, begun: Duration) -> Self {
-        Self { file: Arc::new(file), path, number, begun, len: 0, records: 0, bytes: 0 }
+        let file = Arc::new(file);
+        let _lock = LiveLock::hold(Arc::clone(&file));
+        Self { file, path, number, begun, len: 0, records: 0, bytes: 0, _lock }
     }
 
     /// Append `lines`, or as many whole ones as possible.

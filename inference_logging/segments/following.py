@@ -1,0 +1,242 @@
+"""Follow the segments of a directory while they grow, through rotation, compression and removal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from inference_logging.segments.reading import (
+    BLOCK_BYTES,
+    OnCorrupt,
+    Record,
+    Segment,
+    is_framing,
+    parse,
+    read_segment,
+    segments,
+)
+
+Kind: TypeAlias = Literal["begun", "ended", "truncated", "removed"]
+
+_LAST_LINE_BYTES = 256 << 10  # more than the longest footer
+_FOOTER = b'"event_name":"segment.footer"'
+
+
+class Change(NamedTuple):
+    """What happened to a segment that is followed."""
+
+    kind: Kind
+    segment: Segment
+
+
+class Stop(Protocol):
+    """What ends ``follow_records``; ``threading.Event`` is one."""
+
+    def wait(self, timeout: float, /) -> bool:
+        """Wait ``timeout`` seconds or until it is set; return whether it is."""
+
+
+def follow_records(
+    directory: str | os.PathLike[str],
+    *,
+    prefix: str | None = None,
+    begin: Literal["start", "end"] = "end",
+    last: int = 0,
+    framing: bool = False,
+    poll_interval_s: float = 0.2,
+    stop: Stop | None = None,
+    on_corrupt: OnCorrupt | None = None,
+    on_change: Callable[[Change], object] | None = None,
+) -> Iterator[Record]:
+    """Iterate over records as they are written, on into every next segment, until ``stop`` is set.
+
+    ``begin``: with the oldest segment, or with what is written from now on, after the ``last`` records before it. It
+    looks every ``poll_interval_s`` seconds, and once more when ``stop`` is set; a directory that doesn't exist yet is
+    waited for. Several live segments (of several queue directories) are followed at once. ``on_change`` is told when a
+    segment begins, ends (its footer was read, or its writer died), was truncated from outside (it is then read from its
+    start), or was removed (what was written to an open one is still read).
+
+    Raises as ``read_records``.
+    """
+    stop = stop if stop is not None else threading.Event()
+    follower = _Follower(Path(directory), prefix, on_corrupt, on_change)
+    try:
+        if begin == "end":
+            yield from follower.skip_to_end(last)
+        stopped = False
+        while True:
+            yield from (record for record in follower.look() if framing or not is_framing(record))
+            if stopped:
+                return
+            stopped = stop.wait(poll_interval_s)
+    finally:
+        follower.close()
+
+
+class _Followed:
+    """An open plain segment and how far it was read: ``offset`` always stands behind a newline."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self.offset = 0
+        self.number = 0
+        self.has_footer = False
+
+    def lines(self) -> Iterator[bytes]:
+        """Return the whole lines that were not read yet."""
+        rest = b""
+        while block := os.pread(self.descriptor, BLOCK_BYTES, self.offset + len(rest)):
+            *whole, rest = (rest + block).split(b"\n")
+            # What was read is at an end; a line that is not goes into the next block's beginning.
+            for line in whole:
+                self.offset += len(line) + 1
+                self.number += 1
+                yield line
+
+    def is_truncated(self) -> bool:
+        """Tell whether it is shorter than what was read; then begin again."""
+        if os.fstat(self.descriptor).st_size >= self.offset:
+            return False
+        self.offset = self.number = 0
+        return True
+
+    def has_writer(self) -> bool:
+        """Tell whether somebody holds the lock of the live segment; nobody looks before there is a header."""
+        if self.offset == 0:
+            return True
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        return False
+
+    def ends_with_footer(self) -> bool:
+        """Tell by the last line alone whether it is sealed."""
+        size = os.fstat(self.descriptor).st_size
+        block = os.pread(self.descriptor, _LAST_LINE_BYTES, max(0, size - _LAST_LINE_BYTES))
+        return block.endswith(b"\n") and _FOOTER in block[block.rfind(b"\n", 0, -1) + 1 :]
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class _Follower:
+    """The segments of a directory that grow, and the names of those that are done with."""
+
+    def __init__(
+        self,
+        directory: Path,
+        prefix: str | None,
+        on_corrupt: OnCorrupt | None,
+        on_change: Callable[[Change], object] | None,
+    ) -> None:
+        self._directory, self._prefix = directory, prefix
+        self._on_corrupt, self._on_change = on_corrupt, on_change
+        self._open: dict[str, _Followed] = {}
+        self._done: set[str] = set()
+
+    def skip_to_end(self, last: int) -> deque[Record]:
+        """Pass over what stands there now; return the ``last`` records of it."""
+        kept: deque[Record] = deque()
+        for segment in reversed(self._listed()):
+            missing = max(0, last - len(kept))
+            followed = None if segment.compressed else self._begin(segment)
+            if followed is not None:
+                earlier = self._skip(followed, missing)
+            elif missing:
+                earlier = deque(read_segment(segment, on_corrupt=self._on_corrupt), missing)
+            else:
+                earlier = deque()
+            if followed is None:
+                self._done.add(segment.name)
+            kept.extendleft(reversed(earlier))
+        return kept
+
+    def _skip(self, followed: _Followed, last: int) -> deque[Record]:
+        is_sealed = followed.ends_with_footer()
+        records: deque[Record] = deque(maxlen=last)
+        if last or not is_sealed:
+            lines: deque[tuple[int, bytes]] = deque(maxlen=last + 2)  # with header and footer
+            for line in followed.lines():
+                lines.append((followed.number, line))
+            parsed = (parse(line, followed.segment, number, self._on_corrupt) for number, line in lines if last)
+            records.extend(record for record in parsed if record is not None and not is_framing(record))
+        if is_sealed:
+            self._end(followed)
+        return records
+
+    def look(self) -> Iterator[Record]:
+        """Return what came since the last look."""
+        listed = self._listed()
+        names = {segment.name for segment in listed}
+        self._done &= names
+        for followed in list(self._open.values()):
+            # One that was removed or compressed meanwhile is still open here: nothing of it is lost.
+            yield from self._rest(followed, is_listed=followed.segment.name in names)
+        for segment in listed:
+            if segment.name not in self._done and segment.name not in self._open:
+                yield from self._first(segment)
+
+    def _first(self, segment: Segment) -> Iterator[Record]:
+        followed = None if segment.compressed else self._begin(segment)
+        if followed is not None:
+            self._tell("begun", segment)
+            yield from self._rest(followed, is_listed=True)
+        elif segment.compressed:
+            self._done.add(segment.name)
+            self._tell("begun", segment)
+            yield from read_segment(segment, framing=True, on_corrupt=self._on_corrupt)
+            self._tell("ended", segment)
+
+    def _rest(self, followed: _Followed, *, is_listed: bool) -> Iterator[Record]:
+        if followed.is_truncated():
+            self._tell("truncated", followed.segment)
+        # Asked before the last read: what was written before the lock was released is then read here.
+        has_writer = followed.has_writer()
+        for line in followed.lines():
+            record = parse(line, followed.segment, followed.number, self._on_corrupt)
+            if record is not None:
+                followed.has_footer = record.get("event_name") == "segment.footer"
+                yield record
+        if followed.has_footer or (is_listed and not has_writer):
+            self._end(followed)
+            self._tell("ended", followed.segment)
+        elif not is_listed:
+            self._end(followed)
+            self._tell("removed", followed.segment)
+
+    def _listed(self) -> list[Segment]:
+        try:
+            return segments(self._directory, self._prefix)
+        except FileNotFoundError:
+            return []
+
+    def _begin(self, segment: Segment) -> _Followed | None:
+        try:
+            followed = _Followed(segment)
+        except FileNotFoundError:
+            return None  # removed or compressed since it was listed: the next look tells which
+        self._open[segment.name] = followed
+        return followed
+
+    def _end(self, followed: _Followed) -> None:
+        followed.close()
+        del self._open[followed.segment.name]
+        self._done.add(followed.segment.name)
+
+    def _tell(self, kind: Kind, segment: Segment) -> None:
+        if self._on_change is not None:
+            self._on_change(Change(kind, segment))
+
+    def close(self) -> None:
+        """Close what is open."""
+        for followed in self._open.values():
+            followed.close()
+        self._open.clear()

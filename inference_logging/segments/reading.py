@@ -1,0 +1,219 @@
+"""What stands in a directory's segments: their names, their order, their records.
+
+The format is described in ``native/src/segment.rs``. Plain segments and those that were compressed (``.jsonl.zst``) are
+read alike, also while one turns into the other.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+
+from inference_logging.errors import CorruptLineError, MissingExtraError
+
+Record: TypeAlias = dict[str, Any]
+"""One line, parsed: keys as they stand in the segment."""
+
+OnCorrupt: TypeAlias = Callable[[CorruptLineError], object]
+"""What is called for a line that is not a record; ``errors.append`` collects them."""
+
+BLOCK_BYTES = 1 << 20
+
+_NAME = re.compile(
+    r"(?P<prefix>[A-Za-z0-9_-][A-Za-z0-9._-]{0,99})-(?P<begun>\d{8}T\d{6}\.\d{3}Z)-(?P<boot_id>[0-9a-f]{16})-"
+    r"(?P<number>\d{6}|[1-9]\d{6,19})\.jsonl(?:\.zst)?",
+    re.ASCII,
+)
+_COMPRESSED_BLOCK_BYTES = 64 << 10  # lines that are much alike grow a hundredfold
+
+
+class Segment(NamedTuple):
+    """One segment of a directory. Segments compare in the order in which they were begun."""
+
+    begun: datetime
+    boot_id: str
+    number: int
+    prefix: str
+    path: Path
+
+    @classmethod
+    def parse(cls, path: str | os.PathLike[str]) -> Segment | None:
+        """Return the segment that ``path`` names, or None if that is not the name of one."""
+        match = _NAME.fullmatch(Path(path).name)
+        if match is None:
+            return None
+        try:
+            # Python 3.10's fromisoformat knows no basic format.
+            begun = datetime.strptime(match["begun"], "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=timezone.utc)
+        except ValueError:
+            return None
+        return cls(begun, match["boot_id"], int(match["number"]), match["prefix"], Path(path))
+
+    @property
+    def name(self) -> str:
+        """The name it was given; the same before and after compression."""
+        return self.path.name.removesuffix(".zst")
+
+    @property
+    def compressed(self) -> bool:
+        """Whether ``path`` is the compressed form."""
+        return self.path.suffix == ".zst"
+
+    def size_bytes(self) -> int:
+        """Return its size on disk, 0 if it is gone: what ``progress`` adds up to."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+
+def segments(directory: str | os.PathLike[str], prefix: str | None = None) -> list[Segment]:
+    """Return the segments of ``directory`` in the order of their beginning, each once.
+
+    Of a segment that stands there plain and compressed (its compression is under way, or was interrupted) the plain
+    one is listed. Symbolic links and files of other names are left out. ``prefix``: only the segments of this
+    ``service_name``. Raises OSError if the directory can't be read.
+    """
+    found: dict[str, Segment] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            segment = Segment.parse(entry.path)
+            if segment is None or prefix not in (None, segment.prefix) or not entry.is_file(follow_symlinks=False):
+                continue
+            if segment.name not in found or found[segment.name].compressed:
+                found[segment.name] = segment
+    return sorted(found.values())
+
+
+def read_records(
+    path: str | os.PathLike[str],
+    *,
+    prefix: str | None = None,
+    framing: bool = False,
+    on_corrupt: OnCorrupt | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Record]:
+    """Iterate over the records of a directory's segments, or of the one segment at ``path``, as they stand there.
+
+    The last line of a segment is left out while it has no newline (it is being written, or its listener died in it).
+    With ``framing``, headers and footers (``event_name`` ``segment.header``, ``segment.footer``) come too.
+    ``on_corrupt`` is called for each line that is not a record; without it such a line raises. ``progress`` is called
+    with the bytes just read from disk; they add up to the sizes of the segments. A segment that is removed meanwhile is
+    left out.
+
+    Raises ``CorruptLineError`` naming file and line, ``MissingExtraError`` if a segment is compressed and the extra
+    ``cli`` isn't installed, OSError if something can't be read, ValueError if ``path`` is a file of another name.
+    """
+    if Path(path).is_dir():
+        chosen = segments(path, prefix)
+    else:
+        segment = Segment.parse(path)
+        if segment is None:
+            raise ValueError(f"path={os.fspath(path)!r}: neither a directory nor named like a segment")
+        Path(path).stat()  # raises where there is none: only of a directory may a segment vanish meanwhile
+        chosen = [segment]
+    for segment in chosen:
+        yield from read_segment(segment, framing=framing, on_corrupt=on_corrupt, progress=progress)
+
+
+def read_segment(
+    segment: Segment,
+    *,
+    framing: bool = False,
+    on_corrupt: OnCorrupt | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Record]:
+    """Iterate over the records of one segment; see ``read_records``."""
+    number = 0
+    try:
+        for number, line in enumerate(_lines(_blocks(segment.path, progress)), 1):
+            record = parse(line, segment, number, on_corrupt)
+            if record is not None and (framing or not is_framing(record)):
+                yield record
+    except FileNotFoundError:
+        if segment.compressed:
+            return
+        # Since it was listed it was compressed, or removed: then this finds nothing either.
+        compressed = segment._replace(path=segment.path.with_name(segment.name + ".zst"))
+        yield from read_segment(compressed, framing=framing, on_corrupt=on_corrupt, progress=progress)
+    except _DamagedError as damage:
+        _report(CorruptLineError(str(segment.path), number + 1, str(damage)), on_corrupt)
+
+
+def parse(line: bytes, segment: Segment, number: int, on_corrupt: OnCorrupt | None) -> Record | None:
+    """Return the record of a line; None, after telling so, if it is none."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        _report(CorruptLineError(str(segment.path), number, f"not JSON: {error}"), on_corrupt)
+        return None
+    if not isinstance(record, dict):
+        _report(CorruptLineError(str(segment.path), number, "JSON, but not an object"), on_corrupt)
+        return None
+    return record
+
+
+def is_framing(record: Record) -> bool:
+    """Tell whether the line is the segment's own: its header or footer."""
+    return record.get("event_name") in ("segment.header", "segment.footer")
+
+
+class _DamagedError(Exception):
+    """The rest of a compressed segment can't be had."""
+
+
+def _report(error: CorruptLineError, on_corrupt: OnCorrupt | None) -> None:
+    if on_corrupt is None:
+        raise error
+    on_corrupt(error)
+
+
+def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for block in blocks:
+        *whole, rest = (rest + block).split(b"\n")
+        yield from whole
+
+
+def _blocks(path: Path, progress: Callable[[int], object] | None) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        decompress = _decompressor(path) if path.suffix == ".zst" else None
+        while block := file.read(BLOCK_BYTES if decompress is None else _COMPRESSED_BLOCK_BYTES):
+            yield from (block,) if decompress is None else decompress(block)
+            if progress is not None:
+                progress(len(block))
+        if decompress is not None:
+            yield from decompress(b"")
+
+
+def _decompressor(path: Path) -> Callable[[bytes], Iterator[bytes]]:
+    """Return the function that turns the blocks of a file, and at last an empty one, into what they hold."""
+    try:
+        import zstandard  # an extra: who doesn't compress doesn't need it
+    except ImportError:
+        raise MissingExtraError(f"reading the compressed segment {path.name}", "zstandard", "cli") from None
+    # Frame by frame: so a file that ends within one is seen to be cut off.
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    is_whole = False
+
+    def decompress(block: bytes) -> Iterator[bytes]:
+        nonlocal frame, is_whole
+        if not block and not is_whole:
+            raise _DamagedError("the compressed segment is cut off")
+        while block:
+            try:
+                content = frame.decompress(block)
+            except zstandard.ZstdError as error:
+                raise _DamagedError(f"the compressed segment is damaged: {error}") from None
+            block, is_whole = frame.unused_data, frame.eof
+            if is_whole:
+                frame = zstandard.ZstdDecompressor().decompressobj()
+            yield content
+
+    return decompress
