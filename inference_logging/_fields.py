@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from inference_logging import sampling
 
@@ -14,6 +16,10 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 SIZE_UNITS = {"": 1, "KI": KIB, "MI": MIB, "GI": GIB, "K": 10**3, "M": 10**6, "G": 10**9}
 _BYTES = re.compile(r"\s*(\d{1,20})\s*([KMG]I?)?B?\s*", re.ASCII | re.IGNORECASE)
+
+_PATH_TEXT = r"[^\x00-\x20\x7f{}*?#,/]"
+_PATH_PATTERN = re.compile(rf"(?:/(?:{_PATH_TEXT}*|\{{{_PATH_TEXT}+\}}))+(?:/\*)?|/\*")
+_NETWORK = re.compile(r"\*|[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?:/[0-9]{1,2})?|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:/[0-9]{1,3})?")
 
 
 def parse_bytes(value: Any) -> Any:
@@ -72,10 +78,49 @@ def possible_ratio(value: float) -> float:
     return value
 
 
+def split_list(value: Any) -> Any:
+    """Turn ``"a, b"`` into a list, an empty string into an empty one; pass on what isn't plainly a string."""
+    if type(value) is not str:
+        return value
+    return [part.strip() for part in value.split(",")] if value.strip() else []
+
+
+def split_ratios(value: Any) -> Any:
+    """Turn a mapping, or ``"/v1/*=0.1, /a=1"``, into pairs in the same order; pass on anything else.
+
+    Raises ``ValueError`` for a mapping to something else than numbers.
+    """
+    if isinstance(value, Mapping):
+        if any(type(ratio) not in (int, float) for ratio in value.values()):
+            raise ValueError("a ratio is a number")
+        return tuple(value.items())
+    if type(value) is str:
+        return tuple(tuple(part.strip() for part in pair.rpartition("=")[::2]) for pair in split_list(value))
+    return value
+
+
+def network(value: str) -> str:
+    """Check that a text is ``*``, an address or a network; raises ``ValueError`` otherwise."""
+    if value != "*":
+        ipaddress.ip_network(value)
+    return value
+
+
 Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | str)]
 RingBytes = Annotated[Bytes, AfterValidator(_round_up_to_power_of_two)]
 Directory = Annotated[Path, AfterValidator(_expand)]
 OptionalPath = Annotated[Path | None, BeforeValidator(none_if_empty), AfterValidator(_expand)]
+Ratio = Annotated[float, AfterValidator(possible_ratio)]
+PathPattern = Annotated[str, matching(_PATH_PATTERN)]
+PathPatterns = Annotated[tuple[PathPattern, ...], BeforeValidator(split_list)]
+Networks = Annotated[
+    tuple[Annotated[str, matching(_NETWORK), AfterValidator(network)], ...], BeforeValidator(split_list)
+]
+RouteRatios = Annotated[
+    tuple[tuple[PathPattern, Ratio], ...],
+    BeforeValidator(split_ratios, json_schema_input_type=dict[str, float]),
+    PlainSerializer(dict, return_type=dict[str, float]),
+]
 
 
 def parameter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -36,6 +36,9 @@ def sentences(
             yield from str(detail["ctx"]["error"]).splitlines()
         elif name not in fields:
             yield f"{name} ({origin}): unknown parameter, the nearest known is {_nearest(name, fields)}"
+        elif len(detail["loc"]) > 1:
+            item = f"item {int(detail['loc'][1]) + 1} of {origin}"
+            yield f"{name}={_shown(value)} ({item}): must be {allowed(fields[name])}"
         else:
             yield f"{name}={_shown(written)} ({origin}): must be {allowed(fields[name])}"
 
@@ -60,8 +63,20 @@ def is_size(field: FieldInfo) -> bool:
     return field.annotation is int and extra(field, "unit") == "bytes"
 
 
+def is_list(field: FieldInfo) -> bool:
+    """Tell whether a field holds several values, which a file writes as a list or a mapping."""
+    return get_origin(field.annotation) is tuple
+
+
+def is_mapping(field: FieldInfo) -> bool:
+    """Tell whether a field holds pairs, which a file writes as a mapping."""
+    return is_list(field) and get_origin(get_args(field.annotation)[0]) is tuple
+
+
 def type_name(field: FieldInfo) -> str:
     """Return the type of a field as the documentation shows it."""
+    if is_list(field):
+        return "mapping" if is_mapping(field) else "list"
     choices = get_args(field.annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
         return " | ".join(choices)

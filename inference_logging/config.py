@@ -238,4 +238,9 @@ def _meant(name: str, value: Any) -> Any:
         return "off"
     if isinstance(value, str) and field.annotation in (int, float) and not problems.is_size(field):
         return problems.Sentence(f"{name}={value!r} (file): must be {problems.allowed(field)}, without quotes")
+    # Only a variable has no other way to say several values than one text.
+    kind = dict if problems.is_mapping(field) else list
+    if problems.is_list(field) and not isinstance(value, kind):
+        word = "mapping" if kind is dict else "list"
+        return problems.Sentence(f"{name}={value!r} (file): must be a {word}: {problems.allowed(field)}")
     return value

@@ -20,6 +20,7 @@ from inference_logging.config import FILE_VERSION, Config
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _BLANK = r"[ \t\n\r\f\v]*"
+_RATIO = {"anyOf": [{"const": 0}, {"type": "number", "minimum": sampling.MIN_RATIO, "maximum": 1}]}
 _NOT_OF_A_FILE = "config_file"
 _KEYWORDS = ("type", "anyOf", "enum", "items", "additionalProperties", "minimum", "maximum", "format", "pattern")
 
@@ -48,7 +49,8 @@ def _described(field: FieldInfo, generated: dict[str, Any]) -> dict[str, Any]:
     unit = problems.extra(field, "unit")
     words = f"{field.description} Allowed: {problems.allowed(field)}."
     described: dict[str, Any] = {"description": words} | ({"unit": unit} if unit else {})
-    return described | _accepted(field, generated) | {"default": generated["default"]}
+    default = dict(field.default) if problems.is_mapping(field) else generated["default"]
+    return described | _accepted(field, generated) | {"default": default}
 
 
 def _accepted(field: FieldInfo, generated: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +59,9 @@ def _accepted(field: FieldInfo, generated: dict[str, Any]) -> dict[str, Any]:
     if problems.is_size(field):
         return {"anyOf": _size(int(problems.limit(field, "ge")), int(problems.limit(field, "le")))}
     if possible_ratio in functions:
-        return {"anyOf": [{"const": 0}, {"type": "number", "minimum": sampling.MIN_RATIO, "maximum": 1}]}
+        return _RATIO
+    if problems.is_list(field):
+        return _several(field)
     choices = get_args(field.annotation)
     if upper in functions:
         return {"anyOf": [{"enum": list(choices)}, {"type": "string", "pattern": _any_case(choices)}]}
@@ -70,6 +74,20 @@ def _accepted(field: FieldInfo, generated: dict[str, Any]) -> dict[str, Any]:
         may_be_empty = none_if_empty in functions
         accepted["pattern"] = f"^(?:{_portable(pattern)}){'?' if may_be_empty else ''}$"
     return accepted
+
+
+def _several(field: FieldInfo) -> dict[str, Any]:
+    """Return a list of texts, or a mapping of texts to ratios; whether a network has host bits stays with `check`."""
+    item = get_args(field.annotation)[0]
+    if problems.is_mapping(field):
+        return {"type": "object", "propertyNames": _text(get_args(item)[0]), "additionalProperties": _RATIO}
+    return {"type": "array", "items": _text(item)}
+
+
+def _text(annotated: Any) -> dict[str, Any]:
+    functions = [entry.func for entry in annotated.__metadata__ if isinstance(entry, AfterValidator)]
+    patterns = [function.pattern.pattern for function in functions if isinstance(function, Matches)]
+    return {"type": "string"} | ({"pattern": f"^(?:{patterns[0]})$"} if patterns else {})
 
 
 def _portable(pattern: str) -> str:

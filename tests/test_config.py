@@ -58,12 +58,14 @@ def test_the_environment_can_name_the_file(tmp_path: Path, monkeypatch: pytest.M
 
 def test_every_parameter_can_be_written_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for parameter in Config.describe():
-        monkeypatch.setenv(ENV_PREFIX + parameter.name.upper(), str(parameter.default or ""))
+        default = parameter.default
+        text = ", ".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
+        monkeypatch.setenv(ENV_PREFIX + parameter.name.upper(), text)
     assert Config() == Config(health_path="/health/logging")
 
 
 def test_every_parameter_but_the_file_itself_can_be_written_in_the_file(tmp_path: Path) -> None:
-    content = {p.name: p.default for p in Config.describe() if p.name != "config_file"}
+    content = Config().model_dump(mode="json", exclude={"config_file"})
     file = write(tmp_path / "c.yaml", **content | {"directory": "logs"})
     assert Config(config_file=file) == Config().model_copy(update={"config_file": file})
 
@@ -135,6 +137,12 @@ def test_yaml_off_means_off(tmp_path: Path) -> None:
         ("sample_ratio", 1.5),
         ("sample_ratio", 2.0**-57),
         ("sample_precision", 15),
+        ("sampler", "always"),
+        ("slow_s", -1),
+        ("budget_records_s", -1),
+        ("sample_routes", 0.5),
+        ("sample_routes", {"/a": "0.5"}),
+        ("sample_routes", {"/a": True}),
         ("chunks", False),
         ("chunk_timeline_limit", -1),
         ("capture_tail_bytes", "2MiB"),
@@ -149,6 +157,47 @@ def test_a_wrong_value_is_told_by_parameter_value_and_what_is_allowed(name: str,
     (problem,) = problems(**{name: value})
     allowed = {parameter.name: parameter.allowed for parameter in Config.describe()}[name]
     assert problem == f"{name}={value!r} (keyword): must be {allowed}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong", "position"),
+    [
+        ("skip_paths", ["/ready", "metrics"], "metrics", 2),
+        ("skip_paths", "/ready, /a*", "/a*", 2),
+        ("skip_paths", ["/a/*/b"], "/a/*/b", 1),
+        ("skip_paths", ["/{}"], "/{}", 1),
+        ("skip_paths", ["/a b"], "/a b", 1),
+        ("trusted_callers", ["10.0.0.0/8", "10.0.0.1/8"], "10.0.0.1/8", 2),
+        ("trusted_callers", "10.0.0.0/8, localhost", "localhost", 2),
+        ("trusted_callers", ["10.0.0.0/33"], "10.0.0.0/33", 1),
+        ("trusted_callers", ["10.0.0.0/255.0.0.0"], "10.0.0.0/255.0.0.0", 1),
+        ("trusted_callers", ["fd00::/129"], "fd00::/129", 1),
+        ("trusted_callers", [""], "", 1),
+        ("sample_routes", {"/a": 1, "v1": 1}, "v1", 2),
+        ("sample_routes", {"/a": 1.5}, 1.5, 1),
+        ("sample_routes", "/a=1, /b=x", "x", 2),
+        ("sample_routes", "/a", "", 1),
+    ],
+)
+def test_a_wrong_item_is_told_by_itself_with_its_position(
+    name: str, value: object, wrong: object, position: int
+) -> None:
+    allowed = {parameter.name: parameter.allowed for parameter in Config.describe()}[name]
+    expected = f"{name}={wrong!r} (item {position} of keyword): must be {allowed}"
+    assert problems(**{name: value})[0] == expected
+
+
+def test_several_values_are_taken_as_list_mapping_or_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, networks, routes = ["/a", "/b/{c}", "/d/*"], ["10.0.0.0/8", "fd00::/8", "*"], {"/a/*": 0.5, "/{b}": 1}
+    expected = (("/a", "/b/{c}", "/d/*"), ("10.0.0.0/8", "fd00::/8", "*"), (("/a/*", 0.5), ("/{b}", 1.0)))
+    names = ("skip_paths", "trusted_callers", "sample_routes")
+    by_keyword = Config(skip_paths=paths, trusted_callers=networks, sample_routes=routes)
+    by_file = Config(config_file=write(tmp_path / "c.yaml", **dict(zip(names, (paths, networks, routes), strict=True))))
+    for name, text in zip(names, ("/a,/b/{c},/d/*", "10.0.0.0/8, fd00::/8, *", "/a/*=0.5, /{b} = 1"), strict=True):
+        monkeypatch.setenv(ENV_PREFIX + name.upper(), text)
+    for config in (by_keyword, by_file, Config()):
+        assert tuple(getattr(config, name) for name in names) == expected
+        assert isinstance(hash(config), int)
 
 
 @pytest.mark.parametrize("ratio", [0, 2.0**-56, 1])
@@ -181,7 +230,7 @@ def test_all_problems_of_all_sources_are_told_in_one_message(tmp_path: Path, mon
         "flush_byte (environment INFERENCE_LOGGING_FLUSH_BYTE): unknown parameter, the nearest known is flush_bytes",
         'chunks=\'all\' (environment INFERENCE_LOGGING_CHUNKS): must be one of "off", "summary", "timeline", "events"',
         'level=\'LOUD\' (keyword): must be one of "DEBUG", "INFO", "WARN", "ERROR"',
-        "sampling (keyword): unknown parameter, the nearest known is sample_ratio",
+        "sampling (keyword): unknown parameter, the nearest known is sampler",
     }
 
 

@@ -29,6 +29,8 @@ GOOD: list[dict[str, Any]] = [
     {"level": "warn"}, {"level": "Debug"},
     {"health_path": ""}, {"health_path": None}, {"health_path": "/a/b"}, {"queue_directory": ""},
     {"chunks": False, "listener": False}, {"listener": "off"}, {"sink": "null"},
+    {"skip_paths": []}, {"skip_paths": ["/a", "/{b}/*", "/é"]}, {"trusted_callers": ["*"]}, {"sample_routes": {}},
+    {"trusted_callers": ["10.0.0.0/8", "::1", "fd00::/8"]}, {"sample_routes": {"/v1/*": 0.1, "/{a}": 0, "/": 1}},
     {"flush_records": 1}, {"flush_records": 100.0}, {"drain_deadline_s": 0}, {"rotate_interval_s": 2678400},
 ]  # fmt: skip
 
@@ -41,6 +43,9 @@ BAD: list[dict[str, Any]] = [
     {"sample_ratio": 1.01}, {"sample_ratio": 2.0**-57}, {"sample_ratio": -1}, {"sample_ratio": "0.5"},
     {"level": "WARNING"}, {"level": False}, {"sink": None}, {"sink": False}, {"chunks": True}, {"chunks": "Off"},
     {"health_path": "health"}, {"health_path": "/a b"}, {"health_path": "/" + "x" * 256}, {"directory": 7},
+    {"skip_paths": "/a"}, {"skip_paths": ["a"]}, {"skip_paths": ["/*/a"]}, {"skip_paths": [7]}, {"skip_paths": None},
+    {"trusted_callers": ["me"]}, {"trusted_callers": "*"}, {"sample_routes": {"a": 1}}, {"sample_routes": {"/a": 2}},
+    {"sample_routes": {"/a": "1"}}, {"sample_routes": {"/a": True}}, {"sample_routes": []}, {"sample_routes": "/a=1"},
     {"queu_bytes": 65536}, {"config_file": "other.yaml"}, {"version": 2}, {"version": "1"}, {"version": None},
 ]  # fmt: skip
 
