@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import math
 import re
+from typing import TYPE_CHECKING
+
+from inference_logging._native import Sampler
+
+if TYPE_CHECKING:
+    from inference_logging.config import Config
 
 NEVER = 1 << 56
 """The threshold that no R reaches: nothing is kept. It has no ``th`` encoding."""
@@ -87,6 +93,20 @@ def adjusted_count(t: int) -> float:
     if not ALWAYS <= t <= NEVER:
         raise ValueError(f"t={t!r}: must be from 0 to 2**56")
     return NEVER / (NEVER - t) if t < NEVER else 0.0
+
+
+def sampler(config: Config) -> Sampler:
+    """Return the native sampler of a configuration: what the middleware asks at each request."""
+    return Sampler(
+        config.sampler,
+        ratio=config.sample_ratio,
+        precision=config.sample_precision,
+        routes=config.sample_routes,
+        skip_paths=config.skip_paths,
+        trusted_callers=config.trusted_callers,
+        slow_s=config.slow_s,
+        budget_records_s=config.budget_records_s,
+    )
 
 
 def _leading_zero_digits(fraction: float) -> int:
