@@ -4,12 +4,14 @@
 //! the sink took the batch does `release` give them back to the producer. A listener that dies in between leaves them
 //! in the queue.
 
+use crate::control::Control;
 use crate::encode::{Encoder, LineHead};
 use crate::event::EventSchema;
 use crate::layout::Reason;
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::{self, Books, QueueFile};
 use crate::ring::{Mark, Peek, Record, words_between};
+use crate::totals;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,6 +36,8 @@ pub struct Attached {
     corrupt: u64,
     records_in_batch: u64,
     dropped_in_batch: u64,
+    /// Records below are in the histograms already: a leader that died had counted, but not released them.
+    counted_below: u64,
     /// The batch has the last this queue has to say: nothing can come any more, and all gaps are told.
     at_end: bool,
 }
@@ -44,6 +48,19 @@ pub struct Room {
     /// Reached by the last record that is added.
     pub bytes: usize,
     pub records: u64,
+}
+
+/// Gives back what is read of each queue: the sink has it. First the histograms count it, in one step for all queues.
+pub fn release_all(queues: &mut [Attached], encoder: &mut Encoder) {
+    if let Some(series) = encoder.series.as_mut().filter(|series| series.pending() > 0) {
+        for queue in queues.iter() {
+            queue.note_counted(series.generation() + 1);
+        }
+        series.commit();
+    }
+    for queue in queues {
+        queue.release();
+    }
 }
 
 impl Attached {
@@ -76,6 +93,7 @@ impl Attached {
             corrupt: 0,
             records_in_batch: 0,
             dropped_in_batch: 0,
+            counted_below: 0,
             at_end: false,
             file,
         })
@@ -144,7 +162,11 @@ impl Attached {
             seq: Some(self.sequence),
         };
         let schema = self.schemas.get(usize::from(record.event)).and_then(Option::as_ref);
+        let counted = encoder.observed();
         let encoded = schema.is_some_and(|schema| encoder.line(batch, &head, schema, &record.payload).is_ok());
+        if self.sequence < self.counted_below {
+            encoder.forget_observed(counted);
+        }
         self.skip_to(record.sequence.wrapping_add(1));
         self.corrupt += u64::from(!encoded);
         u64::from(encoded)
@@ -193,9 +215,29 @@ impl Attached {
         1
     }
 
-    /// The sink took only the first `lines` of a batch, and this queue's lines stand there next: gives back the records
-    /// that are among them; returns how many of `lines` were this queue's.
-    pub fn release_lines(&mut self, lines: u64, encoder: &mut Encoder) -> u64 {
+    /// Believes what the header notes of the histograms, if they ever came to the generation that it names.
+    pub fn trust_counted(&mut self, generation: u64) {
+        let header = self.file.header();
+        if header.counted_generation.load(Ordering::Acquire) <= generation {
+            self.counted_below = header.counted_sequence.load(Ordering::Acquire);
+        } else {
+            // The leader that noted it died before; a later generation must not make it true.
+            header.counted_generation.store(0, Ordering::Relaxed);
+            header.counted_sequence.store(0, Ordering::Release);
+        }
+    }
+
+    /// Notes that the coming generation of the histograms holds what is read so far.
+    pub fn note_counted(&self, generation: u64) {
+        let header = self.file.header();
+        // In this order: a new sequence must not stand beside a generation that is in force.
+        header.counted_generation.store(generation, Ordering::Release);
+        header.counted_sequence.store(self.sequence, Ordering::Release);
+    }
+
+    /// The sink took only the first `lines` of a batch, and this queue's lines stand there next: reads the records that
+    /// are among them again, for a release; returns how many of `lines` were this queue's.
+    pub fn reread_lines(&mut self, lines: u64, encoder: &mut Encoder) -> u64 {
         let told = u64::from(self.dropped_in_batch > 0 && lines > 0);
         if told == 0 {
             self.dropped_in_batch = 0;
@@ -205,24 +247,24 @@ impl Attached {
         (self.torn, self.corrupt, self.at_end) = (0, 0, false);
         let records = self.records_in_batch.min(lines - told);
         self.read_into(&mut Vec::new(), Room { bytes: usize::MAX, records }, encoder);
-        self.release();
         told + records
     }
 
-    /// A listener that died had written the records up to `last`, but not released them: does so in its place.
-    pub fn release_up_to(&mut self, last: u64, encoder: &mut Encoder) {
+    /// A listener that died had written the records up to `last`, but not released them: reads them in its place.
+    pub fn read_up_to(&mut self, last: u64, encoder: &mut Encoder) {
         self.look_after_owner();
         let mut lines = Vec::new();
         while self.sequence <= last {
             let before = (self.read, self.sequence, self.torn, self.corrupt);
+            let observed = encoder.observed();
             lines.clear();
             let read = self.read_into(&mut lines, Room { bytes: usize::MAX, records: 1 }, encoder);
             if read == 0 || self.sequence > last + 1 {
                 (self.read, self.sequence, self.torn, self.corrupt) = before;
+                encoder.forget_observed(observed);
                 break;
             }
         }
-        self.release();
     }
 
     /// The boot id as it stands in lines.
@@ -231,8 +273,8 @@ impl Attached {
         &self.boot_id
     }
 
-    /// The sink took the batch: gives its records back to the producer.
-    pub fn release(&mut self) {
+    /// Gives what is read back to the producer.
+    fn release(&mut self) {
         let header = self.file.header();
         self.records_in_batch = 0;
         if self.dropped_in_batch > 0 {
@@ -278,14 +320,18 @@ impl Attached {
         self.orphaned.is_some() || self.file.ring().is_closed()
     }
 
-    /// Removes the finished queue's file and returns its last counts. What its owner counted as `shutdown_deadline`
-    /// has been written after all.
-    pub fn finish(&self) -> Books {
+    /// Adds the finished queue to the directory's totals, removes its file and returns its last counts; nothing if the
+    /// totals cannot be had now. What its owner counted as `shutdown_deadline` has been written after all.
+    #[must_use]
+    pub fn finish(&self, control: Control) -> Option<Books> {
+        if !totals::add_ended(control, &self.file) {
+            return None;
+        }
         for counter in &self.file.header().dropped.0[Reason::ShutdownDeadline as usize] {
             counter.store(0, Ordering::Relaxed);
         }
         let _ = std::fs::remove_file(&self.file.path);
-        self.books()
+        Some(self.books())
     }
 
     /// The queue's counts.

@@ -5,6 +5,7 @@
 
 use crate::lock::open;
 use crate::sink_words::{SINKS, SinkWords};
+use crate::totals::TotalsWords;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -50,6 +51,7 @@ pub struct ControlPage {
     pub fallback_active: AtomicU32,
     /// Every sink of the leader: the primary first, then its fallback, then the additional ones.
     pub sinks: [SinkWords; SINKS],
+    pub totals: TotalsWords,
 }
 
 /// A mapped control page. Never unmapped: producers may be on their way to it, and it is one page per directory.

@@ -21,6 +21,8 @@
 use crate::event::EventSchema;
 use crate::extract;
 use crate::record::{BodyKind, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
+use crate::series::Series;
+use crate::series::observe::{Nobody, Seen, Watch};
 use process::ProcessCache;
 use timestamp::SecondCache;
 
@@ -79,16 +81,24 @@ pub struct LineHead<'a> {
 
 /// Encodes lines; keeps the text of the last second and the last process, since most records share both with the one
 /// before.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Encoder {
     second: SecondCache,
     process: ProcessCache,
+    /// Histograms over the requests among the lines, where somebody counts them.
+    pub series: Option<Series>,
 }
 
 impl Encoder {
     /// Make an encoder.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Make an encoder that counts the requests among its lines, where `series` can be had.
+    #[must_use]
+    pub fn counting(series: Option<Series>) -> Self {
+        Self { series, ..Self::default() }
     }
 
     /// Append one line to `out`.
@@ -105,12 +115,37 @@ impl Encoder {
         let start = out.len();
         out.reserve(payload.len() + USUAL_LINE_BYTES);
         self.push_head(out, head, schema);
-        let pushed = push_fields(out, schema, payload);
+        let pushed = match &mut self.series {
+            Some(series) if !schema.roles.is_empty() => {
+                let mut seen = Seen::new(&schema.roles);
+                let pushed = push_fields(out, schema, payload, &mut seen);
+                if pushed.is_ok() {
+                    series.observe(&seen, head.time_unix_nano);
+                }
+                pushed
+            }
+            _ => push_fields(out, schema, payload, &mut Nobody),
+        };
         match pushed {
             Ok(()) => out.extend_from_slice(b"}\n"),
             Err(_) => out.truncate(start),
         }
         pushed
+    }
+
+    /// How many requests wait to be counted in the histograms.
+    #[inline]
+    #[must_use]
+    pub fn observed(&self) -> usize {
+        self.series.as_ref().map_or(0, Series::pending)
+    }
+
+    /// Forgets all but the first `len` of them.
+    #[cold]
+    pub fn forget_observed(&mut self, len: usize) {
+        if let Some(series) = &mut self.series {
+            series.truncate(len);
+        }
     }
 
     #[inline]
@@ -152,10 +187,15 @@ impl Expanded {
     }
 }
 
-fn push_fields(out: &mut Vec<u8>, schema: &EventSchema, payload: &[u8]) -> Result<(), Malformed> {
+fn push_fields<'a>(
+    out: &mut Vec<u8>,
+    schema: &EventSchema,
+    payload: &'a [u8],
+    watch: &mut impl Watch<'a>,
+) -> Result<(), Malformed> {
     let mut expanded = Expanded::default();
     let mut values = Values::new(payload);
-    for key in &schema.keys {
+    for (position, key) in schema.keys.iter().enumerate() {
         match values.next() {
             None => return Ok(()),
             Some(Err(error)) => return Err(error),
@@ -163,14 +203,16 @@ fn push_fields(out: &mut Vec<u8>, schema: &EventSchema, payload: &[u8]) -> Resul
             Some(Ok(Value::Trace(trace))) => {
                 if !std::mem::replace(&mut expanded.trace, true) {
                     push_trace(out, &trace);
+                    watch.trace(&trace);
                 }
             }
             Some(Ok(Value::Body(body))) => {
                 if expanded.first_body(body.kind) {
-                    extract::push_facts(out, &body);
+                    watch.model(body.kind, extract::push_facts(out, &body));
                 }
             }
             Some(Ok(value)) => {
+                watch.value(position, &value);
                 put(out, key);
                 push_value(out, value);
             }

@@ -15,6 +15,7 @@ use std::fmt;
 
 use crate::encode::escape;
 use crate::record::Malformed;
+use crate::series::observe::{self, Role};
 
 /// The listener's report of a gap: how many records were dropped, and why.
 pub const LOG_DROPPED: u16 = 0;
@@ -90,6 +91,8 @@ pub struct EventSchema {
     pub keys: Vec<Box<[u8]>>,
     /// The name as a JSON string, quotes included.
     pub name_json: Box<[u8]>,
+    /// What the fields of a request mean for the histograms; empty for other events.
+    pub roles: Box<[Role]>,
 }
 
 /// Build the schemas that every queue begins with.
@@ -160,6 +163,7 @@ impl EventSchema {
             id,
             name: name.to_owned(),
             keys: known.iter().map(|field| key(field)).collect(),
+            roles: if id == REQUEST { observe::roles(&known) } else { Box::default() },
             fields: known,
             name_json: name_json.into(),
         })

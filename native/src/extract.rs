@@ -26,14 +26,17 @@ mod lex;
 mod scan;
 mod text;
 
-/// Append the facts in `body` to `out`, each as `,"key":value`.
-pub fn push_facts(out: &mut Vec<u8>, body: &Body<'_>) {
+pub(crate) use text::unescape;
+
+/// Append the facts in `body` to `out`, each as `,"key":value`; return the model, as it stands between its quotes.
+pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> Option<&'a [u8]> {
     match body.kind {
         BodyKind::Request => {
             let mut facts = RequestFacts::default();
             scan(without_mark(body.head), Resume::default(), &mut facts);
             scan_end(body.tail, &mut facts);
             facts.push(out);
+            facts.model
         }
         BodyKind::Response => {
             let mut facts = ResponseFacts::new(false);
@@ -42,12 +45,14 @@ pub fn push_facts(out: &mut Vec<u8>, body: &Body<'_>) {
             scan_end(body.tail, &mut facts);
             facts.end_document();
             facts.push(out);
+            facts.model
         }
         BodyKind::Stream => {
             let mut facts = ResponseFacts::new(true);
             scan_events(without_mark(body.head), &mut facts);
             scan_last_events(body.tail, &mut facts);
             facts.push(out);
+            facts.model
         }
     }
 }

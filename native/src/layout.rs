@@ -161,13 +161,20 @@ pub struct QueueHeader {
     pub sequence_base: AtomicU64,
     /// Sum of all `dropped` that `log.dropped` records have told so far.
     pub dropped_told: AtomicU64,
-    _pad2: [u64; 12],
+    /// Where the histograms are of this generation or later, they hold the records below `counted_sequence`.
+    pub counted_generation: AtomicU64,
+    pub counted_sequence: AtomicU64,
+    /// Not 0 once the counts of this queue, which has ended, are in the directory's totals.
+    pub added_to_totals: AtomicU64,
+    _pad2: [u64; 9],
 
     /// Bytes of the schema area that are valid.
     pub schemas_len: AtomicU64,
     /// Records that sampling left out, by [`SampledOut`]; neither accepted nor dropped.
     pub sampled_out: [AtomicU64; SAMPLED_OUT.len()],
-    _pad3: [u64; 11],
+    /// What the request path has spent in the middleware, estimated from every 64th request.
+    pub hot_path_nano: AtomicU64,
+    _pad3: [u64; 10],
 
     pub dropped: Dropped,
 }

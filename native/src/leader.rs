@@ -3,11 +3,12 @@
 //! A round reads what is committed, encodes it into one batch, writes it, and only then releases it. While a batch
 //! cannot be written it is kept, nothing further is read, and the records stay in their queues (P1, P4).
 
-use crate::attached::{Attached, Room};
+use crate::attached::{self, Attached, Room};
 use crate::books;
 use crate::control::Control;
 use crate::encode::Encoder;
 use crate::queue_file::{self, Books};
+use crate::series::Series;
 use crate::sink::{Now, Sink, WriteError};
 use crate::sink_words::{SinkRole, SinkState, SinkWords};
 use crate::system::now_monotonic_nano;
@@ -69,12 +70,14 @@ impl Leader {
         let [primary, others @ ..] = &control.page().sinks;
         primary.assign(sink.name(), SinkRole::Primary, now.unix_nano);
         others.iter().for_each(SinkWords::clear);
+        // Without room for the histograms the listener still writes.
+        let series = Series::open(&settings.queue_directory).ok();
         Self {
             batch: Vec::with_capacity(settings.flush_bytes + (settings.flush_bytes >> 2)),
             settings,
             control,
             sink,
-            encoder: Encoder::new(),
+            encoder: Encoder::counting(series),
             queues: Vec::new(),
             ended: Vec::new(),
             batch_records: 0,
@@ -118,7 +121,11 @@ impl Leader {
         for path in queue_file::list(&self.settings.queue_directory).unwrap_or_default() {
             if !self.queues.iter().any(|queue| queue.file.path == path) {
                 // A file that cannot be attached (foreign version, vanished) is left alone and looked at again.
-                self.queues.extend(Attached::open(&path).ok());
+                let Ok(mut queue) = Attached::open(&path) else { continue };
+                if let Some(series) = &self.encoder.series {
+                    queue.trust_counted(series.generation());
+                }
+                self.queues.push(queue);
             }
         }
         if first {
@@ -204,16 +211,13 @@ impl Leader {
     fn release(&mut self) {
         self.batch.clear();
         (self.batch_records, self.batch_written) = (0, 0);
-        for queue in &mut self.queues {
-            queue.release();
-        }
-        let ended = &mut self.ended;
+        attached::release_all(&mut self.queues, &mut self.encoder);
+        let (ended, control) = (&mut self.ended, self.control);
         self.queues.retain(|queue| {
-            if !queue.is_finished() {
-                return true;
-            }
-            ended.push(queue.finish());
-            false
+            let finished = queue.is_finished().then(|| queue.finish(control)).flatten();
+            let stays = finished.is_none();
+            ended.extend(finished);
+            stays
         });
         let surplus = self.ended.len().saturating_sub(REMEMBERED_BOOKS);
         self.ended.drain(..surplus);
@@ -229,10 +233,12 @@ impl Leader {
     /// Gives back the records of an unfinished batch that the sink already has: the next leader must not write them.
     fn release_written(&mut self) {
         let mut lines = self.batch[..self.batch_written].iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.encoder.forget_observed(0);
         // In the order of the batch: queues that came later stand at the end.
         for queue in &mut self.queues {
-            lines -= queue.release_lines(lines, &mut self.encoder);
+            lines -= queue.reread_lines(lines, &mut self.encoder);
         }
+        attached::release_all(&mut self.queues, &mut self.encoder);
     }
 
     /// Ends the output with a footer that carries every process's counts.

@@ -10,11 +10,13 @@
 //!            ├ attached        one queue as the leader sees it, alive or orphaned
 //!            ├ takeover        what a leader that died had written already
 //!            ├ encode, extract JSON Lines; model and usage read from captured bodies
+//!            ├ series          histograms of inference requests, computed from the records
 //!            └ sink, segment   file, stdout, null; names, rotation, paced writeback
 //! inspect                      a directory's queues as anyone may see them
 //! sink_words                   what is published about each sink
 //! segment_lock                 which segment has a writer
 //! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
+//! totals, twin                 counts of queues that have ended; numbers that change all at once
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
 //! record, event, layout        bytes: values, schemas, the queue file's header
 //! sync, system                 real or loom atomics; clocks and random bits
@@ -75,6 +77,8 @@ pub mod segment;
 #[cfg(not(loom))]
 pub mod segment_lock;
 #[cfg(not(loom))]
+pub mod series;
+#[cfg(not(loom))]
 pub mod service;
 #[cfg(not(loom))]
 pub mod sink;
@@ -86,4 +90,8 @@ pub mod system;
 #[cfg(not(loom))]
 pub mod takeover;
 #[cfg(not(loom))]
+pub mod totals;
+#[cfg(not(loom))]
 pub mod trace_state;
+#[cfg(not(loom))]
+pub mod twin;

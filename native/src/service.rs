@@ -11,6 +11,7 @@ use crate::segment_lock;
 use crate::sink::file::{FileSink, FileSinkConfig};
 use crate::sink::{NullSink, OpenError, Sink, StdoutSink};
 use crate::system::now_monotonic_nano;
+use crate::totals;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,7 +124,7 @@ impl Service {
         };
         if !drained {
             self.count_left(&queue.file);
-        } else if queue.file.is_told() {
+        } else if queue.file.is_told() && totals::add_ended(queue.control, &queue.file) {
             // Usually the leader has done so. Not if it ended between the last write and this process's end.
             let _ = std::fs::remove_file(&queue.file.path);
         }

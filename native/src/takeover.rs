@@ -4,7 +4,7 @@
 //! they are in the segment and in the queue. Its successor reads the segment from the published offset on and releases
 //! what stands there; a line that is cut off is removed, since its record is still in the queue.
 
-use crate::attached::Attached;
+use crate::attached::{self, Attached};
 use crate::control::Control;
 use crate::encode::Encoder;
 use std::fs::OpenOptions;
@@ -20,11 +20,12 @@ pub fn settle_last_write(control: Control, queues: &mut [Attached], encoder: &mu
     if let Some((path, offset)) = control.published_write() {
         // A segment that cannot be read (removed, another mount) has no records to compare with.
         if let Ok(lines) = read_whole_lines(&path, offset) {
-            for queue in queues {
+            for queue in &mut *queues {
                 if let Some(last) = last_sequence(&lines, queue.boot_id()) {
-                    queue.release_up_to(last, encoder);
+                    queue.read_up_to(last, encoder);
                 }
             }
+            attached::release_all(queues, encoder);
         }
         control.publish_write(None);
     }

@@ -35,9 +35,13 @@ fn written() -> Vec<u8> {
     header.releasing.store(Mark { sequence: 1, position: 4 }.to_word(), Ordering::Relaxed);
     header.sequence_base.store(1, Ordering::Relaxed);
     header.dropped_told.store(5, Ordering::Relaxed);
+    header.counted_generation.store(9, Ordering::Relaxed);
+    header.counted_sequence.store(10, Ordering::Relaxed);
+    header.added_to_totals.store(11, Ordering::Relaxed);
     for (reason, count) in SAMPLED_OUT.iter().zip(21..) {
         header.sampled_out[*reason as usize].store(count, Ordering::Relaxed);
     }
+    header.hot_path_nano.store(12, Ordering::Relaxed);
     header.dropped.add(Reason::QueueFull, 9, 7);
     header.dropped.add(Reason::SerializeError, 24, 8);
     std::fs::read(&file.path).unwrap()
@@ -75,12 +79,15 @@ fn a_queue_file_has_these_bytes() {
             (264, &[4, 0, 0, 0, 1, 0, 0, 0]),
             (272, &[1, 0, 0, 0, 0, 0, 0, 0]),
             (280, &[5, 0, 0, 0, 0, 0, 0, 0]),
-            // schemas_len, then sampled_out: head, parent, budget, skipped.
+            // counted_generation, counted_sequence, added_to_totals.
+            (288, &[9, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0]),
+            // schemas_len, then sampled_out: head, parent, budget, skipped; then hot_path_nano.
             (384, &[17, 0, 0, 0, 0, 0, 0, 0]),
             (392, &[21, 0, 0, 0, 0, 0, 0, 0]),
             (400, &[22, 0, 0, 0, 0, 0, 0, 0]),
             (408, &[23, 0, 0, 0, 0, 0, 0, 0]),
             (416, &[24, 0, 0, 0, 0, 0, 0, 0]),
+            (424, &[12, 0, 0, 0, 0, 0, 0, 0]),
             // dropped[queue_full][INFO], dropped[serialize_error][FATAL].
             (512 + 2 * 8, &[7, 0, 0, 0, 0, 0, 0, 0]),
             (512 + (7 * 6 + 5) * 8, &[8, 0, 0, 0, 0, 0, 0, 0]),

@@ -18,7 +18,7 @@ const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 /// Facts of a request. A key that stands twice counts where it stands last, as JSON readers have it; null is no value.
 #[derive(Default)]
 pub struct RequestFacts<'a> {
-    model: Option<&'a [u8]>,
+    pub model: Option<&'a [u8]>,
     stream: Option<bool>,
     max_tokens: Option<Number>,
     temperature: Option<Number>,
@@ -66,7 +66,7 @@ impl RequestFacts<'_> {
 #[derive(Default)]
 pub struct ResponseFacts<'a> {
     id: Option<&'a [u8]>,
-    model: Option<&'a [u8]>,
+    pub model: Option<&'a [u8]>,
     usage: Usage,
     /// The usage object that is being read; it replaces `usage` if there is anything in it.
     open_usage: Usage,

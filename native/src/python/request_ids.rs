@@ -66,8 +66,7 @@ impl PyRequestIds {
     /// calls a span of its own. Raises ValueError for another `span_id`.
     #[pyo3(signature = (*, span_id = None))]
     fn outgoing_headers<'py>(&self, py: Python<'py>, span_id: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
-        let (mut trace, state) =
-            self.with(py, |ids| (ids.trace, ids.state().map(|state| state.as_str().to_owned())));
+        let (mut trace, state) = self.with(py, |ids| (ids.trace, ids.state().map(|state| state.as_str().to_owned())));
         if let Some(digits) = span_id {
             trace.span_id = parse_span_id(digits.as_bytes()).ok_or_else(|| {
                 PyValueError::new_err(format!("span_id={digits:?}: must be 16 lowercase hex digits, not all zero"))

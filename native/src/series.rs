@@ -1,0 +1,239 @@
+//! GenAI server histograms of a queue directory, in the shared file `metrics`: the leader counts, every process reads.
+//!
+//! They are computed from the records of requests for inference, in the names and buckets of OpenTelemetry's GenAI
+//! semantic conventions 1.41; each kept record counts as many requests as its `adjusted_count` says. What the client
+//! got is chunks, so the two histograms of streams time chunks, never tokens.
+//!
+//! Each record counts once, whoever dies when: what a batch has to add waits until the sink took the batch
+//! ([`Series::observe`]); then each queue's header notes up to which sequence its records will have been counted by the
+//! next generation, and one store puts numbers and notes in force ([`Series::commit`]); only then are the records
+//! released. A successor that reads a record again knows by the note whether it was counted.
+//!
+//! Nothing in the file grows: labels and series are tables of fixed size, see `labels`.
+
+use crate::lock::open;
+use crate::twin::Generation;
+use histogram::{ALL_BUCKETS, BOUNDS, KINDS, WORDS};
+use labels::{Labels, MAX_SERIES, Names};
+use observe::Seen;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+pub mod histogram;
+mod labels;
+pub mod observe;
+mod snapshot;
+
+pub use snapshot::{Exemplar, SeriesSnapshot, read};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGM\0");
+const VERSION: u32 = 1;
+const FILE_NAME: &str = "metrics";
+
+/// The whole file; zeroes are a valid one without series.
+#[repr(C)]
+struct Page {
+    magic: AtomicU64,
+    version: AtomicU32,
+    series_len: AtomicU32,
+    generation: Generation,
+    names: Names,
+    /// Labels of each series: operation, model and error as indices, a byte each.
+    keys: [AtomicU64; MAX_SERIES],
+    copies: [[Numbers; MAX_SERIES]; 2],
+    exemplars: [[ExemplarWords; ALL_BUCKETS]; MAX_SERIES],
+}
+
+/// The three histograms of a series: floats as bits, since a record can count as 2.5 requests.
+#[repr(C)]
+struct Numbers([AtomicU64; WORDS]);
+
+impl Numbers {
+    fn add(&self, word: usize, more: f64) {
+        let sum = f64::from_bits(self.0[word].load(Ordering::Relaxed)) + more;
+        self.0[word].store(sum.to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// The last request of a bucket. `version` is odd while the words change.
+#[repr(C)]
+struct ExemplarWords {
+    version: AtomicU64,
+    value: AtomicU64,
+    trace_id: [AtomicU64; 2],
+    span_id: AtomicU64,
+    unix_nano: AtomicU64,
+}
+
+impl ExemplarWords {
+    fn store(&self, observed: &Observed, value: f64) {
+        let version = self.version.load(Ordering::Relaxed) | 1;
+        self.version.store(version, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.value.store(value.to_bits(), Ordering::Relaxed);
+        for (word, part) in self.trace_id.iter().zip(observed.trace_id) {
+            word.store(part, Ordering::Relaxed);
+        }
+        self.span_id.store(observed.span_id, Ordering::Relaxed);
+        self.unix_nano.store(observed.unix_nano, Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Release);
+    }
+}
+
+/// What one record adds.
+struct Observed {
+    series: u8,
+    weight: f64,
+    /// In seconds, by histogram; negative: nothing to add.
+    values: [f64; KINDS],
+    trace_id: [u64; 2],
+    span_id: u64,
+    unix_nano: u64,
+}
+
+/// The leader's hold of the file.
+pub struct Series {
+    page: &'static Page,
+    labels: Labels,
+    pending: Vec<Observed>,
+    /// Series that the other copy lacks the last change of.
+    stale: u128,
+}
+
+const _: () = assert!(MAX_SERIES <= u128::BITS as usize);
+
+impl Series {
+    /// Opens the file of `directory`, creating it if needed; the caller holds the leader lock.
+    ///
+    /// # Errors
+    /// The file cannot be had. A listener does without it then.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(FILE_NAME);
+        let mut fd = open(&path, true)?;
+        if !allocate(&fd)? {
+            // Of another version: its readers keep their mapping.
+            std::fs::remove_file(&path)?;
+            fd = open(&path, true)?;
+            allocate(&fd)?;
+        }
+        let page = map(&fd)?;
+        page.magic.store(MAGIC, Ordering::Relaxed);
+        page.version.store(VERSION, Ordering::Release);
+        Ok(Self {
+            labels: Labels::new(&page.names, &page.keys, &page.series_len),
+            page,
+            pending: Vec::new(),
+            stale: !0,
+        })
+    }
+
+    /// Takes note of a record that went into the batch.
+    pub fn observe(&mut self, seen: &Seen<'_>, unix_nano: u64) {
+        let Some(values) = seen.values() else { return };
+        let series = self.labels.series(seen);
+        let trace = seen.trace.unwrap_or_default();
+        let [high, low] = [&trace.trace_id[..8], &trace.trace_id[8..]].map(be_word);
+        let observed = Observed {
+            series,
+            weight: seen.weight(),
+            values,
+            trace_id: [high, low],
+            span_id: be_word(&trace.span_id),
+            unix_nano,
+        };
+        self.pending.push(observed);
+    }
+
+    /// How many records wait for a commit.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Forgets all but the first `len` records that wait: they were not written, or counted before.
+    pub fn truncate(&mut self, len: usize) {
+        self.pending.truncate(len);
+    }
+
+    /// The generation in force: what headers note of it is counted.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.page.generation.now()
+    }
+
+    /// Counts what waits, in one step. The caller has noted generation + 1 in the headers of its queues.
+    pub fn commit(&mut self) {
+        let mut changed = 0u128;
+        let (page, pending, stale) = (self.page, &mut self.pending, self.stale);
+        page.generation.change(|from, to| {
+            let (from, to) = (&page.copies[from], &page.copies[to]);
+            for series in (0..MAX_SERIES).filter(|series| stale >> series & 1 != 0) {
+                for (old, new) in from[series].0.iter().zip(&to[series].0) {
+                    new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+            }
+            for observed in pending.iter() {
+                changed |= 1 << observed.series;
+                add(&to[usize::from(observed.series)], observed);
+            }
+        });
+        // Only examples: they are shown after they count, and one that is lost is no loss.
+        for observed in pending.drain(..) {
+            show(&page.exemplars[usize::from(observed.series)], &observed);
+        }
+        self.stale = changed;
+    }
+}
+
+fn add(numbers: &Numbers, observed: &Observed) {
+    for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| *value >= 0.0) {
+        numbers.add(histogram.first_word + histogram.bucket(value), observed.weight);
+        numbers.add(histogram.sum_word(), observed.weight * value);
+    }
+}
+
+fn show(exemplars: &[ExemplarWords; ALL_BUCKETS], observed: &Observed) {
+    if observed.trace_id == [0; 2] {
+        return;
+    }
+    for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| *value >= 0.0) {
+        exemplars[histogram.first_bucket + histogram.bucket(value)].store(observed, value);
+    }
+}
+
+fn be_word(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// Gives the file its space; false if it has another version's size or head.
+fn allocate(fd: &OwnedFd) -> io::Result<bool> {
+    let mut head = [0u8; 12];
+    let file = std::fs::File::from(fd.try_clone()?);
+    let bytes = file.metadata()?.len();
+    if bytes != 0 && bytes != size_of::<Page>() as u64 {
+        return Ok(false);
+    }
+    // SAFETY: plain call on an open descriptor.
+    let code = unsafe { libc::posix_fallocate(fd.as_raw_fd(), 0, size_of::<Page>() as libc::off_t) };
+    if code != 0 {
+        return Err(io::Error::from_raw_os_error(code));
+    }
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut head, 0)?;
+    let version = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+    Ok(head == [0; 12] || head.starts_with(&MAGIC.to_le_bytes()) && version == VERSION)
+}
+
+/// Maps the allocated file. Never unmapped: one leader's hold per process and queue directory.
+fn map(fd: &OwnedFd) -> io::Result<&'static Page> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let bytes = size_of::<Page>();
+    // SAFETY: a new shared mapping of an allocated file.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: page-aligned, large enough, only atomics, and never unmapped.
+    Ok(unsafe { &*base.cast::<Page>() })
+}

@@ -1,0 +1,103 @@
+//! What any process reads from the file `metrics`.
+
+use super::histogram::{ALL_BUCKETS, WORDS};
+use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, text};
+use super::{ExemplarWords, FILE_NAME, MAGIC, Page, VERSION};
+use crate::lock::open;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{Ordering, fence};
+
+/// A request that fell into a bucket: its trace, its value in seconds, and when it ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exemplar {
+    pub trace_id: u128,
+    pub span_id: u64,
+    pub value: f64,
+    pub unix_nano: u64,
+}
+
+/// One series: its labels and histograms.
+#[derive(Clone, Debug)]
+pub struct SeriesSnapshot {
+    pub operation: String,
+    pub model: String,
+    /// Empty for successful requests.
+    pub error_type: String,
+    /// As [`super::histogram::BOUNDS`] describes.
+    pub words: [f64; WORDS],
+    pub exemplars: [Option<Exemplar>; ALL_BUCKETS],
+}
+
+/// Reads all series of a queue directory; none where no listener has led it yet.
+///
+/// # Errors
+/// The file cannot be read, or `InvalidData` if it is of another version.
+pub fn read(directory: &Path) -> io::Result<Vec<SeriesSnapshot>> {
+    let fd = match open(&directory.join(FILE_NAME), false) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let bytes = size_of::<Page>();
+    if std::fs::File::from(fd.try_clone()?).metadata()?.len() != bytes as u64 {
+        return Err(other_version());
+    }
+    // SAFETY: a new shared mapping of a file of this length.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: page-aligned, large enough, only atomics that are only loaded; unmapped below, after the last use.
+    let series = read_page(unsafe { &*base.cast::<Page>() });
+    // SAFETY: our own mapping; what was read is a copy.
+    unsafe { libc::munmap(base, bytes) };
+    series
+}
+
+fn other_version() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the queue directory's metrics file is of another version")
+}
+
+fn read_page(page: &Page) -> io::Result<Vec<SeriesSnapshot>> {
+    match (page.version.load(Ordering::Acquire), page.magic.load(Ordering::Relaxed)) {
+        // Its leader is just making it.
+        (0, _) => return Ok(Vec::new()),
+        (VERSION, MAGIC) => {}
+        _ => return Err(other_version()),
+    }
+    let len = (page.series_len.load(Ordering::Acquire) as usize).min(MAX_SERIES);
+    let (models, errors) = (page.names.models.read(), page.names.errors.read());
+    let numbers: Vec<[f64; WORDS]> = page.generation.read(|copy| {
+        let float = |numbers: &super::Numbers| numbers.0.each_ref().map(|w| f64::from_bits(w.load(Ordering::Relaxed)));
+        page.copies[copy][..len].iter().map(float).collect()
+    });
+    let series = numbers.into_iter().enumerate().map(|(at, words)| {
+        let [operation, model, error, ..] = page.keys[at].load(Ordering::Relaxed).to_le_bytes();
+        SeriesSnapshot {
+            operation: (*OPERATIONS.get(usize::from(operation)).unwrap_or(&OTHER_NAME)).to_owned(),
+            model: text(&models, model),
+            error_type: text(&errors, error),
+            words,
+            exemplars: page.exemplars[at].each_ref().map(read_exemplar),
+        }
+    });
+    // A series without a count was made by a leader that died before it counted.
+    Ok(series.filter(|series| series.words.iter().any(|word| *word > 0.0)).collect())
+}
+
+fn read_exemplar(words: &ExemplarWords) -> Option<Exemplar> {
+    let version = words.version.load(Ordering::Acquire);
+    if version == 0 || version & 1 != 0 {
+        return None;
+    }
+    let [high, low] = words.trace_id.each_ref().map(|word| u128::from(word.load(Ordering::Relaxed)));
+    let exemplar = Exemplar {
+        trace_id: high << 64 | low,
+        span_id: words.span_id.load(Ordering::Relaxed),
+        value: f64::from_bits(words.value.load(Ordering::Relaxed)),
+        unix_nano: words.unix_nano.load(Ordering::Relaxed),
+    };
+    fence(Ordering::Acquire);
+    (words.version.load(Ordering::Relaxed) == version).then_some(exemplar)
+}

@@ -1,0 +1,176 @@
+//! Counts of a queue directory that never go back: those of queues that have ended stay in the control page.
+//!
+//! A queue file is removed once everything in it is written. Before that its counts are added to the totals, exactly
+//! once: whoever adds holds `totals.lock`, the sum and the queue's boot id change in one step ([`Generation`]), and the
+//! queue's header says so then. One who dies between the two leaves a queue whose boot id is the last one added; one who
+//! dies before the removal leaves a queue that is marked. Both are recognised, by the next one who adds and by readers.
+
+use crate::control::Control;
+use crate::layout::{Dropped, DroppedCounts, LEVELS, REASONS, SAMPLED_OUT};
+use crate::lock::{Attempt, ProcessLock};
+use crate::queue_file::{self, QueueFile};
+use crate::twin::Generation;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long to wait for another process that is just adding; it needs microseconds.
+const LOCK_TRIES: u32 = 200;
+const LOCK_PAUSE: Duration = Duration::from_micros(500);
+
+/// Counts of all queues of a directory that have ended, in the control page.
+#[repr(C)]
+pub struct TotalsWords {
+    generation: Generation,
+    copies: [EndedWords; 2],
+}
+
+#[repr(C)]
+struct EndedWords {
+    /// The queue that was added last.
+    last_boot_id: AtomicU64,
+    queues: AtomicU64,
+    accepted: AtomicU64,
+    written: AtomicU64,
+    hot_path_nano: AtomicU64,
+    sampled_out: [AtomicU64; SAMPLED_OUT.len()],
+    dropped: Dropped,
+}
+
+/// The counts of a queue directory since it was created, or of one queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Queues, ended ones included.
+    pub queues: u64,
+    pub accepted: u64,
+    pub written: u64,
+    /// What the request path has spent in the middleware, estimated from every 64th request.
+    pub hot_path_nano: u64,
+    pub sampled_out: [u64; SAMPLED_OUT.len()],
+    pub dropped: DroppedCounts,
+}
+
+impl Totals {
+    /// The counts of one queue.
+    #[must_use]
+    pub fn of(file: &QueueFile) -> Self {
+        let (books, header) = (file.books(), file.header());
+        Self {
+            queues: 1,
+            accepted: books.accepted,
+            written: books.written,
+            hot_path_nano: header.hot_path_nano.load(Ordering::Relaxed),
+            sampled_out: books.sampled_out,
+            dropped: books.dropped,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.queues += other.queues;
+        // Wraps, as sequences do: a damaged header must not stop the listener.
+        for (sum, more) in [
+            (&mut self.accepted, other.accepted),
+            (&mut self.written, other.written),
+            (&mut self.hot_path_nano, other.hot_path_nano),
+        ] {
+            *sum = sum.wrapping_add(more);
+        }
+        for (sum, more) in self.sampled_out.iter_mut().zip(&other.sampled_out) {
+            *sum = sum.wrapping_add(*more);
+        }
+        for (sum, more) in self.dropped.iter_mut().flatten().zip(other.dropped.iter().flatten()) {
+            *sum = sum.wrapping_add(*more);
+        }
+    }
+}
+
+impl EndedWords {
+    fn load(&self) -> Totals {
+        Totals {
+            queues: self.queues.load(Ordering::Relaxed),
+            accepted: self.accepted.load(Ordering::Relaxed),
+            written: self.written.load(Ordering::Relaxed),
+            hot_path_nano: self.hot_path_nano.load(Ordering::Relaxed),
+            sampled_out: self.sampled_out.each_ref().map(|count| count.load(Ordering::Relaxed)),
+            dropped: self.dropped.snapshot(),
+        }
+    }
+
+    fn store(&self, totals: &Totals, boot_id: u64) {
+        self.last_boot_id.store(boot_id, Ordering::Relaxed);
+        self.queues.store(totals.queues, Ordering::Relaxed);
+        self.accepted.store(totals.accepted, Ordering::Relaxed);
+        self.written.store(totals.written, Ordering::Relaxed);
+        self.hot_path_nano.store(totals.hot_path_nano, Ordering::Relaxed);
+        for (word, count) in self.sampled_out.iter().zip(&totals.sampled_out) {
+            word.store(*count, Ordering::Relaxed);
+        }
+        for reason in REASONS {
+            for level in 0..LEVELS.len() {
+                let count = totals.dropped[reason as usize][level];
+                self.dropped.0[reason as usize][level].store(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether these counts hold those of the queue already.
+    fn holds(&self, file: &QueueFile) -> bool {
+        let header = file.header();
+        header.added_to_totals.load(Ordering::Acquire) != 0
+            || self.last_boot_id.load(Ordering::Relaxed) == header.boot_id
+    }
+}
+
+/// Adds the counts of an ended queue to the totals of its directory, unless somebody has done so. Returns whether they
+/// are in there; if not, the file must stay.
+#[must_use]
+pub fn add_ended(control: Control, file: &QueueFile) -> bool {
+    let Some(_lock) = file.path.parent().and_then(lock) else { return false };
+    let words = &control.page().totals;
+    if !words.generation.read(|copy| words.copies[copy].holds(file)) {
+        let queue = Totals::of(file);
+        words.generation.change(|from, to| {
+            let mut sum = words.copies[from].load();
+            sum.add(&queue);
+            words.copies[to].store(&sum, file.header().boot_id);
+        });
+    }
+    file.header().added_to_totals.store(1, Ordering::Release);
+    true
+}
+
+fn lock(directory: &Path) -> Option<ProcessLock> {
+    for _ in 0..LOCK_TRIES {
+        match ProcessLock::try_acquire(&directory.join("totals.lock"), true) {
+            Ok(Attempt::Acquired(lock)) => return Some(lock),
+            Ok(_) => std::thread::sleep(LOCK_PAUSE),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// Reads the counts of all queues of a directory, ended or not, each exactly once.
+#[must_use]
+pub fn of_directory(control: Control, directory: &Path) -> Totals {
+    let words = &control.page().totals;
+    words.generation.read(|copy| {
+        let ended = &words.copies[copy];
+        let mut sum = ended.load();
+        // One that ends and vanishes meanwhile moves the generation on, and all is read again.
+        for path in queue_file::list(directory).unwrap_or_default() {
+            if let Ok(file) = open(&path)
+                && !ended.holds(&file)
+            {
+                sum.add(&Totals::of(&file));
+            }
+        }
+        sum
+    })
+}
+
+fn open(path: &Path) -> io::Result<Arc<QueueFile>> {
+    queue_file::owned_by_this_process(path).map_or_else(|| QueueFile::open(path), Ok)
+}
