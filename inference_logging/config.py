@@ -7,6 +7,7 @@ default" would be found only when records are missing.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -118,6 +119,10 @@ class Config(
                 f"chunk_timeline_limit={self.chunk_timeline_limit}, capture_head_bytes={self.capture_head_bytes} and "
                 f"capture_tail_bytes={self.capture_tail_bytes}; raise it or lower those"
             )
+        routes = ("health_path", "liveness_path", "wrap_health_path")
+        for name, other in itertools.combinations(routes, 2):
+            if (path := getattr(self, name)) is not None and path == getattr(self, other):
+                found.append(f"{name}={path!r}: must be another path than {other}")
         if found:
             raise ValueError("\n".join(found))
         return self

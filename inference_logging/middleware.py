@@ -17,9 +17,10 @@ from inference_logging import sampling
 from inference_logging._native import RequestFactory, RequestIds, RequestObserver
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
-from inference_logging.health import BacklogHealth, respond
+from inference_logging.health import Health, Watch
 from inference_logging.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
 from inference_logging.logger import Logger
+from inference_logging.probes import liveness, readiness, respond, wrap
 
 Begin = Callable[[Scope, Receive, Send], tuple[RequestObserver, RequestIds, Receive, Send]]
 
@@ -39,9 +40,13 @@ class InferenceLoggingMiddleware:
     def __init__(self, app: ASGIApp, config: Config | None = None) -> None:
         self.app = app
         self.config = config if config is not None else Config()
-        self._health_path = self.config.health_path
-        self._health = BacklogHealth(self.config.health_backlog_records, self.config.health_clear_ratio)
+        routes = {self.config.health_path: self._answer_readiness, self.config.liveness_path: self._answer_liveness}
+        self._routes = {path: answer for path, answer in routes.items() if path is not None}
+        self._wrapped_path = self.config.wrap_health_path
+        # A tuple: whatever a server gives as path can be compared, not all of it can be hashed.
+        self._special_paths = (*self._routes, *filter(None, [self._wrapped_path]))
         self._logger: Logger | None = None
+        self._watch: Watch | None = None
         self._begin: Begin | None = None
         self._unavailable = False
 
@@ -53,8 +58,11 @@ class InferenceLoggingMiddleware:
                 return await serve_lifespan(self.app, scope, receive, send, self._open, self._close)
             return await self.app(scope, receive, send)
         begin = self._begin or self._open_late()
-        if scope.get("path") == self._health_path:
-            return await self._answer_health(send)
+        path = scope.get("path")
+        if path in self._special_paths:
+            if path != self._wrapped_path:
+                return await self._routes[path](scope, send)
+            send = wrap(send, self._look, changes_status=self.config.wrap_health == "status")
         if begin is None:
             return await self.app(scope, receive, send)
         observer, ids, receive, send = begin(scope, receive, send)
@@ -76,7 +84,9 @@ class InferenceLoggingMiddleware:
     def _open(self) -> Begin:
         if self._logger is None:
             self._logger = Logger.shared(self.config)
+            self._watch = Watch(self.config, self._logger.service)
         config = self.config
+        threshold = sampling.threshold(config.sample_ratio, config.sample_precision)
         factory = RequestFactory(
             self._logger.service,
             _observed_receive,
@@ -84,7 +94,8 @@ class InferenceLoggingMiddleware:
             chunk_timeline_limit=config.chunk_timeline_limit,
             capture_head_bytes=config.capture_head_bytes,
             capture_tail_bytes=config.capture_tail_bytes,
-            sampler=sampling.sampler(config),
+            sample_threshold=threshold,
+            adjusted_count=sampling.adjusted_count(threshold) if config.sample_ratio > 0 else 0.0,
         )
         # A forked child that goes on with this object must not repeat its parent's ids.
         os.register_at_fork(after_in_child=factory.reseed)
@@ -103,16 +114,19 @@ class InferenceLoggingMiddleware:
             return None
 
     def _close(self) -> None:
-        self._begin = None
+        self._begin = self._watch = None
         if self._logger is not None:
             self._logger.release()
             self._logger = None
 
-    async def _answer_health(self, send: Send) -> None:
-        if self._logger is None:
-            await respond(send, 503, {"status": "closed", "reason": "the logger is not open"})
-            return
-        await respond(send, *self._health.answer(self._logger.backlog_records()))
+    def _look(self) -> Health | None:
+        return self._watch.look() if self._watch is not None else None
+
+    async def _answer_readiness(self, scope: Scope, send: Send) -> None:
+        await respond(scope, send, readiness(self._look()))
+
+    async def _answer_liveness(self, scope: Scope, send: Send) -> None:
+        await respond(scope, send, liveness(self._look()))
 
 
 async def _observed_receive(receive: Receive, observer: RequestObserver) -> Message:

@@ -52,6 +52,8 @@ pub struct ControlPage {
     /// Every sink of the leader: the primary first, then its fallback, then the additional ones.
     pub sinks: [SinkWords; SINKS],
     pub totals: TotalsWords,
+    /// As `heartbeat_unix_nano`, by the monotonic clock, which all processes of a machine share: nobody can set it.
+    pub heartbeat_monotonic_nano: AtomicU64,
 }
 
 /// A mapped control page. Never unmapped: producers may be on their way to it, and it is one page per directory.
@@ -97,6 +99,15 @@ impl Control {
     #[must_use]
     pub fn page(&self) -> &'static ControlPage {
         self.0
+    }
+
+    /// Seconds since the listener last went round, at `now_monotonic_nano`; None if none ever did, or the machine has been
+    /// started again since.
+    #[must_use]
+    pub fn heartbeat_age_s(&self, now_monotonic_nano: u64) -> Option<f64> {
+        let last = self.0.heartbeat_monotonic_nano.load(Ordering::Relaxed);
+        let age = now_monotonic_nano.checked_sub(last).filter(|_| last > 0)?;
+        Some(Duration::from_nanos(age).as_secs_f64())
     }
 
     /// Publishes where the next write goes, before it begins; None: there is no live segment any more.

@@ -3,6 +3,7 @@
 //! Nothing here takes part in the protocol: it reads mapped words while producers and listener go on. Each number is
 //! right for some moment of the call; two numbers may be of different moments.
 
+use crate::lock::Holder;
 use crate::queue_file::{self, Books, QueueFile};
 use std::path::Path;
 
@@ -31,4 +32,10 @@ pub fn queues(directory: &Path) -> Vec<QueueSnapshot> {
     let paths = queue_file::list(directory).unwrap_or_default();
     let open = |path: &Path| queue_file::owned_by_this_process(path).map_or_else(|| QueueFile::open(path), Ok);
     paths.iter().filter_map(|path| open(path).ok()).map(|file| QueueSnapshot::of(&file)).collect()
+}
+
+/// Who leads a directory now, whatever it last published.
+#[must_use]
+pub fn leader(directory: &Path) -> Holder {
+    Holder::of(&directory.join("leader.lock"))
 }

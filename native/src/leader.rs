@@ -92,7 +92,9 @@ impl Leader {
 
     /// Does one round. With `force`, writes what is there without waiting for the interval.
     pub fn round(&mut self, now: Now, force: bool) -> Round {
-        self.control.page().heartbeat_unix_nano.store(now.unix_nano, Ordering::Relaxed);
+        let page = self.control.page();
+        page.heartbeat_unix_nano.store(now.unix_nano, Ordering::Relaxed);
+        page.heartbeat_monotonic_nano.store(now.monotonic.as_nanos() as u64, Ordering::Relaxed);
         let requests = self.control.flush_requests();
         let force = force || requests != self.flushes_done;
         self.scan(now, force);
@@ -256,8 +258,9 @@ impl Leader {
     /// Waits until `pause` has passed or a producer calls.
     pub fn wait(&self, pause: Duration) {
         if !self.batch.is_empty() {
-            // The sink fails: no call of a producer helps before the next try, only the end of the thread.
-            return std::thread::park_timeout(pause);
+            // The sink fails: no call of a producer helps before the next try, only the end of the thread. The rounds go
+            // on meanwhile: a failing sink is not a listener that hangs.
+            return std::thread::park_timeout(pause.min(LOOK_INTERVAL));
         }
         let asked = self.flushes_done;
         self.control.wait(pause, || self.control.flush_requests() != asked);

@@ -14,6 +14,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -73,6 +74,33 @@ pub enum Attempt {
     HeldByThisProcess,
 }
 
+/// Who has a lock that nobody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    ThisProcess,
+    AnotherProcess,
+    Nobody,
+}
+
+impl Holder {
+    /// Finds who has the lock on the file at `path`, without taking it. A file that cannot be opened is held by nobody.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let pid = std::process::id();
+        HELD.with(|table| {
+            table.retain(|entry| entry.pid == pid);
+            if is_held(table, path) {
+                return Self::ThisProcess;
+            }
+            // Opened and closed while nobody in this process can take the lock: the close would drop it.
+            match open(path, false).and_then(|file| is_locked(&file)) {
+                Ok(true) => Self::AnotherProcess,
+                _ => Self::Nobody,
+            }
+        })
+    }
+}
+
 impl ProcessLock {
     /// Tries to lock the file at `path`, which is created with mode 0600 if `create`.
     ///
@@ -82,12 +110,8 @@ impl ProcessLock {
         let pid = std::process::id();
         HELD.with(|table| {
             table.retain(|entry| entry.pid == pid);
-            if let Ok(metadata) = std::fs::symlink_metadata(path) {
-                use std::os::unix::fs::MetadataExt;
-                let (device, inode) = (metadata.dev(), metadata.ino());
-                if table.iter().any(|entry| entry.device == device && entry.inode == inode) {
-                    return Ok(Attempt::HeldByThisProcess);
-                }
+            if is_held(table, path) {
+                return Ok(Attempt::HeldByThisProcess);
             }
             let file = open(path, create)?;
             let held = identify(&file, pid)?;
@@ -130,6 +154,11 @@ pub(crate) fn open(path: &Path, create: bool) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+fn is_held(table: &[Held], path: &Path) -> bool {
+    std::fs::symlink_metadata(path)
+        .is_ok_and(|metadata| table.iter().any(|entry| entry.device == metadata.dev() && entry.inode == metadata.ino()))
+}
+
 fn identify(file: &OwnedFd, pid: u32) -> io::Result<Held> {
     // SAFETY: zeroes are a valid `stat`, and the pointer lives for the call.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -140,11 +169,25 @@ fn identify(file: &OwnedFd, pid: u32) -> io::Result<Held> {
     Ok(Held { pid, device: stat.st_dev, inode: stat.st_ino })
 }
 
-fn set_lock(file: &OwnedFd) -> io::Result<bool> {
+fn whole_file() -> libc::flock {
     // SAFETY: zeroes are a valid `flock`: from the start, to the end, whatever the length.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock
+}
+
+fn is_locked(file: &OwnedFd) -> io::Result<bool> {
+    let mut lock = whole_file();
+    // SAFETY: the pointer lives for the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut lock) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+fn set_lock(file: &OwnedFd) -> io::Result<bool> {
+    let lock = whole_file();
     // SAFETY: the pointer lives for the call.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &lock) } == 0 {
         return Ok(true);

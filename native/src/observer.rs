@@ -6,12 +6,11 @@
 
 use crate::capture::Capture;
 use crate::event::{REQUEST, REQUEST_CHUNK};
-use crate::ids::RequestIds;
+use crate::ids::{self, RequestIds};
+use crate::layout::SampledOut;
 use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
 use crate::record::{BodyKind, Scratch};
-use crate::sampler::{Head, SampledBy, Sampler};
-use std::sync::Arc;
 use timeline::Timeline;
 
 mod timeline;
@@ -38,7 +37,10 @@ pub struct ObserverSettings {
     pub chunk_timeline_limit: usize,
     pub capture_head_bytes: usize,
     pub capture_tail_bytes: usize,
-    pub sampler: Arc<Sampler>,
+    /// Rejection threshold of consistent probability sampling: kept if randomness ≥ threshold; 0 keeps all.
+    pub sample_threshold: u64,
+    /// How many requests a sampled one stands for.
+    pub adjusted_count: f64,
 }
 
 /// Texts of the request that the caller still holds at its end.
@@ -55,7 +57,6 @@ pub struct RequestTexts<'a> {
 /// One request under way.
 #[derive(Debug)]
 pub struct Observer {
-    head: Head,
     started: u64,
     timeline: Timeline,
     bytes_in: u64,
@@ -65,17 +66,15 @@ pub struct Observer {
     complete: bool,
     disconnected: bool,
     finished: bool,
-    forced: bool,
     request_body: Option<Box<Capture>>,
     response_body: Option<Box<Capture>>,
 }
 
 impl Observer {
-    /// Begins a request at `now` (monotonic nanoseconds), with the sampler's decision.
+    /// Begins a request at `now` (monotonic nanoseconds).
     #[must_use]
-    pub fn begin(now: u64, head: Head) -> Self {
+    pub fn begin(now: u64) -> Self {
         Self {
-            head,
             started: now,
             timeline: Timeline::new(),
             bytes_in: 0,
@@ -85,7 +84,6 @@ impl Observer {
             complete: false,
             disconnected: false,
             finished: false,
-            forced: false,
             request_body: None,
             response_body: None,
         }
@@ -99,22 +97,11 @@ impl Observer {
         }
     }
 
-    /// Takes the sampler's decision anew: the request belongs to another trace than it seemed to at its beginning.
-    pub fn decide(&mut self, head: Head) {
-        self.head = head;
-    }
-
-    /// Keeps the record whatever the sampler decided.
-    pub fn force(&mut self) {
-        self.forced = true;
-    }
-
-    /// Whether the answer's content type matters: not where only a failure could still bring the request on record,
-    /// since a failure tells no usage.
+    /// Whether the answer's content type matters.
     #[inline]
     #[must_use]
-    pub fn wants_content_type(&self, settings: &ObserverSettings) -> bool {
-        self.request_body.is_some() && (self.head.kept || self.forced || settings.sampler.keeps_slow())
+    pub fn wants_content_type(&self) -> bool {
+        self.request_body.is_some()
     }
 
     /// The request's bytes as they are received.
@@ -158,9 +145,14 @@ impl Observer {
         self.timeline.chunk(now, settings);
     }
 
+    #[inline]
+    fn is_sampled(ids: &RequestIds, settings: &ObserverSettings) -> bool {
+        ids::randomness(&ids.trace.trace_id) >= settings.sample_threshold
+    }
+
     /// Emits a `request.chunk` record for the chunk that just passed, if the answer is a stream and its request sampled.
-    pub fn emit_chunk(&self, ids: &RequestIds, producer: &Producer, bytes: usize) {
-        if !self.streamed || !(self.head.kept || self.forced) {
+    pub fn emit_chunk(&self, ids: &RequestIds, producer: &Producer, bytes: usize, settings: &ObserverSettings) {
+        if !self.streamed || !Self::is_sampled(ids, settings) {
             return;
         }
         let mut scratch = Scratch::new();
@@ -189,12 +181,13 @@ impl Observer {
             // What every server answers then; it happens outside of this observer.
             self.status = 500;
         }
-        let Some(kept) = self.kept(outcome, now, &settings.sampler) else {
+        let sampled_in = Self::is_sampled(ids, settings);
+        if !sampled_in && outcome == Outcome::Ok {
             if let Some(queue) = producer.queue() {
-                queue.file.header().count_sampled_out(self.head.left_out_by);
+                queue.file.header().count_sampled_out(SampledOut::Head);
             }
             return;
-        };
+        }
         let mut scratch = Scratch::new();
         scratch.push_trace(&ids.trace);
         ids.push_request_id(&mut scratch);
@@ -211,15 +204,8 @@ impl Observer {
                 None => scratch.push_absent(),
             }
         }
-        push_sampling(&mut scratch, kept);
+        push_sampling(&mut scratch, sampled_in, settings);
         producer.emit(REQUEST, outcome.severity(), scratch.as_slice());
-    }
-
-    #[inline]
-    fn kept(&self, outcome: Outcome, now: u64, sampler: &Sampler) -> Option<(SampledBy, f64)> {
-        let failed = matches!(outcome, Outcome::Error | Outcome::Timeout);
-        let aborted = matches!(outcome, Outcome::ClientDisconnect | Outcome::ServerShutdown);
-        sampler.tail(&self.head, failed, aborted, now.saturating_sub(self.started), self.forced)
     }
 
     #[inline]
@@ -272,10 +258,9 @@ fn operation(path: &[u8]) -> &'static str {
 }
 
 #[inline]
-fn push_sampling(scratch: &mut Scratch, (by, count): (SampledBy, f64)) {
-    scratch.push_str(by.name());
-    // NaN: the caller sampled the request and did not tell how many it stands for.
-    if count.is_nan() { scratch.push_absent() } else { scratch.push_float(count) }
+fn push_sampling(scratch: &mut Scratch, sampled_in: bool, settings: &ObserverSettings) {
+    scratch.push_str(if sampled_in { "head" } else { "error" });
+    scratch.push_float(if sampled_in { settings.adjusted_count } else { 1.0 });
 }
 
 fn seconds(nanoseconds: u64) -> f64 {

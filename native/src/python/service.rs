@@ -1,14 +1,17 @@
 //! `Service`: the queue and listener of one process, as `inference_logging.logger` opens it.
 
 use super::emit::{self, Event};
+use crate::control::Control;
 use crate::inspect::{self, QueueSnapshot};
 use crate::layout::{LEVELS, REASONS, SAMPLED_OUT};
 use crate::leader::ListenerSettings;
+use crate::lock::Holder;
 use crate::producer::QueueSettings;
 use crate::queue_file::Books;
 use crate::service::{Service, SinkSettings};
 use crate::sink::file::FileSinkConfig;
 use crate::sink_words::{SinkRole, SinkWords};
+use crate::system::now_monotonic_nano;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -22,6 +25,8 @@ use std::time::Duration;
 pub struct PyService {
     service: Arc<Service>,
     directory: PathBuf,
+    /// Also valid in a forked child that has no queue yet.
+    control: Control,
 }
 
 impl PyService {
@@ -85,7 +90,8 @@ impl PyService {
             flush_bytes,
         };
         let service = py.detach(|| Service::open(queue, listening, sink, listener)).map_err(PyOSError::new_err)?;
-        Ok(Self { service, directory: queue_directory })
+        let control = service.control().expect("an open service has a control page");
+        Ok(Self { service, directory: queue_directory, control })
     }
 
     /// Register an event and return its emit function, which takes one value per field.
@@ -144,11 +150,18 @@ impl PyService {
         all.iter().map(|queue| queue_dict(py, queue)).collect()
     }
 
-    /// Return what the leading listener of the queue directory publishes.
+    /// Return what the leading listener of the queue directory publishes, and about it: `leader` is `here`, `elsewhere` or
+    /// `nobody`, `heartbeat_age_s` the time since its last round (None: none led since the machine started).
     fn listener_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);
-        let Some(control) = self.service.control() else { return Ok(stats) };
-        let page = control.page();
+        let page = self.control.page();
+        let leader = match py.detach(|| inspect::leader(&self.directory)) {
+            Holder::ThisProcess => "here",
+            Holder::AnotherProcess => "elsewhere",
+            Holder::Nobody => "nobody",
+        };
+        stats.set_item("leader", leader)?;
+        stats.set_item("heartbeat_age_s", self.control.heartbeat_age_s(now_monotonic_nano()))?;
         stats.set_item("leader_pid", page.leader_pid.load(Ordering::Relaxed))?;
         stats.set_item("heartbeat_unix_nano", page.heartbeat_unix_nano.load(Ordering::Relaxed))?;
         stats.set_item("records_written", page.records_written.load(Ordering::Relaxed))?;
@@ -162,8 +175,7 @@ impl PyService {
 
     /// Return what the leading listener publishes about each of its sinks, the primary first.
     fn sinks<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let Some(control) = self.service.control() else { return Ok(Vec::new()) };
-        let rows = control.page().sinks.iter();
+        let rows = self.control.page().sinks.iter();
         rows.filter_map(|row| row.role().map(|role| sink_dict(py, row, role))).collect()
     }
 }
