@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from inference_logging.errors import ConfigError
+from inference_logging.errors import ConfigError, InferenceLoggingError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -37,6 +37,7 @@ class Entry(NamedTuple):
 
 COMMANDS: Final[dict[str, Entry]] = {
     "config": Entry("Show, check and describe the configuration.", "inference-logging config check logging.yaml"),
+    "tail": Entry("Print the last records, and follow as they are written.", "inference-logging tail --last 5"),
 }
 """Each command's name is its module's name here."""
 
@@ -102,7 +103,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (ConfigError, OSError) as error:
+    except (InferenceLoggingError, OSError) as error:
         click.echo(f"inference-logging: {error}", err=True)
         return USAGE if isinstance(error, ConfigError) else FAILED
     return returned if isinstance(returned, int) else OK

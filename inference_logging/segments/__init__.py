@@ -6,12 +6,13 @@ from it.
 
 from inference_logging.errors import CorruptLineError
 from inference_logging.segments.following import Change, Stop, follow_records
-from inference_logging.segments.reading import OnCorrupt, Record, Segment, read_records, read_segment, segments
+from inference_logging.segments.reading import OnCorrupt, Prefix, Record, Segment, read_records, read_segment, segments
 
 __all__ = [
     "Change",
     "CorruptLineError",
     "OnCorrupt",
+    "Prefix",
     "Record",
     "Segment",
     "Stop",

@@ -6,13 +6,15 @@ import fcntl
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from inference_logging.segments.reading import (
     BLOCK_BYTES,
     OnCorrupt,
+    Prefix,
     Record,
     Segment,
     is_framing,
@@ -24,6 +26,7 @@ from inference_logging.segments.reading import (
 Kind: TypeAlias = Literal["begun", "ended", "truncated", "removed"]
 
 _LAST_LINE_BYTES = 256 << 10  # more than the longest footer
+_CLOCKS_S = 1.0  # a file's time may lie behind the clock of the records, by a tick of the kernel
 _FOOTER = b'"event_name":"segment.footer"'
 
 
@@ -44,7 +47,8 @@ class Stop(Protocol):
 def follow_records(
     directory: str | os.PathLike[str],
     *,
-    prefix: str | None = None,
+    prefix: Prefix = None,
+    keep: Callable[[Record], bool] | None = None,
     begin: Literal["start", "end"] = "end",
     last: int = 0,
     framing: bool = False,
@@ -55,27 +59,38 @@ def follow_records(
 ) -> Iterator[Record]:
     """Iterate over records as they are written, on into every next segment, until ``stop`` is set.
 
-    ``begin``: with the oldest segment, or with what is written from now on, after the ``last`` records before it. It
-    looks every ``poll_interval_s`` seconds, and once more when ``stop`` is set; a directory that doesn't exist yet is
-    waited for. Several live segments (of several queue directories) are followed at once. ``on_change`` is told when a
-    segment begins, ends (its footer was read, or its writer died), was truncated from outside (it is then read from its
-    start), or was removed (what was written to an open one is still read).
+    ``keep``: only the records for which it is true. ``begin``: with the oldest segment, or with what is written from
+    now on, after the ``last`` such records before it, by time over all segments. It looks every ``poll_interval_s``
+    seconds, and once more when ``stop`` is set; a directory that doesn't exist yet is waited for. Several live segments
+    (of several queue directories) are followed at once. ``on_change`` is told when a segment begins, ends (its footer
+    was read, or its writer died), was truncated from outside (it is then read from its start), or was removed (what was
+    written to an open one is still read).
 
     Raises as ``read_records``.
     """
     stop = stop if stop is not None else threading.Event()
-    follower = _Follower(Path(directory), prefix, on_corrupt, on_change)
+    follower = _Follower(Path(directory), prefix, keep, on_corrupt, on_change)
     try:
         if begin == "end":
             yield from follower.skip_to_end(last)
         stopped = False
         while True:
-            yield from (record for record in follower.look() if framing or not is_framing(record))
+            for record in follower.look():
+                if framing if is_framing(record) else keep is None or keep(record):
+                    yield record
             if stopped:
                 return
             stopped = stop.wait(poll_interval_s)
     finally:
         follower.close()
+
+
+def _stamp(record: Record) -> str:
+    return str(record.get("timestamp", ""))
+
+
+def _as_stamp(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class _Followed:
@@ -133,41 +148,44 @@ class _Follower:
     def __init__(
         self,
         directory: Path,
-        prefix: str | None,
+        prefix: Prefix,
+        keep: Callable[[Record], bool] | None,
         on_corrupt: OnCorrupt | None,
         on_change: Callable[[Change], object] | None,
     ) -> None:
-        self._directory, self._prefix = directory, prefix
+        self._directory, self._prefix, self._keep = directory, prefix, keep
         self._on_corrupt, self._on_change = on_corrupt, on_change
         self._open: dict[str, _Followed] = {}
         self._done: set[str] = set()
 
-    def skip_to_end(self, last: int) -> deque[Record]:
-        """Pass over what stands there now; return the ``last`` records of it."""
-        kept: deque[Record] = deque()
-        for segment in reversed(self._listed()):
-            missing = max(0, last - len(kept))
+    def skip_to_end(self, last: int) -> list[Record]:
+        """Pass over what stands there now; return the ``last`` records of it, by time."""
+        kept: list[Record] = []
+        for written_unix_s, segment in sorted(((s.written_unix_s(), s) for s in self._listed()), reverse=True):
+            # Records are younger than the ones kept only in what was written to since.
+            is_passed = len(kept) == last and (not kept or _stamp(kept[0]) > _as_stamp(written_unix_s + _CLOCKS_S))
             followed = None if segment.compressed else self._begin(segment)
+            found: Iterable[Record] = ()
             if followed is not None:
-                earlier = self._skip(followed, missing)
-            elif missing:
-                earlier = deque(read_segment(segment, on_corrupt=self._on_corrupt), missing)
-            else:
-                earlier = deque()
+                found = self._skip(followed, 0 if is_passed else last)
+            elif not is_passed:
+                found = deque(filter(self._keep, read_segment(segment, on_corrupt=self._on_corrupt)), last)
             if followed is None:
                 self._done.add(segment.name)
-            kept.extendleft(reversed(earlier))
+            if found:
+                kept = sorted([*found, *kept], key=_stamp)[-last:]
         return kept
 
     def _skip(self, followed: _Followed, last: int) -> deque[Record]:
         is_sealed = followed.ends_with_footer()
         records: deque[Record] = deque(maxlen=last)
         if last or not is_sealed:
-            lines: deque[tuple[int, bytes]] = deque(maxlen=last + 2)  # with header and footer
-            for line in followed.lines():
-                lines.append((followed.number, line))
+            lines: Iterable[tuple[int, bytes]] = ((followed.number, line) for line in followed.lines())
+            if self._keep is None or not last:
+                lines = deque(lines, last + 2)  # with header and footer
             parsed = (parse(line, followed.segment, number, self._on_corrupt) for number, line in lines if last)
-            records.extend(record for record in parsed if record is not None and not is_framing(record))
+            found = (record for record in parsed if record is not None and not is_framing(record))
+            records.extend(found if self._keep is None else filter(self._keep, found))
         if is_sealed:
             self._end(followed)
         return records

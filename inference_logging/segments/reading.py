@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +19,9 @@ from inference_logging.errors import CorruptLineError, MissingExtraError
 
 Record: TypeAlias = dict[str, Any]
 """One line, parsed: keys as they stand in the segment."""
+
+Prefix: TypeAlias = str | Collection[str] | None
+"""Which segments: of one ``service_name``, of several, or all."""
 
 OnCorrupt: TypeAlias = Callable[[CorruptLineError], object]
 """What is called for a line that is not a record; ``errors.append`` collects them."""
@@ -65,6 +68,13 @@ class Segment(NamedTuple):
         """Whether ``path`` is the compressed form."""
         return self.path.suffix == ".zst"
 
+    def written_unix_s(self) -> float:
+        """Return when it was last written to, 0 if it is gone: no record in it is younger."""
+        try:
+            return self.path.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
     def size_bytes(self) -> int:
         """Return its size on disk, 0 if it is gone: what ``progress`` adds up to."""
         try:
@@ -73,18 +83,21 @@ class Segment(NamedTuple):
             return 0
 
 
-def segments(directory: str | os.PathLike[str], prefix: str | None = None) -> list[Segment]:
+def segments(directory: str | os.PathLike[str], prefix: Prefix = None) -> list[Segment]:
     """Return the segments of ``directory`` in the order of their beginning, each once.
 
     Of a segment that stands there plain and compressed (its compression is under way, or was interrupted) the plain
     one is listed. Symbolic links and files of other names are left out. ``prefix``: only the segments of this
-    ``service_name``. Raises OSError if the directory can't be read.
+    ``service_name``, or of these. Raises OSError if the directory can't be read.
     """
+    chosen = (prefix,) if isinstance(prefix, str) else prefix
     found: dict[str, Segment] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
             segment = Segment.parse(entry.path)
-            if segment is None or prefix not in (None, segment.prefix) or not entry.is_file(follow_symlinks=False):
+            if segment is None or not entry.is_file(follow_symlinks=False):
+                continue
+            if chosen is not None and segment.prefix not in chosen:
                 continue
             if segment.name not in found or found[segment.name].compressed:
                 found[segment.name] = segment
@@ -94,7 +107,7 @@ def segments(directory: str | os.PathLike[str], prefix: str | None = None) -> li
 def read_records(
     path: str | os.PathLike[str],
     *,
-    prefix: str | None = None,
+    prefix: Prefix = None,
     framing: bool = False,
     on_corrupt: OnCorrupt | None = None,
     progress: Callable[[int], object] | None = None,

@@ -1,0 +1,45 @@
+"""Text that may stand on a terminal: what a client sent can't move the cursor, set the title or turn the line around.
+
+Records hold what strangers sent (paths, ids, model names). Every command writes record text through here only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+# C0, DEL, C1; line and paragraph separators; marks, embeddings, overrides and isolates that reorder text (as in
+# "Trojan Source"), invisible characters, tags, and half of a surrogate pair, which no encoding can write.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+_PLAIN_WORD = re.compile(r"[^\s\"=\\]+")
+
+
+def safe(text: str) -> str:
+    r"""Return ``text`` on one line without control characters: each is written as in JSON, ``\u001b``."""
+    return _UNSAFE.sub(_escaped, text)
+
+
+def word(value: Any) -> str:
+    """Return a value as one word of a ``key=value`` line: quoted as JSON where it would not be one by itself."""
+    if not isinstance(value, str):
+        return as_json(value)
+    return safe(value) if _PLAIN_WORD.fullmatch(value) and safe(value) == value else as_json(value)
+
+
+def as_json(value: Any) -> str:
+    """Return ``value`` as compact JSON that is the same to a parser and safe on a terminal."""
+    # All that is unsafe stands within strings there, where an escape means the same.
+    return safe(orjson.dumps(value).decode())
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -1,0 +1,53 @@
+"""Points in time: on the command line (`2026-11-21T05:00:00Z`, `2026-11-21`, `15m`) and as they stand in records."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import Final
+
+import click
+
+FORMS: Final = "RFC 3339 (2026-11-21T05:00:00Z; UTC where it names no zone), or an age: 90s, 15m, 2h, 7d"
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", re.ASCII)
+
+
+def point_in_time(text: str, now_unix_s: float) -> float:
+    """Return seconds since the Unix epoch. Raises ``ValueError`` naming ``text`` if it is neither a time nor an age."""
+    if match := _AGE.fullmatch(text.strip()):
+        return now_unix_s - float(match[1]) * _SECONDS[match[2]]
+    try:
+        # Python 3.10's fromisoformat knows neither Z nor nanoseconds.
+        at = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.strip().upper()).replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"{text!r}: must be {FORMS}") from None
+    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def from_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Read the value of an option; a wrong one is wrong usage."""
+    if value is None:
+        return None
+    try:
+        return point_in_time(value, time.time())
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from None
+
+
+def timestamp(unix_s: float) -> str:
+    """Return a time as it stands in records, so that it can be compared with theirs as text."""
+    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
+
+
+def unix_s(stamp: str) -> float:
+    """Return a record's timestamp as seconds since the Unix epoch. Raises ``ValueError`` if it is not one."""
+    return _minute(stamp[:16]) + float(stamp[17:-1])
+
+
+@lru_cache(maxsize=64)
+def _minute(stamp: str) -> float:
+    return datetime.strptime(stamp, "%Y-%m-%dT%H:%M").replace(tzinfo=timezone.utc).timestamp()

@@ -1,0 +1,101 @@
+"""Conditions on records, as `--where` takes them: `outcome=error`, `duration_s>1`, `url.path~/v1/`.
+
+A condition is typed by the record's value, not by how the condition looks: `client_request_id=1` finds the text "1",
+`http.response.status_code>=500` compares numbers. A record without the field fulfils `!=` and nothing else.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+OPERATORS: Final = (
+    "FIELD=VALUE equal, FIELD!=VALUE not equal or absent, FIELD<VALUE, FIELD<=VALUE, FIELD>VALUE, FIELD>=VALUE "
+    "(numbers by size, text by order), FIELD~VALUE contains. Of a list, one element is enough. "
+    "attributes.NAME reaches into nested values."
+)
+
+_FORM = re.compile(r"(?P<field>[^=!<>~]+)(?P<operator>!=|<=|>=|=|<|>|~)(?P<value>.*)", re.DOTALL)
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_ABSENT: Final = object()
+
+
+class Condition(NamedTuple):
+    """One condition on a field of a record."""
+
+    field: str
+    operator: str
+    value: str
+    number: float | None
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read ``FIELD OPERATOR VALUE``. Raises ``ValueError`` naming the text if it has another form."""
+        match = _FORM.fullmatch(text)
+        if match is None or not match["field"].strip():
+            raise ValueError(f"{text!r}: must be FIELD, one of = != < <= > >= ~, and VALUE")
+        value = match["value"].strip()
+        return cls(match["field"].strip(), match["operator"], value, _number(value))
+
+    def holds(self, record: Mapping[str, Any]) -> bool:
+        """Tell whether ``record`` fulfils the condition."""
+        found = look_up(record, self.field)
+        if self.operator == "!=":
+            return found is _ABSENT or not self._is_any(found, "=")
+        return found is not _ABSENT and self._is_any(found, self.operator)
+
+    def _is_any(self, found: Any, by: str) -> bool:
+        if isinstance(found, list):
+            return any(self._is_any(element, by) for element in found)
+        if by == "~":
+            return self.value in _text(found)
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            return self.number is not None and _COMPARE[by](found, self.number)
+        # Only numbers and text have an order.
+        return (by == "=" or isinstance(found, str)) and _COMPARE[by](_text(found), self.value)
+
+
+def look_up(record: Mapping[str, Any], field: str) -> Any:
+    """Return the value of a field: by its name, which may hold dots, else by the way through nested values."""
+    if field in record:
+        return record[field]
+    at = field.find(".")
+    while at > 0:
+        inner = record.get(field[:at])
+        if isinstance(inner, Mapping):
+            return look_up(inner, field[at + 1 :])
+        at = field.find(".", at + 1)
+    return _ABSENT
+
+
+def is_absent(found: Any) -> bool:
+    """Tell whether ``look_up`` found nothing."""
+    return found is _ABSENT
+
+
+def _text(value: Any) -> str:
+    """Return a value as it stands in JSON, strings without quotes."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return str(value)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return None

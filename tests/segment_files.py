@@ -1,0 +1,66 @@
+"""Segments written by the tests: names and lines as the listener writes them, content as a test wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import orjson
+import zstandard
+
+BOOT_ID = "00000000deadbeef"
+BEGUN = datetime(2026, 11, 21, 5, 0, tzinfo=timezone.utc)
+
+
+def stamp(second: float) -> str:
+    """Return the timestamp ``second`` seconds after 05:00 of the test's day."""
+    return (BEGUN + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
+
+
+def log(second: float, message: str = "hello", **fields: Any) -> dict[str, Any]:
+    """Return an application record."""
+    head = {"timestamp": stamp(second), "severity_text": "INFO", "event_name": "log", "boot_id": BOOT_ID, "pid": 1}
+    return {**head, "seq": int(second * 1000), "logger": "app", "message": message, **fields}
+
+
+def request(second: float, outcome: str = "ok", **fields: Any) -> dict[str, Any]:
+    """Return a request record; ``fields`` with ``__`` for a dot (``http__route``) go before the usual ones."""
+    head = {"timestamp": stamp(second), "severity_text": "INFO", "event_name": "request", "boot_id": BOOT_ID, "pid": 1}
+    usual = {
+        "seq": int(second * 1000),
+        "trace_id": f"{int(second * 1000):032x}",
+        "request_id": f"{int(second * 1000):016x}",
+        "outcome": outcome,
+        "http.request.method": "POST",
+        "url.path": "/v1/chat/completions",
+        "http.route": "/v1/chat/completions",
+        "http.response.status_code": 200 if outcome == "ok" else 500,
+        "duration_s": 0.5,
+    }
+    return {**head, **usual, **{name.replace("__", "."): value for name, value in fields.items()}}
+
+
+def write_segment(
+    directory: Path,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    number: int = 1,
+    prefix: str = "svc",
+    second: int = 0,
+    compressed: bool = False,
+    dropped: Mapping[str, Mapping[str, int]] | None = None,
+    sealed: bool = True,
+    tail: bytes = b"",
+) -> Path:
+    """Write a segment with header and, where ``sealed``, footer; ``tail`` is what stands behind."""
+    begun = (BEGUN + timedelta(seconds=second)).strftime("%Y%m%dT%H%M%S.000Z")
+    head = {"timestamp": stamp(second), "event_name": "segment.header", "schema_version": 1, "segment": number}
+    process = {"boot_id": BOOT_ID, "pid": 1, "accepted": 9, "written": 9, "in_queue": 0, "dropped": dropped or {}}
+    foot = {"timestamp": stamp(second), "event_name": "segment.footer", "segment": number, "processes": [process]}
+    content = b"".join(orjson.dumps(line) + b"\n" for line in [head, *records, *([foot] if sealed else [])]) + tail
+    directory.mkdir(exist_ok=True)
+    path = directory / f"{prefix}-{begun}-{BOOT_ID}-{number:06}.jsonl{'.zst' if compressed else ''}"
+    path.write_bytes(zstandard.ZstdCompressor().compress(content) if compressed else content)
+    return path

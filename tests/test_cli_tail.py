@@ -1,0 +1,217 @@
+"""`inference-logging tail`: which records, in which order and form; following through rotation; Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference_logging import Config, Logger
+from tests.command_line import run
+from tests.segment_files import log, request, write_segment
+from tests.support import wait_until
+
+COMMAND = [sys.executable, "-m", "inference_logging.cli.main", "tail"]
+
+
+def messages(out: str) -> list[Any]:
+    return [json.loads(line).get("message") for line in out.splitlines()]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Three segments of two services that overlap in time, one compressed; 12 application records, m0 … m11."""
+    both = [log(second, f"m{second}") for second in range(12)]
+    write_segment(tmp_path, both[:4], number=1, compressed=True)
+    write_segment(tmp_path, both[4::2], number=2, second=4, sealed=False)
+    write_segment(tmp_path, both[5::2], number=1, second=5, prefix="other", sealed=False, tail=b'{"timestamp":"cut')
+    return tmp_path
+
+
+def test_the_last_records_come_by_time_over_all_segments(directory: Path) -> None:
+    done = run("tail", str(directory), "--json", "--last", "9")
+    assert (done.code, done.err) == (0, "")
+    assert messages(done.out) == [f"m{number}" for number in range(3, 12)]
+
+
+def test_ten_records_come_unless_it_is_said_otherwise_and_none_if_none_are_wanted(directory: Path) -> None:
+    assert len(run("tail", str(directory)).out.splitlines()) == 10
+    assert run("tail", str(directory), "-n", "0").out == ""
+    assert len(run("tail", str(directory), "-n", "99").out.splitlines()) == 12
+
+
+def test_only_the_segments_of_a_service_are_read_if_it_is_named(directory: Path) -> None:
+    other = messages(run("tail", str(directory), "--json", "--prefix", "other").out)
+    assert other == ["m5", "m7", "m9", "m11"]
+    both = messages(run("tail", str(directory), "--json", "--prefix", "other", "--prefix", "svc").out)
+    assert both == [f"m{number}" for number in range(2, 12)]
+
+
+def test_segments_that_were_last_written_before_the_wanted_records_are_not_read(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The damaged segment would be told if it were read.
+    old = write_segment(directory, [], number=9, prefix="old", tail=b"not JSON\n")
+    os.utime(old, (0, 0))
+    assert run("tail", str(directory), "-n", "3").err == ""
+    assert "old-" in run("tail", str(directory), "-n", "99").err
+
+
+def test_the_last_records_are_counted_after_the_conditions(tmp_path: Path) -> None:
+    records = [request(second, "error" if second % 10 == 3 else "ok", duration_s=second) for second in range(100)]
+    write_segment(tmp_path, [*records, log(200)], compressed=True)
+    done = run("tail", str(tmp_path), "--json", "-n", "3", "--where", "outcome=error", "--where", "duration_s<80")
+    assert [json.loads(line)["duration_s"] for line in done.out.splitlines()] == [53, 63, 73]
+    done = run("tail", str(tmp_path), "-n", "2", "--event", "request", "--json")
+    assert [json.loads(line)["duration_s"] for line in done.out.splitlines()] == [98, 99]
+    done = run("tail", str(tmp_path), "-n", "200", "--event", "request", "--event", "log")
+    assert len(done.out.splitlines()) == 101
+
+
+def test_the_records_of_a_trace_are_found_by_its_first_digits(tmp_path: Path) -> None:
+    write_segment(tmp_path, [log(1, "a", trace_id="ab" * 16), log(2, "b", trace_id="ac" * 16), log(3, "c")])
+    assert messages(run("tail", str(tmp_path), "--json", "--trace", "AB").out) == ["a"]
+    assert messages(run("tail", str(tmp_path), "--json", "--trace", "a").out) == ["a", "b"]
+
+
+def test_the_plain_line_is_stable(tmp_path: Path) -> None:
+    write_segment(
+        tmp_path,
+        [
+            log(1.5, "model loaded", trace_id="ab" * 16, span_id="cd" * 8, attributes={"n": 3, "name": "a b"}),
+            log(1.6, "not outcome=error"),
+            request(2, "error", **{"url.path": "/x 200 ok", "chunk_gaps_us": [1, 2], "error.type": None}),
+        ],
+    )
+    first, second, third = run("tail", str(tmp_path)).out.splitlines()
+    assert first == (
+        f"2026-11-21T05:00:01.500000000Z INFO log app: model loaded trace_id={'ab' * 16} "
+        'attributes.n=3 attributes.name="a b"'
+    )
+    assert second == '2026-11-21T05:00:01.600000000Z INFO log app: "not outcome=error"'
+    assert third == (
+        '2026-11-21T05:00:02.000000000Z INFO request POST "/x 200 ok" 500 error '
+        f"trace_id={2000:032x} request_id={2000:016x} http.route=/v1/chat/completions duration_s=0.5 error.type=null"
+    )
+
+
+def test_json_lines_are_the_records_with_control_characters_escaped(tmp_path: Path) -> None:
+    record = log(1, "\x1b]0;title\x07\x9b2J\u202e", attributes={"\x7f": "\x85"})
+    write_segment(tmp_path, [record])
+    out = run("tail", str(tmp_path), "--json").out
+    assert json.loads(out) == record
+    assert out.isascii()
+    assert out.count("\n") == 1
+
+
+def test_a_damaged_line_is_told_and_passed_over(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, [log(1, "a")], sealed=False, tail=b"\x1b[31mnot JSON\n")
+    with path.open("ab") as file:
+        file.write(json.dumps(log(2, "b")).encode() + b"\n")
+    done = run("tail", str(tmp_path), "--json")
+    assert messages(done.out) == ["a", "b"]
+    assert done.err.startswith(f"inference-logging: {path}:3: not JSON")
+
+
+def test_a_directory_that_is_missing_fails_and_names_it(tmp_path: Path) -> None:
+    done = run("tail", str(tmp_path / "none"))
+    assert (done.code, done.out) == (1, "")
+    assert str(tmp_path / "none") in done.err
+
+
+def test_without_a_directory_it_is_the_configured_one(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERENCE_LOGGING_DIRECTORY", str(directory))
+    assert len(run("tail").out.splitlines()) == 10
+    monkeypatch.setenv("INFERENCE_LOGGING_LEVEL", "wrong")
+    assert run("tail").code == 2
+
+
+@pytest.mark.parametrize("condition", ["outcome", "=error", ""])
+def test_a_wrong_condition_is_wrong_usage(condition: str, tmp_path: Path) -> None:
+    done = run("tail", str(tmp_path), "--where", condition)
+    assert done.code == 2
+    assert "must be FIELD" in done.err
+
+
+@contextmanager
+def following(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [*COMMAND, str(directory), "--follow", *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as tail:
+        try:
+            yield tail
+        finally:
+            tail.kill()
+
+
+def next_line(tail: subprocess.Popen[str]) -> str:
+    assert tail.stdout is not None
+    return tail.stdout.readline()
+
+
+def test_following_goes_on_through_rotation_and_each_record_comes_once(
+    configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    config = configure(rotate_bytes=4096, flush_interval_s=0.01)
+    with Logger(config) as logger:
+        emit = logger.event("step", ["n", "pad"])
+        emit(0, "x")
+        assert logger.flush()
+        with following(config.directory, "--json", "--last", "5", "--where", "n>=0") as tail:
+            assert json.loads(next_line(tail))["n"] == 0
+            for number in range(1, 60):
+                emit(number, "x" * 500)
+                assert number % 10 or logger.flush()
+            seen = [json.loads(next_line(tail))["n"] for _ in range(59)]
+    assert seen == list(range(1, 60))
+    assert len(list(config.directory.glob("*.jsonl"))) > 3
+
+
+def test_ctrl_c_ends_following_quietly(directory: Path) -> None:
+    with following(directory, "--last", "1") as tail:
+        assert " m11" in next_line(tail)
+        tail.send_signal(signal.SIGINT)
+        out, err = tail.communicate(timeout=60)
+    assert (tail.returncode, out, err) == (130, "", "")
+
+
+def test_following_waits_for_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    with following(later, "--json") as tail:
+        write_segment(later, [log(1, "first")], sealed=False)
+        assert json.loads(next_line(tail))["message"] == "first"
+
+
+def test_a_reader_that_goes_away_ends_it_without_a_word(tmp_path: Path) -> None:
+    write_segment(tmp_path, [log(number) for number in range(5000)])
+    command = f"{' '.join(COMMAND)} {tmp_path} -n 5000 --json | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+
+
+def test_a_terminal_gets_columns_and_colours_but_nothing_from_the_values(tmp_path: Path) -> None:
+    write_segment(tmp_path, [log(1, "[red]markup[/red] \x1b[2J"), request(2, "error")])
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    environment.pop("NO_COLOR", None)
+    with subprocess.Popen([*COMMAND, str(tmp_path)], stdout=child, stdin=child, env=environment) as tail:
+        os.close(child)
+        shown = b""
+        wait_until(lambda: tail.poll() is not None, "tail to end")
+        shown = os.read(parent, 1 << 16)
+    os.close(parent)
+    assert tail.returncode == 0
+    first, second, rest = shown.decode().split("\r\n")
+    assert rest == ""
+    assert r"[red]markup[/red] \u001b[2J" in first
+    assert first.startswith("\x1b[36m05:00:01.000 ")
+    assert "\x1b[31merror" in second
