@@ -86,7 +86,6 @@ class InferenceLoggingMiddleware:
             self._logger = Logger.shared(self.config)
             self._watch = Watch(self.config, self._logger.service)
         config = self.config
-        threshold = sampling.threshold(config.sample_ratio, config.sample_precision)
         factory = RequestFactory(
             self._logger.service,
             _observed_receive,
@@ -94,8 +93,7 @@ class InferenceLoggingMiddleware:
             chunk_timeline_limit=config.chunk_timeline_limit,
             capture_head_bytes=config.capture_head_bytes,
             capture_tail_bytes=config.capture_tail_bytes,
-            sample_threshold=threshold,
-            adjusted_count=sampling.adjusted_count(threshold) if config.sample_ratio > 0 else 0.0,
+            sampler=sampling.sampler(config),
         )
         # A forked child that goes on with this object must not repeat its parent's ids.
         os.register_at_fork(after_in_child=factory.reseed)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from inference_logging import InferenceLoggingMiddleware, sampling
+from inference_logging import InferenceLoggingMiddleware, current_request, sampling
 from tests.support import (
     PARENT_ID,
     TRACE_ID,
@@ -284,6 +284,22 @@ def test_errors_are_kept_whatever_the_sampler_says(recording: Callable[..., Reco
     recorded.serve(replying(*messages))
     record = recorded.request()
     assert (record["sampled_by"], record["adjusted_count"]) == ("error", 1.0)
+
+
+def test_an_application_can_keep_the_record_of_a_request(recording: Callable[..., Recorded]) -> None:
+    recorded = recording(sample_ratio=0)
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        request = current_request()
+        assert request is not None
+        if scope["path"] == "/kept":
+            request.keep()
+        await replying(*answer(b"x"))(scope, receive, send)
+
+    for path in ("/a", "/kept", "/b"):
+        recorded.serve(app, http_scope(path))
+    record = recorded.request()
+    assert (record["url.path"], record["sampled_by"], record["adjusted_count"]) == ("/kept", "forced", 1.0)
 
 
 def test_a_request_that_is_sampled_out_leaves_no_chunk_records(recording: Callable[..., Recorded]) -> None:

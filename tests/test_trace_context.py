@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -79,7 +79,33 @@ def test_without_headers_a_trace_begins_whose_id_is_random_and_says_so(recorded:
     record = recorded.request()
     assert (call.trace, call.span) == (record["trace_id"], record["span_id"])
     assert call.trace != "0" * 32
-    assert (call.flags, call.state) == ("03", None)
+    assert (call.flags, call.state) == ("03", "ot=th:0")
+
+
+def test_a_trace_that_begins_here_tells_others_what_the_sampler_decided(recording: Callable[..., Recorded]) -> None:
+    recorded = recording(sample_ratio=0.25)
+    calls = [forward_one(recorded) for _ in range(100)]
+    kept = {record["trace_id"] for record in recorded.records("request")}
+    assert 0 < len(kept) < 100
+    assert {call.trace for call in calls if call.flags == "03"} == kept
+    assert {(call.flags, call.state) for call in calls} == {("03", "ot=th:c"), ("02", None)}
+
+
+@pytest.mark.parametrize("trusted", ["", "192.0.2.0/24", "198.51.100.0/24", "*"])
+def test_the_decision_of_a_trusted_caller_counts_and_its_threshold_is_the_weight(
+    recording: Callable[..., Recorded], trusted: str
+) -> None:
+    recorded = recording(trusted_callers=trusted)
+    headers = {
+        "not sampled": [("traceparent", VALID[:-2] + "00")],
+        "sampled": [("traceparent", VALID)],
+        "with threshold": [("traceparent", VALID), ("tracestate", "ot=th:c;rv:ffffffffffffff")],
+        "below threshold": [("traceparent", VALID), ("tracestate", "ot=th:c;rv:00000000000000")],
+    }
+    for lines in headers.values():
+        forward(recorded, lines)
+    weights = [record.get("adjusted_count") for record in recorded.records("request")]
+    assert weights == ([None, 4.0] if trusted in ("192.0.2.0/24", "*") else [1.0] * 4)
 
 
 def test_a_trace_is_continued_with_our_own_span_as_the_parent_of_the_calls(recorded: Recorded) -> None:
@@ -105,7 +131,7 @@ def test_two_parents_are_none(recorded: Recorded) -> None:
     for second in (other, VALID):
         call = forward_one(recorded, ("traceparent", VALID), ("traceparent", second), ("tracestate", "a=1"))
         assert call.trace not in (TRACE, other[3:35])
-        assert call.state is None
+        assert call.state == "ot=th:0"
     # OpenTelemetry takes the first one; the recommendation has one header.
     assert read_by_opentelemetry([("traceparent", VALID), ("traceparent", other)]).trace_id == int(TRACE, 16)
 
@@ -146,7 +172,7 @@ def test_two_parents_are_none(recorded: Recorded) -> None:
 def test_a_parent_that_breaks_a_rule_begins_a_new_trace_without_its_state(recorded: Recorded, value: str) -> None:
     call = forward_one(recorded, ("traceparent", value), ("tracestate", "foo=1"))
     assert call.trace not in (TRACE, TRACE[1:], "0" * 32)
-    assert (call.flags, call.state) == ("03", None)
+    assert (call.flags, call.state) == ("03", "ot=th:0")
     assert not read_by_opentelemetry([("traceparent", value)]).is_valid
 
 
@@ -205,7 +231,7 @@ def state_of(recorded: Recorded, *lines: str, name: str = "tracestate") -> Call:
 
 @pytest.mark.parametrize("state", ["foo=1", "foo=1,bar=2"])
 def test_a_state_without_a_parent_is_not_passed_on(recorded: Recorded, state: str) -> None:
-    assert forward_one(recorded, ("tracestate", state)).state is None
+    assert forward_one(recorded, ("tracestate", state)).state == "ot=th:0"
 
 
 @pytest.mark.parametrize("name", ["tracestate", "TraceState", "TrAcEsTaTe", "TRACESTATE"])

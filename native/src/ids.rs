@@ -2,7 +2,7 @@
 
 use crate::record::{Scratch, Trace};
 use crate::system::random_id;
-use crate::trace_state::{TraceState, trim_blanks};
+use crate::trace_state::{TraceState, encode_threshold, trim_blanks};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -71,13 +71,50 @@ pub struct RequestIds {
     own: [u8; 8],
     client: Option<Box<[u8]>>,
     state: Option<TraceState>,
+    /// Where the trace begins here: the threshold that keeps it, to be told to the services that we call.
+    threshold: Option<u64>,
 }
 
 impl RequestIds {
     /// Joins them; a client's id that is not valid is left out.
     #[must_use]
     pub fn new(trace: Trace, client: Option<&[u8]>, state: Option<TraceState>) -> Self {
-        Self { trace, own: trace.span_id, client: client.filter(|id| is_request_id(id)).map(Into::into), state }
+        Self {
+            trace,
+            own: trace.span_id,
+            client: client.filter(|id| is_request_id(id)).map(Into::into),
+            state,
+            threshold: None,
+        }
+    }
+
+    /// Whether the trace begins with this request: no caller sent a valid one.
+    #[inline]
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.trace.parent_span_id == [0; 8]
+    }
+
+    /// Tells the services that we call what was decided for a trace that begins here.
+    #[inline]
+    pub fn set_decision(&mut self, kept: bool, threshold: Option<u64>) {
+        self.trace.flags = if kept { KNOWN_FLAGS } else { RANDOM_TRACE_ID };
+        self.threshold = threshold;
+    }
+
+    /// The value of `tracestate` for the services that we call: the caller's, or for a trace of our own OpenTelemetry's
+    /// member with the threshold.
+    #[must_use]
+    pub fn outgoing_state(&self) -> Option<String> {
+        let own = || self.threshold.map(|threshold| format!("ot=th:{}", encode_threshold(threshold)));
+        self.state.as_ref().map(|state| state.as_str().to_owned()).or_else(own)
+    }
+
+    /// What the caller told of its own sampling: its flag, threshold and random value.
+    #[must_use]
+    pub fn told_by_caller(&self) -> (bool, Option<u64>, Option<u64>) {
+        let (threshold, random) = self.state.as_ref().map_or((None, None), TraceState::probability);
+        (self.trace.flags & SAMPLED != 0, threshold, random)
     }
 
     /// Takes over the ids of a tracer's span. The caller's span stays the parent where it belongs to the same trace.
@@ -97,12 +134,6 @@ impl RequestIds {
     #[must_use]
     pub fn client(&self) -> Option<&[u8]> {
         self.client.as_deref()
-    }
-
-    /// What the caller's tracing systems want passed on.
-    #[must_use]
-    pub fn state(&self) -> Option<&TraceState> {
-        self.state.as_ref()
     }
 
     /// Our id of the request: 16 hex digits.

@@ -6,11 +6,12 @@
 
 use crate::capture::Capture;
 use crate::event::{REQUEST, REQUEST_CHUNK};
-use crate::ids::{self, RequestIds};
-use crate::layout::SampledOut;
+use crate::ids::RequestIds;
 use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
 use crate::record::{BodyKind, Scratch};
+use crate::sampler::{Head, SampledBy, Sampler};
+use std::sync::Arc;
 use timeline::Timeline;
 
 mod timeline;
@@ -37,10 +38,7 @@ pub struct ObserverSettings {
     pub chunk_timeline_limit: usize,
     pub capture_head_bytes: usize,
     pub capture_tail_bytes: usize,
-    /// Rejection threshold of consistent probability sampling: kept if randomness ≥ threshold; 0 keeps all.
-    pub sample_threshold: u64,
-    /// How many requests a sampled one stands for.
-    pub adjusted_count: f64,
+    pub sampler: Arc<Sampler>,
 }
 
 /// Texts of the request that the caller still holds at its end.
@@ -57,6 +55,7 @@ pub struct RequestTexts<'a> {
 /// One request under way.
 #[derive(Debug)]
 pub struct Observer {
+    head: Head,
     started: u64,
     timeline: Timeline,
     bytes_in: u64,
@@ -66,15 +65,17 @@ pub struct Observer {
     complete: bool,
     disconnected: bool,
     finished: bool,
+    forced: bool,
     request_body: Option<Box<Capture>>,
     response_body: Option<Box<Capture>>,
 }
 
 impl Observer {
-    /// Begins a request at `now` (monotonic nanoseconds).
+    /// Begins a request at `now` (monotonic nanoseconds), with the sampler's decision.
     #[must_use]
-    pub fn begin(now: u64) -> Self {
+    pub fn begin(now: u64, head: Head) -> Self {
         Self {
+            head,
             started: now,
             timeline: Timeline::new(),
             bytes_in: 0,
@@ -84,6 +85,7 @@ impl Observer {
             complete: false,
             disconnected: false,
             finished: false,
+            forced: false,
             request_body: None,
             response_body: None,
         }
@@ -97,11 +99,22 @@ impl Observer {
         }
     }
 
-    /// Whether the answer's content type matters.
+    /// Takes the sampler's decision anew: the request belongs to another trace than it seemed to at its beginning.
+    pub fn decide(&mut self, head: Head) {
+        self.head = head;
+    }
+
+    /// Keeps the record whatever the sampler decided.
+    pub fn force(&mut self) {
+        self.forced = true;
+    }
+
+    /// Whether the answer's content type matters: not where only a failure could still bring the request on record,
+    /// since a failure tells no usage.
     #[inline]
     #[must_use]
-    pub fn wants_content_type(&self) -> bool {
-        self.request_body.is_some()
+    pub fn wants_content_type(&self, settings: &ObserverSettings) -> bool {
+        self.request_body.is_some() && (self.head.kept || self.forced || settings.sampler.keeps_slow())
     }
 
     /// The request's bytes as they are received.
@@ -145,14 +158,9 @@ impl Observer {
         self.timeline.chunk(now, settings);
     }
 
-    #[inline]
-    fn is_sampled(ids: &RequestIds, settings: &ObserverSettings) -> bool {
-        ids::randomness(&ids.trace.trace_id) >= settings.sample_threshold
-    }
-
     /// Emits a `request.chunk` record for the chunk that just passed, if the answer is a stream and its request sampled.
-    pub fn emit_chunk(&self, ids: &RequestIds, producer: &Producer, bytes: usize, settings: &ObserverSettings) {
-        if !self.streamed || !Self::is_sampled(ids, settings) {
+    pub fn emit_chunk(&self, ids: &RequestIds, producer: &Producer, bytes: usize) {
+        if !self.streamed || !(self.head.kept || self.forced) {
             return;
         }
         let mut scratch = Scratch::new();
@@ -181,13 +189,12 @@ impl Observer {
             // What every server answers then; it happens outside of this observer.
             self.status = 500;
         }
-        let sampled_in = Self::is_sampled(ids, settings);
-        if !sampled_in && outcome == Outcome::Ok {
+        let Some(kept) = self.kept(outcome, now, &settings.sampler) else {
             if let Some(queue) = producer.queue() {
-                queue.file.header().count_sampled_out(SampledOut::Head);
+                queue.file.header().count_sampled_out(self.head.left_out_by);
             }
             return;
-        }
+        };
         let mut scratch = Scratch::new();
         scratch.push_trace(&ids.trace);
         ids.push_request_id(&mut scratch);
@@ -204,8 +211,15 @@ impl Observer {
                 None => scratch.push_absent(),
             }
         }
-        push_sampling(&mut scratch, sampled_in, settings);
+        push_sampling(&mut scratch, kept);
         producer.emit(REQUEST, outcome.severity(), scratch.as_slice());
+    }
+
+    #[inline]
+    fn kept(&self, outcome: Outcome, now: u64, sampler: &Sampler) -> Option<(SampledBy, f64)> {
+        let failed = matches!(outcome, Outcome::Error | Outcome::Timeout);
+        let aborted = matches!(outcome, Outcome::ClientDisconnect | Outcome::ServerShutdown);
+        sampler.tail(&self.head, failed, aborted, now.saturating_sub(self.started), self.forced)
     }
 
     #[inline]
@@ -258,9 +272,10 @@ fn operation(path: &[u8]) -> &'static str {
 }
 
 #[inline]
-fn push_sampling(scratch: &mut Scratch, sampled_in: bool, settings: &ObserverSettings) {
-    scratch.push_str(if sampled_in { "head" } else { "error" });
-    scratch.push_float(if sampled_in { settings.adjusted_count } else { 1.0 });
+fn push_sampling(scratch: &mut Scratch, (by, count): (SampledBy, f64)) {
+    scratch.push_str(by.name());
+    // NaN: the caller sampled the request and did not tell how many it stands for.
+    if count.is_nan() { scratch.push_absent() } else { scratch.push_float(count) }
 }
 
 fn seconds(nanoseconds: u64) -> f64 {

@@ -164,6 +164,20 @@ impl Sampler {
         !self.callers.is_empty() && self.callers.contains(client_address)
     }
 
+    /// Whether any caller may decide.
+    #[inline]
+    #[must_use]
+    pub fn trusts_anybody(&self) -> bool {
+        self.by_parent && !self.callers.is_empty()
+    }
+
+    /// Whether a request that the head left out may be kept although nothing failed: because it was slow.
+    #[inline]
+    #[must_use]
+    pub const fn keeps_slow(&self) -> bool {
+        self.slow_nano != u64::MAX
+    }
+
     /// Whether requests of this path are recorded only where they fail: probes, scrapes.
     #[inline]
     #[must_use]

@@ -58,6 +58,14 @@ impl TraceState {
     }
 }
 
+/// The value of `th` for a rejection threshold below 2^56: hex digits without the zeros at the end.
+#[must_use]
+pub fn encode_threshold(threshold: u64) -> String {
+    let digits = format!("{threshold:0HEX_DIGITS$x}");
+    let significant = digits.trim_end_matches('0').len().max(1);
+    digits[..significant].to_owned()
+}
+
 /// Removes what HTTP calls optional white space.
 pub(crate) fn trim_blanks(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {

@@ -4,6 +4,7 @@ use _native::ids::{
     IdSource, MAX_REQUEST_ID_BYTES, RequestIds, hex16, is_request_id, parse_traceparent, randomness, traceparent,
 };
 use _native::record::Trace;
+use _native::trace_state::TraceState;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
@@ -93,6 +94,36 @@ fn a_tracers_span_of_the_same_trace_keeps_the_callers_span_as_its_parent() {
     assert_eq!(ids.request_id(), *b"0101010101010101");
     ids.follow([9; 16], [3; 8], 1);
     assert_eq!(ids.trace.parent_span_id, [0; 8]);
+}
+
+#[test]
+fn a_trace_that_begins_here_tells_its_decision_and_a_continued_one_passes_the_callers_on() {
+    let state = |text: &str| TraceState::from_lines([text.as_bytes()].into_iter());
+    let root = Trace { trace_id: TRACE_ID, span_id: SPAN_ID, parent_span_id: [0; 8], flags: 3 };
+    let mut ids = RequestIds::new(root, None, None);
+    assert!(ids.is_root());
+    assert_eq!(ids.outgoing_state(), None);
+    for (kept, threshold, flags, told) in [
+        (true, Some(0), 3, Some("ot=th:0")),
+        (true, Some(0xc0_0000_0000_0000), 3, Some("ot=th:c")),
+        (true, Some(0xfd_70a0_0000_0000), 3, Some("ot=th:fd70a")),
+        (true, Some((1 << 56) - 1), 3, Some("ot=th:ffffffffffffff")),
+        (false, None, 2, None),
+    ] {
+        ids.set_decision(kept, threshold);
+        assert_eq!((ids.trace.flags, ids.outgoing_state().as_deref()), (flags, told));
+    }
+    let mut continued = RequestIds::new(
+        Trace { parent_span_id: [7; 8], flags: 1, ..root },
+        None,
+        state("a=1,ot=th:8;rv:00000000000001"),
+    );
+    assert!(!continued.is_root());
+    assert_eq!(continued.outgoing_state().as_deref(), Some("a=1,ot=th:8;rv:00000000000001"));
+    assert_eq!(continued.told_by_caller(), (true, Some(1 << 55), Some(1)));
+    continued.trace.flags = 2;
+    assert!(!continued.told_by_caller().0);
+    assert_eq!(RequestIds::new(root, None, None).told_by_caller(), (true, None, None));
 }
 
 #[test]

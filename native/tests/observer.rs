@@ -8,7 +8,9 @@ use _native::observer::{Chunks, Observer, ObserverSettings, RequestTexts};
 use _native::outcome::{Ending, Outcome};
 use _native::producer::Producer;
 use _native::record::{BodyKind, Trace};
+use _native::sampler::{Sampler, SamplerSettings};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use support::Bench;
 
 const STARTED: u64 = 1_000_000_000;
@@ -21,9 +23,21 @@ fn settings() -> ObserverSettings {
         chunk_timeline_limit: 4,
         capture_head_bytes: 1024,
         capture_tail_bytes: 1024,
-        sample_threshold: 0,
-        adjusted_count: 1.0,
+        sampler: sampler(SamplerSettings::default()),
     }
+}
+
+fn sampler(settings: SamplerSettings) -> Arc<Sampler> {
+    Arc::new(Sampler::new(&settings).unwrap())
+}
+
+/// A request that begins, as the sampler of these settings decides.
+fn begin(settings: &ObserverSettings) -> Observer {
+    begin_as(TRACE, b"/", settings)
+}
+
+fn begin_as(trace: Trace, path: &[u8], settings: &ObserverSettings) -> Observer {
+    Observer::begin(STARTED, settings.sampler.head(&trace.trace_id, None, path, STARTED))
 }
 
 fn ids() -> RequestIds {
@@ -60,7 +74,7 @@ fn finished_as(ids: &RequestIds, mut observer: Observer, ending: Ending<'_>, set
 
 /// A request whose answer has this status and these parts, each 10 ms after the one before.
 fn answered(status: u16, parts: &[&[u8]], complete: bool, settings: &ObserverSettings) -> Observer {
-    let mut observer = Observer::begin(STARTED);
+    let mut observer = begin(settings);
     if status > 0 {
         observer.response_start(status, None, settings);
     }
@@ -115,9 +129,9 @@ fn an_outcome_follows_from_the_ending_the_status_and_the_client() {
 fn a_plain_request_has_these_fields_in_this_order() {
     let settings = settings();
     let ids = RequestIds::new(TRACE, Some(b"client-7"), None);
-    let mut observer = Observer::begin(STARTED);
+    let mut observer = begin(&settings);
     observer.capture_request(&settings);
-    assert!(observer.wants_content_type());
+    assert!(observer.wants_content_type(&settings));
     observer.request_bytes(br#"{"model":"m","#);
     observer.request_bytes(br#""stream":false}"#);
     observer.response_start(200, Some(BodyKind::Response), &settings);
@@ -171,7 +185,7 @@ fn a_request_has_our_id_whatever_the_client_calls_it_and_a_hostile_id_is_left_ou
         (Some(&[b'x'; 129][..]), None),
     ] {
         let ids = RequestIds::new(TRACE, id, None);
-        let record = finished_as(&ids, Observer::begin(STARTED), Ending::Returned, &settings());
+        let record = finished_as(&ids, begin(&settings()), Ending::Returned, &settings());
         assert_eq!(record["request_id"], "0b0b0b0b0b0b0b0b");
         assert_eq!(record.get("client_request_id"), kept.map(Value::from).as_ref());
     }
@@ -182,7 +196,7 @@ fn a_request_that_follows_a_tracers_span_keeps_our_id() {
     let mut ids = RequestIds::new(TRACE, None, None);
     ids.follow([0x1a; 16], [0x1b; 8], 0xff);
     assert_eq!(ids.trace, Trace { trace_id: [0x1a; 16], span_id: [0x1b; 8], parent_span_id: [0; 8], flags: 3 });
-    let record = finished_as(&ids, Observer::begin(STARTED), Ending::Returned, &settings());
+    let record = finished_as(&ids, begin(&settings()), Ending::Returned, &settings());
     assert_eq!(record["request_id"], "0b0b0b0b0b0b0b0b");
 }
 
@@ -202,10 +216,10 @@ fn a_disconnect_counts_only_before_the_end_of_the_answer() {
 #[test]
 fn an_exception_before_the_answer_is_the_servers_500() {
     let settings = settings();
-    let record = finished(Observer::begin(STARTED), Ending::Raised("ValueError"), &settings);
+    let record = finished(begin(&settings), Ending::Raised("ValueError"), &settings);
     assert_eq!((&record["http.response.status_code"], &record["outcome"]), (&json!(500), &json!("error")));
     assert_eq!((&record["error.type"], &record["severity_text"]), (&json!("ValueError"), &json!("ERROR")));
-    let record = finished(Observer::begin(STARTED), Ending::Cancelled("CancelledError"), &settings);
+    let record = finished(begin(&settings), Ending::Cancelled("CancelledError"), &settings);
     assert_eq!((record.get("http.response.status_code"), &record["outcome"]), (None, &json!("server_shutdown")));
     let record = finished(answered(200, &[b"a"], false, &settings), Ending::Raised("ValueError"), &settings);
     assert_eq!(record["http.response.status_code"], 200, "what the client has seen");
@@ -274,7 +288,7 @@ fn how_much_of_the_timing_stands_in_the_record_is_a_setting() {
 fn the_memory_of_a_stream_does_not_grow_with_its_length() {
     let settings = settings();
     let text = |chunks: usize| {
-        let mut observer = Observer::begin(STARTED);
+        let mut observer = begin(&settings);
         observer.capture_request(&settings);
         observer.response_start(200, Some(BodyKind::Stream), &settings);
         (1..=chunks as u64).for_each(|at| observer.response_body(&[b'x'; 100], true, STARTED + at * MS, &settings));
@@ -290,59 +304,128 @@ fn chunk_events_number_the_chunks_of_sampled_streams() {
     let settings = ObserverSettings { chunks: Chunks::Events, ..settings() };
     let lines = records(|producer| {
         let mut observer = answered(200, &[b"abc"], false, &settings);
-        observer.emit_chunk(&ids(), producer, 3, &settings);
+        observer.emit_chunk(&ids(), producer, 3);
         observer.response_body(b"de", true, STARTED + 30 * MS, &settings);
-        observer.emit_chunk(&ids(), producer, 2, &settings);
-        let left_out = ObserverSettings { sample_threshold: 1 << 56, ..settings.clone() };
-        observer.emit_chunk(&ids(), producer, 2, &left_out);
-        answered(200, &[b"whole"], true, &settings).emit_chunk(&ids(), producer, 5, &settings);
+        observer.emit_chunk(&ids(), producer, 2);
+        let none = ObserverSettings {
+            sampler: sampler(SamplerSettings { ratio: 0.0, ..Default::default() }),
+            ..settings.clone()
+        };
+        answered(200, &[b"abc"], false, &none).emit_chunk(&ids(), producer, 3);
+        let mut forced = answered(200, &[b"abc"], false, &none);
+        forced.force();
+        forced.emit_chunk(&ids(), producer, 3);
+        answered(200, &[b"whole"], true, &settings).emit_chunk(&ids(), producer, 5);
     });
     let chunk = |chunk: u64, bytes: u64, since_start_s: f64| {
         json!({"severity_text": "INFO", "event_name": "request.chunk", "request_id": "0b0b0b0b0b0b0b0b",
                "chunk": chunk, "bytes": bytes, "since_start_s": since_start_s})
     };
-    assert_eq!(lines, [chunk(1, 3, 0.01), chunk(2, 2, 0.03)]);
+    assert_eq!(lines, [chunk(1, 3, 0.01), chunk(2, 2, 0.03), chunk(1, 3, 0.01)]);
+}
+
+/// What stands in the record of a request: who kept it and how many it stands for; None if there is no record.
+fn sampled(
+    trace: Trace,
+    path: &[u8],
+    end: impl FnOnce(&mut Observer),
+    ending: Ending<'_>,
+    settings: &ObserverSettings,
+) -> Option<(String, f64)> {
+    let mut lines = records(|producer| {
+        let mut observer = begin_as(trace, path, settings);
+        end(&mut observer);
+        observer.finish(&ids(), ending, &RequestTexts::default(), STARTED + 100 * MS, producer, settings);
+        let left_out: u64 = producer.queue().unwrap().file.books().sampled_out.iter().sum();
+        let accepted = producer.queue().unwrap().file.books().accepted;
+        assert_eq!(left_out + accepted, 1, "a record, or counted as left out");
+    });
+    let line = lines.pop()?;
+    Some((line["sampled_by"].as_str().unwrap().to_owned(), line["adjusted_count"].as_f64().unwrap()))
+}
+
+fn answer(status: u16) -> impl FnOnce(&mut Observer) {
+    move |observer| {
+        let settings = settings();
+        observer.response_start(status, None, &settings);
+        observer.response_body(b"a", false, STARTED + MS, &settings);
+    }
 }
 
 #[test]
-fn the_sampler_leaves_out_good_requests_only_and_counts_them() {
+fn good_requests_are_left_out_by_trace_id_and_what_stands_out_is_kept() {
     let trace = |low: u64| {
         let mut trace = TRACE;
         trace.trace_id[8..].copy_from_slice(&low.to_be_bytes());
         trace
     };
-    let settings = ObserverSettings { sample_threshold: 1 << 55, adjusted_count: 2.0, ..settings() };
-    let mut sampled_out = [0; 4];
-    let lines = records(|producer| {
-        for (low, ending) in [
-            ((1 << 55) - 1, Ending::Returned),
-            (1 << 55, Ending::Returned),
-            // The highest 8 bits are not part of the randomness.
-            (0xff << 56, Ending::Returned),
-            (0, Ending::Raised("ValueError")),
-        ] {
-            let mut observer = Observer::begin(STARTED);
-            if ending == Ending::Returned {
-                observer.response_start(200, None, &settings);
-                observer.response_body(b"a", false, STARTED + MS, &settings);
-            }
-            let ids = RequestIds::new(trace(low), None, None);
-            observer.finish(&ids, ending, &RequestTexts::default(), STARTED + 2 * MS, producer, &settings);
+    let half = SamplerSettings { ratio: 0.5, skip_paths: vec!["/health".to_owned()], ..Default::default() };
+    let settings = ObserverSettings { sampler: sampler(half.clone()), ..settings() };
+    let slow =
+        ObserverSettings { sampler: sampler(SamplerSettings { slow_nano: 100 * MS, ..half }), ..settings.clone() };
+    let (out, kept) = (trace((1 << 55) - 1), trace(1 << 55));
+    let gone = |observer: &mut Observer| observer.disconnect();
+    let forced = |observer: &mut Observer| {
+        answer(200)(observer);
+        observer.force();
+    };
+    let row = |by: &str, count: f64| Some((by.to_owned(), count));
+    use Ending::{Raised, Returned};
+    assert_eq!(sampled(kept, b"/", answer(200), Returned, &settings), row("head", 2.0));
+    assert_eq!(sampled(out, b"/", answer(200), Returned, &settings), None);
+    assert_eq!(sampled(trace(0xff << 56), b"/", answer(200), Returned, &settings), None, "the low 56 bits count");
+    assert_eq!(sampled(out, b"/", answer(404), Returned, &settings), None, "the client's error");
+    assert_eq!(sampled(out, b"/", answer(500), Returned, &settings), row("error", 1.0));
+    assert_eq!(sampled(kept, b"/", answer(500), Returned, &settings), row("head", 1.0));
+    assert_eq!(sampled(out, b"/", |_| (), Raised("ValueError"), &settings), row("error", 1.0));
+    assert_eq!(sampled(out, b"/", gone, Returned, &settings), row("abort", 1.0));
+    assert_eq!(sampled(out, b"/", answer(200), Returned, &slow), row("slow", 1.0));
+    assert_eq!(sampled(out, b"/", forced, Returned, &settings), row("forced", 1.0));
+    assert_eq!(sampled(kept, b"/health", answer(200), Returned, &slow), None);
+    assert_eq!(sampled(kept, b"/health", answer(503), Returned, &settings), row("error", 1.0));
+}
+
+#[test]
+fn the_answer_of_a_request_that_only_a_failure_could_keep_is_not_captured() {
+    let none = SamplerSettings { ratio: 0.0, ..Default::default() };
+    let slow = SamplerSettings { slow_nano: 1, ..none.clone() };
+    for (sampling, forced, wanted) in [
+        (SamplerSettings::default(), false, true),
+        (none.clone(), false, false),
+        (slow, false, true),
+        (none, true, true),
+    ] {
+        let settings = ObserverSettings { sampler: sampler(sampling), ..settings() };
+        let mut observer = begin(&settings);
+        observer.capture_request(&settings);
+        if forced {
+            observer.force();
         }
-        sampled_out = producer.queue().unwrap().file.books().sampled_out;
-    });
-    let kept: Vec<_> = lines
-        .iter()
-        .map(|line| (line["outcome"].clone(), line["sampled_by"].clone(), line["adjusted_count"].clone()))
-        .collect();
-    assert_eq!(kept, [(json!("ok"), json!("head"), json!(2.0)), (json!("error"), json!("error"), json!(1.0))]);
-    assert_eq!(sampled_out, [2, 0, 0, 0]);
-    let all = finished(
-        answered(200, &[b"a"], true, &settings),
-        Ending::Returned,
-        &ObserverSettings { sample_threshold: 0, ..settings },
-    );
-    assert_eq!((&all["sampled_by"], &all["adjusted_count"]), (&json!("head"), &json!(2.0)), "as configured");
+        assert_eq!(observer.wants_content_type(&settings), wanted);
+    }
+}
+
+#[test]
+fn a_request_that_turns_out_to_be_of_another_trace_is_decided_by_that_one() {
+    let none =
+        ObserverSettings { sampler: sampler(SamplerSettings { ratio: 0.0, ..Default::default() }), ..settings() };
+    let decide = |observer: &mut Observer| {
+        answer(200)(observer);
+        observer.decide(settings().sampler.head(&TRACE.trace_id, None, b"/", STARTED));
+    };
+    assert_eq!(sampled(TRACE, b"/", decide, Ending::Returned, &none), Some(("head".to_owned(), 1.0)));
+}
+
+#[test]
+fn a_weight_that_nobody_knows_is_left_out() {
+    use _native::sampler::Parent;
+    let settings = settings();
+    let parent = Parent { sampled: true, th: None, rv: None };
+    let head = settings.sampler.head(&TRACE.trace_id, Some(&parent), b"/", STARTED);
+    let mut observer = Observer::begin(STARTED, head);
+    answer(200)(&mut observer);
+    let record = finished(observer, Ending::Returned, &settings);
+    assert_eq!((&record["sampled_by"], record.get("adjusted_count")), (&json!("head"), None));
 }
 
 #[test]

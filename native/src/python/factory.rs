@@ -1,14 +1,17 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
-use super::asgi::{Keys, has_body, item};
+use super::asgi::{Keys, first, has_body, item, text};
 use super::gil_cell::GilCell;
-use super::head::Head;
+use super::head::RequestHead;
 use super::middleware::{RECEIVE, RequestObserver, SEND};
 use super::request_ids::PyRequestIds;
+use super::sampler::PySampler;
 use super::service::PyService;
+use super::value::utf8;
 use super::{FunctionDef, bind};
 use crate::ids::{IdSource, RequestIds};
 use crate::observer::{Chunks, Observer, ObserverSettings};
+use crate::sampler::{Head, Parent};
 use crate::service::Service;
 use crate::system::now_monotonic_nano;
 use crate::trace_state::TraceState;
@@ -39,7 +42,7 @@ static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observ
 #[pymethods]
 impl RequestFactory {
     #[new]
-    #[pyo3(signature = (service, observed_receive, *, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sample_threshold, adjusted_count))]
+    #[pyo3(signature = (service, observed_receive, *, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sampler))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         py: Python<'_>,
@@ -49,8 +52,7 @@ impl RequestFactory {
         chunk_timeline_limit: usize,
         capture_head_bytes: usize,
         capture_tail_bytes: usize,
-        sample_threshold: u64,
-        adjusted_count: f64,
+        sampler: &PySampler,
     ) -> PyResult<Self> {
         let chunks = match chunks {
             "off" => Chunks::Off,
@@ -68,8 +70,7 @@ impl RequestFactory {
             chunk_timeline_limit,
             capture_head_bytes,
             capture_tail_bytes,
-            sample_threshold,
-            adjusted_count,
+            sampler: sampler.sampler(),
         };
         let shared = Shared {
             service: service.service(),
@@ -96,7 +97,7 @@ impl RequestFactory {
 
 impl RequestFactory {
     #[inline]
-    fn ids(&self, head: &Head<'_>) -> RequestIds {
+    fn ids(&self, head: &RequestHead<'_>) -> RequestIds {
         let trace = self.shared.ids.trace(head.traceparent.single());
         // The list belongs to the trace that came with it.
         let continued = trace.parent_span_id != [0; 8];
@@ -111,24 +112,57 @@ impl RequestFactory {
         receive: Py<PyAny>,
         send: Py<PyAny>,
     ) -> PyResult<Bound<'py, RequestObserver>> {
-        let keys = &self.shared.keys;
-        let head = Head::read(item(scope, &keys.headers));
-        let ids = Py::new(scope.py(), PyRequestIds::new(self.ids(&head)))?;
-        let mut state = Observer::begin(now_monotonic_nano());
+        let (keys, now) = (&self.shared.keys, now_monotonic_nano());
+        let head = RequestHead::read(item(scope, &keys.headers));
+        let mut ids = self.ids(&head);
+        let path = item(scope, &keys.path);
+        let decision = self.shared.decide(scope, &mut ids, path, now);
+        let mut state = Observer::begin(now, decision);
         if head.is_json && item(scope, &keys.method).is_some_and(has_body) {
             state.capture_request(&self.shared.settings);
         }
-        let path = item(scope, &keys.path).map(|path| path.to_owned().unbind());
         let observer = RequestObserver {
+            path: path.map(|path| path.to_owned().unbind()),
             shared: Arc::clone(&self.shared),
             receive,
             send,
             scope: scope.clone().unbind(),
-            path,
-            ids,
+            ids: Py::new(scope.py(), PyRequestIds::new(ids))?,
             state: GilCell::new(state),
         };
         Bound::new(scope.py(), observer)
+    }
+}
+
+impl Shared {
+    /// Asks the sampler about a request that begins, and writes its decision into a trace that begins with it.
+    #[inline]
+    fn decide(
+        &self,
+        scope: &Bound<'_, PyDict>,
+        ids: &mut RequestIds,
+        path: Option<Borrowed<'_, '_, PyAny>>,
+        now: u64,
+    ) -> Head {
+        let sampler = &self.settings.sampler;
+        let is_root = ids.is_root();
+        let trusted = !is_root && sampler.trusts_anybody() && self.trusts_caller(scope);
+        let parent = trusted.then(|| {
+            let (sampled, th, rv) = ids.told_by_caller();
+            Parent { sampled, th, rv }
+        });
+        // SAFETY: a live object, borrowed no longer than the caller holds it.
+        let path = path.and_then(|path| unsafe { utf8(path.as_ptr()) }).unwrap_or("");
+        let head = sampler.head(&ids.trace.trace_id, parent.as_ref(), path.as_bytes(), now);
+        if is_root {
+            ids.set_decision(head.kept, head.th);
+        }
+        head
+    }
+
+    fn trusts_caller(&self, scope: &Bound<'_, PyDict>) -> bool {
+        let client = item(scope, &self.keys.client).and_then(first);
+        self.settings.sampler.trusts(client.as_ref().map_or("", |client| text(client.as_borrowed())))
     }
 }
 

@@ -5,14 +5,14 @@ use pyo3::prelude::*;
 
 /// The headers that are looked at, borrowed from the scope.
 #[derive(Default)]
-pub struct Head<'a> {
+pub struct RequestHead<'a> {
     pub traceparent: Lines<'a>,
     pub tracestate: Lines<'a>,
     pub request_id: Option<&'a [u8]>,
     pub is_json: bool,
 }
 
-impl<'a> Head<'a> {
+impl<'a> RequestHead<'a> {
     #[inline]
     pub fn read(headers: Option<Borrowed<'a, '_, PyAny>>) -> Self {
         let mut head = Self::default();

@@ -91,7 +91,13 @@ impl RequestObserver {
         };
         let (shared, ids) = (&*self.shared, self.ids.get());
         let (producer, settings) = (&shared.service.producer, &shared.settings);
-        self.state.with(py, |state| ids.with(py, |ids| state.finish(ids, ending, &texts, now, producer, settings)));
+        let forced = ids.is_forced();
+        self.state.with(py, |state| {
+            if forced {
+                state.force();
+            }
+            ids.with(py, |ids| state.finish(ids, ending, &texts, now, producer, settings));
+        });
     }
 
     #[inline]
@@ -116,7 +122,7 @@ impl RequestObserver {
             state.response_body(bytes, more, now, settings);
             if settings.chunks == Chunks::Events && !bytes.is_empty() {
                 let producer = &self.shared.service.producer;
-                self.ids.get().with(py, |ids| state.emit_chunk(ids, producer, bytes.len(), settings));
+                self.ids.get().with(py, |ids| state.emit_chunk(ids, producer, bytes.len()));
             }
         });
     }
@@ -124,7 +130,13 @@ impl RequestObserver {
     fn observe_start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) {
         let keys = &self.shared.keys;
         let status = item(message, &keys.status).and_then(|status| status.extract::<u16>().ok()).unwrap_or(0);
-        let wanted = self.state.with(py, |state| state.wants_content_type());
+        let forced = self.ids.get().is_forced();
+        let wanted = self.state.with(py, |state| {
+            if forced {
+                state.force();
+            }
+            state.wants_content_type(&self.shared.settings)
+        });
         let headers = if wanted { item(message, &keys.headers) } else { None };
         let kind = headers.and_then(response_kind);
         self.state.with(py, |state| state.response_start(status, kind, &self.shared.settings));

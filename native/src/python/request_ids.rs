@@ -6,6 +6,7 @@ use crate::record::Scratch;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The ids of a request.
 ///
@@ -13,11 +14,19 @@ use pyo3::types::PyDict;
 #[pyclass(frozen, name = "RequestIds", module = "inference_logging._native")]
 pub struct PyRequestIds {
     ids: GilCell<RequestIds>,
+    /// The application wants the record kept.
+    forced: AtomicBool,
 }
 
 impl PyRequestIds {
     pub const fn new(ids: RequestIds) -> Self {
-        Self { ids: GilCell::new(ids) }
+        Self { ids: GilCell::new(ids), forced: AtomicBool::new(false) }
+    }
+
+    /// Whether the application wants the record kept.
+    #[inline]
+    pub fn is_forced(&self) -> bool {
+        self.forced.load(Ordering::Relaxed)
     }
 
     /// Lets `work` see or change the ids; it must not run Python code.
@@ -59,6 +68,11 @@ impl PyRequestIds {
         self.with(py, |ids| ids.client().map(text))
     }
 
+    /// Keep the record of this request, whatever the sampler decided.
+    fn keep(&self) {
+        self.forced.store(true, Ordering::Relaxed);
+    }
+
     /// Return the headers that make a call to another service a child of this request.
     ///
     /// `traceparent`, and `tracestate` where the caller sent a valid one (W3C Trace Context Level 2). The parent is this
@@ -66,7 +80,7 @@ impl PyRequestIds {
     /// calls a span of its own. Raises ValueError for another `span_id`.
     #[pyo3(signature = (*, span_id = None))]
     fn outgoing_headers<'py>(&self, py: Python<'py>, span_id: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
-        let (mut trace, state) = self.with(py, |ids| (ids.trace, ids.state().map(|state| state.as_str().to_owned())));
+        let (mut trace, state) = self.with(py, |ids| (ids.trace, ids.outgoing_state()));
         if let Some(digits) = span_id {
             trace.span_id = parse_span_id(digits.as_bytes()).ok_or_else(|| {
                 PyValueError::new_err(format!("span_id={digits:?}: must be 16 lowercase hex digits, not all zero"))
