@@ -30,6 +30,7 @@ MAX_PRECISION = 14
 
 _R_MASK = NEVER - 1
 _BITS_PER_DIGIT = 4
+_SIGN = 1 << 63
 _TH = re.compile(r"[0-9a-f]{1,14}", re.ASCII)
 
 
@@ -85,6 +86,26 @@ def is_kept(trace_id: str | int, t: int) -> bool:
     return r >= t
 
 
+def is_kept_legacy_python(trace_id: str | int, ratio: float) -> bool:
+    """Decide as ``TraceIdRatioBased(ratio)`` of OpenTelemetry's SDK for Python; Go's is the same from 2**-11 on.
+
+    Raises ``ValueError`` unless ``ratio`` is 0 to 1, or if the last 16 characters of a string aren't hex digits.
+    """
+    return _low_bits(trace_id) < round(_possible(ratio) * 2**64)
+
+
+def is_kept_legacy_java(trace_id: str | int, ratio: float) -> bool:
+    """Decide as ``TraceIdRatioBased(ratio)`` of OpenTelemetry's SDK for Java, which keeps other traces than Python's.
+
+    Its edges are Java's too: ``ratio`` 1 leaves out two ids, and any ratio above 0 keeps the id that has no absolute
+    value there. Raises as ``is_kept_legacy_python``.
+    """
+    low = _low_bits(trace_id)
+    if _possible(ratio) == 0 or low == _SIGN:
+        return ratio > 0
+    return min(low, 2 * _SIGN - low) < min(int(ratio * _SIGN), _SIGN - 1)
+
+
 def adjusted_count(t: int) -> float:
     """Return how many traces one kept trace stands for: 2**56 / (2**56 - T); 0.0 for ``NEVER``, where none is kept.
 
@@ -107,6 +128,16 @@ def sampler(config: Config) -> Sampler:
         slow_s=config.slow_s,
         budget_records_s=config.budget_records_s,
     )
+
+
+def _low_bits(trace_id: str | int) -> int:
+    return int(trace_id[-16:], 16) if isinstance(trace_id, str) else trace_id & (2 * _SIGN - 1)
+
+
+def _possible(ratio: float) -> float:
+    if not 0 <= ratio <= 1:
+        raise ValueError(f"ratio={ratio!r}: must be from 0 to 1")
+    return ratio
 
 
 def _leading_zero_digits(fraction: float) -> int:
