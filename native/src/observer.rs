@@ -12,8 +12,11 @@ use crate::producer::Producer;
 use crate::record::{BodyKind, Scratch};
 use crate::sampler::{Head, SampledBy, Sampler};
 use std::sync::Arc;
+pub use texts::RequestTexts;
+use texts::{push_text, push_texts};
 use timeline::Timeline;
 
+mod texts;
 mod timeline;
 
 const INFO: u8 = 9;
@@ -41,17 +44,6 @@ pub struct ObserverSettings {
     pub sampler: Arc<Sampler>,
 }
 
-/// Texts of the request that the caller still holds at its end.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RequestTexts<'a> {
-    pub method: &'a str,
-    pub path: &'a [u8],
-    pub route_prefix: &'a str,
-    pub route: &'a str,
-    pub protocol_version: &'a str,
-    pub client_address: &'a str,
-}
-
 /// One request under way.
 #[derive(Debug)]
 pub struct Observer {
@@ -62,6 +54,12 @@ pub struct Observer {
     bytes_out: u64,
     status: u16,
     streamed: bool,
+    /// The last part of the body has passed.
+    ended: bool,
+    /// The application announced trailers, and they have not passed.
+    awaits_trailers: bool,
+    /// A part of the answer was sent from a file, so that its size is not known.
+    unknown_size: bool,
     complete: bool,
     disconnected: bool,
     finished: bool,
@@ -82,6 +80,9 @@ impl Observer {
             bytes_out: 0,
             status: 0,
             streamed: false,
+            ended: false,
+            awaits_trailers: false,
+            unknown_size: false,
             complete: false,
             disconnected: false,
             finished: false,
@@ -132,9 +133,12 @@ impl Observer {
         self.disconnected |= !self.complete;
     }
 
-    /// The answer begins. `kind` says whether the listener can read its body.
+    /// The answer begins. `kind` says whether the listener can read its body. Servers refuse a second beginning.
     #[inline]
     pub fn response_start(&mut self, status: u16, kind: Option<BodyKind>, settings: &ObserverSettings) {
+        if self.status != 0 {
+            return;
+        }
         self.status = status;
         if let Some(kind) = kind {
             // Every event of a stream repeats id and model, so only a whole JSON answer needs its head.
@@ -146,9 +150,11 @@ impl Observer {
     /// A part of the answer's body passes by at `now`.
     #[inline]
     pub fn response_body(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) {
-        self.complete |= !more;
-        self.streamed |= more;
-        self.bytes_out += bytes.len() as u64;
+        if self.ended {
+            // Servers refuse what comes after the end.
+            return;
+        }
+        self.part(bytes.len() as u64, more);
         if bytes.is_empty() {
             return;
         }
@@ -156,6 +162,40 @@ impl Observer {
             capture.push(bytes);
         }
         self.timeline.chunk(now, settings);
+    }
+
+    #[inline]
+    fn part(&mut self, bytes: u64, more: bool) {
+        self.ended = !more;
+        self.complete = self.ended && !self.awaits_trailers;
+        self.streamed |= more;
+        self.bytes_out += bytes;
+    }
+
+    /// A part of the answer is sent by the server from a file (the extensions `pathsend` and `zerocopysend`). Its size
+    /// is known only if the application told it, and nothing of it is captured.
+    pub fn response_file(&mut self, bytes: Option<u64>, more: bool, now: u64, settings: &ObserverSettings) {
+        if self.ended {
+            return;
+        }
+        self.part(bytes.unwrap_or(0), more);
+        self.unknown_size |= bytes.is_none();
+        // Half a body is worse than none.
+        self.response_body = None;
+        self.timeline.chunk(now, settings);
+    }
+
+    /// The answer has begun and ends with trailers.
+    pub fn expect_trailers(&mut self) {
+        self.awaits_trailers = !self.ended;
+    }
+
+    /// Trailers pass by; `more` of them follow.
+    pub fn response_trailers(&mut self, more: bool) {
+        if self.ended && !more {
+            self.awaits_trailers = false;
+            self.complete = true;
+        }
     }
 
     /// Emits a `request.chunk` record for the chunk that just passed, if the answer is a stream and its request sampled.
@@ -229,7 +269,11 @@ impl Observer {
             status => scratch.push_uint(u64::from(status)),
         }
         scratch.push_uint(self.bytes_in);
-        scratch.push_uint(self.bytes_out);
+        if self.unknown_size {
+            scratch.push_absent();
+        } else {
+            scratch.push_uint(self.bytes_out);
+        }
         scratch.push_float(seconds(now.saturating_sub(self.started)));
     }
 
@@ -241,23 +285,6 @@ impl Observer {
             Timeline::push_none(scratch);
         }
     }
-}
-
-fn push_texts(scratch: &mut Scratch, texts: &RequestTexts<'_>) {
-    push_text(scratch, texts.method);
-    scratch.push_bytes(texts.path);
-    if texts.route_prefix.is_empty() {
-        push_text(scratch, texts.route);
-    } else {
-        scratch.push_str(&[texts.route_prefix, texts.route].concat());
-    }
-    push_text(scratch, texts.protocol_version);
-    push_text(scratch, texts.client_address);
-}
-
-#[inline]
-fn push_text(scratch: &mut Scratch, text: &str) {
-    if text.is_empty() { scratch.push_absent() } else { scratch.push_str(text) }
 }
 
 /// OpenTelemetry's name of what an OpenAI-compatible path asks for; empty for any other.

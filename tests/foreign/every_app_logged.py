@@ -27,7 +27,8 @@ class EveryAppLogged:
         self.outcomes: dict[str, str] = {}
         self.requests_entered = 0
         self.span_ids: list[str] = []
-        self.logger = Logger(Config())
+        # Every request is on record, also those that look like probes.
+        self.logger = Logger(Config(skip_paths=[]))
 
     def wrap(self, app: App) -> App:
         """Return ``app`` behind our middleware, between two that count."""

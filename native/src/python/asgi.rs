@@ -5,13 +5,16 @@ use crate::record::BodyKind;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString};
 
 /// Interned names, so that a look-up compares pointers.
 pub struct Keys {
     pub kind: Py<PyString>,
     pub body: Py<PyString>,
     pub more_body: Py<PyString>,
+    pub trailers: Py<PyString>,
+    pub more_trailers: Py<PyString>,
+    pub count: Py<PyString>,
     pub status: Py<PyString>,
     pub headers: Py<PyString>,
     pub method: Py<PyString>,
@@ -32,6 +35,9 @@ impl Keys {
             kind: intern!(py, "type").clone().unbind(),
             body: intern!(py, "body").clone().unbind(),
             more_body: intern!(py, "more_body").clone().unbind(),
+            trailers: intern!(py, "trailers").clone().unbind(),
+            more_trailers: intern!(py, "more_trailers").clone().unbind(),
+            count: intern!(py, "count").clone().unbind(),
             status: intern!(py, "status").clone().unbind(),
             headers: intern!(py, "headers").clone().unbind(),
             method: intern!(py, "method").clone().unbind(),
@@ -123,34 +129,30 @@ pub fn has_body(method: Borrowed<'_, '_, PyAny>) -> bool {
 ///
 /// FastAPI from 0.165 on keeps the route as it was declared, and the path with the prefixes of all its routers in
 /// `scope["fastapi"]["effective_route_context"]`.
-pub fn template<'py>(
-    scope: &Bound<'py, PyDict>,
-    route: Borrowed<'_, 'py, PyAny>,
-    keys: &Keys,
-) -> Option<Bound<'py, PyAny>> {
-    let fastapi = item(scope, &keys.fastapi);
+pub fn template<'py>(scope: &Bound<'py, PyDict>, route: &Bound<'py, PyAny>, keys: &Keys) -> Option<Bound<'py, PyAny>> {
+    let fastapi = item(scope, &keys.fastapi).map(Borrowed::to_owned);
     let fastapi = fastapi.as_ref().and_then(|fastapi| fastapi.cast::<PyDict>().ok());
-    let context = fastapi.as_ref().and_then(|fastapi| item(fastapi, &keys.effective_route_context));
+    let context = fastapi.and_then(|fastapi| item(fastapi, &keys.effective_route_context)).map(Borrowed::to_owned);
     let taken =
         context.filter(|context| context.getattr(&keys.original_route).is_ok_and(|original| original.is(route)));
-    if let Some(context) = taken {
-        return context.getattr(&keys.path).ok();
-    }
-    route.getattr(&keys.path).ok()
+    taken.as_ref().unwrap_or(route).getattr(&keys.path).ok()
 }
 
 /// Where the application that took the route is mounted, seen from the outermost one (Starlette's `Mount`).
-pub fn mount_prefix<'a>(scope: &'a Bound<'_, PyDict>, keys: &Keys) -> &'a str {
-    let Some(outermost) = item(scope, &keys.app_root_path) else { return "" };
-    let inner = item(scope, &keys.root_path).map_or("", text);
-    inner.strip_prefix(text(outermost)).unwrap_or("")
+pub fn mount_prefix<'a>(outermost: &Option<Bound<'_, PyAny>>, inner: &'a Option<Bound<'_, PyAny>>) -> &'a str {
+    if outermost.is_none() {
+        return "";
+    }
+    text_of(inner).strip_prefix(text_of(outermost)).unwrap_or("")
 }
 
 /// Borrows a dictionary's value; None if it is missing (or its look-up fails).
+///
+/// What it gives is to be used or owned at once: foreign code (a key's comparison in the next look-up, an attribute, a
+/// truth value) may empty the dictionary.
 #[inline]
 pub fn item<'a, 'py>(dict: &'a Bound<'py, PyDict>, key: &Py<PyString>) -> Option<Borrowed<'a, 'py, PyAny>> {
-    // SAFETY: live objects, the GIL is held; a borrowed reference, kept by the dictionary, which nobody changes while
-    // the message is looked at.
+    // SAFETY: live objects, the GIL is held; a borrowed reference, kept by the dictionary until foreign code runs.
     unsafe {
         let found = ffi::PyDict_GetItemWithError(dict.as_ptr(), key.as_ptr());
         if found.is_null() {
@@ -168,6 +170,44 @@ pub fn item<'a, 'py>(dict: &'a Bound<'py, PyDict>, key: &Py<PyString>) -> Option
 pub fn text<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a str {
     // SAFETY: a live object; the kind is checked before.
     unsafe { if ffi::PyUnicode_Check(object.as_ptr()) != 0 { utf8(object.as_ptr()).unwrap_or("") } else { "" } }
+}
+
+/// As [`text`]; empty for None.
+#[inline]
+pub fn text_of<'a>(object: &'a Option<Bound<'_, PyAny>>) -> &'a str {
+    object.as_ref().map_or("", |object| text(object.as_borrowed()))
+}
+
+/// The value of an `int` that is not negative; None for anything else. Runs no foreign code.
+#[inline]
+pub fn whole_number(object: Borrowed<'_, '_, PyAny>) -> Option<u64> {
+    // SAFETY: a live object, the GIL is held; the kind is checked before.
+    unsafe {
+        if ffi::PyLong_Check(object.as_ptr()) == 0 {
+            return None;
+        }
+        let number = ffi::PyLong_AsLongLong(object.as_ptr());
+        if number < 0 && !ffi::PyErr_Occurred().is_null() {
+            ffi::PyErr_Clear();
+        }
+        u64::try_from(number).ok()
+    }
+}
+
+/// Copies a body that servers write and that cannot be borrowed: a `memoryview`. None for anything else.
+#[inline]
+pub fn copied<'py>(body: Borrowed<'_, 'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: a live object, the GIL is held; the kind is checked before, and null is not used.
+    unsafe {
+        if ffi::PyMemoryView_Check(body.as_ptr()) == 0 {
+            return None;
+        }
+        let bytes = Bound::from_owned_ptr_or_opt(body.py(), ffi::PyBytes_FromObject(body.as_ptr()));
+        if bytes.is_none() {
+            ffi::PyErr_Clear();
+        }
+        bytes
+    }
 }
 
 /// Borrows the bytes of a body; empty for anything that is neither `bytes` nor `bytearray`.
@@ -190,13 +230,12 @@ pub fn content<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a [u8] {
 pub fn is_true(object: Borrowed<'_, '_, PyAny>) -> bool {
     // SAFETY: the GIL is held.
     let (yes, no) = unsafe { (ffi::Py_True(), ffi::Py_False()) };
-    object.as_ptr() == yes || (object.as_ptr() != no && object.is_truthy().unwrap_or(false))
+    // Owned while foreign code runs, which may take the object away.
+    object.as_ptr() == yes || (object.as_ptr() != no && object.to_owned().is_truthy().unwrap_or(false))
 }
 
 /// The first member of a tuple or list: the host of an ASGI `client`.
-pub fn first<'py>(pair: Borrowed<'_, 'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    match pair.cast::<PyTuple>() {
-        Ok(pair) => pair.get_item(0).ok(),
-        Err(_) => pair.get_item(0).ok(),
-    }
+pub fn first<'py>(pair: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: a live object, the GIL is held; there is a first member, which the pair keeps.
+    unsafe { (length(pair.as_ptr()) > 0).then(|| Borrowed::from_ptr(pair.py(), member(pair.as_ptr(), 0)).to_owned()) }
 }

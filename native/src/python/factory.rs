@@ -7,7 +7,6 @@ use super::middleware::{RECEIVE, RequestObserver, SEND};
 use super::request_ids::PyRequestIds;
 use super::sampler::PySampler;
 use super::service::PyService;
-use super::value::utf8;
 use super::{FunctionDef, bind};
 use crate::ids::{IdSource, RequestIds};
 use crate::observer::{Chunks, Observer, ObserverSettings};
@@ -18,7 +17,7 @@ use crate::trace_state::TraceState;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyMapping};
 use std::sync::Arc;
 
 /// Makes the observers of a middleware's requests: configuration, and a source of ids.
@@ -115,14 +114,15 @@ impl RequestFactory {
         let (keys, now) = (&self.shared.keys, now_monotonic_nano());
         let head = RequestHead::read(item(scope, &keys.headers));
         let mut ids = self.ids(&head);
-        let path = item(scope, &keys.path);
-        let decision = self.shared.decide(scope, &mut ids, path, now);
+        // Owned, since the next look-up can run foreign code that empties the scope.
+        let path = item(scope, &keys.path).map(Borrowed::to_owned);
+        let decision = self.shared.decide(scope, &mut ids, path.as_ref(), now);
         let mut state = Observer::begin(now, decision);
         if head.is_json && item(scope, &keys.method).is_some_and(has_body) {
             state.capture_request(&self.shared.settings);
         }
         let observer = RequestObserver {
-            path: path.map(|path| path.to_owned().unbind()),
+            path: path.map(Bound::unbind),
             shared: Arc::clone(&self.shared),
             receive,
             send,
@@ -141,7 +141,7 @@ impl Shared {
         &self,
         scope: &Bound<'_, PyDict>,
         ids: &mut RequestIds,
-        path: Option<Borrowed<'_, '_, PyAny>>,
+        path: Option<&Bound<'_, PyAny>>,
         now: u64,
     ) -> Head {
         let sampler = &self.settings.sampler;
@@ -151,8 +151,7 @@ impl Shared {
             let (sampled, th, rv) = ids.told_by_caller();
             Parent { sampled, th, rv }
         });
-        // SAFETY: a live object, borrowed no longer than the caller holds it.
-        let path = path.and_then(|path| unsafe { utf8(path.as_ptr()) }).unwrap_or("");
+        let path = path.map_or("", |path| text(path.as_borrowed()));
         let head = sampler.head(&ids.trace.trace_id, parent.as_ref(), path.as_bytes(), now);
         if is_root {
             ids.set_decision(head.kept, head.th);
@@ -161,7 +160,7 @@ impl Shared {
     }
 
     fn trusts_caller(&self, scope: &Bound<'_, PyDict>) -> bool {
-        let client = item(scope, &self.keys.client).and_then(first);
+        let client = item(scope, &self.keys.client).map(Borrowed::to_owned).and_then(|client| first(&client));
         self.settings.sampler.trusts(client.as_ref().map_or("", |client| text(client.as_borrowed())))
     }
 }
@@ -199,7 +198,12 @@ fn begin_bound<'py>(
     server_receive: Py<PyAny>,
     server_send: Py<PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let observer = factory.observer(scope.cast::<PyDict>()?, server_receive, server_send)?;
+    let copy = if scope.is_instance_of::<PyDict>() { None } else { Some(as_dict(scope)) };
+    let scope = match &copy {
+        Some(copy) => copy,
+        None => scope.cast::<PyDict>()?,
+    };
+    let observer = factory.observer(scope, server_receive, server_send)?;
     let ids = observer.get().ids.clone_ref(scope.py());
     let observer = observer.into_any();
     let receive = bind(&RECEIVE, &observer)?;
@@ -213,4 +217,14 @@ fn begin_bound<'py>(
         ffi::PyTuple_SetItem(tuple.as_ptr(), 3, send.into_ptr());
         Ok(tuple)
     }
+}
+
+/// Copies a mapping that is no dictionary, to read it; what cannot be read is left out.
+#[cold]
+fn as_dict<'py>(scope: &Bound<'py, PyAny>) -> Bound<'py, PyDict> {
+    let dict = PyDict::new(scope.py());
+    if let Ok(mapping) = scope.cast::<PyMapping>() {
+        let _ = dict.update(mapping);
+    }
+    dict
 }

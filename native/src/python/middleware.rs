@@ -6,7 +6,9 @@
 //! `__eq__`).
 
 use super::FunctionDef;
-use super::asgi::{content, first, is_true, item, mount_prefix, response_kind, template, text};
+use super::asgi::{
+    content, copied, first, is_true, item, mount_prefix, response_kind, template, text, text_of, whole_number,
+};
 use super::factory::Shared;
 use super::gil_cell::GilCell;
 use super::request_ids::PyRequestIds;
@@ -53,7 +55,8 @@ impl RequestObserver {
     /// Emit the terminal record of an application that did not return; further calls do nothing.
     ///
     /// `ending` is one of `raised`, `timed_out`, `cancelled`, `disconnected`; `error_type` the exception's class name.
-    fn fail(&self, py: Python<'_>, ending: &str, error_type: &str) -> PyResult<()> {
+    fn fail(&self, py: Python<'_>, ending: &str, error_type: &Bound<'_, PyAny>) -> PyResult<()> {
+        let error_type = text(error_type.as_borrowed());
         let ending = match ending {
             "raised" => Ending::Raised(error_type),
             "timed_out" => Ending::TimedOut(error_type),
@@ -74,20 +77,23 @@ impl RequestObserver {
         let now = now_monotonic_nano();
         let keys = &self.shared.keys;
         let scope = self.scope.bind(py);
-        let route = item(scope, &keys.route).and_then(|route| template(scope, route, keys));
-        let prefix = if route.is_some() { mount_prefix(scope, keys) } else { "" };
-        let client = item(scope, &keys.client).and_then(first);
+        // Owned, since each look-up can run foreign code that empties the scope.
+        let own = |key| item(scope, key).map(Borrowed::to_owned);
+        let route = own(&keys.route).and_then(|route| template(scope, &route, keys));
+        let (outermost, inner) = (own(&keys.app_root_path), own(&keys.root_path));
+        let client = own(&keys.client).and_then(|client| first(&client));
+        let (method, version) = (own(&keys.method), own(&keys.http_version));
         let path = self.path.as_ref().and_then(|path| {
-            // SAFETY: a live object, borrowed no longer than `self.path` lives.
-            unsafe { utf8(path.as_ptr()) }
+            // SAFETY: a live object, borrowed no longer than `self.path` lives; a text, or None comes back.
+            unsafe { if ffi::PyUnicode_Check(path.as_ptr()) != 0 { utf8(path.as_ptr()) } else { None } }
         });
         let texts = RequestTexts {
-            method: item(scope, &keys.method).map_or("", text),
+            method: text_of(&method),
             path: path.unwrap_or("<path that cannot be encoded>").as_bytes(),
-            route_prefix: prefix,
-            route: route.as_ref().map_or("", |route| text(route.as_borrowed())),
-            protocol_version: item(scope, &keys.http_version).map_or("", text),
-            client_address: client.as_ref().map_or("", |client| text(client.as_borrowed())),
+            route_prefix: if route.is_some() { mount_prefix(&outermost, &inner) } else { "" },
+            route: text_of(&route),
+            protocol_version: text_of(&version),
+            client_address: text_of(&client),
         };
         let (shared, ids) = (&*self.shared, self.ids.get());
         let (producer, settings) = (&shared.service.producer, &shared.settings);
@@ -107,6 +113,7 @@ impl RequestObserver {
         match item(&message, &keys.kind).map_or("", text) {
             "http.response.body" => self.observe_body(py, &message),
             "http.response.start" => self.observe_start(py, &message),
+            kind if kind.starts_with("http.response.") => self.observe_extension(py, kind_of_extension(kind), &message),
             _ => (),
         }
     }
@@ -114,9 +121,11 @@ impl RequestObserver {
     #[inline]
     fn observe_body(&self, py: Python<'_>, message: &Bound<'_, PyDict>) {
         let (keys, settings) = (&self.shared.keys, &self.shared.settings);
-        let body = item(message, &keys.body);
+        // The body is looked up last, since each look-up can run foreign code that empties the message.
         let more = item(message, &keys.more_body).is_some_and(is_true);
-        let bytes = body.map_or(&b""[..], content);
+        let body = item(message, &keys.body);
+        let copy = body.and_then(copied);
+        let bytes = copy.as_ref().map(Bound::as_borrowed).or(body).map_or(&b""[..], content);
         let now = now_monotonic_nano();
         self.state.with(py, |state| {
             state.response_body(bytes, more, now, settings);
@@ -129,7 +138,8 @@ impl RequestObserver {
 
     fn observe_start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) {
         let keys = &self.shared.keys;
-        let status = item(message, &keys.status).and_then(|status| status.extract::<u16>().ok()).unwrap_or(0);
+        let status = item(message, &keys.status).and_then(whole_number).and_then(|status| status.try_into().ok());
+        let with_trailers = item(message, &keys.trailers).is_some_and(is_true);
         let forced = self.ids.get().is_forced();
         let wanted = self.state.with(py, |state| {
             if forced {
@@ -139,7 +149,31 @@ impl RequestObserver {
         });
         let headers = if wanted { item(message, &keys.headers) } else { None };
         let kind = headers.and_then(response_kind);
-        self.state.with(py, |state| state.response_start(status, kind, &self.shared.settings));
+        self.state.with(py, |state| {
+            state.response_start(status.unwrap_or(0), kind, &self.shared.settings);
+            if with_trailers {
+                state.expect_trailers();
+            }
+        });
+    }
+
+    #[cold]
+    fn observe_extension(&self, py: Python<'_>, extension: Extension, message: &Bound<'_, PyDict>) {
+        let (keys, settings, now) = (&self.shared.keys, &self.shared.settings, now_monotonic_nano());
+        let is_set = |key| item(message, key).is_some_and(is_true);
+        match extension {
+            Extension::Path => self.state.with(py, |state| state.response_file(None, false, now, settings)),
+            Extension::ZeroCopy => {
+                let more = is_set(&keys.more_body);
+                let bytes = item(message, &keys.count).and_then(whole_number);
+                self.state.with(py, |state| state.response_file(bytes, more, now, settings));
+            }
+            Extension::Trailers => {
+                let more = is_set(&keys.more_trailers);
+                self.state.with(py, |state| state.response_trailers(more));
+            }
+            Extension::Other => (),
+        }
     }
 
     #[inline]
@@ -148,12 +182,31 @@ impl RequestObserver {
         let keys = &self.shared.keys;
         match item(&message, &keys.kind).map_or("", text) {
             "http.request" => {
-                let bytes = item(&message, &keys.body).map_or(&b""[..], content);
+                let body = item(&message, &keys.body);
+                let copy = body.and_then(copied);
+                let bytes = copy.as_ref().map(Bound::as_borrowed).or(body).map_or(&b""[..], content);
                 self.state.with(py, |state| state.request_bytes(bytes));
             }
             "http.disconnect" => self.state.with(py, |state| state.disconnect()),
             _ => (),
         }
+    }
+}
+
+/// Messages of ASGI extensions that say something about the answer.
+enum Extension {
+    Path,
+    ZeroCopy,
+    Trailers,
+    Other,
+}
+
+fn kind_of_extension(kind: &str) -> Extension {
+    match kind {
+        "http.response.pathsend" => Extension::Path,
+        "http.response.zerocopysend" => Extension::ZeroCopy,
+        "http.response.trailers" => Extension::Trailers,
+        _ => Extension::Other,
     }
 }
 

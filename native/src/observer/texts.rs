@@ -1,0 +1,63 @@
+//! Texts of a request, cut so that no client can make its record too long for the queue.
+//!
+//! Together they stay below what `config.py` sets aside for them (`REQUEST_RECORD_OVERHEAD_BYTES`), so that the terminal
+//! record of a request always fits (P5).
+
+use crate::record::Scratch;
+
+const MAX_PATH_BYTES: usize = 2048;
+const MAX_ROUTE_BYTES: usize = 512;
+const MAX_TEXT_BYTES: usize = 256;
+/// Stands at the end of a text that was cut.
+const CUT: &str = "…";
+
+/// Texts of the request that the caller still holds at its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestTexts<'a> {
+    pub method: &'a str,
+    pub path: &'a [u8],
+    pub route_prefix: &'a str,
+    pub route: &'a str,
+    pub protocol_version: &'a str,
+    pub client_address: &'a str,
+}
+
+#[inline]
+pub fn push_texts(scratch: &mut Scratch, texts: &RequestTexts<'_>) {
+    push_text(scratch, texts.method);
+    if texts.path.len() <= MAX_PATH_BYTES {
+        scratch.push_bytes(texts.path);
+    } else {
+        push_cut(scratch, texts.path, MAX_PATH_BYTES);
+    }
+    push_route(scratch, texts.route_prefix, texts.route);
+    push_text(scratch, texts.protocol_version);
+    push_text(scratch, texts.client_address);
+}
+
+/// Appends a short text; absent if it is empty.
+#[inline]
+pub fn push_text(scratch: &mut Scratch, text: &str) {
+    match text.len() {
+        0 => scratch.push_absent(),
+        1..=MAX_TEXT_BYTES => scratch.push_str(text),
+        _ => push_cut(scratch, text.as_bytes(), MAX_TEXT_BYTES),
+    }
+}
+
+#[inline]
+fn push_route(scratch: &mut Scratch, prefix: &str, route: &str) {
+    match prefix.len() + route.len() {
+        0 => scratch.push_absent(),
+        1..=MAX_ROUTE_BYTES if prefix.is_empty() => scratch.push_str(route),
+        1..=MAX_ROUTE_BYTES => scratch.push_str(&[prefix, route].concat()),
+        _ => push_cut(scratch, [prefix, route].concat().as_bytes(), MAX_ROUTE_BYTES),
+    }
+}
+
+#[cold]
+fn push_cut(scratch: &mut Scratch, text: &[u8], limit: usize) {
+    let is_within_character = |at: &usize| text[*at] & 0xc0 == 0x80;
+    let end = (0..=limit - CUT.len()).rev().find(|at| !is_within_character(at)).unwrap_or(0);
+    scratch.push_bytes(&[&text[..end], CUT.as_bytes()].concat());
+}
