@@ -26,6 +26,7 @@ from inference_logging.parameters.queue import QueueParameters
 from inference_logging.parameters.request import RequestParameters
 from inference_logging.parameters.sampling import SamplingParameters
 from inference_logging.parameters.sink import SinkParameters
+from inference_logging.parameters.trace import TraceParameters
 
 ENV_PREFIX = "INFERENCE_LOGGING_"
 FILE_VERSION = 1
@@ -51,6 +52,7 @@ class Parameter(NamedTuple):
 
 class Config(
     HealthParameters,
+    TraceParameters,
     RequestParameters,
     SamplingParameters,
     SinkParameters,

@@ -18,6 +18,7 @@ from inference_logging._native import Event, Service
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
 from inference_logging.errors import OpenError
+from inference_logging.integrations.otel import span_reader
 
 SEVERITIES: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
 """OpenTelemetry severity numbers of the short names."""
@@ -42,7 +43,8 @@ class Logger:
         self._pid = os.getpid()
         _open_loggers.add(self)
         atexit.register(self.close)
-        self._service.make_current(SEVERITIES[self.config.level])
+        active_span = span_reader() if self.config.trace_source == "auto" else None
+        self._service.make_current(SEVERITIES[self.config.level], active_span)
 
     @classmethod
     def shared(cls, config: Config) -> Logger:

@@ -18,6 +18,8 @@ from inference_logging._native import RequestFactory, RequestIds, RequestObserve
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
 from inference_logging.health import Health, Watch
+from inference_logging.integrations.correlation import correlation_reader
+from inference_logging.integrations.otel import span_reader
 from inference_logging.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
 from inference_logging.logger import Logger
 from inference_logging.probes import liveness, readiness, respond, wrap
@@ -89,6 +91,9 @@ class InferenceLoggingMiddleware:
         factory = RequestFactory(
             self._logger.service,
             _observed_receive,
+            span_reader=span_reader if config.trace_source == "auto" else None,
+            correlation_reader=correlation_reader if config.trace_source == "auto" else None,
+            response_header=config.response_header,
             chunks=config.chunks,
             chunk_timeline_limit=config.chunk_timeline_limit,
             capture_head_bytes=config.capture_head_bytes,

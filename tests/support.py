@@ -126,6 +126,15 @@ class Client:
         self.sent.append(message)
 
 
+def serve_one(app: App, scope: MutableMapping[str, Any], client: Client) -> None:
+    """Let ``app`` serve one request of ``client``, in a context of its own."""
+
+    async def call() -> None:
+        await app(scope, client.receive, client.send)
+
+    asyncio.run(call())
+
+
 class Recorded:
     """Applications behind the middleware, and the records that they leave; one logger for all of them."""
 

@@ -73,6 +73,10 @@ pub struct RequestIds {
     state: Option<TraceState>,
     /// Where the trace begins here: the threshold that keeps it, to be told to the services that we call.
     threshold: Option<u64>,
+    /// Flags as the caller sent them.
+    caller_flags: u8,
+    /// A tracer's span has taken the trace over.
+    followed: bool,
 }
 
 impl RequestIds {
@@ -85,14 +89,23 @@ impl RequestIds {
             client: client.filter(|id| is_request_id(id)).map(Into::into),
             state,
             threshold: None,
+            caller_flags: trace.flags,
+            followed: false,
         }
     }
 
-    /// Whether the trace begins with this request: no caller sent a valid one.
+    /// Whether the trace begins with this request: no caller sent a valid one, and no tracer made one.
     #[inline]
     #[must_use]
     pub fn is_root(&self) -> bool {
-        self.trace.parent_span_id == [0; 8]
+        !self.has_caller() && !self.followed
+    }
+
+    /// Whether a caller sent the trace.
+    #[inline]
+    #[must_use]
+    pub fn has_caller(&self) -> bool {
+        self.trace.parent_span_id != [0; 8]
     }
 
     /// Tells the services that we call what was decided for a trace that begins here.
@@ -114,13 +127,21 @@ impl RequestIds {
     #[must_use]
     pub fn told_by_caller(&self) -> (bool, Option<u64>, Option<u64>) {
         let (threshold, random) = self.state.as_ref().map_or((None, None), TraceState::probability);
-        (self.trace.flags & SAMPLED != 0, threshold, random)
+        (self.caller_flags & SAMPLED != 0, threshold, random)
     }
 
     /// Takes over the ids of a tracer's span. The caller's span stays the parent where it belongs to the same trace.
-    pub fn follow(&mut self, trace_id: [u8; 16], span_id: [u8; 8], flags: u8) {
-        let parent_span_id = if trace_id == self.trace.trace_id { self.trace.parent_span_id } else { [0; 8] };
-        self.trace = Trace { trace_id, span_id, parent_span_id, flags: flags & KNOWN_FLAGS };
+    /// Returns whether the trace is another one now.
+    pub fn follow(&mut self, trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> bool {
+        let is_other = trace_id != self.trace.trace_id;
+        if is_other {
+            self.trace.parent_span_id = [0; 8];
+            self.state = None;
+        }
+        self.trace = Trace { trace_id, span_id, parent_span_id: self.trace.parent_span_id, flags: flags & KNOWN_FLAGS };
+        self.threshold = None;
+        self.followed = true;
+        is_other
     }
 
     /// Takes the id that another middleware found or made for the client, if it is valid.

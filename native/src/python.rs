@@ -6,10 +6,12 @@
 mod asgi;
 mod emit;
 mod factory;
+mod foreign;
 mod gil_cell;
 mod head;
 mod middleware;
 mod request_ids;
+mod response_header;
 mod sampler;
 mod service;
 mod value;

@@ -92,8 +92,11 @@ fn a_tracers_span_of_the_same_trace_keeps_the_callers_span_as_its_parent() {
     ids.follow(TRACE_ID, [2; 8], 0);
     assert_eq!(ids.trace, Trace { span_id: [2; 8], flags: 0, ..trace });
     assert_eq!(ids.request_id(), *b"0101010101010101");
-    ids.follow([9; 16], [3; 8], 1);
+    assert!(!ids.follow(TRACE_ID, [2; 8], 0), "the same trace");
+    assert!(ids.told_by_caller().0, "what the caller said, whatever the tracer decided");
+    assert!(ids.follow([9; 16], [3; 8], 1), "another trace");
     assert_eq!(ids.trace.parent_span_id, [0; 8]);
+    assert!(!ids.is_root(), "the tracer's, so nothing is decided for it here");
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn a_trace_that_begins_here_tells_its_decision_and_a_continued_one_passes_the_ca
         ids.set_decision(kept, threshold);
         assert_eq!((ids.trace.flags, ids.outgoing_state().as_deref()), (flags, told));
     }
-    let mut continued = RequestIds::new(
+    let continued = RequestIds::new(
         Trace { parent_span_id: [7; 8], flags: 1, ..root },
         None,
         state("a=1,ot=th:8;rv:00000000000001"),
@@ -121,8 +124,8 @@ fn a_trace_that_begins_here_tells_its_decision_and_a_continued_one_passes_the_ca
     assert!(!continued.is_root());
     assert_eq!(continued.outgoing_state().as_deref(), Some("a=1,ot=th:8;rv:00000000000001"));
     assert_eq!(continued.told_by_caller(), (true, Some(1 << 55), Some(1)));
-    continued.trace.flags = 2;
-    assert!(!continued.told_by_caller().0);
+    let unsampled = RequestIds::new(Trace { parent_span_id: [7; 8], flags: 2, ..root }, None, None);
+    assert_eq!(unsampled.told_by_caller(), (false, None, None));
     assert_eq!(RequestIds::new(root, None, None).told_by_caller(), (true, None, None));
 }
 

@@ -1,6 +1,6 @@
 //! Callables that put a record into the queue: registered events, and an application's log records.
 
-use super::request_ids::PyRequestIds;
+use super::request_ids::{PyRequestIds, trace_of_record};
 use super::value;
 use super::{FunctionDef, bind, python_bool};
 use crate::event::LOG;
@@ -131,14 +131,14 @@ unsafe extern "C" fn log(
         }
         let mut scratch = Scratch::new();
         let context = event.context.as_ref().and_then(|get| request(py, get));
-        match &context {
-            Some(ids) => ids.get().with(py, |ids| scratch.push_trace(&ids.trace)),
+        match trace_of_record(py, context.as_ref().map(Bound::get)) {
+            Some(trace) => scratch.push_trace(&trace),
             None => scratch.push_absent(),
         }
         scratch.push_str(name);
         value::push(py, &mut scratch, *arguments);
         match &context {
-            Some(ids) => ids.get().push_request_id(py, &mut scratch),
+            Some(ids) => ids.get().with(py, |ids| ids.push_request_id(&mut scratch)),
             None => scratch.push_absent(),
         }
         push_attributes(py, &mut scratch, arguments.add(1), keywords);
@@ -167,20 +167,17 @@ unsafe fn push_attributes(
     }
 }
 
-/// Appends trace and request id of the request under way, or two absent values.
+/// Appends trace and request id of the request under way, each absent where there is none.
 #[inline]
 fn push_context(py: Python<'_>, get: &Py<PyAny>, scratch: &mut Scratch) {
-    match request(py, get) {
-        Some(ids) => {
-            ids.get().with(py, |ids| {
-                scratch.push_trace(&ids.trace);
-                ids.push_request_id(scratch);
-            });
-        }
-        None => {
-            scratch.push_absent();
-            scratch.push_absent();
-        }
+    let context = request(py, get);
+    match trace_of_record(py, context.as_ref().map(Bound::get)) {
+        Some(trace) => scratch.push_trace(&trace),
+        None => scratch.push_absent(),
+    }
+    match &context {
+        Some(ids) => ids.get().with(py, |ids| ids.push_request_id(scratch)),
+        None => scratch.push_absent(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
 use super::asgi::{Keys, first, has_body, item, text};
+use super::foreign::{ACTIVE_SPAN, ActiveSpan, CORRELATION_ID};
 use super::gil_cell::GilCell;
 use super::head::RequestHead;
 use super::middleware::{RECEIVE, RequestObserver, SEND};
@@ -17,8 +18,9 @@ use crate::trace_state::TraceState;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping};
+use pyo3::types::{PyBytes, PyDict, PyMapping};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes the observers of a middleware's requests: configuration, and a source of ids.
 #[pyclass(frozen, module = "inference_logging._native")]
@@ -34,19 +36,31 @@ pub struct Shared {
     pub keys: Keys,
     /// `async def observed_receive(receive, observer)`.
     pub observed_receive: Py<PyAny>,
+    /// Name of the header in which answers carry a request id.
+    pub response_header: Option<Py<PyBytes>>,
+    /// Functions that look for other libraries in the process; None: they are not to be asked.
+    span_reader: Option<Py<PyAny>>,
+    correlation_reader: Option<Py<PyAny>>,
+    requests: AtomicU64,
 }
+
+/// Every so many requests it is looked whether the application has imported another library that knows the ids.
+const LOOK_EVERY: u64 = 64;
 
 static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observe a request.");
 
 #[pymethods]
 impl RequestFactory {
     #[new]
-    #[pyo3(signature = (service, observed_receive, *, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sampler))]
+    #[pyo3(signature = (service, observed_receive, *, span_reader, correlation_reader, response_header, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sampler))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         py: Python<'_>,
         service: &PyService,
         observed_receive: Py<PyAny>,
+        span_reader: Option<Py<PyAny>>,
+        correlation_reader: Option<Py<PyAny>>,
+        response_header: Option<&str>,
         chunks: &str,
         chunk_timeline_limit: usize,
         capture_head_bytes: usize,
@@ -71,12 +85,20 @@ impl RequestFactory {
             capture_tail_bytes,
             sampler: sampler.sampler(),
         };
+        if correlation_reader.is_none() {
+            CORRELATION_ID.set(None);
+        }
         let shared = Shared {
             service: service.service(),
             settings,
             ids: IdSource::new()?,
             keys: Keys::intern(py),
             observed_receive,
+            response_header: response_header
+                .map(|name| PyBytes::new(py, name.to_ascii_lowercase().as_bytes()).unbind()),
+            span_reader,
+            correlation_reader,
+            requests: AtomicU64::new(0),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -114,6 +136,11 @@ impl RequestFactory {
         let (keys, now) = (&self.shared.keys, now_monotonic_nano());
         let head = RequestHead::read(item(scope, &keys.headers));
         let mut ids = self.ids(&head);
+        self.shared.look_for_others(scope.py());
+        let span = ActiveSpan::read(scope.py());
+        if let Some(span) = &span {
+            ids.follow(span.trace_id, span.span_id, span.flags);
+        }
         // Owned, since the next look-up can run foreign code that empties the scope.
         let path = item(scope, &keys.path).map(Borrowed::to_owned);
         let decision = self.shared.decide(scope, &mut ids, path.as_ref(), now);
@@ -127,7 +154,7 @@ impl RequestFactory {
             receive,
             send,
             scope: scope.clone().unbind(),
-            ids: Py::new(scope.py(), PyRequestIds::new(ids))?,
+            ids: Py::new(scope.py(), PyRequestIds::new(ids, span.is_some()))?,
             state: GilCell::new(state),
         };
         Bound::new(scope.py(), observer)
@@ -135,9 +162,20 @@ impl RequestFactory {
 }
 
 impl Shared {
-    /// Asks the sampler about a request that begins, and writes its decision into a trace that begins with it.
     #[inline]
-    fn decide(
+    fn look_for_others(&self, py: Python<'_>) {
+        if self.requests.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
+            for (reader, find) in [(&ACTIVE_SPAN, &self.span_reader), (&CORRELATION_ID, &self.correlation_reader)] {
+                if let Some(find) = find.as_ref().filter(|_| reader.is_missing()) {
+                    reader.find(find.bind(py));
+                }
+            }
+        }
+    }
+
+    /// Asks the sampler about a request, and writes its decision into a trace that begins with it.
+    #[inline]
+    pub fn decide(
         &self,
         scope: &Bound<'_, PyDict>,
         ids: &mut RequestIds,
@@ -145,15 +183,14 @@ impl Shared {
         now: u64,
     ) -> Head {
         let sampler = &self.settings.sampler;
-        let is_root = ids.is_root();
-        let trusted = !is_root && sampler.trusts_anybody() && self.trusts_caller(scope);
+        let trusted = ids.has_caller() && sampler.trusts_anybody() && self.trusts_caller(scope);
         let parent = trusted.then(|| {
             let (sampled, th, rv) = ids.told_by_caller();
             Parent { sampled, th, rv }
         });
         let path = path.map_or("", |path| text(path.as_borrowed()));
         let head = sampler.head(&ids.trace.trace_id, parent.as_ref(), path.as_bytes(), now);
-        if is_root {
+        if ids.is_root() {
             ids.set_decision(head.kept, head.th);
         }
         head

@@ -12,6 +12,7 @@ use super::asgi::{
 use super::factory::Shared;
 use super::gil_cell::GilCell;
 use super::request_ids::PyRequestIds;
+use super::response_header::with_request_id;
 use super::value::utf8;
 use crate::observer::{Chunks, Observer, RequestTexts};
 use crate::outcome::Ending;
@@ -75,6 +76,7 @@ impl RequestObserver {
 impl RequestObserver {
     fn finish_with(&self, py: Python<'_>, ending: Ending<'_>) {
         let now = now_monotonic_nano();
+        self.settle(py);
         let keys = &self.shared.keys;
         let scope = self.scope.bind(py);
         // Owned, since each look-up can run foreign code that empties the scope.
@@ -107,15 +109,16 @@ impl RequestObserver {
     }
 
     #[inline]
-    fn observe_sent(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) {
-        let Ok(message) = message.cast::<PyDict>() else { return };
+    fn observe_sent(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) -> Option<Py<PyDict>> {
+        let Ok(message) = message.cast::<PyDict>() else { return None };
         let keys = &self.shared.keys;
         match item(&message, &keys.kind).map_or("", text) {
             "http.response.body" => self.observe_body(py, &message),
-            "http.response.start" => self.observe_start(py, &message),
+            "http.response.start" => return self.observe_start(py, &message),
             kind if kind.starts_with("http.response.") => self.observe_extension(py, kind_of_extension(kind), &message),
             _ => (),
         }
+        None
     }
 
     #[inline]
@@ -136,25 +139,46 @@ impl RequestObserver {
         });
     }
 
-    fn observe_start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) {
-        let keys = &self.shared.keys;
+    /// Looks at the beginning of the answer; returns the message to send in its place, if there is one.
+    fn observe_start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> Option<Py<PyDict>> {
+        let (shared, ids) = (&self.shared, self.ids.get());
+        let keys = &shared.keys;
         let status = item(message, &keys.status).and_then(whole_number).and_then(|status| status.try_into().ok());
         let with_trailers = item(message, &keys.trailers).is_some_and(is_true);
-        let forced = self.ids.get().is_forced();
+        // By now a tracer inside of us has begun its span.
+        ids.trace(py);
+        self.settle(py);
+        let forced = ids.is_forced();
         let wanted = self.state.with(py, |state| {
             if forced {
                 state.force();
             }
-            state.wants_content_type(&self.shared.settings)
+            state.wants_content_type(&shared.settings)
         });
         let headers = if wanted { item(message, &keys.headers) } else { None };
         let kind = headers.and_then(response_kind);
         self.state.with(py, |state| {
-            state.response_start(status.unwrap_or(0), kind, &self.shared.settings);
+            state.response_start(status.unwrap_or(0), kind, &shared.settings);
             if with_trailers {
                 state.expect_trailers();
             }
         });
+        let name = shared.response_header.as_ref()?;
+        with_request_id(message, &keys.headers, name, ids)
+    }
+
+    /// Takes over what other libraries know of the request by now.
+    #[inline]
+    fn settle(&self, py: Python<'_>) {
+        let ids = self.ids.get();
+        ids.take_correlation_id(py);
+        if ids.take_moved(py) {
+            let path = self.path.as_ref().map(|path| path.bind(py));
+            // A copy, since the sampler's look at the scope can run foreign code.
+            let mut copy = ids.with(py, |ids| ids.clone());
+            let head = self.shared.decide(self.scope.bind(py), &mut copy, path, now_monotonic_nano());
+            self.state.with(py, |state| state.decide(head));
+        }
     }
 
     #[cold]
@@ -179,6 +203,7 @@ impl RequestObserver {
     #[inline]
     fn observe_received(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) {
         let Ok(message) = message.cast::<PyDict>() else { return };
+        self.ids.get().meet_around_a_part(py);
         let keys = &self.shared.keys;
         match item(&message, &keys.kind).map_or("", text) {
             "http.request" => {
@@ -217,7 +242,8 @@ unsafe extern "C" fn send(this: *mut ffi::PyObject, message: *mut ffi::PyObject)
     unsafe {
         let py = Python::assume_attached();
         let observer = Borrowed::from_ptr(py, this).cast_unchecked::<RequestObserver>().get();
-        observer.observe_sent(py, Borrowed::from_ptr(py, message));
+        let replacement = observer.observe_sent(py, Borrowed::from_ptr(py, message));
+        let message = replacement.as_ref().map_or(message, Py::as_ptr);
         let end: *mut ffi::PyObject = std::ptr::null_mut();
         ffi::PyObject_CallFunctionObjArgs(observer.send.as_ptr(), message, end)
     }

@@ -1,6 +1,7 @@
 //! `Service`: the queue and listener of one process, as `inference_logging.logger` opens it.
 
 use super::emit::{self, Event};
+use super::foreign::ACTIVE_SPAN;
 use crate::control::Control;
 use crate::inspect::{self, QueueSnapshot};
 use crate::layout::{LEVELS, REASONS, SAMPLED_OUT};
@@ -112,8 +113,10 @@ impl PyService {
         Event::registered(py, self.service(), id, values, severity, context)
     }
 
-    /// Make application records go to this service, from `least_severity` on.
-    fn make_current(&self, least_severity: u8) {
+    /// Make application records go to this service, from `least_severity` on, with the ids that `active_span` reads.
+    #[pyo3(signature = (least_severity, active_span = None))]
+    fn make_current(&self, least_severity: u8, active_span: Option<Bound<'_, PyAny>>) {
+        ACTIVE_SPAN.set(active_span);
         emit::set_current(Some(&self.service), least_severity);
     }
 

@@ -1,0 +1,46 @@
+"""OpenTelemetry beside us: the ids of the span that is active are the ones that everybody else knows.
+
+Nothing is imported that the application has not imported itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def span_reader() -> Callable[..., bytes | None] | None:
+    """Return the function that reads the active span, or None where the application does not use OpenTelemetry.
+
+    It returns trace id (16 bytes), span id (8), flags (1), and the id of the span that stands for the request (8): the
+    active one, or its parent where the active one is a part of the request, such as ``http receive``; zeros where that
+    cannot be told, since a span that is not recorded has neither kind nor parent. Called with True, the span's
+    ``tracestate`` follows. None: no span is active.
+    """
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry.trace import SpanKind, get_current_span
+
+    def request_span_id(span: Any) -> int:
+        kind = getattr(span, "kind", None)
+        if kind is None:
+            return 0
+        parent = span.parent if kind is not SpanKind.SERVER else None
+        within = span.get_span_context() if parent is None or parent.is_remote else parent
+        return int(within.span_id)
+
+    def active_span(with_state: bool = False) -> bytes | None:
+        span = get_current_span()
+        context = span.get_span_context()
+        if not context.is_valid:
+            return None
+        ids: bytes = (
+            context.trace_id.to_bytes(16, "big")
+            + context.span_id.to_bytes(8, "big")
+            + bytes((context.trace_flags & 0xFF,))
+            + request_span_id(span).to_bytes(8, "big")
+        )
+        return ids + context.trace_state.to_header().encode() if with_state else ids
+
+    return active_span

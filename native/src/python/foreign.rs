@@ -1,0 +1,140 @@
+//! What other libraries of the process know of the request under way: OpenTelemetry its span, asgi-correlation-id the
+//! client's id.
+//!
+//! Both are looked for when a logger opens and at every 64th request, since an application may import them late. Where
+//! they are not used, a request pays one load and one branch for each.
+
+use super::value::{bytes_of, utf8};
+use crate::record::Trace;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Reads the active span: see `inference_logging.integrations.otel`.
+pub static ACTIVE_SPAN: Reader = Reader(AtomicPtr::new(std::ptr::null_mut()));
+/// Reads the correlation id: see `inference_logging.integrations.correlation`.
+pub static CORRELATION_ID: Reader = Reader(AtomicPtr::new(std::ptr::null_mut()));
+
+const IDS_BYTES: usize = 33;
+
+/// A function of Python, once it is found. References put here are never dropped, so that a call on its way always
+/// finds it alive.
+pub struct Reader(AtomicPtr<ffi::PyObject>);
+
+impl Reader {
+    /// Takes what `find` returns, unless that is None.
+    pub fn find(&self, find: &Bound<'_, PyAny>) {
+        match find.call0() {
+            Ok(reader) if !reader.is_none() => self.set(Some(reader)),
+            Ok(_) => (),
+            // A library that cannot be imported is one that is not there.
+            Err(_) => self.set(None),
+        }
+    }
+
+    /// Sets or forgets the function.
+    pub fn set(&self, reader: Option<Bound<'_, PyAny>>) {
+        let pointer = reader.map_or(std::ptr::null_mut(), Bound::into_ptr);
+        self.0.store(pointer, Ordering::Release);
+    }
+
+    /// Whether the library is not used, as far as is known.
+    #[inline]
+    pub fn is_missing(&self) -> bool {
+        self.0.load(Ordering::Relaxed).is_null()
+    }
+
+    #[inline]
+    fn call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        // Acquire pairs with the Release in `set`.
+        let reader = self.0.load(Ordering::Acquire);
+        if reader.is_null() { None } else { call(py, reader, None) }
+    }
+}
+
+#[cold]
+fn call<'py>(
+    py: Python<'py>,
+    reader: *mut ffi::PyObject,
+    argument: Option<&Bound<'py, PyAny>>,
+) -> Option<Bound<'py, PyAny>> {
+    let end: *mut ffi::PyObject = std::ptr::null_mut();
+    // SAFETY: readers are never dropped, the GIL is held; the result is a new reference or null with an exception set.
+    unsafe {
+        let argument = argument.map_or(end, Bound::as_ptr);
+        let value = Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallFunctionObjArgs(reader, argument, end));
+        if value.is_none() {
+            ffi::PyErr_Clear();
+        }
+        value
+    }
+}
+
+/// The ids of the active span.
+#[derive(Clone, Copy, Debug)]
+pub struct ActiveSpan {
+    pub trace_id: [u8; 16],
+    pub span_id: [u8; 8],
+    pub flags: u8,
+    /// The span that stands for the request: this one, or the one it is a part of; zeros: that cannot be told.
+    request_span_id: [u8; 8],
+}
+
+impl ActiveSpan {
+    /// Reads the active span; None if there is none.
+    #[inline]
+    pub fn read(py: Python<'_>) -> Option<Self> {
+        let value = ACTIVE_SPAN.call(py)?;
+        Self::parse(&value).map(|(span, _)| span)
+    }
+
+    /// Reads the active span and its `tracestate`.
+    pub fn read_with_state(py: Python<'_>) -> Option<(Self, String)> {
+        let reader = ACTIVE_SPAN.0.load(Ordering::Acquire);
+        if reader.is_null() {
+            return None;
+        }
+        let value = call(py, reader, Some(&pyo3::types::PyBool::new(py, true).to_owned().into_any()))?;
+        Self::parse(&value).map(|(span, state)| (span, String::from_utf8_lossy(state).into_owned()))
+    }
+
+    fn parse<'a>(value: &'a Bound<'_, PyAny>) -> Option<(Self, &'a [u8])> {
+        // SAFETY: a live object, whose kind is checked first; the slice lives as long as it.
+        let bytes = unsafe {
+            if ffi::PyBytes_Check(value.as_ptr()) == 0 {
+                return None;
+            }
+            bytes_of(value.as_ptr())
+        };
+        let (ids, state) = bytes.split_at_checked(IDS_BYTES)?;
+        let span = Self {
+            trace_id: ids[..16].try_into().ok()?,
+            span_id: ids[16..24].try_into().ok()?,
+            flags: ids[24],
+            request_span_id: ids[25..].try_into().ok()?,
+        };
+        Some((span, state))
+    }
+
+    /// The span that stands for the request, where that can be told.
+    #[must_use]
+    pub fn request_span_id(&self) -> Option<[u8; 8]> {
+        Some(self.request_span_id).filter(|id| *id != [0; 8])
+    }
+
+    /// The trace context of a record that is made in this span.
+    pub fn trace(&self) -> Trace {
+        Trace { trace_id: self.trace_id, span_id: self.span_id, parent_span_id: [0; 8], flags: self.flags }
+    }
+}
+
+/// Shows `take` the correlation id of the request under way, if there is one.
+#[inline]
+pub fn with_correlation_id(py: Python<'_>, take: impl FnOnce(&[u8])) {
+    let Some(value) = CORRELATION_ID.call(py) else { return };
+    // SAFETY: a live object, whose kind is checked first; the text is used while it lives.
+    let id = unsafe { if ffi::PyUnicode_Check(value.as_ptr()) != 0 { utf8(value.as_ptr()) } else { None } };
+    if let Some(id) = id {
+        take(id.as_bytes());
+    }
+}
