@@ -22,6 +22,7 @@ from inference_logging._fields import OptionalPath, parameter
 from inference_logging.errors import ConfigError
 from inference_logging.parameters.health import HealthParameters
 from inference_logging.parameters.listener import ListenerParameters
+from inference_logging.parameters.metrics import MetricsParameters
 from inference_logging.parameters.queue import QueueParameters
 from inference_logging.parameters.request import RequestParameters
 from inference_logging.parameters.sampling import SamplingParameters
@@ -53,6 +54,7 @@ class Parameter(NamedTuple):
 class Config(
     HealthParameters,
     TraceParameters,
+    MetricsParameters,
     RequestParameters,
     SamplingParameters,
     SinkParameters,
@@ -121,7 +123,7 @@ class Config(
                 f"chunk_timeline_limit={self.chunk_timeline_limit}, capture_head_bytes={self.capture_head_bytes} and "
                 f"capture_tail_bytes={self.capture_tail_bytes}; raise it or lower those"
             )
-        routes = ("health_path", "liveness_path", "wrap_health_path")
+        routes = ("health_path", "liveness_path", "wrap_health_path", "metrics_path")
         for name, other in itertools.combinations(routes, 2):
             if (path := getattr(self, name)) is not None and path == getattr(self, other):
                 found.append(f"{name}={path!r}: must be another path than {other}")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from inference_logging import sampling
+from inference_logging import metrics, sampling
 from inference_logging._native import RequestFactory, RequestIds, RequestObserver
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
@@ -35,20 +35,25 @@ class InferenceLoggingMiddleware:
     Without ``config`` everything comes from the environment and the configuration file. The logger opens with the
     server's lifespan (or at the first request), and drains at its end (or at interpreter exit).
 
-    Raises ``ConfigError`` for a wrong value and, at startup, ``OpenError`` if the queue or the sink cannot be had; once
+    Raises ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_path`` without prometheus_client and, at startup, ``OpenError`` if the queue or the sink cannot be had; once
     the server serves, a request never fails because of logging.
     """
 
     def __init__(self, app: ASGIApp, config: Config | None = None) -> None:
         self.app = app
         self.config = config if config is not None else Config()
+        routes: dict[str | None, Callable[[Scope, Send], Awaitable[None]]]
         routes = {self.config.health_path: self._answer_readiness, self.config.liveness_path: self._answer_liveness}
+        if self.config.metrics_path is not None:
+            metrics.require()
+            routes[self.config.metrics_path] = self._answer_metrics
         self._routes = {path: answer for path, answer in routes.items() if path is not None}
         self._wrapped_path = self.config.wrap_health_path
         # A tuple: whatever a server gives as path can be compared, not all of it can be hashed.
         self._special_paths = (*self._routes, *filter(None, [self._wrapped_path]))
         self._logger: Logger | None = None
         self._watch: Watch | None = None
+        self._collector: metrics.InferenceLoggingCollector | None = None
         self._begin: Begin | None = None
         self._unavailable = False
 
@@ -87,6 +92,8 @@ class InferenceLoggingMiddleware:
         if self._logger is None:
             self._logger = Logger.shared(self.config)
             self._watch = Watch(self.config, self._logger.service)
+            if self.config.metrics_path is not None:
+                self._collector = metrics.InferenceLoggingCollector(self._logger)
         config = self.config
         factory = RequestFactory(
             self._logger.service,
@@ -117,7 +124,7 @@ class InferenceLoggingMiddleware:
             return None
 
     def _close(self) -> None:
-        self._begin = self._watch = None
+        self._begin = self._watch = self._collector = None
         if self._logger is not None:
             self._logger.release()
             self._logger = None
@@ -130,6 +137,9 @@ class InferenceLoggingMiddleware:
 
     async def _answer_liveness(self, scope: Scope, send: Send) -> None:
         await respond(scope, send, liveness(self._look()))
+
+    async def _answer_metrics(self, scope: Scope, send: Send) -> None:
+        await metrics.respond(scope, send, self._collector)
 
 
 async def _observed_receive(receive: Receive, observer: RequestObserver) -> Message:

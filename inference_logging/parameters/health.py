@@ -10,31 +10,31 @@ from pydantic import BaseModel, BeforeValidator
 from inference_logging._fields import matching, none_if_empty, parameter
 
 _ROUTE = re.compile(r"/[^?#\s]{0,255}", re.ASCII)
-_ALLOWED_ROUTE = "a path that begins with '/', without '?', '#' or spaces, at most 256 characters; or empty"
+ALLOWED_ROUTE = "a path that begins with '/', without '?', '#' or spaces, at most 256 characters; or empty"
 
-_Route = Annotated[str | None, BeforeValidator(none_if_empty), matching(_ROUTE)]
+Route = Annotated[str | None, BeforeValidator(none_if_empty), matching(_ROUTE)]
 
 
 class HealthParameters(BaseModel):
     """How the middleware says how the logging is, and from where on it is not well."""
 
-    health_path: _Route = parameter(
+    health_path: Route = parameter(
         "/health/logging",
         "Path at which the middleware answers for readiness: 200 while the logging is ok or pressured, 503 with "
         "Retry-After and the reasons while it is degraded or stuck. Empty = no such route.",
-        allowed=_ALLOWED_ROUTE,
+        allowed=ALLOWED_ROUTE,
     )
-    liveness_path: _Route = parameter(
+    liveness_path: Route = parameter(
         "/health/logging/live",
         "Path at which the middleware answers for liveness: 503 only if the listener makes no progress though it "
         "should, never because of a sink that fails. Empty = no such route.",
-        allowed=_ALLOWED_ROUTE,
+        allowed=ALLOWED_ROUTE,
     )
-    wrap_health_path: _Route = parameter(
+    wrap_health_path: Route = parameter(
         None,
         "Path of the server's own health route (for vLLM: /health), whose answers get the header "
         "inference-logging-state. Empty = none.",
-        allowed=_ALLOWED_ROUTE,
+        allowed=ALLOWED_ROUTE,
     )
     wrap_health: Literal["header", "status"] = parameter(
         "header",

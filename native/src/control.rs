@@ -34,13 +34,15 @@ pub struct ControlPage {
     /// Changes when someone wants what is in the queues now to be written without waiting for the interval.
     flush_requests: AtomicU32,
     pub leader_pid: AtomicU32,
-    _pad: AtomicU32,
+    /// How often a listener began to lead the directory (wraps).
+    pub leaders: AtomicU32,
     /// Last time the listener went round, Unix nanoseconds.
     pub heartbeat_unix_nano: AtomicU64,
     pub records_written: AtomicU64,
     pub bytes_written: AtomicU64,
     pub batches_written: AtomicU64,
     pub sink_errors: AtomicU64,
+    /// CPU time of all leading listeners so far.
     pub listener_cpu_nano: AtomicU64,
     /// Where the write under way, or the last one, began in the live segment.
     write_offset: AtomicU64,

@@ -67,6 +67,7 @@ impl Leader {
     #[must_use]
     pub fn new(settings: ListenerSettings, control: Control, sink: Box<dyn Sink>, now: Now) -> Self {
         control.page().leader_pid.store(std::process::id(), Ordering::Relaxed);
+        control.page().leaders.fetch_add(1, Ordering::Relaxed);
         let [primary, others @ ..] = &control.page().sinks;
         primary.assign(sink.name(), SinkRole::Primary, now.unix_nano);
         others.iter().for_each(SinkWords::clear);

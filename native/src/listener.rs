@@ -89,10 +89,12 @@ impl Shared {
     }
 
     fn lead(&self, mut leader: Leader, control: Control) {
+        let mut spent = 0;
         loop {
             let stopping = self.stop_at.load(Ordering::Acquire) != 0;
             let round = leader.round(now(), stopping);
-            control.page().listener_cpu_nano.store(thread_cpu_nano(), Ordering::Relaxed);
+            let before = std::mem::replace(&mut spent, thread_cpu_nano());
+            control.page().listener_cpu_nano.fetch_add(spent - before, Ordering::Relaxed);
             if stopping && (self.is_past_deadline() || (self.queue.ring().is_drained() && !leader.has_work())) {
                 break;
             }

@@ -9,6 +9,8 @@ mod factory;
 mod foreign;
 mod gil_cell;
 mod head;
+mod hot_path;
+mod metrics;
 mod middleware;
 mod request_ids;
 mod response_header;

@@ -4,6 +4,7 @@ use super::asgi::{Keys, first, has_body, item, text};
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, CORRELATION_ID};
 use super::gil_cell::GilCell;
 use super::head::RequestHead;
+use super::hot_path::Turns;
 use super::middleware::{RECEIVE, RequestObserver, SEND};
 use super::request_ids::PyRequestIds;
 use super::sampler::PySampler;
@@ -34,6 +35,7 @@ pub struct Shared {
     pub settings: ObserverSettings,
     ids: IdSource,
     pub keys: Keys,
+    turns: Turns,
     /// `async def observed_receive(receive, observer)`.
     pub observed_receive: Py<PyAny>,
     /// Name of the header in which answers carry a request id.
@@ -93,6 +95,7 @@ impl RequestFactory {
             settings,
             ids: IdSource::new()?,
             keys: Keys::intern(py),
+            turns: Turns::new(),
             observed_receive,
             response_header: response_header
                 .map(|name| PyBytes::new(py, name.to_ascii_lowercase().as_bytes()).unbind()),
@@ -132,8 +135,9 @@ impl RequestFactory {
         scope: &Bound<'py, PyDict>,
         receive: Py<PyAny>,
         send: Py<PyAny>,
+        now: u64,
     ) -> PyResult<Bound<'py, RequestObserver>> {
-        let (keys, now) = (&self.shared.keys, now_monotonic_nano());
+        let keys = &self.shared.keys;
         let head = RequestHead::read(item(scope, &keys.headers));
         let mut ids = self.ids(&head);
         self.shared.look_for_others(scope.py());
@@ -156,6 +160,7 @@ impl RequestFactory {
             scope: scope.clone().unbind(),
             ids: Py::new(scope.py(), PyRequestIds::new(ids, span.is_some()))?,
             state: GilCell::new(state),
+            stopwatch: self.shared.turns.next(scope.py()),
         };
         Bound::new(scope.py(), observer)
     }
@@ -235,16 +240,18 @@ fn begin_bound<'py>(
     server_receive: Py<PyAny>,
     server_send: Py<PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let now = now_monotonic_nano();
     let copy = if scope.is_instance_of::<PyDict>() { None } else { Some(as_dict(scope)) };
     let scope = match &copy {
         Some(copy) => copy,
         None => scope.cast::<PyDict>()?,
     };
-    let observer = factory.observer(scope, server_receive, server_send)?;
+    let observer = factory.observer(scope, server_receive, server_send, now)?;
     let ids = observer.get().ids.clone_ref(scope.py());
-    let observer = observer.into_any();
     let receive = bind(&RECEIVE, &observer)?;
     let send = bind(&SEND, &observer)?;
+    observer.get().stopwatch.stop_begun(scope.py(), now);
+    let observer = observer.into_any();
     // SAFETY: a fresh tuple of four, each place filled once with a reference that it takes over.
     unsafe {
         let tuple = Bound::from_owned_ptr_or_err(scope.py(), ffi::PyTuple_New(4))?;

@@ -11,6 +11,7 @@ use super::asgi::{
 };
 use super::factory::Shared;
 use super::gil_cell::GilCell;
+use super::hot_path::Stopwatch;
 use super::request_ids::PyRequestIds;
 use super::response_header::with_request_id;
 use super::value::utf8;
@@ -34,6 +35,7 @@ pub struct RequestObserver {
     pub(super) path: Option<Py<PyAny>>,
     pub(super) ids: Py<PyRequestIds>,
     pub(super) state: GilCell<Observer>,
+    pub(super) stopwatch: Stopwatch,
 }
 
 pub(super) static SEND: FunctionDef =
@@ -45,7 +47,9 @@ pub(super) static RECEIVE: FunctionDef =
 impl RequestObserver {
     /// Take note of a message that the application has received.
     fn received(&self, message: &Bound<'_, PyAny>) {
+        let started = self.stopwatch.start();
         self.observe_received(message.py(), message.as_borrowed());
+        self.stopwatch.stop(message.py(), started);
     }
 
     /// Emit the terminal record of an application that returned; further calls do nothing.
@@ -106,6 +110,7 @@ impl RequestObserver {
             }
             ids.with(py, |ids| state.finish(ids, ending, &texts, now, producer, settings));
         });
+        self.stopwatch.finish(py, now, producer);
     }
 
     #[inline]
@@ -242,7 +247,9 @@ unsafe extern "C" fn send(this: *mut ffi::PyObject, message: *mut ffi::PyObject)
     unsafe {
         let py = Python::assume_attached();
         let observer = Borrowed::from_ptr(py, this).cast_unchecked::<RequestObserver>().get();
+        let started = observer.stopwatch.start();
         let replacement = observer.observe_sent(py, Borrowed::from_ptr(py, message));
+        observer.stopwatch.stop(py, started);
         let message = replacement.as_ref().map_or(message, Py::as_ptr);
         let end: *mut ffi::PyObject = std::ptr::null_mut();
         ffi::PyObject_CallFunctionObjArgs(observer.send.as_ptr(), message, end)

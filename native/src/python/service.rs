@@ -2,6 +2,7 @@
 
 use super::emit::{self, Event};
 use super::foreign::ACTIVE_SPAN;
+use super::metrics;
 use crate::control::Control;
 use crate::inspect::{self, QueueSnapshot};
 use crate::layout::{LEVELS, REASONS, SAMPLED_OUT};
@@ -9,10 +10,12 @@ use crate::leader::ListenerSettings;
 use crate::lock::Holder;
 use crate::producer::QueueSettings;
 use crate::queue_file::Books;
+use crate::series;
 use crate::service::{Service, SinkSettings};
 use crate::sink::file::FileSinkConfig;
 use crate::sink_words::{SinkRole, SinkWords};
 use crate::system::now_monotonic_nano;
+use crate::totals;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -153,6 +156,23 @@ impl PyService {
         all.iter().map(|queue| queue_dict(py, queue)).collect()
     }
 
+    /// Return the counts of the queue directory since it was created, those of queues that have ended included: none
+    /// ever goes back.
+    fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let totals = py.detach(|| totals::of_directory(self.control, &self.directory));
+        metrics::totals_dict(py, &totals)
+    }
+
+    /// Return the histograms over the requests for inference, one for each name and combination of labels: `buckets`
+    /// are (upper bound in seconds, requests up to it, exemplar or None), an exemplar is (trace id, span id, seconds,
+    /// Unix time).
+    ///
+    /// Raises OSError if the listener's file cannot be read.
+    fn gen_ai_histograms<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let all = py.detach(|| series::read(&self.directory))?;
+        metrics::histogram_dicts(py, &all)
+    }
+
     /// Return what the leading listener of the queue directory publishes, and about it: `leader` is `here`, `elsewhere` or
     /// `nobody`, `heartbeat_age_s` the time since its last round (None: none led since the machine started).
     fn listener_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -166,6 +186,7 @@ impl PyService {
         stats.set_item("leader", leader)?;
         stats.set_item("heartbeat_age_s", self.control.heartbeat_age_s(now_monotonic_nano()))?;
         stats.set_item("leader_pid", page.leader_pid.load(Ordering::Relaxed))?;
+        stats.set_item("leaders", page.leaders.load(Ordering::Relaxed))?;
         stats.set_item("heartbeat_unix_nano", page.heartbeat_unix_nano.load(Ordering::Relaxed))?;
         stats.set_item("records_written", page.records_written.load(Ordering::Relaxed))?;
         stats.set_item("bytes_written", page.bytes_written.load(Ordering::Relaxed))?;

@@ -1,0 +1,179 @@
+"""The metric families, from the counters that the native core publishes: names, help texts, units, labels.
+
+Names follow Prometheus's rules (base units, ``_total``), the histograms of inference OpenTelemetry's GenAI conventions
+1.41. What the client got are chunks, not tokens, and the names say so.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    Exemplar,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.utils import floatToGoString
+
+from inference_logging.health import STATES
+
+PREFIX = "inference_logging"
+
+_HISTOGRAMS = {
+    "gen_ai_server_request_duration_seconds": "Time from the beginning of an inference request to its end",
+    "gen_ai_server_time_to_first_chunk_seconds": "Time from the beginning of a successful streamed request to its "
+    "first chunk (a chunk is a piece of the body, which can hold several tokens)",
+    "gen_ai_server_time_per_chunk_seconds": "Mean time between the chunks of a successful streamed request, after the "
+    "first (one observation for each request; a chunk is not a token)",
+}
+
+
+def counters(totals: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yield what the processes have counted, those that ended included."""
+    yield _counter("records_accepted", "Records that were put into a queue", totals["accepted"])
+    dropped = CounterMetricFamily(
+        f"{PREFIX}_records_dropped",
+        "Records that were refused or lost; those of shutdown_deadline stay in the queue directory, and the next "
+        "listener writes them",
+        labels=["reason", "level"],
+    )
+    for reason, levels in totals["dropped"].items():
+        for level, count in levels.items():
+            dropped.add_metric([reason, level], count)
+    yield dropped
+    sampled_out = CounterMetricFamily(
+        f"{PREFIX}_records_sampled_out", "Records that sampling left out on purpose", labels=["reason"]
+    )
+    for reason, count in totals["sampled_out"].items():
+        sampled_out.add_metric([reason], count)
+    yield sampled_out
+    yield _counter(
+        "hot_path_seconds",
+        "Time that requests spent inside of this library, estimated from every 64th request",
+        totals["hot_path_s"],
+        "seconds",
+    )
+
+
+def queues(all_queues: Sequence[Mapping[str, Any]], now_unix_s: float) -> Iterator[Metric]:
+    """Yield how full the queues of all processes are together."""
+    oldest = [queue["oldest_unix_nano"] for queue in all_queues if queue["oldest_unix_nano"] is not None]
+    age_s = max(0.0, now_unix_s - min(oldest) / 1e9) if oldest else 0.0
+    yield _gauge("queues", "Queues of the queue directory: one for each process that logs", len(all_queues))
+    yield _gauge("queue_records", "Records that wait in queues", _sum(all_queues, "in_queue"))
+    yield _gauge("queue_bytes", "Bytes of queues that are in use", _sum(all_queues, "used_bytes"), "bytes")
+    yield _gauge("queue_capacity_bytes", "Bytes that queues have", _sum(all_queues, "capacity_bytes"), "bytes")
+    yield _gauge("queue_oldest_age_seconds", "Age of the oldest record that waits; 0: none waits", age_s, "seconds")
+
+
+def sinks(all_sinks: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Yield what each sink took, refused and needed."""
+    label = ["sink"]
+    written = CounterMetricFamily(f"{PREFIX}_records_written", "Records that a sink took", labels=label)
+    size = CounterMetricFamily(f"{PREFIX}_bytes_written", "Bytes that a sink took", labels=label, unit="bytes")
+    dropped = CounterMetricFamily(
+        f"{PREFIX}_sink_records_dropped", "Records that an additional sink was too slow for", labels=label
+    )
+    errors = CounterMetricFamily(f"{PREFIX}_sink_errors", "Failed writes", labels=[*label, "error_type"])
+    seconds = HistogramMetricFamily(f"{PREFIX}_write_seconds", "Time of one write", labels=label, unit="seconds")
+    for sink in all_sinks:
+        name = [sink["name"]]
+        written.add_metric(name, sink["records_written"])
+        size.add_metric(name, sink["bytes_written"])
+        dropped.add_metric(name, sink["records_dropped"])
+        for kind, count in sink["errors"].items():
+            errors.add_metric([*name, kind], count)
+        times = sink["write_seconds"]
+        seconds.add_metric(name, [(floatToGoString(bound), count) for bound, count in times["buckets"]], times["sum"])
+    yield from (written, size, dropped, errors, seconds)
+
+
+def listener(stats: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yield what the listener says of itself."""
+    if not stats:
+        return
+    yield _gauge("fallback_active", "1 while the fallback writes in place of the primary sink", stats["fallback_active"])
+    yield _gauge(
+        "writer_heartbeat_timestamp_seconds",
+        "Unix time of the listener's last round",
+        stats["heartbeat_unix_nano"] / 1e9,
+        "seconds",
+    )
+    yield _counter("listener_cpu_seconds", "CPU time of the listeners' threads", stats["listener_cpu_s"], "seconds")
+    yield _counter("listener_starts", "How often a listener began to serve the queue directory", stats["leaders"])
+
+
+def state(now: str) -> Metric:
+    """Yield which of the states of health the logging is in: 1 for that one, 0 for the others."""
+    family = GaugeMetricFamily(f"{PREFIX}_state", "State of the logging: 1 for the one that it is in", labels=["state"])
+    for name in STATES:
+        family.add_metric([name], float(name == now))
+    return family
+
+
+def histograms(all_histograms: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Yield the histograms over the requests for inference, with exemplars."""
+    by_name = sorted(all_histograms, key=lambda histogram: list(_HISTOGRAMS).index(histogram["name"]))
+    for name, series in groupby(by_name, key=lambda histogram: str(histogram["name"])):
+        labels = ["gen_ai_operation_name", "gen_ai_request_model"]
+        if name == next(iter(_HISTOGRAMS)):
+            labels.append("error_type")
+        family = HistogramMetricFamily(
+            name,
+            f"{_HISTOGRAMS[name]}; a request whose record was sampled counts as often as it stands for, and the model "
+            "is the one that answered, if the answer names it",
+            labels=labels,
+            unit="seconds",
+        )
+        for one in series:
+            values = [one["operation"], one["model"], one["error_type"]]
+            family.add_metric(values[: len(labels)], [_bucket(*bucket) for bucket in one["buckets"]], one["sum"])
+        yield family
+
+
+def node(meminfo: Path) -> Iterator[Metric]:
+    """Yield how much of the page cache waits for the disk: what the whole node has written, not this service alone."""
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError:
+        return
+    kibibytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest}
+    for field, name, meaning in [
+        ("Dirty", "node_dirty_bytes", "Page cache of the node that waits to be written to disk"),
+        ("Writeback", "node_writeback_bytes", "Page cache of the node that is being written to disk"),
+    ]:
+        if field in kibibytes:
+            yield _gauge(name, meaning, kibibytes[field] * 1024, "bytes")
+
+
+def build(version: str) -> Metric:
+    """Return what runs here."""
+    value = {"version": version, "python_version": platform.python_version()}
+    return InfoMetricFamily(f"{PREFIX}_build", "The version of this library and of Python", value=value)
+
+
+def _bucket(bound: float, count: float, exemplar: tuple[str, str, float, float] | None) -> Any:
+    le = floatToGoString(bound)
+    if exemplar is None:
+        return le, count
+    trace_id, span_id, value, unix_s = exemplar
+    return le, count, Exemplar({"trace_id": trace_id, "span_id": span_id}, value, unix_s)
+
+
+def _counter(name: str, meaning: str, value: float, unit: str = "") -> Metric:
+    return CounterMetricFamily(f"{PREFIX}_{name}", meaning, value=value, unit=unit)
+
+
+def _gauge(name: str, meaning: str, value: float, unit: str = "") -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}_{name}", meaning, value=value, unit=unit)
+
+
+def _sum(all_queues: Iterable[Mapping[str, Any]], key: str) -> int:
+    return sum(queue[key] for queue in all_queues)

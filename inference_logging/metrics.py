@@ -1,0 +1,127 @@
+"""Metrics for Prometheus: a collector over the counters that all processes of a queue directory share.
+
+Any worker answers for all of them, so no multiprocess mode is needed; where the application itself uses that mode, the
+collector is registered beside its ``MultiProcessCollector`` and nothing changes. Counters never go back: what ended
+queues have counted stays in the queue directory.
+
+Needs prometheus_client (the extra ``metrics``), which is imported when a collector is made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from inference_logging.errors import MissingExtraError
+from inference_logging.health import Watch
+from inference_logging.lifespan import Scope, Send
+from inference_logging.logger import Logger, _open_loggers
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import CollectorRegistry
+
+_MEMINFO = Path("/proc/meminfo")
+
+
+class InferenceLoggingCollector:
+    """A collector for a prometheus_client registry: everything this library counts, of all processes.
+
+    ``logger`` is the one whose queue directory is shown; without it, the one that is open when the metrics are asked
+    for. Nothing is shown while none is open.
+
+    Raises ``MissingExtraError`` if prometheus_client is not installed.
+    """
+
+    def __init__(self, logger: Logger | None = None) -> None:
+        require()
+        self._logger = logger
+        self._watches: WeakKeyDictionary[Logger, Watch] = WeakKeyDictionary()
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: registration must not collect, since the logger may not be open yet."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric family."""
+        from inference_logging import _families as families
+
+        logger = self._logger if self._logger is not None else next(iter(_open_loggers), None)
+        if logger is None:
+            return
+        service = logger.service
+        yield from families.counters(service.totals())
+        yield from families.queues(service.queues(), time.time())
+        yield from families.sinks(service.sinks())
+        yield from families.listener(service.listener_stats())
+        yield families.state(self._watch(logger).look().state)
+        yield from families.histograms(service.gen_ai_histograms())
+        yield from families.node(_MEMINFO)
+        yield families.build(version("inference-logging"))
+
+    def _watch(self, logger: Logger) -> Watch:
+        if logger not in self._watches:
+            self._watches[logger] = Watch(logger.config, logger.service)
+        return self._watches[logger]
+
+
+def register_metrics(
+    registry: CollectorRegistry | None = None, logger: Logger | None = None
+) -> InferenceLoggingCollector:
+    """Register a collector with ``registry`` (without it, prometheus_client's default) and return it.
+
+    Raises ``MissingExtraError`` if prometheus_client is not installed.
+    """
+    collector = InferenceLoggingCollector(logger)
+    if registry is None:
+        from prometheus_client import REGISTRY
+
+        registry = REGISTRY
+    registry.register(collector)
+    return collector
+
+
+async def respond(scope: Scope, send: Send, collector: InferenceLoggingCollector | None) -> None:
+    """Answer a request for metrics: OpenMetrics (with exemplars) where the Accept header asks for it, else text.
+
+    HEAD gets the headers, a method other than GET 405; without a collector (the logger is not open) it is 503.
+    """
+    method, status, kind = scope.get("method", "GET"), 200, "text/plain; charset=utf-8"
+    headers = [(b"cache-control", b"no-store")]
+    if method not in {"GET", "HEAD"}:
+        status, content = 405, b"Method Not Allowed"
+        headers.append((b"allow", b"GET, HEAD"))
+    elif collector is None:
+        status, content = 503, b"the logger is not open"
+    else:
+        accepted = [value for name, value in scope.get("headers", ()) if name == b"accept"]
+        content, kind = render(collector, b",".join(accepted).decode("latin-1"))
+    headers += [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
+
+
+def render(collector: InferenceLoggingCollector, accept: str) -> tuple[bytes, str]:
+    """Return the metrics and their content type in the best format that the ``Accept`` header names.
+
+    That is OpenMetrics, with exemplars, or else Prometheus's text format.
+    """
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+
+    registry = CollectorRegistry()
+    registry.register(collector)
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+def require() -> None:
+    """Raise ``MissingExtraError`` if prometheus_client is not installed."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("metrics_path and the metrics collector", "prometheus_client", "metrics") from error

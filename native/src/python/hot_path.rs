@@ -1,0 +1,74 @@
+//! What the middleware costs the requests, measured by itself on every 64th of them.
+//!
+//! Timed is what happens inside `begin`, `send`, `received` and `finish`: our own work, not the application's or the
+//! server's, and not the interpreter's calls around it. A request that is not timed pays one branch in each of them.
+
+use super::gil_cell::GilCell;
+use crate::producer::Producer;
+use crate::system::now_monotonic_nano;
+use pyo3::Python;
+use std::sync::atomic::Ordering;
+
+/// One request in so many is timed, and counts for all of them.
+const EVERY: u64 = 64;
+
+/// Whose turn it is to be timed.
+pub struct Turns(GilCell<u64>);
+
+impl Turns {
+    /// Begins with a request that is timed.
+    pub const fn new() -> Self {
+        Self(GilCell::new(0))
+    }
+
+    /// Begins a request.
+    #[inline]
+    pub fn next(&self, py: Python<'_>) -> Stopwatch {
+        let timed = self.0.with(py, |requests| {
+            *requests += 1;
+            *requests % EVERY == 1
+        });
+        Stopwatch { timed, spent_nano: GilCell::new(0) }
+    }
+}
+
+/// The time that one request has spent with us.
+pub struct Stopwatch {
+    timed: bool,
+    spent_nano: GilCell<u64>,
+}
+
+impl Stopwatch {
+    /// When something that is to be timed begins; 0 if this request is not.
+    #[inline]
+    pub fn start(&self) -> u64 {
+        if self.timed { now_monotonic_nano() } else { 0 }
+    }
+
+    /// Adds the time since `started`.
+    #[inline]
+    pub fn stop(&self, py: Python<'_>, started: u64) {
+        if started != 0 {
+            let nano = now_monotonic_nano() - started;
+            self.spent_nano.with(py, |spent| *spent += nano);
+        }
+    }
+
+    /// Adds the time since the request began.
+    #[inline]
+    pub fn stop_begun(&self, py: Python<'_>, now: u64) {
+        self.stop(py, if self.timed { now } else { 0 });
+    }
+
+    /// Adds the time since `started`, the last one of this request, and publishes all of it.
+    #[inline]
+    pub fn finish(&self, py: Python<'_>, started: u64, producer: &Producer) {
+        if self.timed
+            && let Some(queue) = producer.queue()
+        {
+            self.stop(py, started);
+            let nano = self.spent_nano.with(py, std::mem::take);
+            queue.file.header().hot_path_nano.fetch_add(nano * EVERY, Ordering::Relaxed);
+        }
+    }
+}
