@@ -6,6 +6,7 @@ Names follow Prometheus's rules (base units, ``_total``), the histograms of infe
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -20,7 +21,6 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
-from prometheus_client.utils import floatToGoString
 
 from inference_logging.health import STATES
 
@@ -77,7 +77,7 @@ def sinks(all_sinks: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     """Yield what each sink took, refused and needed."""
     label = ["sink"]
     written = CounterMetricFamily(f"{PREFIX}_records_written", "Records that a sink took", labels=label)
-    size = CounterMetricFamily(f"{PREFIX}_bytes_written", "Bytes that a sink took", labels=label, unit="bytes")
+    size = CounterMetricFamily(f"{PREFIX}_bytes_written", "Bytes that a sink took", labels=label)
     dropped = CounterMetricFamily(
         f"{PREFIX}_sink_records_dropped", "Records that an additional sink was too slow for", labels=label
     )
@@ -91,7 +91,7 @@ def sinks(all_sinks: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         for kind, count in sink["errors"].items():
             errors.add_metric([*name, kind], count)
         times = sink["write_seconds"]
-        seconds.add_metric(name, [(floatToGoString(bound), count) for bound, count in times["buckets"]], times["sum"])
+        seconds.add_metric(name, [(_bound(bound), count) for bound, count in times["buckets"]], times["sum"])
     yield from (written, size, dropped, errors, seconds)
 
 
@@ -99,7 +99,9 @@ def listener(stats: Mapping[str, Any]) -> Iterator[Metric]:
     """Yield what the listener says of itself."""
     if not stats:
         return
-    yield _gauge("fallback_active", "1 while the fallback writes in place of the primary sink", stats["fallback_active"])
+    yield _gauge(
+        "fallback_active", "1 while the fallback writes in place of the primary sink", stats["fallback_active"]
+    )
     yield _gauge(
         "writer_heartbeat_timestamp_seconds",
         "Unix time of the listener's last round",
@@ -159,8 +161,12 @@ def build(version: str) -> Metric:
     return InfoMetricFamily(f"{PREFIX}_build", "The version of this library and of Python", value=value)
 
 
+def _bound(seconds: float) -> str:
+    return "+Inf" if math.isinf(seconds) else repr(seconds)
+
+
 def _bucket(bound: float, count: float, exemplar: tuple[str, str, float, float] | None) -> Any:
-    le = floatToGoString(bound)
+    le = _bound(bound)
     if exemplar is None:
         return le, count
     trace_id, span_id, value, unix_s = exemplar

@@ -35,8 +35,9 @@ class InferenceLoggingMiddleware:
     Without ``config`` everything comes from the environment and the configuration file. The logger opens with the
     server's lifespan (or at the first request), and drains at its end (or at interpreter exit).
 
-    Raises ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_path`` without prometheus_client and, at startup, ``OpenError`` if the queue or the sink cannot be had; once
-    the server serves, a request never fails because of logging.
+    Raises ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_path`` without prometheus_client and,
+    at startup, ``OpenError`` if the queue or the sink cannot be had; once the server serves, a request never fails
+    because of logging.
     """
 
     def __init__(self, app: ASGIApp, config: Config | None = None) -> None:
