@@ -127,9 +127,33 @@ class Config(
         for name, other in itertools.combinations(routes, 2):
             if (path := getattr(self, name)) is not None and path == getattr(self, other):
                 found.append(f"{name}={path!r}: must be another path than {other}")
+        found += self._sinks_in_one_place()
         if found:
             raise ValueError("\n".join(found))
         return self
+
+    def _sinks_in_one_place(self) -> list[str]:
+        # Two sinks with one directory or stream would write into each other's output.
+        places = {"sink": self._place(self.sink), "fallback": self._place(self.fallback_sink)}
+        places |= {f"additional_sinks={name!r}": self._place(name) for name in self.additional_sinks}
+        taken: dict[str, str] = {}
+        found = []
+        for parameter_name, place in places.items():
+            if place is not None and place in taken:
+                found.append(f"{parameter_name}: writes to the same place as {taken[place]}, {place}")
+            elif place is not None:
+                taken[place] = parameter_name
+        return found
+
+    def _place(self, sink: str | None) -> str | None:
+        if sink == "file":
+            return f"file://{self.directory.absolute()}"
+        return None if sink is None else sink.rstrip("/")
+
+    @property
+    def fallback_sink(self) -> str | None:
+        """The fallback as a sink: None, ``stderr`` or ``file:///directory``."""
+        return {"none": None, "stderr": "stderr"}.get(self.fallback, f"file://{self.fallback}")
 
     @property
     def resolved_queue_directory(self) -> Path:

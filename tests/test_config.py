@@ -226,7 +226,7 @@ def test_all_problems_of_all_sources_are_told_in_one_message(tmp_path: Path, mon
     found = set(problems(config_file=file, level="LOUD", sampling=1))
     assert found == {
         "queue_byte (file): unknown parameter, the nearest known is queue_bytes",
-        'sink=\'kafka\' (file): must be one of "file", "stdout", "null"',
+        "sink='kafka' (file): must be file, stdout, null, udp://host:port, unix:///path",
         "flush_byte (environment INFERENCE_LOGGING_FLUSH_BYTE): unknown parameter, the nearest known is flush_bytes",
         'chunks=\'all\' (environment INFERENCE_LOGGING_CHUNKS): must be one of "off", "summary", "timeline", "events"',
         'level=\'LOUD\' (keyword): must be one of "DEBUG", "INFO", "WARN", "ERROR"',

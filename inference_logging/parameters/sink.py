@@ -2,21 +2,75 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, BeforeValidator
 
-from inference_logging._fields import GIB, KIB, MIB, Bytes, Directory, parameter
+from inference_logging._fields import GIB, KIB, MIB, Bytes, Directory, matching, parameter, split_list
+
+MOST_ADDITIONAL_SINKS = 6
+_SOCKETS = "udp://host:port, unix:///path"
+_PATH = r"/[^\x00-\x1f\x7f,]*"
+_PORT = r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_SOCKET = rf"udp://(?:[0-9A-Za-z._-]+|\[[0-9a-fA-F:.]+\]):{_PORT}|unix://{_PATH}"
+_SINK = re.compile(rf"file|stdout|null|{_SOCKET}")
+_FALLBACK = re.compile(rf"none|stderr|{_PATH}")
+_ADDITIONAL_SINK = re.compile(rf"stdout|{_SOCKET}|file://{_PATH}")
+
+
+def _few_and_different(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(value) > MOST_ADDITIONAL_SINKS or len(set(value)) < len(value):
+        raise ValueError("too many, or one twice")
+    return value
+
+
+Sink = Annotated[str, matching(_SINK)]
+Fallback = Annotated[str, matching(_FALLBACK)]
+Sinks = Annotated[
+    tuple[Annotated[str, matching(_ADDITIONAL_SINK)], ...],
+    BeforeValidator(split_list),
+    AfterValidator(_few_and_different),
+]
 
 
 class SinkParameters(BaseModel):
     """Where records go: sinks, segments, their rotation."""
 
-    sink: Literal["file", "stdout", "null"] = parameter(
+    sink: Sink = parameter(
         "file",
-        "Where the listener writes: segments in directory, standard output, or nowhere (for measurement; in YAML "
-        "write it with quotes).",
+        "Where the listener writes, and what frees the queue: file (segments in directory), stdout, null (nowhere, for "
+        "measurement; in YAML write it with quotes), udp://host:port (one JSON line per datagram, which nobody "
+        "acknowledges; a line too large for one is dropped and counted), unix:///path (a stream of lines or datagrams, "
+        "as the socket there takes). While it fails, records wait in the queue.",
+        allowed=f"file, stdout, null, {_SOCKETS}",
+    )
+    fallback: Fallback = parameter(
+        "none",
+        "What takes over after fallback_delay_s of a sink that fails or hangs, until that takes a batch again: none, "
+        "stderr, or segments in another directory. A batch that hung can then stand in both, which a sink.fallback "
+        "record tells.",
+        allowed="none, stderr, or the absolute path of a directory",
+    )
+    fallback_delay_s: float = parameter(
+        5.0,
+        "How long the sink fails or hangs before fallback takes over; a shutdown waits half of its deadline at most.",
+        unit="s",
+        limits=(0.0, 3600.0),
+    )
+    additional_sinks: Sinks = parameter(
+        (),
+        "Sinks that get a copy of every line at their own pace and never hold back the queue: stdout, "
+        "udp://host:port, unix:///path, file:///directory. At most 6.",
+        allowed=f"stdout, {_SOCKETS} or file:///directory, each once and at most 6",
+    )
+    sink_buffer_bytes: Bytes = parameter(
+        8 * MIB,
+        "What each additional sink keeps in memory while it does not keep up, plus one batch; what comes above it is "
+        "dropped and counted for that sink alone, and told to it by a sink.dropped record.",
+        unit="bytes",
+        limits=(64 * KIB, 1 * GIB),
     )
     directory: Directory = parameter(
         Path("logs"),

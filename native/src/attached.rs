@@ -4,6 +4,7 @@
 //! the sink took the batch does `release` give them back to the producer. A listener that dies in between leaves them
 //! in the queue.
 
+use crate::books::Span;
 use crate::control::Control;
 use crate::encode::{Encoder, LineHead};
 use crate::event::EventSchema;
@@ -265,6 +266,14 @@ impl Attached {
                 break;
             }
         }
+    }
+
+    /// The records that are read and not released.
+    #[must_use]
+    pub fn span(&self) -> Option<Span> {
+        let first = self.file.full_sequence(self.file.ring().tail().sequence);
+        let last = self.sequence.checked_sub(1).filter(|last| *last >= first)?;
+        Some(Span { boot_id: self.boot_id.clone(), pid: self.pid, first, last })
     }
 
     /// The boot id as it stands in lines.

@@ -45,3 +45,21 @@ pub fn processes_json(books: &[Books]) -> String {
     json.push(']');
     json
 }
+
+/// Encodes a list of `{"boot_id":…,"pid":…,"first":…,"last":…}`: the records of one batch, by process.
+#[must_use]
+pub fn spans_json(spans: impl Iterator<Item = Span>) -> String {
+    let spans = spans.map(|Span { boot_id, pid, first, last }| {
+        format!("{{\"boot_id\":\"{boot_id}\",\"pid\":{pid},\"first\":{first},\"last\":{last}}}")
+    });
+    format!("[{}]", spans.collect::<Vec<_>>().join(","))
+}
+
+/// Records of one process: the sequence numbers from `first` to `last`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub boot_id: String,
+    pub pid: u32,
+    pub first: u64,
+    pub last: u64,
+}

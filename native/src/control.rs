@@ -20,6 +20,9 @@ const VERSION: u32 = 2;
 const BYTES: usize = 16_384;
 /// Longest segment path that is published; with a longer one a killed listener's last batch can be written twice.
 const MAX_PATH_BYTES: usize = 2048;
+/// Whose write is published: the primary sink's or its fallback's.
+pub const PRIMARY_SLOT: usize = 0;
+pub const FALLBACK_SLOT: usize = 1;
 const _: () = assert!(size_of::<ControlPage>() <= BYTES);
 
 /// Shared words; all of them may be read by any process.
@@ -42,13 +45,12 @@ pub struct ControlPage {
     pub bytes_written: AtomicU64,
     pub batches_written: AtomicU64,
     pub sink_errors: AtomicU64,
-    /// CPU time of all leading listeners so far.
+    /// Times a listener's thread panicked and began anew.
+    pub listener_restarts: AtomicU64,
+    /// CPU time of all leading listeners so far, and of their sinks' threads.
     pub listener_cpu_nano: AtomicU64,
-    /// Where the write under way, or the last one, began in the live segment.
-    write_offset: AtomicU64,
-    /// Bytes of `segment_path` that are valid; 0 while there is no live segment.
-    segment_path_len: AtomicU32,
-    segment_path: [AtomicU8; MAX_PATH_BYTES],
+    /// Of the primary sink and of its fallback.
+    write_places: [WritePlace; 2],
     /// 1 while the fallback writes instead of the primary sink.
     pub fallback_active: AtomicU32,
     /// Every sink of the leader: the primary first, then its fallback, then the additional ones.
@@ -56,6 +58,16 @@ pub struct ControlPage {
     pub totals: TotalsWords,
     /// As `heartbeat_unix_nano`, by the monotonic clock, which all processes of a machine share: nobody can set it.
     pub heartbeat_monotonic_nano: AtomicU64,
+}
+
+/// Where a sink's write under way, or its last one, began in its live segment.
+#[repr(C)]
+struct WritePlace {
+    offset: AtomicU64,
+    /// Bytes of `path` that are valid; 0 while there is no live segment.
+    path_len: AtomicU32,
+    path: [AtomicU8; MAX_PATH_BYTES],
+    _pad: AtomicU32,
 }
 
 /// A mapped control page. Never unmapped: producers may be on their way to it, and it is one page per directory.
@@ -112,26 +124,29 @@ impl Control {
         Some(Duration::from_nanos(age).as_secs_f64())
     }
 
-    /// Publishes where the next write goes, before it begins; None: there is no live segment any more.
-    pub fn publish_write(&self, place: Option<(&Path, u64)>) {
+    /// Publishes where a sink's next write goes, before it begins; None: it has no live segment any more. `slot` is
+    /// [`PRIMARY_SLOT`] or [`FALLBACK_SLOT`].
+    pub fn publish_write(&self, slot: usize, place: Option<(&Path, u64)>) {
+        let words = &self.0.write_places[slot];
         let (path, offset) = place.map_or((&b""[..], 0), |(path, offset)| (path.as_os_str().as_bytes(), offset));
         let path = if path.len() <= MAX_PATH_BYTES { path } else { b"" };
         // In between there is no place, rather than half of one.
-        self.0.segment_path_len.store(0, Ordering::Release);
-        self.0.write_offset.store(offset, Ordering::Release);
-        for (stored, byte) in self.0.segment_path.iter().zip(path) {
+        words.path_len.store(0, Ordering::Release);
+        words.offset.store(offset, Ordering::Release);
+        for (stored, byte) in words.path.iter().zip(path) {
             stored.store(*byte, Ordering::Relaxed);
         }
-        self.0.segment_path_len.store(path.len() as u32, Ordering::Release);
+        words.path_len.store(path.len() as u32, Ordering::Release);
     }
 
-    /// Where the last leader's last write went, if it did not end its output.
+    /// Where the last leader's last write of a sink went, if it did not end its output.
     #[must_use]
-    pub fn published_write(&self) -> Option<(PathBuf, u64)> {
-        let len = self.0.segment_path_len.load(Ordering::Acquire) as usize;
-        let stored = self.0.segment_path.get(..len).filter(|path| !path.is_empty())?;
+    pub fn published_write(&self, slot: usize) -> Option<(PathBuf, u64)> {
+        let words = &self.0.write_places[slot];
+        let len = words.path_len.load(Ordering::Acquire) as usize;
+        let stored = words.path.get(..len).filter(|path| !path.is_empty())?;
         let path: Vec<u8> = stored.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
-        Some((PathBuf::from(OsString::from_vec(path)), self.0.write_offset.load(Ordering::Acquire)))
+        Some((PathBuf::from(OsString::from_vec(path)), words.offset.load(Ordering::Acquire)))
     }
 
     /// Wakes the listener if it sleeps; otherwise costs one load.

@@ -1,17 +1,17 @@
-//! The leading listener: drains every queue of a directory into one sink, in rounds.
+//! The leading listener: drains every queue of a directory into its sinks, in rounds.
 //!
-//! A round reads what is committed, encodes it into one batch, writes it, and only then releases it. While a batch
-//! cannot be written it is kept, nothing further is read, and the records stay in their queues (P1, P4).
+//! A round reads what is committed, encodes it into one batch, has it written, and only then releases it. While a batch
+//! cannot be written it is kept, nothing further is read, and the records stay in their queues (P1, P4). Rounds go on
+//! while a sink writes or hangs, so that the directory can tell that its leader lives.
 
 use crate::attached::{self, Attached, Room};
 use crate::books;
-use crate::control::Control;
+use crate::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
+use crate::delivery::{Delivery, Step};
 use crate::encode::Encoder;
 use crate::queue_file::{self, Books};
 use crate::series::Series;
-use crate::sink::{Now, Sink, WriteError};
-use crate::sink_words::{SinkRole, SinkState, SinkWords};
-use crate::system::now_monotonic_nano;
+use crate::sink::Now;
 use crate::takeover;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -29,8 +29,8 @@ pub struct ListenerSettings {
 /// How long to look away at most: producers call only at a fill in bytes, so this is how late `flush_records` is seen.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const RESCAN_INTERVAL: Duration = Duration::from_millis(500);
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+/// What the end of a leader waits for one sink.
+const CLOSING_PATIENCE: Duration = Duration::from_millis(100);
 /// Ended queues whose counts the footers still carry.
 const REMEMBERED_BOOKS: usize = 256;
 
@@ -47,47 +47,39 @@ pub enum Round {
 pub struct Leader {
     settings: ListenerSettings,
     control: Control,
-    sink: Box<dyn Sink>,
+    delivery: Delivery,
     encoder: Encoder,
     queues: Vec<Attached>,
     ended: Vec<Books>,
-    batch: Vec<u8>,
-    batch_records: u64,
-    /// Bytes of the batch that the sink already has.
-    batch_written: usize,
+    /// Lines at the batch's beginning that are the listener's own.
+    notices: u64,
     last_flush: Duration,
     last_scan: Option<Duration>,
     flushes_done: u32,
-    backoff: Duration,
-    retry_at: Duration,
+    /// What the last leader left in its sinks, until it is settled.
+    unsettled: Vec<usize>,
 }
 
 impl Leader {
     /// Takes over the directory; the caller holds the leader lock.
     #[must_use]
-    pub fn new(settings: ListenerSettings, control: Control, sink: Box<dyn Sink>, now: Now) -> Self {
+    pub fn new(settings: ListenerSettings, control: Control, delivery: Delivery, now: Now) -> Self {
         control.page().leader_pid.store(std::process::id(), Ordering::Relaxed);
         control.page().leaders.fetch_add(1, Ordering::Relaxed);
-        let [primary, others @ ..] = &control.page().sinks;
-        primary.assign(sink.name(), SinkRole::Primary, now.unix_nano);
-        others.iter().for_each(SinkWords::clear);
         // Without room for the histograms the listener still writes.
         let series = Series::open(&settings.queue_directory).ok();
         Self {
-            batch: Vec::with_capacity(settings.flush_bytes + (settings.flush_bytes >> 2)),
             settings,
             control,
-            sink,
+            delivery,
             encoder: Encoder::counting(series),
             queues: Vec::new(),
             ended: Vec::new(),
-            batch_records: 0,
-            batch_written: 0,
+            notices: 0,
             last_flush: now.monotonic,
             last_scan: None,
             flushes_done: control.flush_requests(),
-            backoff: FIRST_BACKOFF,
-            retry_at: Duration::ZERO,
+            unsettled: vec![FALLBACK_SLOT, PRIMARY_SLOT],
         }
     }
 
@@ -99,25 +91,43 @@ impl Leader {
         let requests = self.control.flush_requests();
         let force = force || requests != self.flushes_done;
         self.scan(now, force);
-        if self.batch.is_empty() {
-            if !force && !self.is_due(now) {
-                let _ = self.sink.maintain(now);
-                return Round::Idle(self.pause(now));
+        if !self.settle(now) {
+            return Round::Idle(LOOK_INTERVAL);
+        }
+        if self.delivery.has_batch() {
+            return self.write(now);
+        }
+        self.delivery.look(now);
+        if !force && !self.is_due(now) {
+            return Round::Idle(self.pause(now));
+        }
+        self.fill_batch(now);
+        if self.delivery.has_batch() {
+            return self.write(now);
+        }
+        self.release();
+        self.flushes_done = requests;
+        self.last_flush = now.monotonic;
+        Round::Idle(self.settings.flush_interval.min(LOOK_INTERVAL))
+    }
+
+    /// Before the first batch: releases what the last leader had written. Returns whether that is done.
+    fn settle(&mut self, now: Now) -> bool {
+        while let Some(slot) = self.unsettled.last().copied() {
+            if let Some(place) = self.control.published_write(slot) {
+                let Some(lines) = self.delivery.read(slot, &place, now) else { return false };
+                takeover::release_written(&lines, &mut self.queues, &mut self.encoder);
+                self.control.publish_write(slot, None);
             }
-            self.fill_batch(now);
+            self.unsettled.pop();
         }
-        if self.batch.is_empty() {
-            self.release();
-            self.flushes_done = requests;
-            self.last_flush = now.monotonic;
-            let _ = self.sink.maintain(now);
-            return Round::Idle(self.settings.flush_interval.min(LOOK_INTERVAL));
-        }
-        self.write(now)
+        true
     }
 
     fn scan(&mut self, now: Now, force: bool) {
-        if !force && self.last_scan.is_some_and(|last| now.monotonic < last + RESCAN_INTERVAL) {
+        if (!force || self.delivery.has_batch())
+            && self.last_scan.is_some_and(|last| now.monotonic < last + RESCAN_INTERVAL)
+        {
             return;
         }
         let first = self.last_scan.replace(now.monotonic).is_none();
@@ -133,7 +143,6 @@ impl Leader {
         }
         if first {
             queue_file::remove_unfinished(&self.settings.queue_directory);
-            takeover::settle_last_write(self.control, &mut self.queues, &mut self.encoder);
         }
         for queue in &mut self.queues {
             queue.look_after_owner();
@@ -148,6 +157,7 @@ impl Leader {
             || bytes >= settings.flush_bytes as u64
             || now.monotonic >= self.last_flush + settings.flush_interval
             || self.queues.iter().any(Attached::is_ending)
+            || self.delivery.has_notices()
     }
 
     fn pause(&self, now: Now) -> Duration {
@@ -160,60 +170,38 @@ impl Leader {
         if !self.queues.is_empty() {
             self.queues.rotate_left(1);
         }
+        let bytes = self.settings.flush_bytes;
+        let mut batch = self.delivery.begin_batch(bytes + (bytes >> 2));
+        self.notices = batch.records;
         for queue in &mut self.queues {
-            self.batch_records += queue.tell_dropped(&mut self.batch, &mut self.encoder, now.unix_nano);
-            let room = Room { bytes: self.settings.flush_bytes, records: u64::MAX };
-            self.batch_records += queue.read_into(&mut self.batch, room, &mut self.encoder);
+            batch.records += queue.tell_dropped(&mut batch.lines, &mut self.encoder, now.unix_nano);
+            let room = Room { bytes, records: u64::MAX };
+            batch.records += queue.read_into(&mut batch.lines, room, &mut self.encoder);
         }
+        self.delivery.take(batch);
     }
 
     fn write(&mut self, now: Now) -> Round {
-        if now.monotonic < self.retry_at {
-            return Round::Idle(self.retry_at - now.monotonic);
-        }
-        let page = self.control.page();
-        let lines = &self.batch[self.batch_written..];
-        let prepared = match self.sink.prepare(lines.len(), now) {
-            Ok(place) => {
-                self.control.publish_write(place);
-                Ok(())
-            }
-            Err(error) => Err(WriteError::nothing_written(error)),
-        };
-        let begun = now_monotonic_nano();
-        let result = prepared.and_then(|()| self.sink.write(lines, self.batch_records, now));
-        let took = Duration::from_nanos(now_monotonic_nano() - begun);
-        let row = &page.sinks[0];
-        match result {
-            Ok(()) => {
-                row.count_write(self.batch_records, lines.len(), took);
-                row.set_state(SinkState::Ok, now.unix_nano);
-                page.bytes_written.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
-                page.records_written.fetch_add(self.batch_records, Ordering::Relaxed);
-                page.batches_written.fetch_add(1, Ordering::Relaxed);
-                self.backoff = FIRST_BACKOFF;
+        let queues = &self.queues;
+        let spans = || books::spans_json(queues.iter().filter_map(Attached::span));
+        match self.delivery.step(now, &spans) {
+            Step::Done { records, bytes } => {
+                self.count(records, bytes);
                 self.release();
                 Round::Wrote
             }
-            Err(error) => {
-                page.sink_errors.fetch_add(1, Ordering::Relaxed);
-                row.count_error(&error.source);
-                row.count_write(error.records, error.written, took);
-                row.set_state(SinkState::Failing, now.unix_nano);
-                self.batch_written += error.written;
-                self.batch_records -= error.records.min(self.batch_records);
-                page.records_written.fetch_add(error.records, Ordering::Relaxed);
-                self.retry_at = now.monotonic + self.backoff;
-                let pause = self.backoff;
-                self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
-                Round::Idle(pause)
-            }
+            Step::Waiting(pause) => Round::Idle(pause),
         }
     }
 
+    fn count(&self, records: u64, bytes: usize) {
+        let page = self.control.page();
+        page.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
+        page.records_written.fetch_add(records, Ordering::Relaxed);
+        page.batches_written.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn release(&mut self) {
-        self.batch.clear();
-        (self.batch_records, self.batch_written) = (0, 0);
         attached::release_all(&mut self.queues, &mut self.encoder);
         let (ended, control) = (&mut self.ended, self.control);
         self.queues.retain(|queue| {
@@ -230,12 +218,12 @@ impl Leader {
     /// emit is for the next leader.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.batch.is_empty() || self.queues.iter().any(Attached::is_ending)
+        self.delivery.has_batch() || self.queues.iter().any(Attached::is_ending)
     }
 
-    /// Gives back the records of an unfinished batch that the sink already has: the next leader must not write them.
-    fn release_written(&mut self) {
-        let mut lines = self.batch[..self.batch_written].iter().filter(|byte| **byte == b'\n').count() as u64;
+    /// Gives back the records of an unfinished batch that a sink already has: the next leader must not write them.
+    fn release_written(&mut self, lines: u64) {
+        let mut lines = lines.saturating_sub(self.notices);
         self.encoder.forget_observed(0);
         // In the order of the batch: queues that came later stand at the end.
         for queue in &mut self.queues {
@@ -244,23 +232,40 @@ impl Leader {
         attached::release_all(&mut self.queues, &mut self.encoder);
     }
 
-    /// Ends the output with a footer that carries every process's counts.
+    /// The end is near, in `left`: tries failing sinks again at once, and waits less long for the fallback.
+    pub fn hurry(&mut self, left: Duration) {
+        self.delivery.hurry(left / 2);
+    }
+
+    /// Ends the output with a footer that carries every process's counts, in every sink that answers.
     pub fn close(mut self, now: Now) {
-        if self.batch_written > 0 {
-            self.release_written();
+        if !self.unsettled.is_empty() {
+            // Nothing is written, and what the last leader wrote is for the next one to see.
+            return;
+        }
+        if self.delivery.has_batch() {
+            let written = self.delivery.written_lines();
+            if self.delivery.settle(now, CLOSING_PATIENCE) {
+                self.release();
+            } else if self.delivery.written_lines().max(written) > 0 {
+                self.release_written(self.delivery.written_lines());
+            }
         }
         let books: Vec<Books> = self.ended.iter().cloned().chain(self.queues.iter().map(Attached::books)).collect();
-        if self.sink.close(now, books::processes_json(&books).as_bytes()).is_err() {
-            self.control.page().sink_errors.fetch_add(1, Ordering::Relaxed);
-        }
-        self.control.publish_write(None);
+        self.delivery.close(now, books::processes_json(&books).as_bytes(), CLOSING_PATIENCE);
+    }
+
+    /// CPU time of the sinks' threads.
+    #[must_use]
+    pub fn sinks_cpu_nano(&self) -> u64 {
+        self.delivery.cpu_nano()
     }
 
     /// Waits until `pause` has passed or a producer calls.
     pub fn wait(&self, pause: Duration) {
-        if !self.batch.is_empty() {
-            // The sink fails: no call of a producer helps before the next try, only the end of the thread. The rounds go
-            // on meanwhile: a failing sink is not a listener that hangs.
+        if self.delivery.has_batch() || !self.unsettled.is_empty() {
+            // No call of a producer helps before the next try, only a sink's answer or the end of the thread. The rounds
+            // go on meanwhile: a failing sink is not a listener that hangs.
             return std::thread::park_timeout(pause.min(LOOK_INTERVAL));
         }
         let asked = self.flushes_done;

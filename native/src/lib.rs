@@ -8,6 +8,7 @@
 //!       ├ producer             emit: severity limits, counted refusals
 //!       └ listener, leader     the thread; rounds of read → encode → write → release
 //!            ├ attached        one queue as the leader sees it, alive or orphaned
+//!            ├ delivery        sinks on threads of their own; fallback, copies, what is said about them
 //!            ├ takeover        what a leader that died had written already
 //!            ├ encode, extract JSON Lines; model and usage read from captured bodies
 //!            ├ series          histograms of inference requests, computed from the records
@@ -35,6 +36,8 @@ pub mod callers;
 pub mod capture;
 #[cfg(not(loom))]
 pub mod control;
+#[cfg(not(loom))]
+pub mod delivery;
 #[cfg(not(loom))]
 pub mod encode;
 #[cfg(not(loom))]

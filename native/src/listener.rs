@@ -1,15 +1,16 @@
 //! The listener's thread: waits to become the leader of its queue directory, leads, and drains at the end.
 //!
 //! It never touches Python. Exactly one thread leads a directory, by a lock that the kernel releases with the process;
-//! the others look again every 100 ms.
+//! the others look again every 100 ms. A leader that panics begins anew, with fresh sinks, as if it had died.
 
 use crate::control::Control;
+use crate::delivery::{Delivery, Sinks, read_now};
 use crate::leader::{Leader, ListenerSettings, Round};
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::QueueFile;
-use crate::sink::{Now, Sink};
-use crate::system::{now_monotonic_nano, now_unix_nano, thread_cpu_nano};
+use crate::system::{now_monotonic_nano, thread_cpu_nano};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -18,8 +19,13 @@ use std::time::Duration;
 
 const ELECTION_INTERVAL: Duration = Duration::from_millis(100);
 const ELECTION_INTERVAL_AT_STOP: Duration = Duration::from_millis(2);
+const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(5);
 /// What a stop waits beyond its deadline for the thread to write its footer.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// Opens every sink; called by the thread that leads, and again after a panic.
+pub type OpenSinks = Box<dyn FnMut() -> Result<Sinks, String> + Send>;
 
 /// A running listener thread. Dropping it without `stop` leaves the thread running.
 pub struct Listener {
@@ -40,14 +46,14 @@ impl Listener {
     ///
     /// # Errors
     /// The control page cannot be mapped, or no thread can be started.
-    pub fn start(settings: ListenerSettings, sink: Box<dyn Sink>, queue: Arc<QueueFile>) -> io::Result<Self> {
+    pub fn start(settings: ListenerSettings, open: OpenSinks, queue: Arc<QueueFile>) -> io::Result<Self> {
         let control = Control::open(&settings.queue_directory)?;
         let shared = Arc::new(Shared { stop_at: AtomicU64::new(0), queue });
         let (alive, ended) = channel::<()>();
         let run = Arc::clone(&shared);
         let handle = std::thread::Builder::new().name("inference-log".into()).spawn(move || {
             mask_signals();
-            run.run(settings, control, sink, alive);
+            run.run(&settings, control, open, alive);
         })?;
         Ok(Self { shared, thread: handle.thread().clone(), ended, control })
     }
@@ -65,16 +71,20 @@ impl Listener {
 }
 
 impl Shared {
-    fn run(&self, settings: ListenerSettings, control: Control, sink: Box<dyn Sink>, alive: Sender<()>) {
-        let mut sink = Some(sink);
+    fn run(&self, settings: &ListenerSettings, control: Control, mut open: OpenSinks, alive: Sender<()>) {
+        let mut restart_pause = FIRST_RESTART_PAUSE;
         loop {
             // Before any thought of the end: the last process of a directory also leads once, and leaves no file behind.
             let attempt = ProcessLock::try_acquire(&settings.queue_directory.join("leader.lock"), true);
             if let Ok(Attempt::Acquired(lock)) = attempt {
-                let Some(sink) = sink.take() else { break };
-                self.lead(Leader::new(settings, control, sink, now()), control);
+                if open().is_ok_and(|sinks| self.lead(settings, control, sinks)) {
+                    break;
+                }
                 drop(lock);
-                break;
+                if !self.may_end() {
+                    std::thread::park_timeout(restart_pause);
+                }
+                restart_pause = (restart_pause * 2).min(LONGEST_RESTART_PAUSE);
             }
             if self.may_end() {
                 break;
@@ -88,13 +98,34 @@ impl Shared {
         drop(alive);
     }
 
-    fn lead(&self, mut leader: Leader, control: Control) {
-        let mut spent = 0;
+    /// Leads until the stop; returns false after a panic, once no thread of a sink writes any more.
+    fn lead(&self, settings: &ListenerSettings, control: Control, sinks: Sinks) -> bool {
+        let (alive, ended) = channel::<()>();
+        let led = catch_unwind(AssertUnwindSafe(|| {
+            let delivery = Delivery::start(sinks, control, read_now(), &alive);
+            self.go_round(Leader::new(settings.clone(), control, delivery, read_now()), control);
+        }));
+        drop(alive);
+        if led.is_err() {
+            control.page().listener_restarts.fetch_add(1, Ordering::Relaxed);
+            // The next leader reads what was written last: nothing may be added to it after that.
+            let _ = ended.recv_timeout(LONGEST_RESTART_PAUSE);
+        }
+        led.is_ok()
+    }
+
+    fn go_round(&self, mut leader: Leader, control: Control) {
+        let (mut spent, mut hurried) = (thread_cpu_nano(), false);
         loop {
             let stopping = self.stop_at.load(Ordering::Acquire) != 0;
-            let round = leader.round(now(), stopping);
-            let before = std::mem::replace(&mut spent, thread_cpu_nano());
-            control.page().listener_cpu_nano.fetch_add(spent - before, Ordering::Relaxed);
+            if stopping && !hurried {
+                let left = self.stop_at.load(Ordering::Acquire).saturating_sub(now_monotonic_nano());
+                leader.hurry(Duration::from_nanos(left));
+                hurried = true;
+            }
+            let round = leader.round(read_now(), stopping);
+            let before = std::mem::replace(&mut spent, thread_cpu_nano() + leader.sinks_cpu_nano());
+            control.page().listener_cpu_nano.fetch_add(spent.saturating_sub(before), Ordering::Relaxed);
             if stopping && (self.is_past_deadline() || (self.queue.ring().is_drained() && !leader.has_work())) {
                 break;
             }
@@ -102,7 +133,7 @@ impl Shared {
                 leader.wait(if stopping { pause.min(ELECTION_INTERVAL_AT_STOP) } else { pause });
             }
         }
-        leader.close(now());
+        leader.close(read_now());
     }
 
     fn may_end(&self) -> bool {
@@ -113,12 +144,6 @@ impl Shared {
     fn is_past_deadline(&self) -> bool {
         now_monotonic_nano() >= self.stop_at.load(Ordering::Acquire)
     }
-}
-
-/// Reads both clocks.
-#[must_use]
-pub fn now() -> Now {
-    Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
 }
 
 /// Signals belong to the server's threads: a handler must not interrupt this one, and Python's must not run here.

@@ -1,6 +1,7 @@
 //! One process's logging: its producer, and its listener thread; opened, flushed, drained, closed, and forked.
 
 use crate::control::Control;
+use crate::delivery::{NamedSink, Sinks};
 use crate::layout::Reason;
 use crate::leader::ListenerSettings;
 use crate::listener::Listener;
@@ -8,32 +9,25 @@ use crate::lock::ForkSafe;
 use crate::producer::{Producer, QueueSettings};
 use crate::queue_file::{Books, QueueFile};
 use crate::segment_lock;
-use crate::sink::file::{FileSink, FileSinkConfig};
-use crate::sink::{NullSink, OpenError, Sink, StdoutSink};
+use crate::sink::{DeliverySettings, SinkSettings};
 use crate::system::now_monotonic_nano;
 use crate::totals;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where lines go.
-#[derive(Clone, Debug)]
-pub enum SinkSettings {
-    File(FileSinkConfig),
-    Stdout,
-    /// Takes everything and keeps nothing: for measurement.
-    Null,
-}
-
-/// Opens the sink, or says which parameter is at fault.
-fn open_sink(settings: &SinkSettings, boot_id: u64) -> Result<Box<dyn Sink>, OpenError> {
-    Ok(match settings {
-        SinkSettings::File(config) => {
-            let mut config = config.clone();
-            config.boot_id = format!("{boot_id:016x}");
-            Box::new(FileSink::open(config)?)
-        }
-        SinkSettings::Stdout => Box::new(StdoutSink::open()?),
-        SinkSettings::Null => Box::new(NullSink::new()),
+/// Opens the sinks, or says which parameter is at fault. An additional one that cannot be had is an error too.
+fn open_sinks(settings: &DeliverySettings, boot_id: u64) -> Result<Sinks, String> {
+    let open = |settings: &SinkSettings| -> Result<NamedSink, String> {
+        let sink = settings.open(boot_id).map_err(|error| error.to_string())?;
+        Ok(NamedSink { name: settings.name(), sink })
+    };
+    Ok(Sinks {
+        primary: open(&settings.primary)?,
+        fallback: settings.fallback.as_ref().map(open).transpose()?,
+        fallback_delay: settings.fallback_delay,
+        additional: settings.additional.iter().map(open).collect::<Result<_, _>>()?,
+        buffer_bytes: settings.buffer_bytes,
+        boot_id: format!("{boot_id:016x}"),
     })
 }
 
@@ -41,7 +35,7 @@ fn open_sink(settings: &SinkSettings, boot_id: u64) -> Result<Box<dyn Sink>, Ope
 pub struct Service {
     pub producer: Producer,
     listener_settings: ListenerSettings,
-    sink_settings: SinkSettings,
+    delivery_settings: DeliverySettings,
     listener: ForkSafe<Option<Listener>>,
     runs_listener: bool,
 }
@@ -54,7 +48,7 @@ impl Service {
     pub fn open(
         queue: QueueSettings,
         listener: ListenerSettings,
-        sink: SinkSettings,
+        sinks: impl Into<DeliverySettings>,
         runs_listener: bool,
     ) -> Result<Arc<Self>, String> {
         let directory = queue.directory.clone();
@@ -65,28 +59,35 @@ impl Service {
         let service = Arc::new(Self {
             producer,
             listener_settings: listener,
-            sink_settings: sink,
+            delivery_settings: sinks.into(),
             listener: ForkSafe::new(None),
             runs_listener,
         });
-        let opened = service.start_listener();
+        // Opened here first, so that what is wrong with them stops the start.
+        let opened = service.open_first().and_then(|sinks| service.start_listener(sinks));
         if opened.is_err() {
             service.close(Duration::ZERO);
         }
         opened?;
         let child = Arc::downgrade(&service);
         service.producer.after_reopen(move || {
-            // A sink that cannot be opened in the child leaves its records in the queue, for another listener.
-            child.upgrade().map(|service| service.start_listener());
+            // The child's sinks are opened by its listener's thread: this call is on the way of a request.
+            child.upgrade().map(|service| service.start_listener(None));
         });
         Ok(service)
     }
 
-    fn start_listener(&self) -> Result<(), String> {
+    fn open_first(&self) -> Result<Option<Sinks>, String> {
+        let queue = self.producer.queue().filter(|_| self.runs_listener);
+        queue.map(|queue| open_sinks(&self.delivery_settings, queue.file.header().boot_id)).transpose()
+    }
+
+    fn start_listener(&self, mut first: Option<Sinks>) -> Result<(), String> {
         let Some(queue) = self.producer.queue().filter(|_| self.runs_listener) else { return Ok(()) };
         let boot_id = queue.file.header().boot_id;
-        let sink = open_sink(&self.sink_settings, boot_id).map_err(|error| error.to_string())?;
-        let started = Listener::start(self.listener_settings.clone(), sink, Arc::clone(&queue.file));
+        let settings = self.delivery_settings.clone();
+        let open = move || first.take().map_or_else(|| open_sinks(&settings, boot_id), Ok);
+        let started = Listener::start(self.listener_settings.clone(), Box::new(open), Arc::clone(&queue.file));
         let listener = started.map_err(|error| format!("the listener thread cannot be started: {error}"))?;
         self.listener.with(|slot| *slot = Some(listener));
         Ok(())

@@ -15,16 +15,20 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+pub mod datagram;
 pub mod file;
 mod live;
 pub mod null;
 pub mod os;
+pub mod settings;
 pub mod stdout;
+pub mod unix;
 mod writeback;
 
 pub use file::{FileSink, FileSinkConfig};
 pub use null::NullSink;
 pub use os::{FileStatus, Os, RealOs};
+pub use settings::{DeliverySettings, SinkSettings};
 pub use stdout::StdoutSink;
 
 /// The time of a call, from both clocks: one for names and timestamps, one for ages.
@@ -111,7 +115,7 @@ pub struct SinkStats {
     pub segments_abandoned: u64,
 }
 
-/// A destination of lines. One thread (the listener's) owns it.
+/// A destination of lines. One thread, its own, calls it; it may hang for as long as it likes.
 pub trait Sink: Send {
     /// Name the sink in metrics: a constant like `"file"`.
     fn name(&self) -> &'static str;
@@ -136,6 +140,12 @@ pub trait Sink: Send {
     ///
     /// Idempotent. After an error it can be called again; a write after it begins anew.
     fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()>;
+
+    /// Return how many records since the last call can never be written here (larger than a datagram), and were left
+    /// out as if they had been.
+    fn take_refused(&mut self) -> u64 {
+        0
+    }
 
     /// Return the totals since the sink was opened.
     fn stats(&self) -> SinkStats {

@@ -220,6 +220,12 @@ impl SinkWords {
         self.errors[SinkErrorType::of(error) as usize].fetch_add(1, Relaxed);
     }
 
+    /// Counts records that this sink can never take.
+    pub fn count_refused(&self, records: u64) {
+        self.records_dropped.fetch_add(records, Relaxed);
+        self.errors[SinkErrorType::TooLarge as usize].fetch_add(records, Relaxed);
+    }
+
     /// Errors so far, with their types.
     pub fn errors(&self) -> impl Iterator<Item = (SinkErrorType, u64)> + '_ {
         SINK_ERROR_TYPES.into_iter().zip(&self.errors).map(|(kind, count)| (kind, count.load(Relaxed)))

@@ -5,7 +5,6 @@
 //! what stands there; a line that is cut off is removed, since its record is still in the queue.
 
 use crate::attached::{self, Attached};
-use crate::control::Control;
 use crate::encode::Encoder;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,23 +14,21 @@ use std::path::Path;
 /// More than any batch: what lies further behind was written by something else.
 const LONGEST_BATCH: u64 = 1 << 30;
 
-/// Releases what the last leader had written into its segment, if it did not end its output.
-pub fn settle_last_write(control: Control, queues: &mut [Attached], encoder: &mut Encoder) {
-    if let Some((path, offset)) = control.published_write() {
-        // A segment that cannot be read (removed, another mount) has no records to compare with.
-        if let Ok(lines) = read_whole_lines(&path, offset) {
-            for queue in &mut *queues {
-                if let Some(last) = last_sequence(&lines, queue.boot_id()) {
-                    queue.read_up_to(last, encoder);
-                }
-            }
-            attached::release_all(queues, encoder);
+/// Releases what stands in `lines`, which the last leader's last write left in its segment.
+pub fn release_written(lines: &[u8], queues: &mut [Attached], encoder: &mut Encoder) {
+    for queue in &mut *queues {
+        if let Some(last) = last_sequence(lines, queue.boot_id()) {
+            queue.read_up_to(last, encoder);
         }
-        control.publish_write(None);
     }
+    attached::release_all(queues, encoder);
 }
 
-fn read_whole_lines(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
+/// Reads the whole lines behind `offset` and cuts off what follows them.
+///
+/// # Errors
+/// The segment cannot be read: removed, on another mount.
+pub fn read_whole_lines(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
     let mut file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
     file.seek(SeekFrom::Start(offset))?;
     let mut lines = Vec::new();

@@ -10,6 +10,7 @@ mod support;
 use _native::layout::Reason;
 use _native::leader::Round;
 use proptest::prelude::*;
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -145,7 +146,10 @@ fn a_failing_sink_is_tried_again_after_growing_pauses() {
     assert_eq!(numbers(&bench.sink.lines(), 0), [0, 1]);
     let page = producer.queue().unwrap().control.page();
     assert_eq!(page.sink_errors.load(Ordering::Relaxed), 10);
-    assert_eq!(page.records_written.load(Ordering::Relaxed), 2);
+    let names: Vec<Value> = bench.sink.lines().iter().map(|line| line["event_name"].clone()).collect();
+    let told = ["test", "sink.failed", "sink.recovered", "test", "sink.failed", "sink.recovered"];
+    assert_eq!(names, told, "the log itself says what happened");
+    assert_eq!(page.records_written.load(Ordering::Relaxed), 6);
     assert_eq!(page.bytes_written.load(Ordering::Relaxed), bench.sink.taken().bytes.len() as u64);
 }
 

@@ -3,6 +3,7 @@
 mod support;
 
 use _native::control::Control;
+use _native::delivery::Delivery;
 use _native::leader::Leader;
 use _native::producer::Producer;
 use _native::queue_file;
@@ -52,7 +53,8 @@ fn file_sink(directory: &Path, boot_id: u64) -> FileSink {
 }
 
 fn leader(queues: &Path, sink: Box<dyn Sink>) -> Leader {
-    Leader::new(listener_settings(queues), Control::open(queues).unwrap(), sink, NOW)
+    let control = Control::open(queues).unwrap();
+    Leader::new(listener_settings(queues), control, Delivery::here(sink, control, NOW), NOW)
 }
 
 /// Every line of every segment; each must be whole and valid.

@@ -11,8 +11,9 @@ use crate::lock::Holder;
 use crate::producer::QueueSettings;
 use crate::queue_file::Books;
 use crate::series;
-use crate::service::{Service, SinkSettings};
+use crate::service::Service;
 use crate::sink::file::FileSinkConfig;
+use crate::sink::{DeliverySettings, SinkSettings};
 use crate::sink_words::{SinkRole, SinkWords};
 use crate::system::now_monotonic_nano;
 use crate::totals;
@@ -46,7 +47,8 @@ impl PyService {
     ///
     /// Raises OSError if the queue, the sink or the thread cannot be had, naming the parameter.
     #[new]
-    #[pyo3(signature = (*, queue_directory, queue_bytes, max_record_bytes, overflow_info_ratio, listener, sink, directory,
+    #[pyo3(signature = (*, queue_directory, queue_bytes, max_record_bytes, overflow_info_ratio, listener, sink, fallback, fallback_delay_s,
+                        additional_sinks, sink_buffer_bytes, directory,
                         segment_prefix, flush_interval_s, flush_records, flush_bytes, rotate_bytes, rotate_interval_s,
                         writeback_bytes))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
@@ -58,6 +60,10 @@ impl PyService {
         overflow_info_ratio: f64,
         listener: bool,
         sink: &str,
+        fallback: Option<&str>,
+        fallback_delay_s: f64,
+        additional_sinks: Vec<String>,
+        sink_buffer_bytes: usize,
         directory: PathBuf,
         segment_prefix: String,
         flush_interval_s: f64,
@@ -67,18 +73,25 @@ impl PyService {
         rotate_interval_s: f64,
         writeback_bytes: u64,
     ) -> PyResult<Self> {
-        let sink = match sink {
-            "file" => SinkSettings::File(FileSinkConfig {
-                dir: directory,
-                prefix: segment_prefix,
-                boot_id: String::new(),
-                rotate_bytes,
-                rotate_interval: Duration::from_secs_f64(rotate_interval_s),
-                writeback_bytes,
-            }),
-            "stdout" => SinkSettings::Stdout,
-            "null" => SinkSettings::Null,
-            other => return Err(PyValueError::new_err(format!("sink={other:?}: must be file, stdout or null"))),
+        let sink_text = sink;
+        let segments = FileSinkConfig {
+            dir: directory,
+            prefix: segment_prefix,
+            boot_id: String::new(),
+            rotate_bytes,
+            rotate_interval: Duration::from_secs_f64(rotate_interval_s),
+            writeback_bytes,
+        };
+        let sink = |parameter: &str, text: &str| {
+            let refused = || PyValueError::new_err(format!("{parameter}={text:?}: names no sink"));
+            SinkSettings::parse(text, &segments).ok_or_else(refused)
+        };
+        let sinks = DeliverySettings {
+            primary: sink("sink", sink_text)?,
+            fallback: fallback.map(|text| sink("fallback", text)).transpose()?,
+            fallback_delay: Duration::from_secs_f64(fallback_delay_s),
+            additional: additional_sinks.iter().map(|text| sink("additional_sinks", text)).collect::<PyResult<_>>()?,
+            buffer_bytes: sink_buffer_bytes,
         };
         let queue = QueueSettings {
             directory: queue_directory.clone(),
@@ -93,7 +106,7 @@ impl PyService {
             flush_records,
             flush_bytes,
         };
-        let service = py.detach(|| Service::open(queue, listening, sink, listener)).map_err(PyOSError::new_err)?;
+        let service = py.detach(|| Service::open(queue, listening, sinks, listener)).map_err(PyOSError::new_err)?;
         let control = service.control().expect("an open service has a control page");
         Ok(Self { service, directory: queue_directory, control })
     }
@@ -192,6 +205,7 @@ impl PyService {
         stats.set_item("bytes_written", page.bytes_written.load(Ordering::Relaxed))?;
         stats.set_item("batches_written", page.batches_written.load(Ordering::Relaxed))?;
         stats.set_item("sink_errors", page.sink_errors.load(Ordering::Relaxed))?;
+        stats.set_item("restarts", page.listener_restarts.load(Ordering::Relaxed))?;
         stats.set_item("fallback_active", page.fallback_active.load(Ordering::Relaxed) != 0)?;
         stats.set_item("listener_cpu_s", page.listener_cpu_nano.load(Ordering::Relaxed) as f64 / 1e9)?;
         Ok(stats)

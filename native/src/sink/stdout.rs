@@ -14,7 +14,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use super::os::{Os, RealOs};
@@ -39,7 +39,16 @@ pub struct StdoutSink<O: Os = RealOs> {
 impl StdoutSink {
     /// Take a second descriptor of standard output, so that closing the first does no harm.
     pub fn open() -> Result<Self, OpenError> {
-        match io::stdout().as_fd().try_clone_to_owned() {
+        Self::take(io::stdout().as_fd())
+    }
+
+    /// Take a second descriptor of standard error.
+    pub fn stderr() -> Result<Self, OpenError> {
+        Self::take(io::stderr().as_fd())
+    }
+
+    fn take(stream: BorrowedFd<'_>) -> Result<Self, OpenError> {
+        match stream.try_clone_to_owned() {
             Ok(fd) => Self::open_with(File::from(fd), RealOs),
             Err(source) => Err(unavailable(source)),
         }
@@ -142,5 +151,5 @@ fn chunk(bytes: &[u8]) -> usize {
 }
 
 fn unavailable(source: io::Error) -> OpenError {
-    OpenError::Unavailable { parameter: "sink", value: "stdout".into(), source }
+    OpenError::Unavailable { parameter: "sink", value: "a standard stream".into(), source }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test binary compiles this file and uses a part of it")]
 
 use _native::control::Control;
+use _native::delivery::{Delivery, Sinks};
 use _native::leader::{Leader, ListenerSettings, Round};
 use _native::producer::{Producer, QueueSettings};
 use _native::queue_file;
@@ -49,6 +50,16 @@ impl Memory {
     pub fn lines(&self) -> Vec<Value> {
         let taken = self.taken();
         taken.bytes.split_inclusive(|byte| *byte == b'\n').map(|line| serde_json::from_slice(line).unwrap()).collect()
+    }
+
+    /// This sink alone, as the primary.
+    pub fn sinks(&self) -> Sinks {
+        Sinks::from(Box::new(self.clone()) as Box<dyn Sink>)
+    }
+
+    /// This sink alone, called by the leader's own thread.
+    pub fn delivery(&self, control: Control, now: Now) -> Delivery {
+        Delivery::here(self.sinks(), control, now)
     }
 
     /// Lines of one event.
@@ -132,7 +143,7 @@ impl Bench {
         change(&mut settings);
         let (sink, now) = (Memory::default(), Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) });
         let control = Control::open(directory.path()).unwrap();
-        let leader = Leader::new(settings, control, Box::new(sink.clone()), now);
+        let leader = Leader::new(settings, control, sink.delivery(control, now), now);
         Self { directory, sink, leader, now }
     }
 
@@ -166,7 +177,8 @@ impl Bench {
     /// The leader dies, and the next one has the same sink.
     pub fn next_leader(&mut self) -> Leader {
         let control = Control::open(self.path()).unwrap();
-        let next = Leader::new(listener_settings(self.path()), control, Box::new(self.sink.clone()), self.now);
+        let next =
+            Leader::new(listener_settings(self.path()), control, self.sink.delivery(control, self.now), self.now);
         std::mem::replace(&mut self.leader, next)
     }
 
