@@ -100,6 +100,10 @@ class Service:
         rotate_bytes: int,
         rotate_interval_s: float,
         writeback_bytes: int,
+        retention_s: float,
+        quota_bytes: int,
+        compress_level: int | None,
+        compress_keep_segments: int,
     ) -> Service: ...
     def event(
         self,

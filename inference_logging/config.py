@@ -26,6 +26,7 @@ from inference_logging.parameters.metrics import MetricsParameters
 from inference_logging.parameters.queue import QueueParameters
 from inference_logging.parameters.request import RequestParameters
 from inference_logging.parameters.sampling import SamplingParameters
+from inference_logging.parameters.segments import SegmentParameters
 from inference_logging.parameters.sink import SinkParameters
 from inference_logging.parameters.trace import TraceParameters
 
@@ -57,6 +58,7 @@ class Config(
     MetricsParameters,
     RequestParameters,
     SamplingParameters,
+    SegmentParameters,
     SinkParameters,
     ListenerParameters,
     QueueParameters,
@@ -154,6 +156,16 @@ class Config(
     def fallback_sink(self) -> str | None:
         """The fallback as a sink: None, ``stderr`` or ``file:///directory``."""
         return {"none": None, "stderr": "stderr"}.get(self.fallback, f"file://{self.fallback}")
+
+    @model_validator(mode="after")
+    def _quota_holds_segments(self) -> Config:
+        least = 2 * self.rotate_bytes
+        if 0 < self.quota_bytes < least:
+            raise ValueError(
+                f"quota_bytes={self.quota_bytes}: must be 0 or at least {least}, for a live and a sealed segment of "
+                f"rotate_bytes={self.rotate_bytes}; raise it or lower that"
+            )
+        return self
 
     @property
     def resolved_queue_directory(self) -> Path:

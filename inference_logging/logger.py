@@ -192,6 +192,10 @@ def _open_service(config: Config) -> Service:
             rotate_bytes=config.rotate_bytes,
             rotate_interval_s=config.rotate_interval_s,
             writeback_bytes=config.writeback_bytes,
+            retention_s=config.retention_s,
+            quota_bytes=config.quota_bytes,
+            compress_level=config.compress_level if config.compress == "zstd" else None,
+            compress_keep_segments=config.compress_keep_segments,
         )
     except OSError as error:
         raise OpenError(str(error)) from error

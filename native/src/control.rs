@@ -3,6 +3,7 @@
 //! A few pages in the file `control`, mapped by every process that uses the directory. Producers touch it only when a
 //! fill threshold is crossed, and then make one futex call if the listener sleeps.
 
+use crate::housekeeper::HousekeepingWords;
 use crate::lock::open;
 use crate::sink_words::{SINKS, SinkWords};
 use crate::totals::TotalsWords;
@@ -58,6 +59,7 @@ pub struct ControlPage {
     pub totals: TotalsWords,
     /// As `heartbeat_unix_nano`, by the monotonic clock, which all processes of a machine share: nobody can set it.
     pub heartbeat_monotonic_nano: AtomicU64,
+    pub housekeeping: HousekeepingWords,
 }
 
 /// Where a sink's write under way, or its last one, began in its live segment.

@@ -25,6 +25,8 @@ pub const LOG: u16 = 1;
 pub const REQUEST: u16 = 2;
 /// The chunk timeline of a stream.
 pub const REQUEST_CHUNK: u16 = 3;
+/// The housekeeper's report of what it removed, and why.
+pub const SEGMENTS_REMOVED: u16 = 4;
 /// Ids below are built in; schemas of users count from here.
 pub const FIRST_USER_ID: u16 = 16;
 
@@ -76,6 +78,7 @@ pub const REQUEST_FIELDS: [&str; 26] = [
     "sampled_by",
     "adjusted_count",
 ];
+const REMOVED_FIELDS: [&str; 5] = ["reason", "segments", "bytes", "oldest", "newest"];
 const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
 
 /// One kind of record: its id within a queue, its name, its fields in the order of their values.
@@ -102,6 +105,7 @@ pub fn builtin() -> Vec<EventSchema> {
         EventSchema::log(),
         EventSchema::built_in(REQUEST, "request", &REQUEST_FIELDS),
         EventSchema::built_in(REQUEST_CHUNK, "request.chunk", &CHUNK_FIELDS),
+        EventSchema::built_in(SEGMENTS_REMOVED, "segments.removed", &REMOVED_FIELDS),
     ]
 }
 

@@ -9,6 +9,7 @@ use crate::books;
 use crate::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
 use crate::delivery::{Delivery, Step};
 use crate::encode::Encoder;
+use crate::housekeeper::HousekeepingSettings;
 use crate::queue_file::{self, Books};
 use crate::series::Series;
 use crate::sink::Now;
@@ -24,6 +25,8 @@ pub struct ListenerSettings {
     pub flush_interval: Duration,
     pub flush_records: u64,
     pub flush_bytes: usize,
+    /// None: nothing is ever compressed or removed.
+    pub housekeeping: Option<HousekeepingSettings>,
 }
 
 /// How long to look away at most: producers call only at a fill in bytes, so this is how late `flush_records` is seen.

@@ -15,6 +15,7 @@
 //!            └ sink, segment   file, stdout, null; names, rotation, paced writeback
 //! inspect                      a directory's queues as anyone may see them
 //! sink_words                   what is published about each sink
+//! housekeeper                  beside the leader: retention, compress, through segment_store
 //! segment_lock                 which segment has a writer
 //! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
 //! totals, twin                 counts of queues that have ended; numbers that change all at once
@@ -35,6 +36,8 @@ pub mod callers;
 #[cfg(not(loom))]
 pub mod capture;
 #[cfg(not(loom))]
+pub mod compress;
+#[cfg(not(loom))]
 pub mod control;
 #[cfg(not(loom))]
 pub mod delivery;
@@ -44,6 +47,8 @@ pub mod encode;
 pub mod event;
 #[cfg(not(loom))]
 pub mod extract;
+#[cfg(not(loom))]
+pub mod housekeeper;
 #[cfg(not(loom))]
 pub mod ids;
 #[cfg(not(loom))]
@@ -70,6 +75,8 @@ pub mod queue_file;
 pub mod ratio;
 #[cfg(not(loom))]
 pub mod record;
+#[cfg(not(loom))]
+pub mod retention;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod route_pattern;
@@ -79,6 +86,8 @@ pub mod sampler;
 pub mod segment;
 #[cfg(not(loom))]
 pub mod segment_lock;
+#[cfg(not(loom))]
+pub mod segment_store;
 #[cfg(not(loom))]
 pub mod series;
 #[cfg(not(loom))]

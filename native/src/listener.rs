@@ -5,6 +5,7 @@
 
 use crate::control::Control;
 use crate::delivery::{Delivery, Sinks, read_now};
+use crate::housekeeper::Housekeeper;
 use crate::leader::{Leader, ListenerSettings, Round};
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::QueueFile;
@@ -77,9 +78,11 @@ impl Shared {
             // Before any thought of the end: the last process of a directory also leads once, and leaves no file behind.
             let attempt = ProcessLock::try_acquire(&settings.queue_directory.join("leader.lock"), true);
             if let Ok(Attempt::Acquired(lock)) = attempt {
+                let housekeeper = Housekeeper::start(settings.housekeeping.as_ref(), control, &self.queue);
                 if open().is_ok_and(|sinks| self.lead(settings, control, sinks)) {
                     break;
                 }
+                drop(housekeeper);
                 drop(lock);
                 if !self.may_end() {
                     std::thread::park_timeout(restart_pause);
@@ -147,7 +150,7 @@ impl Shared {
 }
 
 /// Signals belong to the server's threads: a handler must not interrupt this one, and Python's must not run here.
-fn mask_signals() {
+pub(crate) fn mask_signals() {
     // SAFETY: the set lives for the calls; masking in a fresh thread affects nobody else.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();

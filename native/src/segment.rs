@@ -20,6 +20,9 @@
 //! * The footer is the last line. A segment without one was live when its listener died, or its
 //!   file failed; only then can it end in a line without `\n`, which is to be ignored.
 //! * Nothing is `fsync`ed: lines survive the death of every process, not the loss of power.
+//! * Who writes a segment holds its lock ([`crate::segment_lock`]).
+//! * A sealed segment may be compressed into `{name}.zst` (one zstd frame with a checksum) and removed, by age or
+//!   quota ([`crate::housekeeper`]). While both stand there they hold the same lines; `.{name}.zst.tmp` is unfinished.
 
 use crate::encode::timestamp;
 use std::fmt;
@@ -30,6 +33,9 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 /// How a segment's name ends.
 pub const EXTENSION: &str = ".jsonl";
+/// What follows the name of a compressed segment.
+pub const COMPRESSED_EXTENSION: &str = ".zst";
+const TEMPORARY_EXTENSION: &str = ".zst.tmp";
 /// Longest prefix; leaves a name well below the 255 bytes of a file name.
 pub const PREFIX_MAX: usize = 100;
 
@@ -65,6 +71,36 @@ impl SegmentName {
         let parsed = Self { prefix: prefix.into(), begun_unix_milli, boot_id: boot_id.into(), number };
         // One spelling per name: padded numbers and days like 31 February are refused.
         (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+/// What a file that bears a segment's name holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Plain,
+    Compressed,
+    /// A compression that is not finished.
+    Temporary,
+}
+
+impl SegmentName {
+    /// Read the name of a segment's file in any form; None if it is none.
+    pub fn parse_file(file: &str) -> Option<(Self, Form)> {
+        let hidden = || file.strip_prefix('.')?.strip_suffix(TEMPORARY_EXTENSION);
+        if let Some(name) = hidden() {
+            return Self::parse(name).map(|name| (name, Form::Temporary));
+        }
+        let form = if file.ends_with(COMPRESSED_EXTENSION) { Form::Compressed } else { Form::Plain };
+        Self::parse(file.strip_suffix(COMPRESSED_EXTENSION).unwrap_or(file)).map(|name| (name, form))
+    }
+
+    /// Return the name of its file in a form.
+    pub fn file_name(&self, form: Form) -> String {
+        match form {
+            Form::Plain => self.to_string(),
+            Form::Compressed => format!("{self}{COMPRESSED_EXTENSION}"),
+            Form::Temporary => format!(".{self}{TEMPORARY_EXTENSION}"),
+        }
     }
 }
 

@@ -5,7 +5,9 @@
 //! what stands there; a line that is cut off is removed, since its record is still in the queue.
 
 use crate::attached::{self, Attached};
+use crate::compress;
 use crate::encode::Encoder;
+use crate::segment::COMPRESSED_EXTENSION;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,7 +31,15 @@ pub fn release_written(lines: &[u8], queues: &mut [Attached], encoder: &mut Enco
 /// # Errors
 /// The segment cannot be read: removed, on another mount.
 pub fn read_whole_lines(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
-    let mut file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    let mut file = match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+        // Another listener's housekeeper was quicker: whole lines, as a compressed segment has no others.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut compressed = path.as_os_str().to_owned();
+            compressed.push(COMPRESSED_EXTENSION);
+            return compress::read_lines(Path::new(&compressed), offset, LONGEST_BATCH);
+        }
+        other => other?,
+    };
     file.seek(SeekFrom::Start(offset))?;
     let mut lines = Vec::new();
     file.by_ref().take(LONGEST_BATCH).read_to_end(&mut lines)?;

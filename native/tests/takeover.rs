@@ -2,17 +2,20 @@
 
 mod support;
 
+use _native::compress;
 use _native::control::Control;
 use _native::delivery::Delivery;
 use _native::leader::Leader;
 use _native::producer::Producer;
 use _native::queue_file;
+use _native::segment::{Form, SegmentName};
+use _native::segment_store::RealStore;
 use _native::sink::file::{FileSink, FileSinkConfig};
 use _native::sink::{Now, Sink, WriteError};
 use serde_json::Value;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use support::{INFO, dense, emit, listener_settings, numbers, queue_settings, register};
 
 const NOW: Now = Now { unix_nano: 1_000_000_000, monotonic: std::time::Duration::from_secs(1) };
@@ -57,16 +60,33 @@ fn leader(queues: &Path, sink: Box<dyn Sink>) -> Leader {
     Leader::new(listener_settings(queues), control, Delivery::here(sink, control, NOW), NOW)
 }
 
+/// The segments in either form, but not the link to the newest.
+fn segment_names(directory: &Path) -> Vec<(SegmentName, Form)> {
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<(SegmentName, Form)> = files.filter_map(|file| SegmentName::parse_file(&file)).collect();
+    names.sort_by(|(one, _), (other, _)| one.cmp(other));
+    names
+}
+
 /// Every line of every segment; each must be whole and valid.
 fn lines(directory: &Path) -> Vec<Value> {
-    let mut segments: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    segments.sort();
-    let segments = segments.iter().filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    let texts = segments.map(|path| std::fs::read_to_string(path).unwrap());
+    let texts = segment_names(directory).into_iter().map(|(name, form)| {
+        let path = directory.join(name.file_name(form));
+        let bytes = if form == Form::Plain { std::fs::read(path) } else { compress::read_lines(&path, 0, u64::MAX) };
+        String::from_utf8(bytes.unwrap()).unwrap()
+    });
     texts.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
 }
 
-fn die_and_go_on(cut: usize) {
+/// Compresses what the dead leader was writing, as the housekeeper of another queue directory may.
+fn compress_all(directory: &Path) {
+    for (name, form) in segment_names(directory) {
+        let plain = std::fs::File::open(directory.join(name.file_name(form))).unwrap();
+        compress::compress(&mut RealStore, directory, &name, &plain, 1, &mut |_| true).unwrap();
+    }
+}
+
+fn die_and_go_on(cut: usize, meanwhile: impl Fn(&Path)) {
     let (queues, segments) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let producers: Vec<Producer> = (0..3).map(|_| Producer::open(queue_settings(queues.path())).unwrap()).collect();
     for (thread, producer) in producers.iter().enumerate() {
@@ -77,6 +97,7 @@ fn die_and_go_on(cut: usize) {
     assert!(catch_unwind(AssertUnwindSafe(|| first.round(NOW, true))).is_err(), "died in the write");
     std::mem::forget(first);
     producers.iter().for_each(Producer::close);
+    meanwhile(segments.path());
     let mut second = leader(queues.path(), Box::new(file_sink(segments.path(), 2)));
     while second.has_work() || !queue_file::list(queues.path()).unwrap().is_empty() {
         second.round(NOW, true);
@@ -92,7 +113,14 @@ fn die_and_go_on(cut: usize) {
 fn a_leader_that_dies_in_its_write_loses_and_doubles_nothing_wherever_it_is_cut() {
     // 12 lines of about 150 bytes: a cut in each part of each line, before the first, behind the last.
     for cut in (0..2400).step_by(37) {
-        die_and_go_on(cut);
+        die_and_go_on(cut, |_| ());
+    }
+}
+
+#[test]
+fn a_dead_leaders_segment_that_was_compressed_before_the_successor_came_is_settled_like_a_plain_one() {
+    for cut in (0..2400).step_by(37) {
+        die_and_go_on(cut, compress_all);
     }
 }
 

@@ -4,12 +4,14 @@ use super::emit::{self, Event};
 use super::foreign::ACTIVE_SPAN;
 use super::metrics;
 use crate::control::Control;
+use crate::housekeeper::{Compression, HousekeepingSettings, HousekeepingWords};
 use crate::inspect::{self, QueueSnapshot};
 use crate::layout::{LEVELS, REASONS, SAMPLED_OUT};
 use crate::leader::ListenerSettings;
 use crate::lock::Holder;
 use crate::producer::QueueSettings;
 use crate::queue_file::Books;
+use crate::retention::{Limits, REASONS as REMOVAL_REASONS};
 use crate::series;
 use crate::service::Service;
 use crate::sink::file::FileSinkConfig;
@@ -50,7 +52,7 @@ impl PyService {
     #[pyo3(signature = (*, queue_directory, queue_bytes, max_record_bytes, overflow_info_ratio, listener, sink, fallback, fallback_delay_s,
                         additional_sinks, sink_buffer_bytes, directory,
                         segment_prefix, flush_interval_s, flush_records, flush_bytes, rotate_bytes, rotate_interval_s,
-                        writeback_bytes))]
+                        writeback_bytes, retention_s, quota_bytes, compress_level, compress_keep_segments))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         py: Python<'_>,
@@ -72,6 +74,10 @@ impl PyService {
         rotate_bytes: u64,
         rotate_interval_s: f64,
         writeback_bytes: u64,
+        retention_s: f64,
+        quota_bytes: u64,
+        compress_level: Option<i32>,
+        compress_keep_segments: usize,
     ) -> PyResult<Self> {
         let sink_text = sink;
         let segments = FileSinkConfig {
@@ -93,6 +99,9 @@ impl PyService {
             additional: additional_sinks.iter().map(|text| sink("additional_sinks", text)).collect::<PyResult<_>>()?,
             buffer_bytes: sink_buffer_bytes,
         };
+        let limits = Limits { retention: Duration::from_secs_f64(retention_s), quota_bytes };
+        let compression = compress_level.map(|level| Compression { level, keep_segments: compress_keep_segments });
+        let housekeeping = HousekeepingSettings::new(sinks.directories(), &segments.prefix, limits, compression);
         let queue = QueueSettings {
             directory: queue_directory.clone(),
             queue_bytes,
@@ -105,6 +114,7 @@ impl PyService {
             flush_interval: Duration::from_secs_f64(flush_interval_s),
             flush_records,
             flush_bytes,
+            housekeeping,
         };
         let service = py.detach(|| Service::open(queue, listening, sinks, listener)).map_err(PyOSError::new_err)?;
         let control = service.control().expect("an open service has a control page");
@@ -208,6 +218,7 @@ impl PyService {
         stats.set_item("restarts", page.listener_restarts.load(Ordering::Relaxed))?;
         stats.set_item("fallback_active", page.fallback_active.load(Ordering::Relaxed) != 0)?;
         stats.set_item("listener_cpu_s", page.listener_cpu_nano.load(Ordering::Relaxed) as f64 / 1e9)?;
+        housekeeping_items(&stats, &page.housekeeping)?;
         Ok(stats)
     }
 
@@ -216,6 +227,21 @@ impl PyService {
         let rows = self.control.page().sinks.iter();
         rows.filter_map(|row| row.role().map(|role| sink_dict(py, row, role))).collect()
     }
+}
+
+/// Adds what was removed, by reason, and compressed.
+fn housekeeping_items(stats: &Bound<'_, PyDict>, words: &HousekeepingWords) -> PyResult<()> {
+    for (name, counters) in [("segments_removed", &words.segments_removed), ("removed_bytes", &words.removed_bytes)] {
+        let by_reason = PyDict::new(stats.py());
+        for reason in REMOVAL_REASONS {
+            by_reason.set_item(reason.name(), counters[reason as usize].load(Ordering::Relaxed))?;
+        }
+        stats.set_item(name, by_reason)?;
+    }
+    stats.set_item("segments_compressed", words.segments_compressed.load(Ordering::Relaxed))?;
+    stats.set_item("compressed_from_bytes", words.compressed_from_bytes.load(Ordering::Relaxed))?;
+    stats.set_item("compressed_to_bytes", words.compressed_to_bytes.load(Ordering::Relaxed))?;
+    stats.set_item("housekeeping_errors", words.errors.load(Ordering::Relaxed))
 }
 
 fn sink_dict<'py>(py: Python<'py>, row: &SinkWords, role: SinkRole) -> PyResult<Bound<'py, PyDict>> {

@@ -98,6 +98,19 @@ pub struct DeliverySettings {
     pub buffer_bytes: usize,
 }
 
+impl DeliverySettings {
+    /// Directories of segments that any of the sinks writes.
+    #[must_use]
+    pub fn directories(&self) -> Vec<PathBuf> {
+        let all = std::iter::once(&self.primary).chain(&self.fallback).chain(&self.additional);
+        let of = |sink: &SinkSettings| match sink {
+            SinkSettings::File(config) | SinkSettings::Directory(config) => Some(config.dir.clone()),
+            _ => None,
+        };
+        all.filter_map(of).collect()
+    }
+}
+
 impl From<SinkSettings> for DeliverySettings {
     fn from(primary: SinkSettings) -> Self {
         let fallback_delay = Duration::from_secs(5);

@@ -121,6 +121,7 @@ pub fn listener_settings(directory: &Path) -> ListenerSettings {
         flush_interval: Duration::from_millis(500),
         flush_records: 100,
         flush_bytes: 1 << 20,
+        housekeeping: None,
     }
 }
 

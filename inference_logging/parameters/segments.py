@@ -1,0 +1,45 @@
+"""What becomes of sealed segments: how long and how much of them is kept, and in which form."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from inference_logging._fields import GIB, Bytes, parameter
+
+
+class SegmentParameters(BaseModel):
+    """What becomes of sealed segments: how long and how much of them is kept, and in which form."""
+
+    retention_s: float = parameter(
+        0.0,
+        "Age of its last record at which a sealed segment is removed; 0 = never. Like every removal it is counted and "
+        "told by a segments.removed record.",
+        unit="s",
+        limits=(0.0, 100 * 366 * 86400.0),
+    )
+    quota_bytes: Bytes = parameter(
+        0,
+        "Bytes that the segments of this service_name may take in their directory; above it the oldest sealed ones are "
+        "removed, also those of other processes; 0 = no limit. Live segments count, but stay: one more rotate_bytes "
+        "can be in use for a few seconds.",
+        unit="bytes",
+        limits=(0, 1024 * 1024 * GIB),
+    )
+    compress: Literal["off", "zstd"] = parameter(
+        "off",
+        "zstd: sealed segments become .jsonl.zst, one frame with a checksum. Off by default: what reads *.jsonl today "
+        "still finds them after an update.",
+    )
+    compress_keep_segments: int = parameter(
+        2,
+        "Newest sealed segments that stay plain, for shippers that are behind.",
+        unit="segments",
+        limits=(1, 10_000),
+    )
+    compress_level: int = parameter(
+        3,
+        "zstd's level: higher makes smaller segments and takes more of one core, at the lowest priority.",
+        limits=(1, 19),
+    )

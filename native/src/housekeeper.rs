@@ -1,0 +1,317 @@
+//! The housekeeper: beside the leader, a thread of its own that removes segments beyond the limits and compresses sealed
+//! ones, in rounds.
+//!
+//! Invariants:
+//!
+//! * One housekeeper at a time per directory and prefix, of whatever process: it holds `.{prefix}.housekeeping.lock`
+//!   for a round, and a round that does not get it does nothing.
+//! * Removal goes before compression, so a full disk is met by what frees most; one segment is compressed per round.
+//! * Nothing disappears silently: each removal is counted in the control page and told by a `segments.removed` record,
+//!   which is tried again until the queue takes it.
+//! * It works at the lowest priority and rests as long as it works, and nobody ever waits for it.
+
+use crate::compress::{self, Pace};
+use crate::control::Control;
+use crate::event;
+use crate::listener::mask_signals;
+use crate::lock::{Attempt, ProcessLock};
+use crate::queue_file::QueueFile;
+use crate::record::Scratch;
+use crate::retention::{self, Limits, REASONS, Reason, Removed};
+use crate::segment::SegmentName;
+use crate::segment_store::{Inventory, RealStore, Store, Stored};
+use crate::system::now_unix_nano;
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+const ROUND_INTERVAL: Duration = Duration::from_secs(5);
+/// How long nothing is compressed after an error: a full disk is not to be filled every five seconds.
+const REST_AFTER_ERROR: Duration = Duration::from_secs(60);
+/// Longest rest between two steps, and what a stop waits for the thread.
+const LONGEST_REST: Duration = Duration::from_millis(200);
+/// Nice value: the lowest priority, for processor and disk.
+const NICE: libc::c_int = 19;
+
+/// What is to be kept, and how.
+#[derive(Clone, Debug)]
+pub struct HousekeepingSettings {
+    /// Directories of segments; each has the limits for itself.
+    pub directories: Vec<PathBuf>,
+    pub prefix: String,
+    pub limits: Limits,
+    pub compression: Option<Compression>,
+}
+
+impl HousekeepingSettings {
+    /// Returns the settings; None if there is nothing to do.
+    #[must_use]
+    pub fn new(
+        directories: Vec<PathBuf>,
+        prefix: &str,
+        limits: Limits,
+        compression: Option<Compression>,
+    ) -> Option<Self> {
+        let idle = limits.retention.is_zero() && limits.quota_bytes == 0 && compression.is_none();
+        let own = Self { directories, prefix: prefix.to_owned(), limits, compression };
+        (!idle && !own.directories.is_empty()).then_some(own)
+    }
+}
+
+/// How sealed segments are compressed.
+#[derive(Clone, Copy, Debug)]
+pub struct Compression {
+    /// zstd's level.
+    pub level: i32,
+    /// Newest sealed segments that stay plain.
+    pub keep_segments: usize,
+}
+
+/// What housekeeping has done in a queue directory, in its control page: only ever added to, by the leader's process.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct HousekeepingWords {
+    /// Segments removed, by [`Reason`].
+    pub segments_removed: [AtomicU64; REASONS.len()],
+    /// Bytes that those had on disk.
+    pub removed_bytes: [AtomicU64; REASONS.len()],
+    pub segments_compressed: AtomicU64,
+    /// Bytes of those segments before and after.
+    pub compressed_from_bytes: AtomicU64,
+    pub compressed_to_bytes: AtomicU64,
+    /// Removals and compressions that failed.
+    pub errors: AtomicU64,
+}
+
+/// Where a report of what was removed goes; returns whether it was taken.
+pub type Tell<'a> = &'a mut dyn FnMut(Reason, &Removed) -> bool;
+
+/// The rounds, without a thread.
+pub struct Rounds<S: Store = RealStore> {
+    settings: HousekeepingSettings,
+    words: &'static HousekeepingWords,
+    store: S,
+    /// Removed and not told yet.
+    untold: [Removed; REASONS.len()],
+    /// Segments that cannot be compressed: left to retention.
+    given_up: HashSet<SegmentName>,
+    /// Unix nanoseconds before which nothing is compressed.
+    rest_until: u64,
+}
+
+impl<S: Store> Rounds<S> {
+    /// Prepares rounds on a given operating system.
+    pub fn new(settings: HousekeepingSettings, words: &'static HousekeepingWords, store: S) -> Self {
+        let untold = Default::default();
+        Self { settings, words, store, untold, given_up: HashSet::new(), rest_until: 0 }
+    }
+
+    /// Does one round in each directory; returns whether there may be more to compress.
+    pub fn round(&mut self, now_unix_nano: u64, pace: Pace<'_>, tell: Tell<'_>) -> bool {
+        let mut more = false;
+        for dir in self.settings.directories.clone() {
+            match self.round_in(&dir, now_unix_nano, pace, tell) {
+                Ok(compressed) => more |= compressed,
+                // No segment was written there yet, or the work was ended.
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Interrupted) => {}
+                Err(_) => self.count_error(now_unix_nano),
+            }
+        }
+        more
+    }
+
+    fn round_in(&mut self, dir: &Path, now_unix_nano: u64, pace: Pace<'_>, tell: Tell<'_>) -> io::Result<bool> {
+        let lock = dir.join(format!(".{}.housekeeping.lock", self.settings.prefix));
+        let Attempt::Acquired(_lock) = ProcessLock::try_acquire(&lock, true)? else { return Ok(false) };
+        let mut inventory = Inventory::take(&mut self.store, dir, &self.settings.prefix)?;
+        for leftover in &inventory.leftovers {
+            self.store.remove(leftover)?;
+        }
+        let outcome = retention::enforce(&mut self.store, dir, &mut inventory, self.settings.limits, now_unix_nano);
+        for (reason, removed) in REASONS.into_iter().zip(outcome.removed) {
+            self.words.segments_removed[reason as usize].fetch_add(removed.segments, Ordering::Relaxed);
+            self.words.removed_bytes[reason as usize].fetch_add(removed.bytes, Ordering::Relaxed);
+            self.untold[reason as usize].add(removed);
+        }
+        self.tell(tell);
+        outcome.error.map_or(Ok(()), Err)?;
+        self.compress_one(dir, &inventory, now_unix_nano, pace)
+    }
+
+    /// Reports what was removed, as far as the report is taken.
+    pub fn tell(&mut self, tell: Tell<'_>) {
+        for reason in REASONS {
+            let removed = &mut self.untold[reason as usize];
+            if removed.segments > 0 && tell(reason, removed) {
+                *removed = Removed::default();
+            }
+        }
+    }
+
+    fn compress_one(&mut self, dir: &Path, inventory: &Inventory, now: u64, pace: Pace<'_>) -> io::Result<bool> {
+        if now < self.rest_until {
+            return Ok(false);
+        }
+        for stored in self.choose(dir, inventory, now)? {
+            let Some(dead) = retention::lock_dead(&mut self.store, dir, stored, now)? else { continue };
+            let Some(plain) = &dead.0 else { continue };
+            let done = match (stored.compressed, self.settings.compression) {
+                (None, Some(Compression { level, .. })) => {
+                    compress::compress(&mut self.store, dir, &stored.name, plain, level, pace)
+                }
+                // An earlier compression came as far as both names.
+                _ => compress::settle(&mut self.store, dir, &stored.name, plain, pace).map(|()| None),
+            };
+            return self.account(stored, done).map(|()| true);
+        }
+        Ok(false)
+    }
+
+    /// Segments that stand there twice, then those that are to be compressed, the oldest first.
+    fn choose<'a>(&mut self, dir: &Path, inventory: &'a Inventory, now: u64) -> io::Result<Vec<&'a Stored>> {
+        let segments = &inventory.segments;
+        let plain = || segments.iter().filter(|stored| stored.plain.is_some());
+        let mut chosen: Vec<&Stored> = plain().filter(|stored| stored.compressed.is_some()).collect();
+        if let Some(compression) = self.settings.compression {
+            let older = self.without_newest(dir, segments, compression.keep_segments, now)?;
+            chosen.extend(older.iter().filter(|stored| stored.plain.is_some() && stored.compressed.is_none()));
+        }
+        chosen.retain(|stored| !self.given_up.contains(&stored.name));
+        Ok(chosen)
+    }
+
+    fn account(&mut self, stored: &Stored, done: io::Result<Option<(u64, u64)>>) -> io::Result<()> {
+        match done {
+            Ok(Some((from, to))) => {
+                self.words.segments_compressed.fetch_add(1, Ordering::Relaxed);
+                self.words.compressed_from_bytes.fetch_add(from, Ordering::Relaxed);
+                self.words.compressed_to_bytes.fetch_add(to, Ordering::Relaxed);
+                Ok(())
+            }
+            Ok(None) if stored.compressed.is_some() => Ok(()),
+            Ok(None) => {
+                self.given_up.insert(stored.name.clone());
+                Ok(())
+            }
+            Err(error) => {
+                if error.kind() == io::ErrorKind::InvalidData {
+                    self.given_up.insert(stored.name.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The segments that are older than the newest `keep` sealed ones.
+    fn without_newest<'a>(
+        &mut self,
+        dir: &Path,
+        segments: &'a [Stored],
+        keep: usize,
+        now: u64,
+    ) -> io::Result<&'a [Stored]> {
+        let (mut sealed, mut end) = (0, segments.len());
+        while end > 0 && sealed < keep {
+            end -= 1;
+            sealed += usize::from(retention::lock_dead(&mut self.store, dir, &segments[end], now)?.is_some());
+        }
+        Ok(&segments[..end])
+    }
+
+    fn count_error(&mut self, now_unix_nano: u64) {
+        self.words.errors.fetch_add(1, Ordering::Relaxed);
+        self.rest_until = now_unix_nano + REST_AFTER_ERROR.as_nanos() as u64;
+    }
+}
+
+/// The running threads: one for each directory, so that one that hangs holds up no other.
+pub struct Housekeeper {
+    stopping: Arc<AtomicBool>,
+    threads: Vec<(Thread, Receiver<()>)>,
+}
+
+impl Housekeeper {
+    /// Starts the threads; reports go into `queue`. Where there can be no thread that is counted, and the leader leads on.
+    #[must_use]
+    pub fn start(settings: Option<&HousekeepingSettings>, control: Control, queue: &Arc<QueueFile>) -> Self {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let directories = settings.map_or(&[][..], |settings| &settings.directories);
+        let words = &control.page().housekeeping;
+        let each = directories.iter().filter_map(|dir| {
+            let own = HousekeepingSettings { directories: vec![dir.clone()], ..settings?.clone() };
+            match spawn(Rounds::new(own, words, RealStore), Arc::clone(&stopping), Arc::clone(queue)) {
+                Ok(thread) => Some(thread),
+                Err(_) => {
+                    words.errors.fetch_add(1, Ordering::Relaxed);
+                    None
+                }
+            }
+        });
+        Self { threads: each.collect(), stopping }
+    }
+}
+
+impl Drop for Housekeeper {
+    /// Ends the threads, and waits for them only as long as a step may take: their work can be broken off anywhere.
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        self.threads.iter().for_each(|(thread, _)| thread.unpark());
+        let end = Instant::now() + LONGEST_REST;
+        for (_, ended) in &self.threads {
+            let _ = ended.recv_timeout(end.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+fn spawn(rounds: Rounds, stopping: Arc<AtomicBool>, queue: Arc<QueueFile>) -> io::Result<(Thread, Receiver<()>)> {
+    let (alive, ended) = channel::<()>();
+    let handle = std::thread::Builder::new().name("inference-house".into()).spawn(move || {
+        mask_signals();
+        lower_priority();
+        run(rounds, &stopping, &queue);
+        drop(alive);
+    })?;
+    Ok((handle.thread().clone(), ended))
+}
+
+fn run(mut rounds: Rounds, stopping: &AtomicBool, queue: &QueueFile) {
+    let goes_on = || !stopping.load(Ordering::Acquire);
+    // Nothing is removed once it could not be told any more.
+    while goes_on() && !queue.ring().is_closed() {
+        let mut pace = |spent: Duration| {
+            std::thread::park_timeout(spent.min(LONGEST_REST));
+            goes_on()
+        };
+        let more = rounds.round(now_unix_nano(), &mut pace, &mut |reason, removed| put(queue, reason, removed));
+        if !more && goes_on() {
+            std::thread::park_timeout(ROUND_INTERVAL);
+        }
+    }
+}
+
+/// Puts a report into this process's queue. A full one refuses: that is not a lost record, it comes again.
+fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
+    let mut payload = Scratch::new();
+    payload.push_str(reason.name());
+    payload.push_uint(removed.segments);
+    payload.push_uint(removed.bytes);
+    payload.push_str(&removed.oldest);
+    payload.push_str(&removed.newest);
+    // Too old is what was asked for; too much may be younger than somebody counted on.
+    let severity = if reason == Reason::Age { 9 } else { 13 };
+    let words = u32::try_from(queue.header().data_bytes / 8).unwrap_or(u32::MAX);
+    let Ok(reservation) = queue.ring().reserve(payload.as_slice().len() as u32, words) else { return false };
+    reservation.commit(event::SEGMENTS_REMOVED, severity, now_unix_nano(), payload.as_slice());
+    true
+}
+
+/// Steps behind every other thread, for processor and disk alike (the disk's priority follows the nice value).
+fn lower_priority() {
+    // SAFETY: no pointers; 0 is the calling thread, as threads have their own nice value on Linux.
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}

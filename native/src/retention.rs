@@ -1,0 +1,155 @@
+//! Which segments go when they are too old, or too many: the oldest first, and never one that has a writer.
+//!
+//! Invariants:
+//!
+//! * Only files of the inventory are removed (see [`crate::segment_store`]).
+//! * A plain segment is removed while its lock is held, so a live one, of whatever process, stays, though it counts for
+//!   the quota. An empty one is being begun, until it has been empty for [`BEGINNING`].
+//! * What is removed is returned, by reason, whatever else fails.
+
+use crate::segment::Form;
+use crate::segment_store::{Inventory, Store, Stored};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// An empty segment may be one whose writer is about to lock it.
+const BEGINNING: Duration = Duration::from_secs(60);
+
+/// How long and how much segments are kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Time since the last line; zero: no limit.
+    pub retention: Duration,
+    /// Bytes of all segments of the prefix; 0: no limit.
+    pub quota_bytes: u64,
+}
+
+/// Why segments were removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Age = 0,
+    Quota = 1,
+}
+
+/// Every reason.
+pub const REASONS: [Reason; 2] = [Reason::Age, Reason::Quota];
+
+impl Reason {
+    /// The name in records and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Age => "age",
+            Self::Quota => "quota",
+        }
+    }
+}
+
+/// Segments that were removed for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    pub segments: u64,
+    pub bytes: u64,
+    /// Names of the first and the last of them.
+    pub oldest: String,
+    pub newest: String,
+}
+
+impl Removed {
+    /// Adds `later`, which was removed after this.
+    pub fn add(&mut self, later: Self) {
+        if later.segments == 0 {
+            return;
+        }
+        if self.segments == 0 {
+            self.oldest = later.oldest;
+        }
+        self.newest = later.newest;
+        self.segments += later.segments;
+        self.bytes += later.bytes;
+    }
+}
+
+/// What a round removed, by [`Reason`], and the error that ended it early.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub removed: [Removed; REASONS.len()],
+    pub error: Option<io::Error>,
+}
+
+/// Removes what is beyond the limits from `dir`, and from the inventory.
+pub fn enforce(
+    store: &mut impl Store,
+    dir: &Path,
+    inventory: &mut Inventory,
+    limits: Limits,
+    now_unix_nano: u64,
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut total = inventory.bytes();
+    let retention_nano = limits.retention.as_nanos() as u64;
+    inventory.segments.retain(|stored| {
+        let age = now_unix_nano.saturating_sub(stored.last_written_unix_nano());
+        let reason = if retention_nano != 0 && age > retention_nano {
+            Reason::Age
+        } else if limits.quota_bytes != 0 && total > limits.quota_bytes {
+            Reason::Quota
+        } else {
+            return true;
+        };
+        if outcome.error.is_some() {
+            return true;
+        }
+        match remove(store, dir, stored, now_unix_nano) {
+            Ok(false) => return true,
+            Ok(true) => {}
+            Err(error) => {
+                outcome.error = Some(error);
+                return true;
+            }
+        }
+        total -= stored.bytes();
+        let name = stored.name.to_string();
+        let one = Removed { segments: 1, bytes: stored.bytes(), oldest: name.clone(), newest: name };
+        outcome.removed[reason as usize].add(one);
+        false
+    });
+    outcome
+}
+
+/// Removes a segment's files; false if it has a writer, or somebody else removed it.
+fn remove(store: &mut impl Store, dir: &Path, stored: &Stored, now_unix_nano: u64) -> io::Result<bool> {
+    let Some(lock) = lock_dead(store, dir, stored, now_unix_nano)? else { return Ok(false) };
+    let mut any = false;
+    for (form, _) in stored.files() {
+        match store.remove(&dir.join(stored.name.file_name(form))) {
+            Ok(()) => any = true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    drop(lock);
+    Ok(any)
+}
+
+/// What keeps a writer away from a segment while this lives. A compressed one has none.
+pub struct Dead(pub Option<File>);
+
+/// Locks a segment that has no writer, or returns None.
+///
+/// # Errors
+/// It cannot be opened, or the file system has no locks: then nobody can tell.
+pub fn lock_dead(store: &mut impl Store, dir: &Path, stored: &Stored, now_unix_nano: u64) -> io::Result<Option<Dead>> {
+    let Some(facts) = stored.plain else { return Ok(Some(Dead(None))) };
+    let is_new = now_unix_nano.saturating_sub(stored.last_written_unix_nano()) < BEGINNING.as_nanos() as u64;
+    if facts.bytes == 0 && is_new {
+        return Ok(None);
+    }
+    let file = match store.open(&dir.join(stored.name.file_name(Form::Plain))) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    Ok(store.try_lock(&file)?.then_some(Dead(Some(file))))
+}

@@ -1,0 +1,190 @@
+//! Every call of the housekeeper to the operating system, behind one small trait, and what it finds in a directory.
+//!
+//! [`RealStore`] maps each method to one or two system calls and decides nothing. A test wraps it to produce full disks,
+//! and processes that die between any two calls.
+//!
+//! Only names that [`SegmentName::parse_file`] knows, of one prefix, and only regular files, are ever seen further up:
+//! a symbolic link or a foreign file cannot be compressed or removed, because it is not in the inventory.
+
+use crate::segment::{Form, SegmentName};
+use crate::segment_lock;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// What is known of a file without opening it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileFacts {
+    pub bytes: u64,
+    /// When it was last written, as far as the file system says; compression keeps it.
+    pub modified_unix_nano: u64,
+}
+
+/// The system calls of the housekeeper. Methods take `&mut self` so that a test can count and fail them.
+pub trait Store: Send {
+    /// List the names in `dir`.
+    fn list(&mut self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Look at a file; None if it is gone, or no regular file.
+    fn facts(&mut self, path: &Path) -> io::Result<Option<FileFacts>>;
+    /// Open a file for reading, not through a link.
+    fn open(&mut self, path: &Path) -> io::Result<File>;
+    /// Lock a segment that has no writer; false while it has one.
+    fn try_lock(&mut self, file: &File) -> io::Result<bool>;
+    /// Read up to the length of `into`.
+    fn read(&mut self, file: &File, into: &mut [u8]) -> io::Result<usize>;
+    /// Create `path` anew, with the permissions and, where allowed, the owner of `like`.
+    fn create(&mut self, path: &Path, like: &File) -> io::Result<File>;
+    /// Make one `write` call.
+    fn write(&mut self, file: &File, bytes: &[u8]) -> io::Result<usize>;
+    /// Wait until what was written is on the device.
+    fn sync(&mut self, file: &File) -> io::Result<()>;
+    /// Give `file` the time of the last write of `like`.
+    fn copy_time(&mut self, file: &File, like: &File) -> io::Result<()>;
+    /// Give a file another name, in one step.
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Wait until the names in `dir` are on the device.
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()>;
+    /// Remove the name `path`.
+    fn remove(&mut self, path: &Path) -> io::Result<()>;
+}
+
+/// The kernel itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealStore;
+
+impl Store for RealStore {
+    fn list(&mut self, dir: &Path) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(dir)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.collect())
+    }
+
+    fn facts(&mut self, path: &Path) -> io::Result<Option<FileFacts>> {
+        let meta = match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let nano = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
+        let modified_unix_nano = u64::try_from(nano.max(0)).unwrap_or(u64::MAX);
+        Ok(meta.is_file().then_some(FileFacts { bytes: meta.len(), modified_unix_nano }))
+    }
+
+    fn open(&mut self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+    }
+
+    fn try_lock(&mut self, file: &File) -> io::Result<bool> {
+        segment_lock::try_lock(file)
+    }
+
+    fn read(&mut self, mut file: &File, into: &mut [u8]) -> io::Result<usize> {
+        file.read(into)
+    }
+
+    fn create(&mut self, path: &Path, like: &File) -> io::Result<File> {
+        let meta = like.metadata()?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        // Who may read it stays as it is. Only root can give files away; others own what they compress.
+        let _ = std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()));
+        file.set_permissions(meta.permissions())?;
+        Ok(file)
+    }
+
+    fn write(&mut self, mut file: &File, bytes: &[u8]) -> io::Result<usize> {
+        file.write(bytes)
+    }
+
+    fn sync(&mut self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn copy_time(&mut self, file: &File, like: &File) -> io::Result<()> {
+        file.set_modified(like.metadata()?.modified()?)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+}
+
+/// A segment in a directory: plain, compressed, or both while its compression was not brought to its end.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub name: SegmentName,
+    pub plain: Option<FileFacts>,
+    pub compressed: Option<FileFacts>,
+}
+
+impl Stored {
+    /// Bytes of all its files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.files().map(|(_, facts)| facts.bytes).sum()
+    }
+
+    /// The time of its last line. Not before its beginning: a clock or a copy can set files back, names not.
+    #[must_use]
+    pub fn last_written_unix_nano(&self) -> u64 {
+        let modified = self.files().map(|(_, facts)| facts.modified_unix_nano).max().unwrap_or(0);
+        modified.max(self.name.begun_unix_milli.saturating_mul(1_000_000))
+    }
+
+    /// Its files that exist.
+    pub fn files(&self) -> impl Iterator<Item = (Form, FileFacts)> {
+        let of = |form, facts: Option<FileFacts>| facts.map(|facts| (form, facts));
+        [of(Form::Plain, self.plain), of(Form::Compressed, self.compressed)].into_iter().flatten()
+    }
+}
+
+/// What a directory holds of one prefix.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    /// In the order of their beginning.
+    pub segments: Vec<Stored>,
+    /// Unfinished files of compressions that were interrupted.
+    pub leftovers: Vec<PathBuf>,
+}
+
+impl Inventory {
+    /// Looks at the files of `prefix` in `dir`.
+    ///
+    /// # Errors
+    /// The directory cannot be listed; a file that cannot be looked at is left out.
+    pub fn take(store: &mut impl Store, dir: &Path, prefix: &str) -> io::Result<Self> {
+        let mut found = BTreeMap::<SegmentName, Stored>::new();
+        let mut leftovers = Vec::new();
+        for file in store.list(dir)? {
+            let Some((name, form)) = SegmentName::parse_file(&file).filter(|(name, _)| name.prefix == prefix) else {
+                continue;
+            };
+            let path = dir.join(&file);
+            let Ok(Some(facts)) = store.facts(&path) else { continue };
+            if form == Form::Temporary {
+                leftovers.push(path);
+                continue;
+            }
+            let new = || Stored { name: name.clone(), plain: None, compressed: None };
+            let stored = found.entry(name.clone()).or_insert_with(new);
+            match form {
+                Form::Plain => stored.plain = Some(facts),
+                _ => stored.compressed = Some(facts),
+            }
+        }
+        Ok(Self { segments: found.into_values().collect(), leftovers })
+    }
+
+    /// Bytes of all segments.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(Stored::bytes).sum()
+    }
+}
