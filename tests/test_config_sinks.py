@@ -54,7 +54,8 @@ def test_what_names_no_sink_is_refused_by_both_with_its_value(values: dict[str, 
     with pytest.raises(ConfigError) as caught:
         Config(**values)
     problem = caught.value.problems[0]
-    assert problem.startswith(name) and str(value[0] if isinstance(value, list) else value) in problem
+    assert problem.startswith(name)
+    assert str(value[0] if isinstance(value, list) else value) in problem
     assert not SCHEMA.is_valid({"version": 1, **values})
 
 
