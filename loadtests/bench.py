@@ -1,6 +1,6 @@
 """Measure what logging costs, as ratios in one interleaved run, with the goal beside each figure: ``make bench``.
 
-    python loadtests/bench.py [emit|tail|throughput|cpu|listener|middleware|uvicorn|all] [--quick] [--json PATH]
+    python loadtests/bench.py [SECTION ...] [--quick] [--json PATH]
 
 Each section's module says how it measures and why. Everything runs on this machine, over loopback where there is a
 server; an idle machine with two cores is enough. The load average is printed because it must be read with the figures:
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench_emit import emit, tail
+from bench_features import features
 from bench_listener import listener
 from bench_middleware import middleware
 from bench_report import Report, machine
@@ -29,6 +30,7 @@ SECTIONS: dict[str, Callable[[bool], Report]] = {
     "cpu": cpu,
     "listener": listener,
     "middleware": middleware,
+    "features": features,
     "uvicorn": uvicorn,
 }
 

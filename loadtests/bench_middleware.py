@@ -36,6 +36,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 Pair = tuple[list[float], list[float]]
+Header = tuple[bytes, bytes]
 
 CHUNKS = 64
 CHUNK = b'data: {"id":"gen-1","object":"text_completion","choices":[{"index":0,"text":"word "}]}\n\n'
@@ -109,7 +110,7 @@ async def _compare(
     block = max(3, int(block * scale))
     plain, added = {}, {}
     for kind, path in PATHS.items():
-        without, logged = await _paired_blocks_us(apps, path, pairs, block)
+        without, logged = await paired_blocks_us(apps, path, pairs, block)
         plain[kind], added[kind] = median(without), pairwise(sub, logged, without)
     per_chunk = [value / CHUNKS for value in pairwise(sub, added["stream"], added["empty stream"])]
     report.add(f"{name}: per request (of {plain['request']:.1f} µs)", "µs", _middle(added["request"]), goals[0])
@@ -118,31 +119,38 @@ async def _compare(
     return len(PATHS) * (pairs + 1) * block
 
 
-async def _paired_blocks_us(apps: tuple[App, App], path: str, pairs: int, block: int) -> Pair:
+async def paired_blocks_us(
+    apps: tuple[App, App],
+    path: str,
+    pairs: int,
+    block: int,
+    headers: tuple[list[Header], list[Header]] = ([], []),
+) -> Pair:
+    """Return µs per request of two applications, block by block in turns; ``headers`` are added to each one's own."""
     taken: Pair = ([], [])
-    for app in apps:
-        await _block_us(app, path, block)  # builds the middleware stack, warms caches
+    for app, own in zip(apps, headers, strict=True):
+        await _block_us(app, path, block, own)  # builds the middleware stack, warms caches
     for number in range(pairs):
         for which in (0, 1) if number % 2 else (1, 0):
-            taken[which].append(await _block_us(apps[which], path, block))
+            taken[which].append(await _block_us(apps[which], path, block, headers[which]))
     return taken
 
 
-async def _block_us(app: App, path: str, block: int) -> float:
+async def _block_us(app: App, path: str, block: int, headers: list[Header]) -> float:
     async def send(message: Message) -> None:
         pass
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    scopes = [_scope(path) for _ in range(block)]
+    scopes = [_scope(path, headers) for _ in range(block)]
     start = perf_counter_ns()
     for scope in scopes:
         await app(scope, receive, send)
     return (perf_counter_ns() - start) / block / 1000
 
 
-def _scope(path: str) -> dict[str, Any]:
+def _scope(path: str, headers: list[Header]) -> dict[str, Any]:
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
@@ -160,6 +168,7 @@ def _scope(path: str) -> dict[str, Any]:
             (b"connection", b"keep-alive"),
             (b"user-agent", b"OpenAI/Python 1.50.0"),
             (b"authorization", b"Bearer 0123456789abcdef"),
+            *headers,
         ],
         "client": ("127.0.0.1", 50000),
         "server": ("127.0.0.1", 8000),

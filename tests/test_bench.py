@@ -36,6 +36,13 @@ def test_each_section_prints_its_goals_with_a_mark(section: str, tmp_path: Path)
     assert f"of {len(judged)} goals reached" in output
 
 
+def test_each_feature_has_a_figure_and_all_of_them_together(tmp_path: Path) -> None:
+    _, found = run_bench(tmp_path, "features")
+    names = [figure["name"] for figure in found["sections"]["features"]["figures"]]
+    assert {"response_header", "slow_s", "the middleware with all of these on, in all"} <= set(names)
+    assert len(names) == len(set(names))
+
+
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_real_server_is_loaded_and_its_records_counted(tmp_path: Path) -> None:
     output, found = run_bench(tmp_path, "uvicorn")
