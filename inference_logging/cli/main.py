@@ -38,6 +38,9 @@ class Entry(NamedTuple):
 COMMANDS: Final[dict[str, Entry]] = {
     "config": Entry("Show, check and describe the configuration.", "inference-logging config check logging.yaml"),
     "tail": Entry("Print the last records, and follow as they are written.", "inference-logging tail --last 5"),
+    "stats": Entry(
+        "Summarise requests: outcomes, times, tokens; as a page with plots.", "inference-logging stats logs"
+    ),
 }
 """Each command's name is its module's name here."""
 

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from inference_logging.segments.reading import (
     BLOCK_BYTES,
+    CLOCKS_S,
     OnCorrupt,
     Prefix,
     Record,
@@ -26,7 +27,6 @@ from inference_logging.segments.reading import (
 Kind: TypeAlias = Literal["begun", "ended", "truncated", "removed"]
 
 _LAST_LINE_BYTES = 256 << 10  # more than the longest footer
-_CLOCKS_S = 1.0  # a file's time may lie behind the clock of the records, by a tick of the kernel
 _FOOTER = b'"event_name":"segment.footer"'
 
 
@@ -163,7 +163,7 @@ class _Follower:
         kept: list[Record] = []
         for written_unix_s, segment in sorted(((s.written_unix_s(), s) for s in self._listed()), reverse=True):
             # Records are younger than the ones kept only in what was written to since.
-            is_passed = len(kept) == last and (not kept or _stamp(kept[0]) > _as_stamp(written_unix_s + _CLOCKS_S))
+            is_passed = len(kept) == last and (not kept or _stamp(kept[0]) > _as_stamp(written_unix_s + CLOCKS_S))
             followed = None if segment.compressed else self._begin(segment)
             found: Iterable[Record] = ()
             if followed is not None:

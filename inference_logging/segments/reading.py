@@ -26,6 +26,9 @@ Prefix: TypeAlias = str | Collection[str] | None
 OnCorrupt: TypeAlias = Callable[[CorruptLineError], object]
 """What is called for a line that is not a record; ``errors.append`` collects them."""
 
+CLOCKS_S = 1.0
+"""How far a file's time may lie behind the records in it: the file system's clock ticks more slowly."""
+
 BLOCK_BYTES = 1 << 20
 
 _NAME = re.compile(

@@ -1,0 +1,144 @@
+"""`inference-logging stats`: what the requests of a directory looked like, as tables, JSON or a page with plots."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+
+from inference_logging.cli.examples import examples
+from inference_logging.cli.options import DIRECTORY, PREFIX, SINCE, UNTIL
+from inference_logging.cli.summary import Table, figures, headline, tables
+from inference_logging.cli.tally import Tally
+from inference_logging.cli.terminal import safe
+from inference_logging.cli.times import timestamp
+from inference_logging.errors import CorruptLineError
+from inference_logging.segments import Segment, read_segment, segments
+from inference_logging.segments.reading import CLOCKS_S
+
+_PROGRESS_FROM_BYTES: Final = 16 << 20
+"""What is read within a moment needs no progress bar."""
+
+
+@click.command(
+    "stats",
+    epilog=examples(
+        "inference-logging stats",
+        "inference-logging stats logs --since 2h --prefix inference",
+        "inference-logging stats logs --json | python3 -m json.tool",
+        "inference-logging stats logs --since 2026-11-21 --until 2026-11-22T06:00:00Z --html report.html",
+    ),
+)
+@DIRECTORY
+@PREFIX
+@SINCE
+@UNTIL
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of tables: times in seconds.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a page with plots instead: one file that needs nothing else. Needs matplotlib (extra `cli`).",
+)
+def command(
+    directory: Path,
+    prefixes: Collection[str] | None,
+    since: float | None,
+    until: float | None,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Summarise the requests of DIRECTORY (default: the configured one).
+
+    Outcomes, rate, quantiles of duration and time to first chunk, per model and per route; tokens by model; records
+    that were dropped. Sampled requests count as often as their adjusted_count says. Quantiles are within 1 %. Memory
+    does not grow with what is read.
+    """
+    if html is not None and as_json:
+        raise click.UsageError("--json and --html exclude each other")
+    write = _writer(html) if html is not None else None
+    chosen = [segment for segment in segments(directory, prefixes) if _may_hold(segment, since)]
+    with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
+        tally = _read(chosen, since, until, advance)
+    if write is not None:
+        write(tally, str(directory))
+        click.echo(f"wrote {html}")
+    elif as_json:
+        click.echo(json.dumps(figures(tally), indent=2, ensure_ascii=True))
+    else:
+        _print(tally)
+
+
+def _writer(path: Path) -> Callable[[Tally, str], object]:
+    """Return what writes the page. Loads matplotlib: where it is missing, that is told before much is read."""
+    from inference_logging.cli import report
+
+    return lambda tally, source: report.write(path, tally, source)
+
+
+def _may_hold(segment: Segment, since: float | None) -> bool:
+    """Tell by when a segment was last written whether it may hold records from ``since`` on."""
+    return since is None or segment.written_unix_s() + CLOCKS_S >= since
+
+
+def _read(chosen: list[Segment], since: float | None, until: float | None, advance: Callable[[int], object]) -> Tally:
+    tally = Tally()
+    first = timestamp(since) if since is not None else ""
+    end = timestamp(until) if until is not None else "~"
+
+    def tell(error: CorruptLineError) -> None:
+        tally.corrupt_lines += 1
+        click.echo(f"inference-logging: {safe(str(error))}", err=True)
+
+    for segment in chosen:
+        for record in read_segment(segment, framing=True, on_corrupt=tell, progress=advance):
+            if first <= record.get("timestamp", "") < end:
+                tally.add(record)
+    return tally
+
+
+@contextmanager
+def _progress(total_bytes: int) -> Iterator[Callable[[int], object]]:
+    """Give what takes the bytes read: a progress bar if there is much to read and somebody to see it."""
+    if total_bytes < _PROGRESS_FROM_BYTES or not sys.stderr.isatty():
+        yield _ignore
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+    except ImportError:
+        yield _ignore
+        return
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=total_bytes)
+        yield lambda read_bytes: progress.advance(task, read_bytes)
+
+
+def _ignore(_read_bytes: int) -> None:
+    pass
+
+
+def _print(tally: Tally) -> None:
+    click.echo("\n".join(f"{name:<26} {value}" for name, value in headline(tally)))
+    for table in tables(tally):
+        click.echo("\n" + _text(table))
+
+
+def _text(table: Table) -> str:
+    """Return a table in columns: the first to the left, figures to the right."""
+    rows = [tuple(safe(cell) for cell in row) for row in [table.heads, *table.rows]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    rule = "  ".join("─" * width for width in widths)
+    return "\n".join([table.title, lines[0].rstrip(), rule, *lines[1:], *([table.note] if table.note else [])])

@@ -1,0 +1,258 @@
+"""`inference-logging stats`: the figures against a plain count over the same records, times asked for, odd records."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pty
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference_logging.cli.tally import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Tally
+from inference_logging.cli.times import point_in_time
+from tests.command_line import run
+from tests.segment_files import BEGUN, log, request, stamp, write_segment
+from tests.support import wait_until
+
+
+def figures(*arguments: str) -> dict[str, Any]:
+    done = run("stats", *arguments, "--json")
+    assert done.code == 0, done.err
+    parsed = json.loads(done.out)
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+def some_requests(count: int = 500) -> list[dict[str, Any]]:
+    dice = random.Random(11)
+    return [
+        request(
+            number / 10,
+            dice.choice(["ok", "ok", "ok", "error", "timeout"]),
+            http__route=dice.choice(["/a", "/b"]),
+            duration_s=dice.lognormvariate(-1, 1),
+            gen_ai__response__model=dice.choice(["small", "large"]),
+            gen_ai__response__time_to_first_chunk=dice.lognormvariate(-3, 1),
+            chunk_gap_mean_us=dice.randrange(1, 9000),
+            gen_ai__usage__input_tokens=dice.randrange(1000),
+            gen_ai__usage__output_tokens=dice.randrange(100),
+            sampled_by="head",
+            adjusted_count=dice.choice([1.0, 1.0, 4.0]),
+        )
+        for number in range(count)
+    ]
+
+
+def exact_quantile(weighted: list[tuple[float, float]], share: float) -> float:
+    rank = share * sum(weight for _, weight in weighted)
+    for value, weight in sorted(weighted):
+        rank -= weight
+        if rank <= 0:
+            return value
+    raise AssertionError("unreachable")
+
+
+def test_the_figures_are_those_of_a_plain_count_over_the_records(tmp_path: Path) -> None:
+    records = some_requests()
+    write_segment(tmp_path, [*records[:250], log(1)], compressed=True)
+    write_segment(tmp_path, [*records[250:], log(2)], number=2, second=25)
+    found = figures(str(tmp_path))
+
+    def weight_of(**conditions: str) -> float:
+        chosen = [r for r in records if all(r[name.replace("__", ".")] == value for name, value in conditions.items())]
+        return sum(float(r["adjusted_count"]) for r in chosen)
+
+    assert found["request_records"] == 500
+    assert found["requests"] == weight_of()
+    assert found["outcomes"] == {name: weight_of(outcome=name) for name in ("ok", "error", "timeout")}
+    assert found["routes"]["/a"]["requests"] == weight_of(http__route="/a")
+    assert found["models"]["large"]["outcomes"]["ok"] == weight_of(gen_ai__response__model="large", outcome="ok")
+    assert found["events"] == {"request": 500, "log": 2}
+    assert (found["first"], found["last"], found["seconds"]) == (stamp(0), stamp(49.9), pytest.approx(49.9))
+    assert found["requests_per_s"] == pytest.approx(weight_of() / 49.9)
+    tokens = sum(r["gen_ai.usage.input_tokens"] * r["adjusted_count"] for r in records)
+    assert found["input_tokens"] == tokens
+    assert sum(model["input_tokens"] for model in found["models"].values()) == tokens
+    for key, field, factor in (
+        ("duration_s", "duration_s", 1.0),
+        ("time_to_first_chunk_s", "gen_ai.response.time_to_first_chunk", 1.0),
+        ("time_per_chunk_s", "chunk_gap_mean_us", 1e-6),
+    ):
+        weighted = [(r[field] * factor, r["adjusted_count"]) for r in records]
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            assert found[key][name] == pytest.approx(exact_quantile(weighted, share), rel=0.0101), (key, name)
+        assert found[key]["greatest"] == pytest.approx(max(value for value, _ in weighted))
+
+
+def test_only_the_records_of_the_time_asked_for_are_counted(tmp_path: Path) -> None:
+    write_segment(tmp_path, [request(second) for second in range(10)])
+    assert figures(str(tmp_path), "--since", "2026-11-21T05:00:03Z")["requests"] == 7
+    assert figures(str(tmp_path), "--until", "2026-11-21 05:00:03")["requests"] == 3
+    between = ("--since", "2026-11-21T06:00:02+01:00", "--until", "2026-11-21T05:00:04.500")
+    assert figures(str(tmp_path), *between)["requests"] == 3
+    assert figures(str(tmp_path), "--until", "2026-11-21")["requests"] == 0
+
+
+def test_a_segment_last_written_before_that_time_is_not_read(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, [request(1)], tail=b"not JSON\n")
+    os.utime(path, (BEGUN.timestamp(),) * 2)
+    assert run("stats", str(tmp_path), "--since", "2026-11-21T05:00:05Z").err == ""
+    assert "not JSON" in run("stats", str(tmp_path), "--since", "2026-11-21T05:00:00Z").err
+
+
+def test_only_the_segments_of_the_named_services_are_counted(tmp_path: Path) -> None:
+    for number, prefix in enumerate(("a", "b", "c")):
+        write_segment(tmp_path, [request(1)] * (number + 1), prefix=prefix)
+    assert figures(str(tmp_path), "--prefix", "b")["requests"] == 2
+    assert figures(str(tmp_path), "--prefix", "a", "--prefix", "c")["requests"] == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("15m", 1_000_000 - 900),
+        ("1.5h", 1_000_000 - 5400),
+        ("2d", 1_000_000 - 172800),
+        ("1970-01-02", 86400),
+        ("1970-01-01T00:00:01.5Z", 1.5),
+        ("1970-01-01T00:00:01.500000000Z", 1.5),
+        ("1970-01-01t02:00:00+02:00", 0),
+        ("1970-01-01 00:01", 60),
+    ],
+)
+def test_a_time_is_a_date_with_or_without_time_or_an_age(text: str, seconds: float) -> None:
+    assert point_in_time(text, 1_000_000) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "5", "5 weeks", "2026-13-01", "-5m"])
+def test_another_time_is_wrong_usage(text: str, tmp_path: Path) -> None:
+    done = run("stats", str(tmp_path), f"--since={text}")
+    assert done.code == 2
+    assert f"{text!r}: must be RFC 3339" in " ".join(done.err.split())
+
+
+def test_drops_are_the_last_counts_of_each_process_from_footers_and_records(tmp_path: Path) -> None:
+    # Both count from the beginning of the process, so they must not be added up.
+    told = {"timestamp": stamp(1), "event_name": "log.dropped", "boot_id": "00000000deadbeef", "dropped": 3}
+    other = {**told, "boot_id": "0123456789abcdef", "reasons": {"oversize": {"ERROR": 5}}}
+    write_segment(tmp_path, [{**told, "reasons": {"queue_full": {"INFO": 3}}}], dropped={"queue_full": {"INFO": 7}})
+    write_segment(tmp_path, [other], number=2, second=1, dropped={"queue_full": {"INFO": 9, "DEBUG": 1}})
+    assert figures(str(tmp_path))["dropped"] == [
+        {"reason": "oversize", "level": "ERROR", "records": 5},
+        {"reason": "queue_full", "level": "DEBUG", "records": 1},
+        {"reason": "queue_full", "level": "INFO", "records": 9},
+    ]
+
+
+def test_the_tables_name_outcomes_times_models_routes_tokens_and_drops(tmp_path: Path) -> None:
+    write_segment(tmp_path, some_requests(), dropped={"queue_full": {"INFO": 12345}})
+    out = run("stats", str(tmp_path)).out
+    assert out.startswith("Requests                   ")
+    for title in ("Outcomes", "Times", "By model", "By route", "Tokens by model", "Records", "Dropped records"):
+        assert f"\n\n{title}\n" in out, title
+    assert "500 records, each counted as often as its adjusted_count says." in out
+    assert "queue_full, INFO   12,345" in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_a_name_with_control_characters_can_not_reach_the_terminal(tmp_path: Path) -> None:
+    write_segment(tmp_path, [request(1, gen_ai__response__model="\x1b[2Jx\n\u202e", outcome="\x07")])
+    for arguments in ((), ("--json",)):
+        out = run("stats", str(tmp_path), *arguments).out
+        assert "\\u001b[2Jx\\n" in out or "\\u001b[2Jx\\u000a" in out
+        assert not set(out) & {"\x1b", "\x07", "\u202e"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"duration_s": "NaN"},
+        {"adjusted_count": "Infinity"},
+        {"adjusted_count": -1},
+        {"chunk_gap_mean_us": None, "gen_ai.usage.input_tokens": "7"},
+        {"http.route": None, "gen_ai.response.model": {"a": 1}},
+        {"sampled_by": 7, "outcome": None},
+    ],
+)
+def test_an_odd_value_in_a_request_is_passed_over(odd: dict[str, Any]) -> None:
+    tally = Tally()
+    tally.add({**request(1), **odd})
+    tally.add(request(2))
+    assert tally.total().requests == 2
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"event_name": "request"},
+        {"event_name": "request", "timestamp": "yesterday"},
+        {"event_name": "log.dropped", "reasons": 7},
+        {"event_name": "log.dropped", "reasons": {"queue_full": {"INFO": "many"}}},
+        {"event_name": "segment.footer", "processes": {"a": 1}},
+    ],
+)
+def test_a_record_that_can_not_be_counted_is_counted_as_corrupt(record: dict[str, Any]) -> None:
+    tally = Tally()
+    tally.add(record)
+    assert tally.corrupt_lines == 1
+
+
+def test_memory_does_not_grow_with_names_or_time() -> None:
+    tally = Tally()
+    for number in range(MAX_GROUPS + 500):
+        odd = {"boot_id": f"{number:016x}", "outcome": f"o{number}", "sampled_by": f"s{number}"}
+        tally.add(request(number * 1000, **{"http.route": f"/{number}", **odd}))
+        tally.add({"timestamp": stamp(1), "event_name": f"event{number}"})
+    assert len(tally.groups) == MAX_GROUPS + 1
+    assert tally.groups[OTHER, OTHER].records == 500
+    assert len(tally.time_line.intervals) <= MAX_INTERVALS
+    assert len(tally.events) <= MAX_NAMES + 1
+    assert len(tally.sampled_by) <= MAX_NAMES + 1
+    assert len(tally.total().outcomes) <= MAX_NAMES + 1
+    assert tally.total().requests == MAX_GROUPS + 500
+
+
+def test_the_time_line_keeps_every_request_when_it_becomes_coarser() -> None:
+    tally = Tally()
+    seconds = [0, 1, 2, 10, 1000, 500, 86400, 3, 40_000]
+    for second in seconds:
+        tally.add(request(second, "error" if second == 3 else "ok"))
+    intervals = tally.time_line.intervals
+    assert sum(interval.ok for interval in intervals.values()) == len(seconds) - 1
+    assert sum(interval.failed for interval in intervals.values()) == 1
+    assert max(intervals) - min(intervals) < MAX_INTERVALS
+    assert tally.time_line.width_s == 2 ** math.ceil(math.log2(86400 / MAX_INTERVALS))
+    assert sum(interval.duration.count for interval in intervals.values()) == len(seconds)
+
+
+def test_html_and_json_exclude_each_other(tmp_path: Path) -> None:
+    done = run("stats", str(tmp_path), "--json", "--html", str(tmp_path / "x.html"))
+    assert done.code == 2
+
+
+def test_a_directory_without_segments_has_no_requests(tmp_path: Path) -> None:
+    assert figures(str(tmp_path))["requests"] == 0
+    assert "Requests per second        –" in run("stats", str(tmp_path)).out
+
+
+def test_much_to_read_shows_its_progress_on_a_terminal_and_leaves_standard_output_alone(tmp_path: Path) -> None:
+    write_segment(tmp_path, [log(1, "x" * 1000)] * 20_000)
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "inference_logging.cli.main", "stats", str(tmp_path), "--json"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=child, env=environment) as stats:
+        os.close(child)
+        assert stats.stdout is not None
+        out = stats.stdout.read()
+        wait_until(lambda: stats.poll() is not None, "stats to end")
+    shown = os.read(parent, 1 << 16).decode()
+    os.close(parent)
+    assert json.loads(out)["events"] == {"log": 20_000}
+    assert "MB" in shown
+    assert run("stats", str(tmp_path), "--json").err == ""
