@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from inference_logging import InferenceLoggingMiddleware, get_logger
 from inference_logging.logger import _open_loggers
+from inference_logging.metrics import InferenceLoggingCollector, render
 
 app = FastAPI()
 app.add_middleware(InferenceLoggingMiddleware)
@@ -52,6 +53,13 @@ async def stats() -> dict[str, Any]:
     (logger,) = _open_loggers
     workers = {queue["pid"]: queue for queue in logger.service.queues()}
     return {**logger.stats(), "workers": workers}
+
+
+@app.get("/scraped")
+async def scraped() -> dict[str, Any]:
+    """Return the metrics as this worker shows them, and which one it is."""
+    (logger,) = _open_loggers
+    return {"pid": os.getpid(), "metrics": render(InferenceLoggingCollector(logger), "")[0].decode()}
 
 
 async def without_lifespan(scope: Any, receive: Any, send: Any) -> None:
