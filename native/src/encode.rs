@@ -22,7 +22,7 @@ use crate::event::EventSchema;
 use crate::extract;
 use crate::record::{BodyKind, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
 use crate::series::Series;
-use crate::series::observe::{Nobody, Seen, Watch};
+use crate::series::observe::{Glimpse, Nobody, Watch};
 use process::ProcessCache;
 use timestamp::SecondCache;
 
@@ -117,9 +117,9 @@ impl Encoder {
         self.push_head(out, head, schema);
         let pushed = match &mut self.series {
             Some(series) if !schema.roles.is_empty() => {
-                let mut seen = Seen::new(&schema.roles);
-                let pushed = push_fields(out, schema, payload, &mut seen);
-                if pushed.is_ok() {
+                let mut glimpse = Glimpse::new(&schema.roles);
+                let pushed = push_fields(out, schema, payload, &mut glimpse);
+                if let (Ok(()), Some(seen)) = (pushed, glimpse.look(&schema.roles, payload)) {
                     series.observe(&seen, head.time_unix_nano);
                 }
                 pushed
@@ -203,7 +203,6 @@ fn push_fields<'a>(
             Some(Ok(Value::Trace(trace))) => {
                 if !std::mem::replace(&mut expanded.trace, true) {
                     push_trace(out, &trace);
-                    watch.trace(&trace);
                 }
             }
             Some(Ok(Value::Body(body))) => {

@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::encode::escape;
 use crate::record::Malformed;
-use crate::series::observe::{self, Role};
+use crate::series::observe::Roles;
 
 /// The listener's report of a gap: how many records were dropped, and why.
 pub const LOG_DROPPED: u16 = 0;
@@ -95,7 +95,7 @@ pub struct EventSchema {
     /// The name as a JSON string, quotes included.
     pub name_json: Box<[u8]>,
     /// What the fields of a request mean for the histograms; empty for other events.
-    pub roles: Box<[Role]>,
+    pub roles: Roles,
 }
 
 /// Build the schemas that every queue begins with.
@@ -167,7 +167,7 @@ impl EventSchema {
             id,
             name: name.to_owned(),
             keys: known.iter().map(|field| key(field)).collect(),
-            roles: if id == REQUEST { observe::roles(&known) } else { Box::default() },
+            roles: if id == REQUEST { Roles::of_request(&known) } else { Roles::default() },
             fields: known,
             name_json: name_json.into(),
         })

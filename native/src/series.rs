@@ -86,7 +86,7 @@ impl ExemplarWords {
 struct Observed {
     series: u8,
     weight: f64,
-    /// In seconds, by histogram; negative: nothing to add.
+    /// In seconds, by histogram; negative or not finite: nothing to add.
     values: [f64; KINDS],
     trace_id: [u64; 2],
     span_id: u64,
@@ -131,19 +131,15 @@ impl Series {
 
     /// Takes note of a record that went into the batch.
     pub fn observe(&mut self, seen: &Seen<'_>, unix_nano: u64) {
-        let Some(values) = seen.values() else { return };
-        let series = self.labels.series(seen);
-        let trace = seen.trace.unwrap_or_default();
-        let [high, low] = [&trace.trace_id[..8], &trace.trace_id[8..]].map(be_word);
-        let observed = Observed {
-            series,
+        let trace_id = u128::from_be_bytes(seen.trace.trace_id);
+        self.pending.push(Observed {
+            series: self.labels.series(seen),
             weight: seen.weight(),
-            values,
-            trace_id: [high, low],
-            span_id: be_word(&trace.span_id),
+            values: seen.values(),
+            trace_id: [(trace_id >> 64) as u64, trace_id as u64],
+            span_id: u64::from_be_bytes(seen.trace.span_id),
             unix_nano,
-        };
-        self.pending.push(observed);
+        });
     }
 
     /// How many records wait for a commit.
@@ -187,8 +183,12 @@ impl Series {
     }
 }
 
+fn is_value(value: f64) -> bool {
+    value >= 0.0 && value.is_finite()
+}
+
 fn add(numbers: &Numbers, observed: &Observed) {
-    for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| *value >= 0.0) {
+    for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| is_value(*value)) {
         numbers.add(histogram.first_word + histogram.bucket(value), observed.weight);
         numbers.add(histogram.sum_word(), observed.weight * value);
     }
@@ -198,13 +198,9 @@ fn show(exemplars: &[ExemplarWords; ALL_BUCKETS], observed: &Observed) {
     if observed.trace_id == [0; 2] {
         return;
     }
-    for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| *value >= 0.0) {
+    for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| is_value(*value)) {
         exemplars[histogram.first_bucket + histogram.bucket(value)].store(observed, value);
     }
-}
-
-fn be_word(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 /// Gives the file its space; false if it has another version's size or head.

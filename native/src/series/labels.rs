@@ -71,6 +71,8 @@ pub struct Labels {
     models: Vec<Box<[u8]>>,
     errors: Vec<Box<[u8]>>,
     series: Vec<u64>,
+    /// The last successful request's operation, model as it stood in the body, and series: the next is mostly alike.
+    last: (Vec<u8>, Vec<u8>, u8),
     candidates: Vec<(Box<[u8]>, u32)>,
 }
 
@@ -81,6 +83,7 @@ impl Labels {
             models: names.models.read(),
             errors: names.errors.read(),
             series: keys[..len].iter().map(|key| key.load(Ordering::Relaxed)).collect(),
+            last: Default::default(),
             candidates: Vec::new(),
             names,
             keys,
@@ -89,12 +92,31 @@ impl Labels {
     }
 
     /// The series of a request.
+    #[inline]
     pub fn series(&mut self, seen: &Seen<'_>) -> u8 {
+        let (operation, model, series) = &self.last;
+        if operation == seen.operation && model == seen.model && seen.is_ok() {
+            return *series;
+        }
+        self.find(seen)
+    }
+
+    #[inline(never)]
+    fn find(&mut self, seen: &Seen<'_>) -> u8 {
         let operation = OPERATIONS[2..].iter().position(|name| name.as_bytes() == seen.operation);
         let operation = operation.map_or(OTHER, |at| at as u8 + 2);
         let error = if seen.is_ok() { 0 } else { self.error(seen) };
         let model = self.model(seen);
-        self.place(u64::from_le_bytes([operation, model, error, 0, 0, 0, 0, 0]))
+        let series = self.place(u64::from_le_bytes([operation, model, error, 0, 0, 0, 0, 0]));
+        // What has no place of its own yet must be looked up again: it may get one.
+        if error == 0 && operation != OTHER && model != OTHER && seen.model.len() <= NAME_BYTES {
+            self.last.0.clear();
+            self.last.0.extend_from_slice(seen.operation);
+            self.last.1.clear();
+            self.last.1.extend_from_slice(seen.model);
+            self.last.2 = series;
+        }
+        series
     }
 
     fn place(&mut self, key: u64) -> u8 {
@@ -116,9 +138,11 @@ impl Labels {
     }
 
     fn model(&mut self, seen: &Seen<'_>) -> u8 {
-        let Some(raw) = seen.response_model.or(seen.request_model) else { return 0 };
+        if seen.model.is_empty() {
+            return 0;
+        }
         let mut buffer = [0; NAME_BYTES];
-        let (len, whole) = unescape(raw, &mut buffer);
+        let (len, whole) = unescape(seen.model, &mut buffer);
         let name = &buffer[..len];
         if let Some(at) = self.models.iter().position(|known| **known == *name) {
             return at as u8 + 2;
