@@ -38,6 +38,8 @@ class Logger:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config if config is not None else Config()
         self._service = _open_service(self.config)
+        if self.config.budget_records_s:
+            self._service.set_budget(self.config.budget_records_s)
         self._users = 1
         self._closed = False
         self._pid = os.getpid()

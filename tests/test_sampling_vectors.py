@@ -1,4 +1,4 @@
-"""Decision by decision as OpenTelemetry's Go and Java code: fixtures that the programs beside them have printed.
+"""Decision by decision as OpenTelemetry's Go and Java code: fixtures that the programs beside them have written.
 
 `tests/vectors/go` and `tests/vectors/java` hold the programs; each begins with the command that writes its fixture.
 """

@@ -12,7 +12,8 @@
 //! there is none (each message a text of its own, say), sites of one origin share a place and its budget. There is no
 //! lock; two threads that meet may count a record too few, which no invariant above depends on.
 
-use crate::ratio::Threshold;
+use crate::ratio::{Threshold, Way};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Records are counted per window of this length.
@@ -97,13 +98,13 @@ impl Budget {
         Self { per_window: records_s.max(1), places: places(PLACES), shared: places(SHARED_PLACES) }
     }
 
-    /// Decides by the position of a trace; returns what a kept record stands for.
+    /// Decides by trace id, as consistent probability sampling does; returns what a kept record stands for.
     #[inline]
     #[must_use]
-    pub fn keep_by_trace(&self, site: CallSite, now_nano: u64, position: u64) -> Option<f64> {
+    pub fn keep_by_trace(&self, site: CallSite, now_nano: u64, trace_id: &[u8; 16]) -> Option<f64> {
         let share = self.share(site, now_nano);
         let threshold = Threshold::ALWAYS.thinned(share.of_all);
-        threshold.keeps(position).then(|| {
+        threshold.keeps(Way::EXACT.position(trace_id, None)).then(|| {
             share.count_kept();
             threshold.adjusted_count()
         })
@@ -212,6 +213,14 @@ impl Place {
 
 /// Of a longer text only the beginning counts.
 const LOOKED_AT_BYTES: usize = 128;
+
+/// The origin of a logger's messages of one severity.
+#[must_use]
+pub fn origin(logger: &str, severity: u8) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (logger, severity).hash(&mut hasher);
+    hasher.finish()
+}
 
 /// FNV-1a over words and what stands between them, each word with a digit replaced by one and the same.
 fn folded_hash(text: &[u8]) -> u64 {

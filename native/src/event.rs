@@ -76,9 +76,11 @@ pub const REQUEST_FIELDS: [&str; 26] = [
     "request_body",
     "response_body",
     "sampled_by",
-    "adjusted_count",
+    ADJUSTED_COUNT,
 ];
 const REMOVED_FIELDS: [&str; 5] = ["reason", "segments", "bytes", "oldest", "newest"];
+/// How many records one stands for, in the records that sampling has thinned.
+pub const ADJUSTED_COUNT: &str = "adjusted_count";
 const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
 
 /// One kind of record: its id within a queue, its name, its fields in the order of their values.
@@ -180,7 +182,7 @@ impl EventSchema {
 
     /// Build the schema of [`LOG`].
     pub fn log() -> Self {
-        Self::built_in(LOG, "log", &["trace", "logger", "message", "request_id", "attributes"])
+        Self::built_in(LOG, "log", &["trace", "logger", "message", "request_id", "attributes", ADJUSTED_COUNT])
     }
 
     /// Return the stored form.

@@ -97,6 +97,9 @@ impl Threshold {
 }
 
 impl Way {
+    /// Consistent probability sampling with thresholds that are not rounded.
+    pub const EXACT: Self = Self::Consistent { precision: MAX_PRECISION };
+
     /// Where a trace lies; `rv`, told by a caller, goes before the trace id in consistent sampling and nowhere else.
     #[inline]
     #[must_use]

@@ -1,5 +1,6 @@
 //! One process's logging: its producer, and its listener thread; opened, flushed, drained, closed, and forked.
 
+use crate::budget::Budget;
 use crate::control::Control;
 use crate::delivery::{NamedSink, Sinks};
 use crate::layout::Reason;
@@ -12,7 +13,7 @@ use crate::segment_lock;
 use crate::sink::{DeliverySettings, SinkSettings};
 use crate::system::now_monotonic_nano;
 use crate::totals;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Opens the sinks, or says which parameter is at fault. An additional one that cannot be had is an error too.
@@ -34,6 +35,8 @@ fn open_sinks(settings: &DeliverySettings, boot_id: u64) -> Result<Sinks, String
 /// A process's logging. Closing is idempotent; a forked child starts anew at its first record.
 pub struct Service {
     pub producer: Producer,
+    /// Limits application records by call site; unset: no limit.
+    pub budget: OnceLock<Budget>,
     listener_settings: ListenerSettings,
     delivery_settings: DeliverySettings,
     listener: ForkSafe<Option<Listener>>,
@@ -58,6 +61,7 @@ impl Service {
         })?;
         let service = Arc::new(Self {
             producer,
+            budget: OnceLock::new(),
             listener_settings: listener,
             delivery_settings: sinks.into(),
             listener: ForkSafe::new(None),

@@ -3,10 +3,12 @@
 use super::request_ids::{PyRequestIds, trace_of_record};
 use super::value;
 use super::{FunctionDef, bind, python_bool};
+use crate::budget::{self, Budget, CallSite};
 use crate::event::LOG;
-use crate::layout::Reason;
-use crate::record::Scratch;
+use crate::layout::{Reason, SampledOut};
+use crate::record::{Scratch, Trace};
 use crate::service::Service;
+use crate::system::now_monotonic_nano;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -30,6 +32,9 @@ pub fn is_current(service: &Arc<Service>) -> bool {
     std::ptr::eq(CURRENT.load(Ordering::Acquire), Arc::as_ptr(service))
 }
 
+/// Budgets of registered events are counted apart from those of messages.
+const EVENTS: u64 = 0x6576_656e_7473_0000;
+
 /// What a bound `emit` or `log` function carries.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct Event {
@@ -40,8 +45,18 @@ pub struct Event {
 }
 
 enum Target {
-    Registered { service: Arc<Service>, id: u16, fields: usize },
-    Log { name: Box<str>, open: Py<PyAny> },
+    Registered {
+        service: Arc<Service>,
+        id: u16,
+        fields: usize,
+        site: Option<CallSite>,
+    },
+    /// `origin` stands for the logger and the severity among the call sites of a budget.
+    Log {
+        name: Box<str>,
+        open: Py<PyAny>,
+        origin: u64,
+    },
 }
 
 static EMIT: FunctionDef =
@@ -54,15 +69,18 @@ static LOG_DEF: FunctionDef = FunctionDef::fast_with_keywords(
 
 impl Event {
     /// Makes the callable of a registered event; with `context`, each record carries the ids of the request under way.
+    /// `thinned`: its schema has one field more, `adjusted_count`, for records that the budget has thinned.
     pub fn registered(
         py: Python<'_>,
         service: Arc<Service>,
         id: u16,
         fields: usize,
+        thinned: bool,
         severity: u8,
         context: Option<Py<PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let event = Self { target: Target::Registered { service, id, fields }, severity, context };
+        let site = thinned.then(|| CallSite::numbered(EVENTS, u64::from(id)));
+        let event = Self { target: Target::Registered { service, id, fields, site }, severity, context };
         bind(&EMIT, Bound::new(py, event)?.as_any())
     }
 }
@@ -78,7 +96,8 @@ impl Event {
         context: Py<PyAny>,
         open_logger: Py<PyAny>,
     ) -> PyResult<Py<PyAny>> {
-        let target = Target::Log { name: name.into(), open: open_logger };
+        let origin = budget::origin(&name, severity);
+        let target = Target::Log { name: name.into(), open: open_logger, origin };
         bind(&LOG_DEF, Bound::new(py, Self { target, severity, context: Some(context) })?.as_any())
     }
 }
@@ -94,17 +113,17 @@ unsafe extern "C" fn emit(
     unsafe {
         let py = Python::assume_attached();
         let event = this_event(py, this);
-        let Target::Registered { service, id, fields } = &event.target else { return python_bool(false) };
+        let Target::Registered { service, id, fields, site } = &event.target else { return python_bool(false) };
         if count as usize != *fields {
             return python_bool(service.producer.refuse(Reason::SerializeError, event.severity));
         }
         let mut scratch = Scratch::new();
-        if let Some(get) = &event.context {
-            push_context(py, get, &mut scratch);
-        }
+        let trace = event.context.as_ref().and_then(|get| push_context(py, get, &mut scratch));
+        let Some(weight) = weight(service, trace.as_ref(), || *site) else { return python_bool(false) };
         for position in 0..count as usize {
             value::push(py, &mut scratch, *arguments.add(position));
         }
+        push_weight(&mut scratch, weight);
         python_bool(service.producer.emit(*id, event.severity, scratch.as_slice()))
     }
 }
@@ -121,7 +140,7 @@ unsafe extern "C" fn log(
     unsafe {
         let py = Python::assume_attached();
         let event = this_event(py, this);
-        let Target::Log { name, open } = &event.target else { return python_bool(false) };
+        let Target::Log { name, open, origin } = &event.target else { return python_bool(false) };
         let Some(service) = current(py, open) else { return python_bool(false) };
         if event.severity < LEAST_SEVERITY.load(Ordering::Relaxed) {
             return python_bool(false);
@@ -131,8 +150,11 @@ unsafe extern "C" fn log(
         }
         let mut scratch = Scratch::new();
         let context = event.context.as_ref().and_then(|get| request(py, get));
-        match trace_of_record(py, context.as_ref().map(Bound::get)) {
-            Some(trace) => scratch.push_trace(&trace),
+        let trace = trace_of_record(py, context.as_ref().map(Bound::get));
+        let site = || Some(CallSite::text(*origin, value::utf8(*arguments).unwrap_or("").as_bytes()));
+        let Some(weight) = weight(service, trace.as_ref(), site) else { return python_bool(false) };
+        match &trace {
+            Some(trace) => scratch.push_trace(trace),
             None => scratch.push_absent(),
         }
         scratch.push_str(name);
@@ -142,6 +164,7 @@ unsafe extern "C" fn log(
             None => scratch.push_absent(),
         }
         push_attributes(py, &mut scratch, arguments.add(1), keywords);
+        push_weight(&mut scratch, weight);
         python_bool(service.producer.emit(LOG, event.severity, scratch.as_slice()))
     }
 }
@@ -167,17 +190,51 @@ unsafe fn push_attributes(
     }
 }
 
-/// Appends trace and request id of the request under way, each absent where there is none.
+/// Appends trace and request id of the request under way, each absent where there is none; returns the trace.
 #[inline]
-fn push_context(py: Python<'_>, get: &Py<PyAny>, scratch: &mut Scratch) {
+fn push_context(py: Python<'_>, get: &Py<PyAny>, scratch: &mut Scratch) -> Option<Trace> {
     let context = request(py, get);
-    match trace_of_record(py, context.as_ref().map(Bound::get)) {
-        Some(trace) => scratch.push_trace(&trace),
+    let trace = trace_of_record(py, context.as_ref().map(Bound::get));
+    match &trace {
+        Some(trace) => scratch.push_trace(trace),
         None => scratch.push_absent(),
     }
     match &context {
         Some(ids) => ids.get().with(py, |ids| ids.push_request_id(scratch)),
         None => scratch.push_absent(),
+    }
+    trace
+}
+
+/// How many records the one to be made stands for; None: it is above the budget of its call site, and left out.
+#[inline]
+fn weight(service: &Service, trace: Option<&Trace>, site: impl FnOnce() -> Option<CallSite>) -> Option<f64> {
+    match service.budget.get() {
+        None => Some(1.0),
+        Some(budget) => site().map_or(Some(1.0), |site| thinned(service, budget, trace, site)),
+    }
+}
+
+#[inline(never)]
+fn thinned(service: &Service, budget: &Budget, trace: Option<&Trace>, site: CallSite) -> Option<f64> {
+    let now = now_monotonic_nano();
+    let weight = match trace {
+        Some(trace) => budget.keep_by_trace(site, now, &trace.trace_id),
+        None => budget.keep_evenly(site, now),
+    };
+    if weight.is_none()
+        && let Some(queue) = service.producer.queue()
+    {
+        queue.file.header().count_sampled_out(SampledOut::Budget);
+    }
+    weight
+}
+
+/// Appends the last field, which only records have that the budget thinned.
+#[inline]
+fn push_weight(scratch: &mut Scratch, weight: f64) {
+    if weight > 1.0 {
+        scratch.push_float(weight);
     }
 }
 

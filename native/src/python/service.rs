@@ -3,7 +3,9 @@
 use super::emit::{self, Event};
 use super::foreign::ACTIVE_SPAN;
 use super::metrics;
+use crate::budget::Budget;
 use crate::control::Control;
+use crate::event::ADJUSTED_COUNT;
 use crate::housekeeper::{Compression, HousekeepingSettings, HousekeepingWords};
 use crate::inspect::{self, QueueSnapshot};
 use crate::layout::{LEVELS, REASONS, SAMPLED_OUT};
@@ -134,9 +136,18 @@ impl PyService {
         severity: u8,
         context: Option<Py<PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let id = self.service.producer.register(name, &fields).map_err(PyValueError::new_err)?;
         let values = fields.len() - if context.is_some() { 2 } else { 0 };
-        Event::registered(py, self.service(), id, values, severity, context)
+        // An event that has a weight of its own is not thinned: it would have two.
+        let thinned = self.service.budget.get().is_some() && !fields.iter().any(|field| field == ADJUSTED_COUNT);
+        let weight = thinned.then(|| ADJUSTED_COUNT.to_owned());
+        let fields: Vec<String> = fields.into_iter().chain(weight).collect();
+        let id = self.service.producer.register(name, &fields).map_err(PyValueError::new_err)?;
+        Event::registered(py, self.service(), id, values, thinned, severity, context)
+    }
+
+    /// Limit application records to so many per second and call site, from now on; call it before any is registered.
+    fn set_budget(&self, records_s: u32) {
+        let _ = self.service.budget.set(Budget::new(records_s));
     }
 
     /// Make application records go to this service, from `least_severity` on, with the ids that `active_span` reads.

@@ -10,13 +10,16 @@ import io.opentelemetry.sdk.extension.incubator.trace.samplers.CompositeSampler;
 import io.opentelemetry.sdk.trace.samplers.Sampler;
 import io.opentelemetry.sdk.trace.samplers.SamplingDecision;
 import io.opentelemetry.sdk.trace.samplers.SamplingResult;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Prints the decisions of the OpenTelemetry SDK for Java, for tests/test_sampling_vectors.py:
+ * Writes the decisions of the OpenTelemetry SDK for Java, for tests/test_sampling_vectors.py:
  *
- * <pre>mvn -q -B -Dstyle.color=never compile exec:java > ../java.json</pre>
+ * <pre>mvn -q compile exec:java -Dexec.args=../java.json</pre>
  */
 public final class Vectors {
   private static final double[] RATIOS = {
@@ -25,7 +28,7 @@ public final class Vectors {
   private static final long R_END = 1L << 56;
   private static final String PARENT_SPAN = "00f067aa0ba902b7";
 
-  public static void main(String[] arguments) {
+  public static void main(String[] arguments) throws IOException {
     List<String> common = ordinary();
     for (long low : new long[] {0, 1, R_END / 2 - 1, R_END / 2, R_END - 1, R_END, Long.MAX_VALUE, Long.MIN_VALUE, Long.MIN_VALUE + 1, -1}) {
       common.add(id(low));
@@ -46,7 +49,8 @@ public final class Vectors {
       parts.add(consistent(ratio, common));
     }
     out.append(String.join(",\n  ", parts)).append("\n ],\n \"parents\": [\n  ");
-    System.out.println(out.append(String.join(",\n  ", parents())).append("\n ]\n}"));
+    out.append(String.join(",\n  ", parents())).append("\n ]\n}\n");
+    Files.writeString(Path.of(arguments[0]), out);
   }
 
   private static String legacy(double ratio, List<String> common) {
