@@ -26,7 +26,7 @@ class EveryAppLogged:
     def __init__(self) -> None:
         self.outcomes: dict[str, str] = {}
         self.requests_entered = 0
-        self.span_ids: list[str] = []
+        self.request_ids: list[str] = []
         # Every request is on record, also those that look like probes.
         self.logger = Logger(Config(skip_paths=[]))
 
@@ -37,7 +37,7 @@ class EveryAppLogged:
             if scope["type"] == "http":
                 ids = current_request()
                 assert ids is not None
-                self.span_ids.append(ids.span_id)
+                self.request_ids.append(ids.request_id)
             return await app(scope, receive, send)
 
         logged = InferenceLoggingMiddleware(inside, config=self.logger.config)
@@ -60,7 +60,7 @@ class EveryAppLogged:
         report = {
             "outcomes": self.outcomes,
             "requests_entered": self.requests_entered,
-            "span_ids": self.span_ids,
+            "request_ids": self.request_ids,
         }
         Path(os.environ["FOREIGN_REPORT"]).write_text(json.dumps(report))
 

@@ -30,7 +30,7 @@ class Run:
 
     outcomes: dict[str, str]
     requests_entered: int
-    span_ids: list[str]
+    request_ids: list[str]
     output: str
 
 
@@ -98,4 +98,4 @@ def _end(process: subprocess.Popen[str], report: Path) -> Run:
     # 0: all passed, 1: some failed; anything else is a run that did not happen.
     assert process.returncode in (0, 1), f"pytest ended with {process.returncode}:\n{output[-5000:]}"
     found: dict[str, Any] = json.loads(report.read_text())
-    return Run(found["outcomes"], found["requests_entered"], found["span_ids"], output)
+    return Run(found["outcomes"], found["requests_entered"], found["request_ids"], output)

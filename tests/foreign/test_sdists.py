@@ -49,10 +49,10 @@ def assert_same_outcomes(ours: Run, plain: Run) -> None:
 
 
 def assert_each_request_has_one_record(ours: Run, directory: Path) -> None:
-    """Check that what entered the middleware is what is recorded, by span id."""
-    recorded = Counter(record["span_id"] for record in read_records(directory, "request"))
-    assert recorded == Counter(ours.span_ids)
-    assert len(ours.span_ids) == ours.requests_entered
+    """Check that what entered the middleware is what is recorded, by our request id."""
+    recorded = Counter(record["request_id"] for record in read_records(directory, "request"))
+    assert recorded == Counter(ours.request_ids)
+    assert len(ours.request_ids) == ours.requests_entered
 
 
 def test_starlettes_own_tests_end_the_same_behind_our_middleware(tmp_path: Path) -> None:
