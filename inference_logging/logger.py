@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -43,24 +44,40 @@ class Logger:
         self._users = 1
         self._closed = False
         self._pid = os.getpid()
+        self._opened_ns = time.monotonic_ns()
         _open_loggers.add(self)
         atexit.register(self.close)
-        active_span = span_reader() if self.config.trace_source == "auto" else None
-        self._service.make_current(SEVERITIES[self.config.level], active_span)
+        self._make_current()
 
     @classmethod
     def shared(cls, config: Config) -> Logger:
         """Return the open logger with this configuration, or open one; each call needs its own ``release``."""
-        for logger in _open_loggers:
-            if not logger._closed and logger.config == config:
-                logger._users += 1
-                return logger
-        return cls(config)
+        serving = [logger for logger in _open_loggers if not logger._closed and logger.serves(config)]
+        if not serving:
+            return cls(config)
+        logger = max(serving, key=lambda logger: logger._opened_ns)
+        logger._users += 1
+        return logger
+
+    def serves(self, config: Config) -> bool:
+        """Tell whether ``shared`` may return this one for ``config``."""
+        return self.config == config
+
+    @staticmethod
+    def make_newest_current() -> None:
+        """Let application records go to the logger that was opened last and is open still."""
+        logger = max(_open_loggers, key=lambda logger: logger._opened_ns, default=None)
+        if logger is not None:
+            logger._make_current()
 
     def release(self) -> bool:
         """Give back what ``shared`` returned; the last one closes. Return whether everything was written."""
         self._users -= 1
         return self.close() if self._users <= 0 else self.flush(self.config.drain_deadline_s)
+
+    def _make_current(self) -> None:
+        active_span = span_reader() if self.config.trace_source == "auto" else None
+        self._service.make_current(SEVERITIES[self.config.level], active_span)
 
     @property
     def service(self) -> Service:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,6 +26,8 @@ from inference_logging.logger import Logger
 from inference_logging.probes import liveness, readiness, respond, wrap
 
 Begin = Callable[[Scope, Receive, Send], tuple[RequestObserver, RequestIds, Receive, Send]]
+
+_open_middlewares: weakref.WeakSet[InferenceLoggingMiddleware] = weakref.WeakSet()
 
 _DISCONNECT_ERRORS = frozenset({"ClientDisconnect", "ClientDisconnected"})
 
@@ -92,6 +95,7 @@ class InferenceLoggingMiddleware:
     def _open(self) -> Begin:
         if self._logger is None:
             self._logger = Logger.shared(self.config)
+            _open_middlewares.add(self)
             self._watch = Watch(self.config, self._logger.service)
             if self.config.metrics_path is not None:
                 self._collector = metrics.InferenceLoggingCollector(self._logger)
@@ -126,6 +130,7 @@ class InferenceLoggingMiddleware:
 
     def _close(self) -> None:
         self._begin = self._watch = self._collector = None
+        _open_middlewares.discard(self)
         if self._logger is not None:
             self._logger.release()
             self._logger = None
@@ -141,6 +146,12 @@ class InferenceLoggingMiddleware:
 
     async def _answer_metrics(self, scope: Scope, send: Send) -> None:
         await metrics.respond(scope, send, self._collector)
+
+
+def reopen_all() -> None:
+    """Let every open middleware give its logger back and ask for one anew at its next request."""
+    for middleware in list(_open_middlewares):
+        middleware._close()
 
 
 async def _observed_receive(receive: Receive, observer: RequestObserver) -> Message:
