@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from inference_logging import _problems as problems
 from inference_logging._fields import OptionalPath, parameter
 from inference_logging.errors import ConfigError
+from inference_logging.parameters.control import ControlParameters
 from inference_logging.parameters.health import HealthParameters
 from inference_logging.parameters.listener import ListenerParameters
 from inference_logging.parameters.metrics import MetricsParameters
@@ -53,6 +54,7 @@ class Parameter(NamedTuple):
 
 
 class Config(
+    ControlParameters,
     HealthParameters,
     TraceParameters,
     MetricsParameters,

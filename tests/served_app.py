@@ -35,6 +35,18 @@ async def logged(number: int) -> dict[str, int]:
     return {"pid": os.getpid()}
 
 
+@app.get("/debug")
+async def debug() -> dict[str, int | bool]:
+    """Make a record that is usually left out, and tell whether it was accepted."""
+    return {"pid": os.getpid(), "accepted": log.debug("debug")}
+
+
+@app.get("/failing")
+async def failing() -> None:
+    """Fail."""
+    raise RuntimeError("as asked for")
+
+
 @app.get("/stream/{chunks}")
 async def stream(chunks: int, pause_s: float = 0.0) -> StreamingResponse:
     """Stream ``chunks`` chunks."""

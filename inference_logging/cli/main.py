@@ -37,6 +37,10 @@ class Entry(NamedTuple):
 
 COMMANDS: Final[dict[str, Entry]] = {
     "config": Entry("Show, check and describe the configuration.", "inference-logging config check logging.yaml"),
+    "ctl": Entry(
+        "Change level, sampling and capture while the servers run.",
+        "inference-logging ctl capture --errors 50 --for 15m",
+    ),
     "tail": Entry("Print the last records, and follow as they are written.", "inference-logging tail --last 5"),
     "stats": Entry(
         "Summarise requests: outcomes, times, tokens; as a page with plots.", "inference-logging stats logs"
@@ -61,8 +65,6 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """Write the list without importing anything."""
-        if not COMMANDS:
-            return
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 

@@ -18,14 +18,22 @@ _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", re.ASCII)
 
 def point_in_time(text: str, now_unix_s: float) -> float:
     """Return seconds since the Unix epoch. Raises ``ValueError`` naming ``text`` if it is neither a time nor an age."""
-    if match := _AGE.fullmatch(text.strip()):
-        return now_unix_s - float(match[1]) * _SECONDS[match[2]]
+    if _AGE.fullmatch(text.strip()):
+        return now_unix_s - duration_s(text)
     try:
         # Python 3.10's fromisoformat knows neither Z nor nanoseconds.
         at = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.strip().upper()).replace("Z", "+00:00"))
     except ValueError:
         raise ValueError(f"{text!r}: must be {FORMS}") from None
     return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def duration_s(text: str) -> float:
+    """Return the seconds of ``90s``, ``15m``, ``2h`` or ``7d``. Raises ``ValueError`` naming ``text`` otherwise."""
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r}: must be a time such as 90s, 15m, 2h or 7d")
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def from_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:

@@ -27,6 +27,8 @@ pub const REQUEST: u16 = 2;
 pub const REQUEST_CHUNK: u16 = 3;
 /// The housekeeper's report of what it removed, and why.
 pub const SEGMENTS_REMOVED: u16 = 4;
+/// Someone has changed something at run time.
+pub const CONTROL_CHANGED: u16 = 5;
 /// Ids below are built in; schemas of users count from here.
 pub const FIRST_USER_ID: u16 = 16;
 
@@ -83,6 +85,9 @@ const REMOVED_FIELDS: [&str; 5] = ["reason", "segments", "bytes", "oldest", "new
 pub const ADJUSTED_COUNT: &str = "adjusted_count";
 const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
 
+/// Who changed what, from and to what, until when; `to` null: as configured again.
+const CONTROL_CHANGED_FIELDS: [&str; 5] = ["who", "what", "from", "to", "until"];
+
 /// One kind of record: its id within a queue, its name, its fields in the order of their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSchema {
@@ -108,6 +113,7 @@ pub fn builtin() -> Vec<EventSchema> {
         EventSchema::built_in(REQUEST, "request", &REQUEST_FIELDS),
         EventSchema::built_in(REQUEST_CHUNK, "request.chunk", &CHUNK_FIELDS),
         EventSchema::built_in(SEGMENTS_REMOVED, "segments.removed", &REMOVED_FIELDS),
+        EventSchema::built_in(CONTROL_CHANGED, "control.changed", &CONTROL_CHANGED_FIELDS),
     ]
 }
 

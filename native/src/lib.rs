@@ -17,6 +17,7 @@
 //! sink_words                   what is published about each sink
 //! housekeeper                  beside the leader: retention, compress, through segment_store
 //! segment_lock                 which segment has a writer
+//! runtime              what an operator has changed for a while, in a page that all processes map
 //! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
 //! totals, twin                 counts of queues that have ended; numbers that change all at once
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
@@ -80,6 +81,8 @@ pub mod retention;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod route_pattern;
+#[cfg(not(loom))]
+pub mod runtime;
 #[cfg(not(loom))]
 pub mod sampler;
 #[cfg(not(loom))]

@@ -9,9 +9,11 @@ use crate::housekeeper::Housekeeper;
 use crate::leader::{Leader, ListenerSettings, Round};
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::QueueFile;
+use crate::runtime::{self, Runtime};
 use crate::system::{now_monotonic_nano, thread_cpu_nano};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -40,6 +42,8 @@ struct Shared {
     /// Monotonic nanoseconds after which the thread must be gone; 0 while it should run.
     stop_at: AtomicU64,
     queue: Arc<QueueFile>,
+    runtime: Runtime,
+    directory: PathBuf,
 }
 
 impl Listener {
@@ -49,7 +53,12 @@ impl Listener {
     /// The control page cannot be mapped, or no thread can be started.
     pub fn start(settings: ListenerSettings, open: OpenSinks, queue: Arc<QueueFile>) -> io::Result<Self> {
         let control = Control::open(&settings.queue_directory)?;
-        let shared = Arc::new(Shared { stop_at: AtomicU64::new(0), queue });
+        let shared = Arc::new(Shared {
+            stop_at: AtomicU64::new(0),
+            queue,
+            runtime: Runtime::open(&settings.queue_directory)?,
+            directory: settings.queue_directory.clone(),
+        });
         let (alive, ended) = channel::<()>();
         let run = Arc::clone(&shared);
         let handle = std::thread::Builder::new().name("inference-log".into()).spawn(move || {
@@ -132,6 +141,7 @@ impl Shared {
             if stopping && (self.is_past_deadline() || (self.queue.ring().is_drained() && !leader.has_work())) {
                 break;
             }
+            runtime::writer::clear_over(self.runtime, &self.directory, &self.queue);
             if let Round::Idle(pause) = round {
                 leader.wait(if stopping { pause.min(ELECTION_INTERVAL_AT_STOP) } else { pause });
             }

@@ -10,6 +10,7 @@ use crate::ids::RequestIds;
 use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
 use crate::record::{BodyKind, Scratch};
+use crate::runtime::{Overrides, Runtime};
 use crate::sampler::{Head, SampledBy, Sampler};
 use std::sync::Arc;
 pub use texts::RequestTexts;
@@ -31,6 +32,18 @@ pub enum Chunks {
     Timeline,
     /// Summary and a `request.chunk` record for each chunk.
     Events,
+}
+
+impl Chunks {
+    /// The mode of a code as run-time control stores it: the place in this list.
+    const fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Off,
+            1 => Self::Summary,
+            2 => Self::Timeline,
+            _ => Self::Events,
+        }
+    }
 }
 
 /// What is observed; the same for all requests of a middleware.
@@ -64,6 +77,10 @@ pub struct Observer {
     disconnected: bool,
     finished: bool,
     forced: bool,
+    /// Another mode than the configured one, for this request.
+    chunks: Option<Chunks>,
+    /// If it fails, it may be one of the errors that are wanted whole; until then its timeline is kept in case.
+    watched: Option<Runtime>,
     request_body: Option<Box<Capture>>,
     response_body: Option<Box<Capture>>,
 }
@@ -87,6 +104,8 @@ impl Observer {
             disconnected: false,
             finished: false,
             forced: false,
+            chunks: None,
+            watched: None,
             request_body: None,
             response_body: None,
         }
@@ -108,6 +127,30 @@ impl Observer {
     /// Keeps the record whatever the sampler decided.
     pub fn force(&mut self) {
         self.forced = true;
+    }
+
+    /// Takes over what is different for this request because an operator wants it so.
+    #[cold]
+    pub fn apply(&mut self, overrides: &Overrides, runtime: Runtime) {
+        self.chunks = overrides.chunks.map(Chunks::from_code);
+        if overrides.is_captured {
+            (self.chunks, self.forced) = (Some(Chunks::Events), true);
+        }
+        self.watched = overrides.watches_errors.then_some(runtime);
+    }
+
+    /// The mode of this request.
+    #[inline]
+    #[must_use]
+    pub fn chunks(&self, settings: &ObserverSettings) -> Chunks {
+        self.chunks.unwrap_or(settings.chunks)
+    }
+
+    /// How many gaps of its timeline are kept.
+    #[inline]
+    fn gaps_limit(&self, settings: &ObserverSettings) -> usize {
+        let is_kept = self.chunks(settings) == Chunks::Timeline || self.watched.is_some();
+        if is_kept { settings.chunk_timeline_limit } else { 0 }
     }
 
     /// Whether the answer's content type matters: not where only a failure could still bring the request on record,
@@ -161,7 +204,8 @@ impl Observer {
         if let Some(capture) = &mut self.response_body {
             capture.push(bytes);
         }
-        self.timeline.chunk(now, settings);
+        let limit = self.gaps_limit(settings);
+        self.timeline.chunk(now, limit);
     }
 
     #[inline]
@@ -182,7 +226,8 @@ impl Observer {
         self.unknown_size |= bytes.is_none();
         // Half a body is worse than none.
         self.response_body = None;
-        self.timeline.chunk(now, settings);
+        let limit = self.gaps_limit(settings);
+        self.timeline.chunk(now, limit);
     }
 
     /// The answer has begun and ends with trailers.
@@ -229,6 +274,7 @@ impl Observer {
             // What every server answers then; it happens outside of this observer.
             self.status = 500;
         }
+        self.end_watch(outcome, now, settings);
         let Some(kept) = self.kept(outcome, now, &settings.sampler) else {
             if let Some(queue) = producer.queue() {
                 queue.file.header().count_sampled_out(self.head.left_out_by);
@@ -255,6 +301,20 @@ impl Observer {
         producer.emit(REQUEST, outcome.severity(), scratch.as_slice());
     }
 
+    /// Decides whether this is one of the errors that are wanted; the timeline of any other is as configured.
+    #[inline]
+    fn end_watch(&mut self, outcome: Outcome, now: u64, settings: &ObserverSettings) {
+        let Some(runtime) = self.watched.take() else { return };
+        if matches!(outcome, Outcome::Error | Outcome::Timeout) && runtime.take_error(now) {
+            self.forced = true;
+            if matches!(self.chunks(settings), Chunks::Off | Chunks::Summary) {
+                self.chunks = Some(Chunks::Timeline);
+            }
+        } else if self.chunks(settings) != Chunks::Timeline {
+            self.timeline.forget_gaps();
+        }
+    }
+
     #[inline]
     fn kept(&self, outcome: Outcome, now: u64, sampler: &Sampler) -> Option<(SampledBy, f64)> {
         let failed = matches!(outcome, Outcome::Error | Outcome::Timeout);
@@ -279,7 +339,7 @@ impl Observer {
 
     #[inline]
     fn push_chunks(&self, scratch: &mut Scratch, settings: &ObserverSettings) {
-        if self.streamed && settings.chunks != Chunks::Off {
+        if self.streamed && self.chunks(settings) != Chunks::Off {
             self.timeline.push_values(scratch, self.started);
         } else {
             Timeline::push_none(scratch);

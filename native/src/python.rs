@@ -14,6 +14,7 @@ mod metrics;
 mod middleware;
 mod request_ids;
 mod response_header;
+mod runtime;
 mod sampler;
 mod service;
 mod value;
@@ -30,6 +31,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<middleware::RequestObserver>()?;
     module.add_class::<factory::RequestFactory>()?;
     module.add_class::<sampler::PySampler>()?;
+    module.add_class::<runtime::RuntimeControl>()?;
     module.add_class::<value::Json>()?;
     Ok(())
 }

@@ -281,6 +281,14 @@ pub fn remove_unfinished(directory: &Path) {
 /// `PermissionDenied` naming the directory and what is wrong with it, or the file system's error.
 pub fn prepare_directory(directory: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    check_directory(directory)
+}
+
+/// Refuses a directory that others own or may write to.
+///
+/// # Errors
+/// As [`prepare_directory`]; `NotFound` if there is none.
+pub fn check_directory(directory: &Path) -> io::Result<()> {
     // Without a slash at the end, which would have the link followed.
     let metadata = std::fs::symlink_metadata(directory.components().as_path())?;
     // SAFETY: no arguments, cannot fail.

@@ -318,7 +318,11 @@ impl Head {
     }
 }
 
-fn checked_ratio(ratio: f64) -> Result<f64, String> {
+/// Checks that a ratio has a threshold.
+///
+/// # Errors
+/// A sentence that names it and what is allowed.
+pub fn checked_ratio(ratio: f64) -> Result<f64, String> {
     let possible = ratio == 0.0 || (2.0_f64.powi(-56)..=1.0).contains(&ratio);
     if possible { Ok(ratio) } else { Err(format!("ratio={ratio}: must be 0, or from 2**-56 to 1")) }
 }

@@ -9,6 +9,7 @@ use crate::listener::Listener;
 use crate::lock::ForkSafe;
 use crate::producer::{Producer, QueueSettings};
 use crate::queue_file::{Books, QueueFile};
+use crate::runtime::Runtime;
 use crate::segment_lock;
 use crate::sink::{DeliverySettings, SinkSettings};
 use crate::system::now_monotonic_nano;
@@ -37,6 +38,8 @@ pub struct Service {
     pub producer: Producer,
     /// Limits application records by call site; unset: no limit.
     pub budget: OnceLock<Budget>,
+    /// What an operator has changed for a while.
+    pub runtime: Runtime,
     listener_settings: ListenerSettings,
     delivery_settings: DeliverySettings,
     listener: ForkSafe<Option<Listener>>,
@@ -59,9 +62,12 @@ impl Service {
         let producer = Producer::open(queue).map_err(|error| {
             format!("a queue of {bytes} bytes cannot be created in queue_directory={}: {error}", directory.display())
         })?;
+        let runtime = Runtime::open(&directory)
+            .map_err(|error| format!("run-time control in queue_directory={}: {error}", directory.display()))?;
         let service = Arc::new(Self {
             producer,
             budget: OnceLock::new(),
+            runtime,
             listener_settings: listener,
             delivery_settings: sinks.into(),
             listener: ForkSafe::new(None),

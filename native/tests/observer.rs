@@ -431,7 +431,14 @@ fn a_weight_that_nobody_knows_is_left_out() {
 #[test]
 fn the_built_in_events_keep_their_ids() {
     let events: Vec<(u16, String)> = event::builtin().into_iter().map(|schema| (schema.id, schema.name)).collect();
-    let expected = [(0, "log.dropped"), (1, "log"), (2, "request"), (3, "request.chunk"), (4, "segments.removed")];
+    let expected = [
+        (0, "log.dropped"),
+        (1, "log"),
+        (2, "request"),
+        (3, "request.chunk"),
+        (4, "segments.removed"),
+        (5, "control.changed"),
+    ];
     assert_eq!(events, expected.map(|(id, name)| (id, name.to_owned())));
     let distinct: std::collections::HashSet<&str> = REQUEST_FIELDS.into_iter().collect();
     assert_eq!(distinct.len(), REQUEST_FIELDS.len());

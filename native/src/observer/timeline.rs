@@ -1,6 +1,6 @@
 //! The chunks of one stream as they pass: how many, how far apart, and a capped list of the gaps (P12).
 
-use super::{Chunks, ObserverSettings, seconds};
+use super::seconds;
 use crate::record::Scratch;
 
 /// Values that [`Timeline::push_values`] appends.
@@ -22,9 +22,9 @@ impl Timeline {
         Self { first: 0, last: 0, chunks: 0, gap_min: u64::MAX, gap_max: 0, gaps: Vec::new() }
     }
 
-    /// Takes note of a chunk at `now`.
+    /// Takes note of a chunk at `now`; keeps at most so many gaps.
     #[inline]
-    pub fn chunk(&mut self, now: u64, settings: &ObserverSettings) {
+    pub fn chunk(&mut self, now: u64, gaps_limit: usize) {
         self.chunks += 1;
         if self.chunks == 1 {
             self.first = now;
@@ -32,11 +32,16 @@ impl Timeline {
             let gap = now.saturating_sub(self.last) / 1000;
             self.gap_min = self.gap_min.min(gap);
             self.gap_max = self.gap_max.max(gap);
-            if settings.chunks == Chunks::Timeline && self.gaps.len() < settings.chunk_timeline_limit {
+            if self.gaps.len() < gaps_limit {
                 self.gaps.push(u32::try_from(gap).unwrap_or(u32::MAX));
             }
         }
         self.last = now;
+    }
+
+    /// Leaves out the gaps, which were kept in case.
+    pub fn forget_gaps(&mut self) {
+        self.gaps = Vec::new();
     }
 
     /// Appends number, bytes and time of the last chunk.

@@ -142,7 +142,7 @@ unsafe extern "C" fn log(
         let event = this_event(py, this);
         let Target::Log { name, open, origin } = &event.target else { return python_bool(false) };
         let Some(service) = current(py, open) else { return python_bool(false) };
-        if event.severity < LEAST_SEVERITY.load(Ordering::Relaxed) {
+        if event.severity < least_severity(service) {
             return python_bool(false);
         }
         if count != 1 {
@@ -167,6 +167,16 @@ unsafe extern "C" fn log(
         push_weight(&mut scratch, weight);
         python_bool(service.producer.emit(LOG, event.severity, scratch.as_slice()))
     }
+}
+
+/// What is accepted now: as configured, or as an operator wants it for a while.
+#[inline]
+fn least_severity(service: &Service) -> u8 {
+    let configured = LEAST_SEVERITY.load(Ordering::Relaxed);
+    if service.runtime.is_active() {
+        return service.runtime.level(now_monotonic_nano()).unwrap_or(configured);
+    }
+    configured
 }
 
 #[inline]

@@ -12,6 +12,7 @@ use super::service::PyService;
 use super::{FunctionDef, bind};
 use crate::ids::{IdSource, RequestIds};
 use crate::observer::{Chunks, Observer, ObserverSettings};
+use crate::runtime::Overrides;
 use crate::sampler::{Head, Parent};
 use crate::service::Service;
 use crate::system::now_monotonic_nano;
@@ -147,8 +148,11 @@ impl RequestFactory {
         }
         // Owned, since the next look-up can run foreign code that empties the scope.
         let path = item(scope, &keys.path).map(Borrowed::to_owned);
-        let decision = self.shared.decide(scope, &mut ids, path.as_ref(), now);
+        let (decision, overrides) = self.shared.decide(scope, &mut ids, path.as_ref(), now);
         let mut state = Observer::begin(now, decision);
+        if let Some(overrides) = &overrides {
+            state.apply(overrides, self.shared.service.runtime);
+        }
         if head.is_json && item(scope, &keys.method).is_some_and(has_body) {
             state.capture_request(&self.shared.settings);
         }
@@ -178,7 +182,8 @@ impl Shared {
         }
     }
 
-    /// Asks the sampler about a request, and writes its decision into a trace that begins with it.
+    /// Asks the sampler about a request, and writes its decision into a trace that begins with it. What an operator has
+    /// overridden comes back too.
     #[inline]
     pub fn decide(
         &self,
@@ -186,7 +191,7 @@ impl Shared {
         ids: &mut RequestIds,
         path: Option<&Bound<'_, PyAny>>,
         now: u64,
-    ) -> Head {
+    ) -> (Head, Option<Overrides>) {
         let sampler = &self.settings.sampler;
         let trusted = ids.has_caller() && sampler.trusts_anybody() && self.trusts_caller(scope);
         let parent = trusted.then(|| {
@@ -194,11 +199,16 @@ impl Shared {
             Parent { sampled, th, rv }
         });
         let path = path.map_or("", |path| text(path.as_borrowed()));
-        let head = sampler.head(&ids.trace.trace_id, parent.as_ref(), path.as_bytes(), now);
+        let (trace_id, path, runtime) = (&ids.trace.trace_id, path.as_bytes(), &self.service.runtime);
+        let overrides = runtime.is_active().then(|| runtime.of_request(trace_id, path, now));
+        let head = match overrides.and_then(|overrides| overrides.ratio) {
+            None => sampler.head(trace_id, parent.as_ref(), path, now),
+            Some(ratio) => sampler.head_at_ratio(ratio, trace_id, parent.as_ref(), path, now),
+        };
         if ids.is_root() {
             ids.set_decision(head.kept, head.th);
         }
-        head
+        (head, overrides)
     }
 
     fn trusts_caller(&self, scope: &Bound<'_, PyDict>) -> bool {

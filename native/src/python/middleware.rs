@@ -137,7 +137,7 @@ impl RequestObserver {
         let now = now_monotonic_nano();
         self.state.with(py, |state| {
             state.response_body(bytes, more, now, settings);
-            if settings.chunks == Chunks::Events && !bytes.is_empty() {
+            if state.chunks(settings) == Chunks::Events && !bytes.is_empty() {
                 let producer = &self.shared.service.producer;
                 self.ids.get().with(py, |ids| state.emit_chunk(ids, producer, bytes.len()));
             }
@@ -181,8 +181,13 @@ impl RequestObserver {
             let path = self.path.as_ref().map(|path| path.bind(py));
             // A copy, since the sampler's look at the scope can run foreign code.
             let mut copy = ids.with(py, |ids| ids.clone());
-            let head = self.shared.decide(self.scope.bind(py), &mut copy, path, now_monotonic_nano());
-            self.state.with(py, |state| state.decide(head));
+            let (head, overrides) = self.shared.decide(self.scope.bind(py), &mut copy, path, now_monotonic_nano());
+            self.state.with(py, |state| {
+                state.decide(head);
+                if let Some(overrides) = &overrides {
+                    state.apply(overrides, self.shared.service.runtime);
+                }
+            });
         }
     }
 
