@@ -97,8 +97,6 @@ def sinks(all_sinks: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
 
 def listener(stats: Mapping[str, Any]) -> Iterator[Metric]:
     """Yield what the listener says of itself."""
-    if not stats:
-        return
     yield _gauge(
         "fallback_active", "1 while the fallback writes in place of the primary sink", stats["fallback_active"]
     )
@@ -109,7 +107,27 @@ def listener(stats: Mapping[str, Any]) -> Iterator[Metric]:
         "seconds",
     )
     yield _counter("listener_cpu_seconds", "CPU time of the listeners' threads", stats["listener_cpu_s"], "seconds")
+    yield _counter("listener_restarts", "How often a listener failed and began again", stats["restarts"])
     yield _counter("listener_starts", "How often a listener began to serve the queue directory", stats["leaders"])
+
+
+def housekeeping(stats: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yield what became of sealed segments."""
+    for name, key, meaning in [
+        ("segments_removed", "segments_removed", "Segments that were removed, for their age or the quota"),
+        ("segments_removed_bytes", "removed_bytes", "Bytes of segments that were removed"),
+    ]:
+        family = CounterMetricFamily(f"{PREFIX}_{name}", meaning, labels=["reason"])
+        for reason, count in stats[key].items():
+            family.add_metric([reason], count)
+        yield family
+    for name, key, meaning in [
+        ("segments_compressed", "segments_compressed", "Segments that were compressed"),
+        ("compression_read_bytes", "compressed_from_bytes", "Bytes of segments before their compression"),
+        ("compression_written_bytes", "compressed_to_bytes", "Bytes of segments after their compression"),
+        ("housekeeping_errors", "housekeeping_errors", "Segments that could not be removed or compressed"),
+    ]:
+        yield _counter(name, meaning, stats[key])
 
 
 def state(now: str) -> Metric:

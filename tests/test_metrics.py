@@ -36,6 +36,13 @@ COUNTERS = {
     "inference_logging_bytes_written": ("sink",),
     "inference_logging_listener_cpu_seconds": (),
     "inference_logging_listener_starts": (),
+    "inference_logging_listener_restarts": (),
+    "inference_logging_segments_removed": ("reason",),
+    "inference_logging_segments_removed_bytes": ("reason",),
+    "inference_logging_segments_compressed": (),
+    "inference_logging_compression_read_bytes": (),
+    "inference_logging_compression_written_bytes": (),
+    "inference_logging_housekeeping_errors": (),
 }
 GAUGES = {
     "inference_logging_queues": (),
