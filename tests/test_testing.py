@@ -130,7 +130,7 @@ def test_records_of_the_standard_library_and_of_own_events_are_captured() -> Non
 
 def test_the_environment_is_neither_read_nor_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INFERENCE_LOGGING_DIRECTORY", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("INFERENCE_LOGGING_LEVEL", "LOUD")
+    monkeypatch.setenv("INFERENCE_LOGGING_CHUNKS", "LOUD")
     before = dict(os.environ)
     with capture_records() as records:
         get_logger("quiet").debug("heard")
