@@ -29,7 +29,7 @@ def messages(out: str) -> list[Any]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Three segments of two services that overlap in time, one compressed; 12 application records, m0 … m11."""
+    """Write three segments of two services that overlap in time, one compressed; 12 application records, m0 … m11."""
     both = [log(second, f"m{second}") for second in range(12)]
     write_segment(tmp_path, both[:4], number=1, compressed=True)
     write_segment(tmp_path, both[4::2], number=2, second=4, sealed=False)

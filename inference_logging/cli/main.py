@@ -42,6 +42,10 @@ COMMANDS: Final[dict[str, Entry]] = {
         "inference-logging ctl capture --errors 50 --for 15m",
     ),
     "tail": Entry("Print the last records, and follow as they are written.", "inference-logging tail --last 5"),
+    "query": Entry(
+        "Run SQL over the records.",
+        "inference-logging query 'SELECT outcome, count(*) FROM requests GROUP BY outcome'",
+    ),
     "stats": Entry(
         "Summarise requests: outcomes, times, tokens; as a page with plots.", "inference-logging stats logs"
     ),

@@ -1,0 +1,164 @@
+"""`inference-logging query`: SQL over plain, compressed, live and differing segments; reading only; three forms."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference_logging.cli.query import HEAD, LOGS, REQUESTS
+from tests.command_line import run
+from tests.segment_files import log, request, write_segment
+
+ROOT = Path(__file__).parent.parent
+
+
+def rows(sql: str, directory: Path, *options: str) -> list[dict[str, Any]]:
+    done = run("query", sql, str(directory), "--format", "json", *options)
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Write a compressed, a plain and a live segment, whose records have different fields."""
+    write_segment(tmp_path, [request(1), request(2, "error", duration_s=2.5), log(3)], compressed=True)
+    attributes = {"n": 3, "name": "a,b"}
+    records = [request(4, gen_ai__response__model="m"), log(5, attributes=attributes), log(6, event_name="step", n=1)]
+    write_segment(tmp_path, records, number=2, second=4, dropped={"queue_full": {"INFO": 1}})
+    live = [log(7, "live", event_name="step", n=2.5), log(8, event_name="step", n="text")]
+    write_segment(tmp_path, live, number=1, second=7, prefix="other", sealed=False, tail=b'{"timestamp":"2026-11-2')
+    return tmp_path
+
+
+def test_the_three_tables_have_the_records_of_all_segments(directory: Path) -> None:
+    assert rows("SELECT count(*) AS n, sum(duration_s) AS s FROM requests", directory) == [{"n": 3, "s": 3.5}]
+    assert rows("SELECT count(*) AS n FROM logs", directory) == [{"n": 2}]
+    assert rows("SELECT event_name, count(*) AS n FROM records GROUP BY ALL ORDER BY n, 1", directory) == [
+        {"event_name": "log", "n": 2},
+        {"event_name": "request", "n": 3},
+        {"event_name": "step", "n": 3},
+    ]
+
+
+def test_fields_of_any_type_that_occur_in_some_segments_only_are_columns_of_records(directory: Path) -> None:
+    found = rows("SELECT n FROM records WHERE event_name = 'step' ORDER BY timestamp", directory)
+    assert [str(row["n"]) for row in found] == ["1", "2.5", "text"]
+
+
+def test_a_field_that_no_record_has_is_a_column_without_values(directory: Path, tmp_path: Path) -> None:
+    sql = 'SELECT count("error.type") AS errors, count("gen_ai.response.model") AS models FROM requests'
+    assert rows(sql, directory) == [{"errors": 0, "models": 1}]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert rows(sql, empty) == [{"errors": 0, "models": 0}]
+    assert rows("SELECT * FROM records", empty) == []
+
+
+def test_the_columns_of_requests_are_those_that_the_server_writes() -> None:
+    event = (ROOT / "native" / "src" / "event.rs").read_text(encoding="utf-8")
+    fields = re.findall(r'^    "([^"]+)",$', event.split("REQUEST_FIELDS: ")[1].split("];")[0], flags=re.MULTILINE)
+    assert len(fields) > 20
+    assert set(fields) - {"trace", "request_body", "response_body"} <= set(REQUESTS)
+    facts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "native" / "src").glob("**/extract*/**/*.rs"))
+    extracted = set(re.findall(r'"(gen_ai\.(?:request|response|usage)\.[a-z_.]+)"', facts))
+    assert len(extracted) > 10
+    assert extracted <= set(REQUESTS)
+
+
+def test_only_the_segments_of_a_named_service_are_read(directory: Path) -> None:
+    assert rows("SELECT count(*) AS n FROM records", directory, "--prefix", "other") == [{"n": 2}]
+
+
+def test_times_are_times_and_nested_values_are_reached(directory: Path) -> None:
+    assert rows("SELECT max(timestamp) - min(timestamp) AS d, max(timestamp) AS t FROM records", directory) == [
+        {"d": 7.0, "t": "2026-11-21T05:00:08Z"}
+    ]
+    sql = "SELECT attributes, attributes->>'name' AS name FROM logs WHERE attributes IS NOT NULL"
+    assert rows(sql, directory) == [{"attributes": {"n": 3, "name": "a,b"}, "name": "a,b"}]
+
+
+def test_csv_is_quoted_and_has_a_head(directory: Path) -> None:
+    done = run(
+        "query", "SELECT attributes, message, NULL AS x FROM logs ORDER BY timestamp", str(directory), "--format=csv"
+    )
+    assert list(csv.reader(io.StringIO(done.out))) == [
+        ["attributes", "message", "x"],
+        ["", "hello", ""],
+        ['{"n":3,"name":"a,b"}', "hello", ""],
+    ]
+
+
+def test_the_table_has_numbers_to_the_right_and_nothing_that_acts_on_a_terminal(tmp_path: Path) -> None:
+    write_segment(tmp_path, [log(1, "\x1b[2Jab"), log(2, "long " * 3)])
+    done = run("query", "SELECT message, 12345 AS number, NULL AS nothing FROM logs ORDER BY timestamp", str(tmp_path))
+    assert done.out.splitlines() == [
+        "message          number  nothing",
+        "───────────────  ──────  ───────",
+        "\\u001b[2Jab       12345",
+        "long long long    12345",
+    ]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY (SELECT 1) TO '{0}/stolen'",
+        "COPY (SELECT 1) TO '{1}'",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{1}'",
+        "DELETE FROM requests",
+        "DROP VIEW requests",
+        "CREATE TABLE t AS SELECT 1",
+        "ATTACH '{0}/stolen'",
+        "SET enable_external_access = true",
+        "INSTALL httpfs",
+        "SELECT 1; SELECT 2",
+        "PRAGMA version",
+        "",
+    ],
+)
+def test_what_is_not_one_select_is_refused(sql: str, tmp_path: Path) -> None:
+    segment = write_segment(tmp_path, [log(1)])
+    before = segment.read_bytes()
+    done = run("query", sql.format(tmp_path, segment), str(tmp_path))
+    assert (done.code, done.out) == (2, "")
+    assert "must be one SELECT" in done.err
+    assert segment.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [segment]
+
+
+@pytest.mark.parametrize("source", ["read_text('{}')", "read_csv('{}')", "'{}'", "glob('/etc/*')"])
+def test_a_select_can_not_read_other_files(source: str, directory: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\n1\n")
+    done = run("query", f"SELECT * FROM {source.format(secret)}", str(directory))
+    assert (done.code, done.out) == (1, "")
+    assert "disabled" in done.err
+
+
+@pytest.mark.parametrize("sql", ["SELECT nope FROM requests", "SELEC 1", "SELECT 'a'::INT", "SELECT 1 FROM nope"])
+def test_a_wrong_statement_fails_with_the_engines_words(sql: str, directory: Path) -> None:
+    done = run("query", sql, str(directory))
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("Error: ")
+    assert done.err.count("\n") == 1
+
+
+def test_the_head_and_the_logs_have_their_columns(directory: Path) -> None:
+    found = [row["column_name"] for row in rows("DESCRIBE logs", directory)]
+    assert found == [*HEAD, *LOGS]
+
+
+def test_where_duckdb_is_missing_the_extra_is_named(directory: Path) -> None:
+    code = "import sys; sys.modules['duckdb'] = None; from inference_logging.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "query", "SELECT 1", str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "query needs duckdb: pip install 'inference-logging[query]'" in done.stderr
