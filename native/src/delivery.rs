@@ -22,7 +22,7 @@ use copies::Copies;
 use lane::{Lane, Written};
 use notice::{Notices, Operator};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use worker::{Desk, Worker};
@@ -100,6 +100,7 @@ pub struct Delivery {
     fallback: Option<Lane>,
     fallback_delay: Duration,
     copies: Vec<Copies>,
+    ending: Arc<AtomicBool>,
     batch: Option<Arc<Batch>>,
     at: At,
     /// Bytes and records of the batch that one sink or the other certainly has.
@@ -133,10 +134,11 @@ impl Delivery {
         operator: Option<Operator>,
         serve: impl Fn(Desk) -> Worker,
     ) -> Self {
+        let ending = Arc::default();
         let [first, second, others @ ..] = &control.page().sinks;
         let lane = |named: NamedSink, role, row: &'static SinkWords, slot| {
             row.assign(&named.name, role, now.unix_nano);
-            Lane::new(named.name, serve(Desk::new(named.sink, control, slot)), row)
+            Lane::new(named.name, serve(Desk::new(named.sink, control, slot, &ending)), row)
         };
         let rows = [second].into_iter().chain(others);
         let mut rows = rows.skip(usize::from(sinks.fallback.is_some()));
@@ -151,6 +153,7 @@ impl Delivery {
             fallback: sinks.fallback.map(|named| lane(named, SinkRole::Fallback, second, FALLBACK_SLOT)),
             fallback_delay: sinks.fallback_delay,
             copies,
+            ending: Arc::clone(&ending),
             batch: None,
             at: At::Nowhere,
             written: 0,

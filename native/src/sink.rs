@@ -13,6 +13,8 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub mod datagram;
@@ -140,6 +142,12 @@ pub trait Sink: Send {
     ///
     /// Idempotent. After an error it can be called again; a write after it begins anew.
     fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()>;
+
+    /// Take a flag that says, once it is up, that nobody waits for the sink any more: a write that waits for a reader
+    /// then stops, so that what it has written is known.
+    fn heed(&mut self, ending: &Arc<AtomicBool>) {
+        let _ = ending;
+    }
 
     /// Return how many records since the last call can never be written here (larger than a datagram), and were left
     /// out as if they had been.

@@ -188,7 +188,7 @@ impl SinkWords {
         SinkRole::from_word(self.role.load(Relaxed))
     }
 
-    /// How the sink is called in the configuration, cut at 63 bytes.
+    /// How the sink is called in the configuration, cut in its middle to 63 bytes.
     #[must_use]
     pub fn name(&self) -> String {
         let bytes: Vec<u8> = self.name.iter().map(|byte| byte.load(Relaxed)).take_while(|byte| *byte != 0).collect();
@@ -255,7 +255,14 @@ impl SinkWords {
     }
 }
 
-fn cut(name: &str) -> &str {
-    let end = (0..NAME_BYTES.min(name.len() + 1)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
-    &name[..end]
+/// Shortens a name in its middle: kinds of sinks stand at the beginning, and what tells two of a kind apart at the end.
+fn cut(name: &str) -> String {
+    let most = NAME_BYTES - 1;
+    if name.len() <= most {
+        return name.to_owned();
+    }
+    let begin = (0..=most / 3).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+    let room = most - begin - "…".len();
+    let end = (name.len() - room..=name.len()).find(|at| name.is_char_boundary(*at)).unwrap_or(name.len());
+    format!("{}…{}", &name[..begin], &name[end..])
 }

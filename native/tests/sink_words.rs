@@ -44,8 +44,12 @@ fn counts_outlive_a_leader_and_not_a_change_of_sinks() {
 #[test]
 fn a_long_name_is_cut_between_characters() {
     let row = row();
-    row.assign(&"é".repeat(40), SinkRole::Additional, 1);
-    assert_eq!(row.name(), "é".repeat(31));
+    let name = format!("unix:///{}/{}.sock", "é".repeat(40), "ü".repeat(12));
+    row.assign(&name, SinkRole::Additional, 1);
+    assert_eq!(row.name(), "unix:///éééééé…ééééé/üüüüüüüüüüüü.sock");
+    assert!(row.name().len() <= 63);
+    row.assign(&"a".repeat(63), SinkRole::Additional, 1);
+    assert_eq!(row.name(), "a".repeat(63));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::system::{now_monotonic_nano, thread_cpu_nano};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,6 +36,7 @@ struct Shared {
     changed: Condvar,
     /// Monotonic nanoseconds at which the write under way began; 0: none.
     busy_since: AtomicU64,
+    ending: Arc<AtomicBool>,
     cpu_nano: AtomicU64,
 }
 
@@ -66,6 +67,7 @@ impl Copies {
             buffer: Mutex::default(),
             changed: Condvar::new(),
             busy_since: AtomicU64::new(0),
+            ending: Arc::default(),
             cpu_nano: AtomicU64::new(0),
         });
         let (alive, ended) = channel::<()>();
@@ -73,6 +75,7 @@ impl Copies {
         let thread = std::thread::Builder::new().name("inference-copy".into());
         let started = thread.spawn(move || {
             let mut sink = named.sink;
+            sink.heed(&run.ending);
             run.serve(&mut *sink);
             drop(alive);
         });
@@ -115,6 +118,7 @@ impl Copies {
     /// Asks the thread to write what is left, and to be gone at `end`.
     pub fn begin_end(&self, end: Duration) {
         self.shared.lock().end = Some(end);
+        self.shared.ending.store(true, Relaxed);
         self.shared.changed.notify_all();
     }
 

@@ -40,6 +40,7 @@ impl Delivery {
 
     /// Waits for the sink at work, at most `patience`; returns whether the batch is done.
     pub fn settle(&mut self, now: Now, patience: Duration) -> bool {
+        self.ending.store(true, Ordering::Relaxed);
         let Some(batch) = self.batch.clone() else { return true };
         let Some(lane) = self.lane_at() else { return false };
         match lane.wait_written(now, patience) {
@@ -58,6 +59,7 @@ impl Delivery {
 
     /// Ends the output of every sink that answers within `patience`.
     pub fn close(&mut self, now: Now, footer: &[u8], patience: Duration) {
+        self.ending.store(true, Ordering::Relaxed);
         let lanes = [(PRIMARY_SLOT, Some(&mut self.primary)), (FALLBACK_SLOT, self.fallback.as_mut())];
         for (slot, lane) in lanes.into_iter().filter_map(|(slot, lane)| Some((slot, lane?))) {
             if !lane.is_free() {

@@ -13,7 +13,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Thread;
 use std::time::Duration;
@@ -56,7 +56,9 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub fn new(sink: Box<dyn Sink>, control: Control, slot: usize) -> Self {
+    /// `ending` says that nobody waits for the sink any more.
+    pub fn new(mut sink: Box<dyn Sink>, control: Control, slot: usize, ending: &Arc<AtomicBool>) -> Self {
+        sink.heed(ending);
         Self { sink, control, slot, begun: None }
     }
 

@@ -10,9 +10,11 @@ use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use super::os::{Os, RealOs};
-use super::stdout::STALL;
+use super::os::RealOs;
+use super::stdout::wait_writable;
 use super::{Now, Sink, WriteError};
 
 /// Largest payload of a UDP datagram over IPv4.
@@ -30,17 +32,18 @@ pub struct DatagramSink {
     target: Target,
     socket: Option<File>,
     refused: u64,
+    ending: Arc<AtomicBool>,
 }
 
 impl DatagramSink {
     /// Return a sink for `host:port`; the name is looked up when the first line is sent, and after errors.
     pub fn udp(address: String) -> Self {
-        Self { target: Target::Udp(address), socket: None, refused: 0 }
+        Self { target: Target::Udp(address), socket: None, refused: 0, ending: Arc::default() }
     }
 
     /// Return a sink for a Unix datagram socket.
     pub fn unix(path: PathBuf) -> Self {
-        Self { target: Target::Unix(path), socket: None, refused: 0 }
+        Self { target: Target::Unix(path), socket: None, refused: 0, ending: Arc::default() }
     }
 
     fn connect(&self) -> io::Result<File> {
@@ -85,7 +88,7 @@ impl DatagramSink {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => self.socket = Some(socket),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let writable = RealOs.wait_writable(&socket, STALL);
+                    let writable = wait_writable(&mut RealOs, &socket, &self.ending);
                     self.socket = Some(socket);
                     if !writable? {
                         return Err(io::ErrorKind::TimedOut.into());
@@ -126,6 +129,10 @@ impl Sink for DatagramSink {
     fn close(&mut self, _now: Now, _footer: &[u8]) -> io::Result<()> {
         self.socket = None;
         Ok(())
+    }
+
+    fn heed(&mut self, ending: &Arc<AtomicBool>) {
+        self.ending = Arc::clone(ending);
     }
 
     fn take_refused(&mut self) -> u64 {

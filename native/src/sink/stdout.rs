@@ -15,6 +15,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::os::{Os, RealOs};
@@ -22,6 +24,8 @@ use super::{Now, OpenError, Sink, SinkStats, WriteError, whole_lines};
 
 /// How long one write waits for a reader.
 pub const STALL: Duration = Duration::from_secs(1);
+/// How often a wait looks whether the end has come.
+const LOOK: Duration = Duration::from_millis(50);
 /// PIPE_BUF: a pipe that polls as writable takes this much at once, undivided.
 const STREAM_CHUNK: usize = 4096;
 
@@ -33,6 +37,7 @@ pub struct StdoutSink<O: Os = RealOs> {
     is_stream: bool,
     /// The beginning of a line that is out while its end is not.
     torn: Vec<u8>,
+    ending: Arc<AtomicBool>,
     stats: SinkStats,
 }
 
@@ -59,7 +64,7 @@ impl<O: Os> StdoutSink<O> {
     /// Write to `file` on a given operating system.
     pub fn open_with(file: File, mut os: O) -> Result<Self, OpenError> {
         let is_stream = os.status(&file).map_err(unavailable)?.is_stream;
-        Ok(Self { os, file, is_stream, torn: Vec::new(), stats: SinkStats::default() })
+        Ok(Self { os, file, is_stream, torn: Vec::new(), ending: Arc::default(), stats: SinkStats::default() })
     }
 
     /// Send `bytes`; on an error, also say how many of them are out.
@@ -80,7 +85,7 @@ impl<O: Os> StdoutSink<O> {
         if !self.is_stream {
             return self.os.write(&self.file, bytes);
         }
-        if !self.os.wait_writable(&self.file, STALL)? {
+        if !wait_writable(&mut self.os, &self.file, &self.ending)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.os.write(&self.file, &bytes[..chunk(bytes)])
@@ -136,9 +141,22 @@ impl<O: Os> Sink for StdoutSink<O> {
         self.end_torn_line()
     }
 
+    fn heed(&mut self, ending: &Arc<AtomicBool>) {
+        self.ending = Arc::clone(ending);
+    }
+
     fn stats(&self) -> SinkStats {
         self.stats
     }
+}
+
+/// Wait at most [`STALL`] for room, or until the flag is up.
+pub(super) fn wait_writable(os: &mut impl Os, file: &File, ending: &AtomicBool) -> io::Result<bool> {
+    let mut slices = STALL.as_millis() / LOOK.as_millis();
+    while slices > 0 && !os.wait_writable(file, LOOK)? {
+        slices = if ending.load(Ordering::Relaxed) { 0 } else { slices - 1 };
+    }
+    Ok(slices > 0)
 }
 
 /// Return how much to hand to a stream at once: whole lines if one fits, for the sake of other writers.

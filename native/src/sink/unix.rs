@@ -9,6 +9,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::datagram::DatagramSink;
 use super::os::RealOs;
@@ -18,12 +20,13 @@ use super::{Now, Sink, StdoutSink, WriteError};
 pub struct UnixSink {
     path: PathBuf,
     inner: Option<Box<dyn Sink>>,
+    ending: Arc<AtomicBool>,
 }
 
 impl UnixSink {
     /// Return a sink that is not connected yet.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, inner: None }
+        Self { path, inner: None, ending: Arc::default() }
     }
 
     fn connect(&self) -> io::Result<Box<dyn Sink>> {
@@ -51,6 +54,7 @@ impl Sink for UnixSink {
             Some(inner) => inner,
             None => self.connect().map_err(WriteError::nothing_written)?,
         };
+        inner.heed(&self.ending);
         let result = inner.write(lines, records, now);
         // A reader that only does not keep up has the beginning of a line: it gets the rest of it later.
         let keeps = match &result {
@@ -67,6 +71,10 @@ impl Sink for UnixSink {
 
     fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()> {
         self.inner.take().map_or(Ok(()), |mut inner| inner.close(now, footer))
+    }
+
+    fn heed(&mut self, ending: &Arc<AtomicBool>) {
+        self.ending = Arc::clone(ending);
     }
 
     fn take_refused(&mut self) -> u64 {

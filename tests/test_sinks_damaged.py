@@ -1,0 +1,209 @@
+"""Directories that are damaged while records come: nothing is lost or written twice, and the log says what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from inference_logging import Config, Logger
+from tests.sinks import (
+    Numbered,
+    errors,
+    numbers_in,
+    parse_whole,
+    remount,
+    sink,
+    small_file_system,
+    told,
+    wait_for_state,
+)
+from tests.support import read_records, wait_until
+
+Configure = Callable[..., Config]
+FLUSH_S = 60.0
+
+
+def fill(path: Path) -> None:
+    """Take all the room that a file system has."""
+    with path.open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while filler.write(b"x" * 4096):
+            pass
+
+
+def test_a_full_file_system_keeps_records_in_the_queue_until_there_is_room(
+    configure: Configure, tmp_path: Path
+) -> None:
+    with small_file_system(tmp_path / "small") as small:
+        directory = small / "segments"
+        with Logger(configure(directory=directory)) as logger:
+            numbered = Numbered(logger)
+            numbered.emit(10)
+            assert logger.flush(FLUSH_S)
+            fill(small / "filler")
+            numbered.emit(200)
+            published = wait_for_state(logger, "failing")
+            assert errors(published) == {"full"}
+            assert published["last_error"].startswith("No space left")
+            assert logger.stats()["in_queue"] > 0
+            (small / "filler").unlink()
+            assert logger.flush(FLUSH_S)
+            assert sink(logger)["state"] == "ok"
+        assert numbers_in(directory) == list(range(210))
+        assert told(read_records(directory)) == ["sink.failed", "sink.recovered"]
+
+
+def test_a_read_only_file_system_keeps_records_in_the_queue_until_it_can_be_written(
+    configure: Configure, tmp_path: Path
+) -> None:
+    with small_file_system(tmp_path / "small") as small:
+        directory = small / "segments"
+        with Logger(configure(directory=directory)) as logger:
+            # Before the first segment: a file system with a file open for writing cannot be made read-only.
+            remount(small, "ro")
+            numbered = Numbered(logger)
+            numbered.emit(20)
+            assert errors(wait_for_state(logger, "failing")) == {"read_only"}
+            remount(small, "rw")
+            assert logger.flush(FLUSH_S)
+        assert numbers_in(directory) == list(range(20))
+        assert told(read_records(directory)) == ["sink.failed", "sink.recovered"]
+
+
+def test_a_directory_that_goes_and_cannot_come_back_is_waited_for(configure: Configure, tmp_path: Path) -> None:
+    directory = tmp_path / "there" / "segments"
+    with Logger(configure(directory=directory)) as logger:
+        directory.rmdir()
+        directory.parent.rmdir()
+        directory.parent.write_bytes(b"in the way")
+        numbered = Numbered(logger)
+        numbered.emit(20)
+        assert errors(wait_for_state(logger, "failing")) == {"gone"}
+        directory.parent.unlink()
+        assert logger.flush(FLUSH_S)
+    assert numbers_in(directory) == list(range(20))
+
+
+def test_a_fallback_directory_takes_over_and_hands_back(configure: Configure, tmp_path: Path) -> None:
+    directory, fallback = tmp_path / "there" / "segments", tmp_path / "fallback"
+    config = configure(directory=directory, fallback=str(fallback), fallback_delay_s=0.2)
+    with Logger(config) as logger:
+        directory.rmdir()
+        directory.parent.rmdir()
+        directory.parent.write_bytes(b"in the way")
+        numbered = Numbered(logger)
+        numbered.emit(20)
+        assert logger.flush(FLUSH_S)
+        assert numbers_in(fallback) == list(range(20))
+        assert logger.stats()["listener"]["fallback_active"] is True
+        directory.parent.unlink()
+
+        def is_back() -> bool:
+            # The next batch that the primary is offered is the proof.
+            numbered.emit()
+            assert logger.flush(FLUSH_S)
+            return logger.stats()["listener"]["fallback_active"] is False
+
+        wait_until(is_back, "the primary to take over again")
+    primary, second = logger.service.sinks()
+    assert (primary["role"], second["role"]) == ("primary", "fallback")
+    assert second["name"].endswith("/fallback")
+    # Each record in one of them.
+    assert sorted(numbers_in(directory) + numbers_in(fallback)) == list(range(numbered.count))
+    assert told(read_records(fallback))[:2] == ["sink.failed", "sink.fallback"]
+    assert told(read_records(directory)) == ["sink.recovered"]
+    written = primary["records_written"] + second["records_written"]
+    assert written == len(read_records(directory)) + len(read_records(fallback))
+
+
+def _run(script: str, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], **options)
+
+
+def test_a_reader_of_stdout_that_closes_is_replaced_by_stderr(tmp_path: Path) -> None:
+    script = f"""
+        import sys
+        from inference_logging import Config, Logger
+        config = Config(sink="stdout", queue_directory={str(tmp_path / "queues")!r}, fallback="stderr",
+                        fallback_delay_s=0.1)
+        with Logger(config) as logger:
+            emit = logger.event("numbered", ["n"])
+            assert emit(0) and logger.flush(60)
+            sys.stdin.read()
+            assert all(emit(n) for n in range(1, 100)) and logger.flush(60)
+            assert logger.stats()["listener"]["fallback_active"]
+            assert logger.service.sinks()[0]["errors"]["closed"]
+        """
+    with _run(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b'"n":0' in process.stdout.readline()
+        process.stdout.close()
+        process.stdin.close()
+        text = process.stderr.read()
+        assert process.wait() == 0, text
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith(b"inference_logging: ")]
+    records = parse_whole(b"".join(lines))
+    assert [record["n"] for record in records if "n" in record] == list(range(1, 100))
+    assert told(records) == ["sink.failed", "sink.fallback"]
+    operator = [line for line in text.splitlines() if line.startswith(b"inference_logging: ")]
+    assert operator == [
+        b"inference_logging: the sink stdout fails: Broken pipe (os error 32); records wait in the queue"
+    ]
+
+
+def test_a_limit_of_file_sizes_neither_kills_the_process_nor_loses_a_record(tmp_path: Path) -> None:
+    # Without Python's own precaution: the kernel's signal would end the process.
+    script = f"""
+        import resource, signal
+        from inference_logging import Config, Logger
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        config = Config(directory={str(tmp_path / "segments")!r}, queue_directory={str(tmp_path / "queues")!r})
+        with Logger(config) as logger:
+            emit = logger.event("numbered", ["n"])
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+            assert all(emit(n) for n in range(500)) and logger.flush(60)
+            assert logger.service.sinks()[0]["errors"]["too_large"]
+        """
+    with _run(script, stderr=subprocess.PIPE) as process:
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert numbers_in(tmp_path / "segments") == list(range(500))
+
+
+def test_a_listener_that_ends_while_its_reader_is_stopped_leaves_the_rest_for_the_next(
+    configure: Configure, tmp_path: Path
+) -> None:
+    # A reader that is stopped, not gone: the pipe fills, and a write would wait for ever.
+    with (tmp_path / "read").open("wb") as out:
+        reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=out)
+    assert reader.stdin is not None
+    os.kill(reader.pid, signal.SIGSTOP)
+    script = f"""
+        from inference_logging import Config, Logger
+        config = Config(sink="stdout", queue_directory={str(tmp_path / "queues")!r}, drain_deadline_s=0.3)
+        logger = Logger(config)
+        emit = logger.event("numbered", ["n"])
+        assert all(emit(n) for n in range(2000))
+        assert not logger.close()
+        """
+    with _run(script, stdout=reader.stdin, stderr=subprocess.PIPE) as process:
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+    with Logger(configure(queue_directory=tmp_path / "queues")) as logger:
+        assert logger.flush(FLUSH_S)
+        wait_until(lambda: logger.backlog_records() == 0, "the rest to be written")
+    os.kill(reader.pid, signal.SIGCONT)
+    reader.stdin.close()
+    assert reader.wait() == 0
+    first = (tmp_path / "read").read_bytes()
+    whole = parse_whole(first[: first.rfind(b"\n") + 1])
+    seen = [record["n"] for record in whole if "n" in record] + numbers_in(tmp_path / "segments")
+    assert sorted(seen) == list(range(2000))
