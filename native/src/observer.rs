@@ -269,9 +269,9 @@ impl Observer {
             return;
         }
         let (outcome, error_type) = Outcome::of(ending, self.status, self.complete, self.disconnected);
-        let failed = matches!(ending, Ending::Raised(_) | Ending::TimedOut(_)) && outcome != Outcome::ClientDisconnect;
-        if self.status == 0 && failed {
-            // What every server answers then; it happens outside of this observer.
+        if self.status == 0 && matches!(outcome, Outcome::Error | Outcome::Timeout) {
+            // What every server answers then, also to an application that returns without an answer; it happens outside
+            // of this observer.
             self.status = 500;
         }
         self.end_watch(outcome, now, settings);
