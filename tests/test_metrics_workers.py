@@ -94,7 +94,6 @@ def test_any_worker_answers_for_all_and_no_counter_goes_back_when_one_is_killed(
         for victim in (leader_of(server), *shown):
             before = totals(httpx.get(f"{server.url}/metrics").text)
             kill(victim)
-            wait_until(lambda victim=victim: not is_alive(victim), "the worker to be gone")
             ask_for_inference(server, 5)
             for after in scrape_all(server, without=victim).values():
                 assert_nothing_went_back(before, after)
@@ -109,9 +108,10 @@ def leader_of(server: Server) -> int:
 
 
 def kill(pid: int) -> None:
-    """Kill a worker; one that is gone already was the leader."""
+    """Kill a worker and wait until it is gone; one that is gone already was the leader."""
     if is_alive(pid):
         os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the worker to be gone")
 
 
 def is_alive(pid: int) -> bool:
