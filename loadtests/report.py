@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import html
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,26 +14,50 @@ mpl.use("Agg")  # before pyplot is imported: there may be no display
 
 import matplotlib.pyplot as plt
 
+from inference_logging.cli.plots import for_page
 from measure import Books
 from summary import BASE, Row, Spread
 
 GOAL = 0.985
-_COLOURS = {"ours": "#1b7f4d", BASE: "#555555", "control": "#999999"}
-_OTHER = "#c8813a"
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em;color:#222}"
-    "table{border-collapse:collapse;margin:1em 0}td,th{padding:.3em .8em;border-bottom:1px solid #ddd;text-align:right}"
-    "td:first-child,th:first-child{text-align:left}tr.ours{font-weight:600}img{max-width:100%}code{background:#f4f4f4}"
-)
+_INK, _GRID = "#1c2024", "#d5dae0"
+_COLOURS = {"ours": "#1b7f4d", BASE: "#5b6470", "control": "#8c95a0"}
+_OTHER = "#c8713a"
+_VARIABLES = {
+    _INK: "ink", _GRID: "grid", _COLOURS["ours"]: "ours", _COLOURS[BASE]: "base", _COLOURS["control"]: "control",
+    _OTHER: "other",
+}  # fmt: skip
+_DRAWING: dict[Any, Any] = {
+    "svg.fonttype": "none", "font.size": 11, "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _GRID,
+    "xtick.color": _INK, "ytick.color": _INK, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": _GRID, "legend.frameon": False,
+}  # fmt: skip
+_STYLE = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --quiet: #5b6470; --grid: #d5dae0; --ours: #1b7f4d;
+  --base: #5b6470; --control: #8c95a0; --other: #c8713a; --panel: #f5f7f9; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14171a; --ink: #e6e9ec; --quiet: #9aa4af; --grid: #3a424b;
+  --ours: #4fbf86; --base: #a9b2bc; --control: #77818c; --other: #e8935c; --panel: #1d2227; } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem;
+  background: var(--paper); color: var(--ink); }
+h2 { margin-top: 2.4rem; } p, small { color: var(--quiet); } code { background: var(--panel); padding: 0 .3em; }
+.wide { overflow-x: auto; } svg { display: block; width: 100%; min-width: 44rem; height: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1rem 0; }
+td, th { padding: .35rem 1.2rem .35rem 0; border-bottom: 1px solid var(--grid); text-align: right; vertical-align: top;
+  white-space: nowrap; }
+td small { display: block; } th[scope=row], table.facts td, th:first-child { text-align: left; }
+table.facts td { white-space: normal; overflow-wrap: anywhere; } tr.ours { font-weight: 600; }
+tr.ours small { font-weight: 400; }
+"""
 
 
 def write(out: Path, title: str, measured: Sequence[Row], facts: dict[str, str], remarks: Sequence[str]) -> Path:
     """Write report.png and report.html into `out`; return the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
-    picture = out / "report.png"
-    draw(picture, measured)
+    with mpl.rc_context(_DRAWING):
+        draw(out / "report.png", measured)
+        scenarios = dict.fromkeys(row.scenario for row in measured)
+        sections = "".join(_section(number, scenario, measured) for number, scenario in enumerate(scenarios))
     page = out / "report.html"
-    page.write_text(_page(title, measured, facts, remarks, picture.read_bytes()), encoding="utf-8")
+    page.write_text(_page(title, sections, facts, remarks), encoding="utf-8")
     return page
 
 
@@ -47,26 +71,41 @@ def books_text(books: Books) -> str:
 
 
 def draw(path: Path, measured: Sequence[Row]) -> None:
-    """Draw one line of plots per scenario: req/s, its ratio, CPU per request, latency."""
+    """Draw all scenarios below each other as a picture."""
     scenarios = list(dict.fromkeys(row.scenario for row in measured))
-    figure, grid = plt.subplots(len(scenarios), 4, figsize=(18, 3.6 * len(scenarios)), squeeze=False)
-    for line, scenario in zip(grid, scenarios, strict=True):
-        of_scenario = [row for row in measured if row.scenario == scenario]
-        _bars(line[0], of_scenario, "requests per second", lambda row: row.rps)
-        _ratios(line[1], of_scenario)
-        _bars(line[2], of_scenario, "server CPU per request, µs", lambda row: row.cpu_us)
-        _latency(line[3], of_scenario)
-        line[0].set_ylabel(scenario, fontsize=13, fontweight="bold")
-    figure.tight_layout()
+    figure = plt.figure(figsize=(11, 6.6 * len(scenarios)), layout="constrained", facecolor="white")
+    for part, scenario in zip(figure.subfigures(len(scenarios), squeeze=False)[:, 0], scenarios, strict=True):
+        part.suptitle(scenario, fontsize=14, fontweight="bold")
+        _scenario(part, [row for row in measured if row.scenario == scenario])
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def _svg(name: str, measured: Sequence[Row]) -> str:
+    """Draw one scenario as part of a page: text stays text, colours are the page's."""
+    figure = plt.figure(figsize=(11, 6.4), layout="constrained")
+    _scenario(figure, measured)
+    written = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
+    plt.close(figure)
+    return for_page(written.getvalue(), name, _VARIABLES)
+
+
+def _scenario(figure: Any, measured: Sequence[Row]) -> None:
+    """Draw req/s, its ratio, CPU per request and latency."""
+    places = figure.subplots(2, 2)
+    _bars(places[0, 0], measured, "requests per second", lambda row: row.rps)
+    _ratios(places[0, 1], measured)
+    _bars(places[1, 0], measured, "server CPU per request, µs", lambda row: row.cpu_us)
+    _latency(places[1, 1], measured)
 
 
 def _bars(axes: Any, measured: Sequence[Row], title: str, value: Callable[[Row], Spread]) -> None:
     for place, row in enumerate(measured):
         spread = value(row)
         around = [[spread.median - spread.low], [spread.high - spread.median]]
-        axes.bar(place, spread.median, yerr=around, capsize=4, color=_colour(row))
+        axes.bar(place, spread.median, yerr=around, capsize=4, color=_colour(row), ecolor=_INK)
     _finish(axes, measured, title)
 
 
@@ -74,58 +113,84 @@ def _ratios(axes: Any, measured: Sequence[Row]) -> None:
     for place, row in enumerate(measured):
         axes.plot([place] * len(row.rps_ratios), row.rps_ratios, "o", color=_colour(row), alpha=0.5)
         axes.plot([place - 0.25, place + 0.25], [row.rps_ratio.median] * 2, color=_colour(row), linewidth=3)
-    axes.axhline(1, color="#aaaaaa", linewidth=1)
-    axes.axhline(GOAL, color=_COLOURS["ours"], linewidth=1, linestyle="--", label=f"goal {GOAL}")
-    axes.legend(loc="lower left", fontsize=9)
-    _finish(axes, measured, f"req/s ÷ {BASE}, each round and median")
+    axes.axhline(GOAL, color=_COLOURS["ours"], linewidth=1.2, linestyle="--", label=f"goal {GOAL}")
+    axes.margins(x=0.15, y=0.15)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1)
+    _finish(axes, measured, f"req/s ÷ {BASE}, rounds and median")
 
 
 def _latency(axes: Any, measured: Sequence[Row]) -> None:
     for place, row in enumerate(measured):
-        axes.bar(place - 0.2, row.p50_ms, 0.38, color=_colour(row), label="p50" if not place else None)
-        axes.bar(place + 0.2, row.p99_ms, 0.38, color=_colour(row), alpha=0.45, label="p99" if not place else None)
-    axes.legend(fontsize=9)
-    _finish(axes, measured, "latency, ms")
+        axes.bar(place - 0.2, row.p50_ms, 0.38, color=_colour(row))
+        axes.bar(place + 0.2, row.p99_ms, 0.38, color=_colour(row), alpha=0.45)
+    _finish(axes, measured, "latency, ms: p50, and p99 paler")
 
 
 def _finish(axes: Any, measured: Sequence[Row], title: str) -> None:
-    axes.set_title(title, fontsize=11)
-    axes.set_xticks(range(len(measured)), [row.mode for row in measured], rotation=25, ha="right", fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title, fontsize=12, loc="left")
+    many = len(measured) > 3
+    names = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"} if many else {}
+    axes.set_xticks(range(len(measured)), [row.mode for row in measured], **names)
+    axes.tick_params(axis="x", length=0)
 
 
 def _colour(row: Row) -> str:
     return _COLOURS.get(row.mode, _OTHER)
 
 
-def _page(title: str, measured: Sequence[Row], facts: dict[str, str], remarks: Sequence[str], picture: bytes) -> str:
-    tables = "".join(_table(scenario, measured) for scenario in dict.fromkeys(row.scenario for row in measured))
-    listed = "".join(f"<li>{html.escape(line)}</li>" for line in remarks)
+def _page(title: str, sections: str, facts: dict[str, str], remarks: Sequence[str]) -> str:
+    listed = "".join(f"<li>{_text(line)}</li>" for line in remarks)
     known = "".join(
-        f"<tr><td>{html.escape(k)}</td><td><code>{html.escape(v)}</code></td></tr>" for k, v in facts.items()
+        f'<tr><th scope="row">{_text(name)}</th><td><code>{_text(value)}</code></td></tr>'
+        for name, value in facts.items()
     )
-    image = base64.b64encode(picture).decode()
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{_STYLE}</style><h1>{html.escape(title)}</h1>"
-        f'<img alt="plots of the tables below" src="data:image/png;base64,{image}">'
-        f"{tables}<h2>Remarks</h2><ul>{listed}</ul><h2>How it was measured</h2><table>{known}</table></html>\n"
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{_text(title)}</h1>\n"
+        f"{sections}\n<h2>Remarks</h2>\n<ul>{listed}</ul>\n<h2>How it was measured</h2>\n"
+        f'<div class="wide"><table class="facts">{known}</table></div>\n</main>\n</body>\n</html>\n'
     )
 
 
-def _table(scenario: str, measured: Sequence[Row]) -> str:
+def _section(number: int, scenario: str, measured: Sequence[Row]) -> str:
+    """Return the plots of one scenario, also in words, and its table."""
+    chosen = [row for row in measured if row.scenario == scenario]
+    name = f"scenario-{number}"
+    begin, inner = _svg(name, chosen).split(">", 1)
+    words = "; ".join(f"{row.mode}: {_rate(row.rps.median)} requests per second" for row in chosen)
     heads = ("mode", "req/s", f"req/s ÷ {BASE}", "CPU µs/request", f"CPU ÷ {BASE}", "p50 ms", "p99 ms", "records")
+    columns = "".join(f'<th scope="col">{_text(head)}</th>' for head in heads)
     lines = "".join(
-        f'<tr class="{row.mode}">' + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>"
-        for row in measured
-        if row.scenario == scenario
+        f'<tr class="{_text(row.mode)}"><th scope="row">{_text(row.mode)}</th>{"".join(_cells(row))}</tr>\n'
+        for row in chosen
     )
     return (
-        f"<h2>{html.escape(scenario)}</h2><p>Median (least … greatest) over rounds.</p>"
-        f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{lines}</table>"
+        f"<h2>{_text(scenario)}</h2>\n"
+        f'<div class="wide" tabindex="0">{begin} role="img" aria-labelledby="{name}-title {name}-words">'
+        f'<title id="{name}-title">Plots of {_text(scenario)}</title><desc id="{name}-words">{_text(words)}.</desc>'
+        f'{inner}</div>\n<div class="wide" tabindex="0"><table><thead><tr>'
+        f"{columns}</tr></thead>\n<tbody>{lines}</tbody>"
+        "</table></div>\n<p>Medians; below them the least and the greatest round.</p>\n"
     )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    spreads = (row.rps.show(",.0f"), row.rps_ratio.show(), row.cpu_us.show(".1f"), row.cpu_ratio.show())
-    return (row.mode, *spreads, f"{row.p50_ms:.2f}", f"{row.p99_ms:.2f}", books_text(row.books))
+def _cells(row: Row) -> list[str]:
+    spreads = [
+        _spread(row.rps, _rate), _spread(row.rps_ratio, "{:.3f}".format),
+        _spread(row.cpu_us, _rate), _spread(row.cpu_ratio, "{:.3f}".format),
+    ]  # fmt: skip
+    plain = (f"{row.p50_ms:,.2f}", f"{row.p99_ms:,.2f}", books_text(row.books))
+    return [*spreads, *(f"<td>{_text(cell)}</td>" for cell in plain)]
+
+
+def _spread(spread: Spread, form: Callable[[float], str]) -> str:
+    return f"<td>{form(spread.median)}<small>{form(spread.low)} … {form(spread.high)}</small></td>"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _text(text: str) -> str:
+    return html.escape(text)

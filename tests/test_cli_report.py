@@ -18,6 +18,7 @@ from tests.browser import Page, browser, needs_browser
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
 
+ROOT = Path(__file__).parent.parent
 PLOTS = ["over-time", "outcomes", "durations", "distribution", "routes", "tokens"]
 
 DRAWN = """[...document.querySelectorAll('svg')].map(svg => {
@@ -39,7 +40,10 @@ DRAWN = """[...document.querySelectorAll('svg')].map(svg => {
 })"""
 
 OVERLAPS = """[...document.querySelectorAll('svg')].flatMap(svg => {
-  const texts = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
+  // The box around a slanted label is larger than the label.
+  const slanted = text => /rotate\\(-(?!0|90)/.test(text.getAttribute('transform') + text.style.transform);
+  const texts = [...svg.querySelectorAll('text')].filter(text => !slanted(text))
+    .map(text => [text.textContent, text.getBoundingClientRect()]);
   const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
     && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
   return texts.flatMap(([text, box], at) => texts.slice(at + 1)
@@ -211,3 +215,44 @@ def test_where_matplotlib_is_missing_the_extra_is_named(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "needs matplotlib: pip install 'inference-logging[cli]'" in done.stderr
     assert not (tmp_path / "report.html").exists()
+
+
+@needs_browser
+def test_the_load_tests_report_is_as_readable(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARISON, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with browser(tmp_path_factory.mktemp("profile")) as page:
+        page.open(tmp_path / "report.html")
+        page.resize(1100)
+        assert page.evaluate(OVERLAPS) == []
+        assert page.evaluate("document.querySelectorAll('svg text').length") > 30
+        assert page.evaluate(
+            "[...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().height > 300)"
+        ) == [
+            True,
+            True,
+        ]
+        row = page.evaluate("document.querySelector('tr.ours').innerText")
+        assert re.sub(r"\s+", " ", row).startswith("ours 990 990 … 990 0.990 ")
+        for scheme in ("dark", "light"):
+            page.prefer(scheme)
+            contrast = page.evaluate(CONTRAST)
+            assert min(contrast["text"], contrast["labels"]) >= 4.5, scheme
+
+
+COMPARISON = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "loadtests")!r})
+from pathlib import Path
+import report
+from load import Load
+from measure import Books
+from summary import rows
+modes = {{"none": 1000, "uvicorn-access": 700, "stdlib-file": 600, "stdlib-queue": 500, "ours": 990, "control": 1001}}
+loads = {{mode: [Load(rps, 0, 1.0, 2.0, 9.0, 0.9)] for mode, rps in modes.items()}}
+books = {{(scenario, mode): Books(1000, 1000) for scenario in ("trivial", "chat") for mode in modes}}
+measured = rows({{"trivial": loads, "chat": loads}}, books)
+report.write(Path(sys.argv[1]), "Compared", measured, {{"machine": "x"}}, ["one"])
+"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
@@ -227,11 +227,14 @@ def _plot(
         draw(figure.add_subplot())
         written = io.StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return Plot(name, title, words, _for_page(written.getvalue(), name), table)
+    return Plot(name, title, words, for_page(written.getvalue(), name, VARIABLES), table)
 
 
-def _for_page(svg: str, name: str) -> str:
-    """Make one element of a whole document: ids that are the page's only ones, its colours and its font."""
+def for_page(svg: str, name: str, variables: Mapping[str, str]) -> str:
+    """Make one element of a document that matplotlib wrote: ids that begin with ``name``, the page's colours and font.
+
+    ``variables``: the CSS variable that takes the place of each colour, ``#rrggbb``.
+    """
     svg = svg[svg.index("<svg ") :].strip()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", svg)
@@ -239,7 +242,7 @@ def _for_page(svg: str, name: str) -> str:
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = svg.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
     svg = re.sub(r"'DejaVu Sans'[^;\"]*", "inherit", svg)
-    for placeholder, variable in VARIABLES.items():
+    for placeholder, variable in variables.items():
         svg = svg.replace(placeholder, f"var(--{variable})")
     return svg
 
