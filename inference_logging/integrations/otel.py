@@ -1,6 +1,7 @@
 """OpenTelemetry beside us: the ids of the span that is active are the ones that everybody else knows.
 
-Nothing is imported that the application has not imported itself.
+Nothing is imported that the application has not imported itself. What counts is the SDK: many libraries import the API
+alone, whose spans are the caller's, passed on.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Any
 
 
 def span_reader() -> Callable[..., bytes | None] | None:
-    """Return the function that reads the active span, or None where the application does not use OpenTelemetry.
+    """Return the function that reads the active span, or None where the application does not use the SDK.
 
     It returns trace id (16 bytes), span id (8), flags (1), and the id of the span that stands for the request (8): the
     active one, or its parent where the active one is a part of the request, such as ``http receive``; zeros where that
     cannot be told, since a span that is not recorded has neither kind nor parent. Called with True, the span's
     ``tracestate`` follows. None: no span is active.
     """
-    if "opentelemetry.trace" not in sys.modules:
+    if "opentelemetry.sdk.trace" not in sys.modules:
         return None
     from opentelemetry.trace import SpanKind, get_current_span
 

@@ -151,7 +151,7 @@ impl RequestObserver {
         let status = item(message, &keys.status).and_then(whole_number).and_then(|status| status.try_into().ok());
         let with_trailers = item(message, &keys.trailers).is_some_and(is_true);
         // By now a tracer inside of us has begun its span.
-        ids.trace(py);
+        ids.look_for_span(py, false);
         self.settle(py);
         let forced = ids.is_forced();
         let wanted = self.state.with(py, |state| {
@@ -213,7 +213,7 @@ impl RequestObserver {
     #[inline]
     fn observe_received(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) {
         let Ok(message) = message.cast::<PyDict>() else { return };
-        self.ids.get().meet_around_a_part(py);
+        self.ids.get().look_for_span(py, true);
         let keys = &self.shared.keys;
         match item(&message, &keys.kind).map_or("", text) {
             "http.request" => {

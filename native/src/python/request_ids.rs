@@ -54,13 +54,14 @@ impl PyRequestIds {
         });
     }
 
-    /// As [`Self::meet`] where a part of the request is under way, whose span must not be taken for the request's.
+    /// Looks for a span, if none was met yet. Within `a_part` of the request, whose span must not be taken for the
+    /// request's, one that does not tell what it belongs to is passed over.
     #[inline]
-    pub fn meet_around_a_part(&self, py: Python<'_>) {
+    pub fn look_for_span(&self, py: Python<'_>, a_part: bool) {
         if ACTIVE_SPAN.is_missing() || self.state.with(py, |state| state.settled) {
             return;
         }
-        if let Some(span) = ActiveSpan::read(py).filter(|span| span.request_span_id().is_some()) {
+        if let Some(span) = ActiveSpan::read(py).filter(|span| !a_part || span.request_span_id().is_some()) {
             self.meet(py, &span);
         }
     }
