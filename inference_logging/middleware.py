@@ -25,7 +25,8 @@ from inference_logging.lifespan import ASGIApp, Message, Receive, Scope, Send, s
 from inference_logging.logger import Logger
 from inference_logging.probes import liveness, readiness, respond, wrap
 
-Begin = Callable[[Scope, Receive, Send], tuple[RequestObserver, RequestIds, Receive, Send]]
+Begun = tuple[RequestObserver, RequestIds, Receive, Send]
+Begin = Callable[..., Begun | None]
 
 _open_middlewares: weakref.WeakSet[InferenceLoggingMiddleware] = weakref.WeakSet()
 
@@ -58,25 +59,17 @@ class InferenceLoggingMiddleware:
         self._logger: Logger | None = None
         self._watch: Watch | None = None
         self._collector: metrics.InferenceLoggingCollector | None = None
-        self._begin: Begin | None = None
+        self._begin: Begin = _not_open
         self._unavailable = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
         """Serve one scope; return what the application returns, which servers look at (it should be None)."""
-        kind = scope.get("type")
-        if kind != "http":
-            if kind == "lifespan":
-                return await serve_lifespan(self.app, scope, receive, send, self._open, self._close)
-            return await self.app(scope, receive, send)
-        begin = self._begin or self._open_late()
-        path = scope.get("path")
-        if path in self._special_paths:
-            if path != self._wrapped_path:
-                return await self._routes[path](scope, send)
-            send = wrap(send, self._look, changes_status=self.config.wrap_health == "status")
-        if begin is None:
-            return await self.app(scope, receive, send)
-        observer, ids, receive, send = begin(scope, receive, send)
+        begun = self._begin(scope, receive, send)
+        if begun is None:
+            begun, returned = await self._serve_other(scope, receive, send)
+            if begun is None:
+                return returned
+        observer, ids, receive, send = begun
         token = REQUEST.set(ids)
         try:
             returned = await self.app(scope, receive, send)
@@ -92,7 +85,25 @@ class InferenceLoggingMiddleware:
             except ValueError:
                 pass  # thrown away by the garbage collector: that runs in no request's context
 
-    def _open(self) -> Begin:
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> tuple[Begun | None, Any]:
+        # All that is no request to record at once: other scopes, routes of our own, requests before anything is open.
+        # Returns what the application returned, or how a request has begun after all.
+        kind = scope.get("type")
+        if kind == "lifespan":
+            return None, await serve_lifespan(self.app, scope, receive, send, self._open, self._close)
+        if kind != "http":
+            return None, await self.app(scope, receive, send)
+        if self._begin is _not_open:
+            self._open_late()
+        path = scope.get("path")
+        if path in self._special_paths:
+            if path != self._wrapped_path:
+                return None, await self._routes[path](scope, send)
+            send = wrap(send, self._look, changes_status=self.config.wrap_health == "status")
+        begun = self._begin(scope, receive, send, True)
+        return begun, None if begun is not None else await self.app(scope, receive, send)
+
+    def _open(self) -> None:
         if self._logger is None:
             self._logger = Logger.shared(self.config)
             _open_middlewares.add(self)
@@ -111,25 +122,24 @@ class InferenceLoggingMiddleware:
             capture_head_bytes=config.capture_head_bytes,
             capture_tail_bytes=config.capture_tail_bytes,
             sampler=sampling.sampler(config),
+            special_paths=list(self._special_paths),
         )
         # A forked child that goes on with this object must not repeat its parent's ids.
         os.register_at_fork(after_in_child=factory.reseed)
         self._begin = factory.begin
-        return self._begin
 
-    def _open_late(self) -> Begin | None:
+    def _open_late(self) -> None:
         # No lifespan came before the first request, so an error cannot stop the start any more: serve, and say so once.
         if self._unavailable:
-            return None
+            return
         try:
-            return self._open()
+            self._open()
         except OSError:
             self._unavailable = True
             sys.stderr.write("inference_logging: requests are NOT recorded:\n" + traceback.format_exc())
-            return None
 
     def _close(self) -> None:
-        self._begin = self._watch = self._collector = None
+        self._begin, self._watch, self._collector = _not_open, None, None
         _open_middlewares.discard(self)
         if self._logger is not None:
             self._logger.release()
@@ -152,6 +162,11 @@ def reopen_all() -> None:
     """Let every open middleware give its logger back and ask for one anew at its next request."""
     for middleware in list(_open_middlewares):
         middleware._close()
+
+
+def _not_open(*_arguments: object) -> Begun | None:
+    """Stand for ``begin`` while nothing is open: no request is recorded."""
+    return None
 
 
 async def _observed_receive(receive: Receive, observer: RequestObserver) -> Message:

@@ -1,6 +1,6 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
-use super::asgi::{Keys, first, has_body, item, text};
+use super::asgi::{Keys, first, has_body, item, text, text_of};
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, CORRELATION_ID};
 use super::gil_cell::GilCell;
 use super::head::RequestHead;
@@ -45,6 +45,8 @@ pub struct Shared {
     span_reader: Option<Py<PyAny>>,
     correlation_reader: Option<Py<PyAny>>,
     requests: AtomicU64,
+    /// Requests of these begin only where they are asked to.
+    special_paths: Box<[String]>,
 }
 
 /// Every so many requests it is looked whether the application has imported another library that knows the ids.
@@ -55,7 +57,7 @@ static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observ
 #[pymethods]
 impl RequestFactory {
     #[new]
-    #[pyo3(signature = (service, observed_receive, *, span_reader, correlation_reader, response_header, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sampler))]
+    #[pyo3(signature = (service, observed_receive, *, span_reader, correlation_reader, response_header, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sampler, special_paths))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         py: Python<'_>,
@@ -69,6 +71,7 @@ impl RequestFactory {
         capture_head_bytes: usize,
         capture_tail_bytes: usize,
         sampler: &PySampler,
+        special_paths: Vec<String>,
     ) -> PyResult<Self> {
         let chunks = match chunks {
             "off" => Chunks::Off,
@@ -103,12 +106,13 @@ impl RequestFactory {
             span_reader,
             correlation_reader,
             requests: AtomicU64::new(0),
+            special_paths: special_paths.into(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The function `begin(scope, receive, send)`, which returns the observer, its ids, and the
-    /// `receive` and `send` to go on with.
+    /// The function `begin(scope, receive, send)`, which returns the observer, its ids, and the `receive` and `send` to
+    /// go on with; or None for a scope that is not `http`, and for a special path unless a fourth argument is given.
     #[getter]
     fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         bind(&BEGIN, slf.as_any())
@@ -134,6 +138,7 @@ impl RequestFactory {
     fn observer<'py>(
         &self,
         scope: &Bound<'py, PyDict>,
+        path: Option<Bound<'py, PyAny>>,
         receive: Py<PyAny>,
         send: Py<PyAny>,
         now: u64,
@@ -146,8 +151,6 @@ impl RequestFactory {
         if let Some(span) = &span {
             ids.follow(span.trace_id, span.span_id, span.flags);
         }
-        // Owned, since the next look-up can run foreign code that empties the scope.
-        let path = item(scope, &keys.path).map(Borrowed::to_owned);
         let (decision, overrides) = self.shared.decide(scope, &mut ids, path.as_ref(), now);
         let mut state = Observer::begin(now, decision);
         if let Some(overrides) = &overrides {
@@ -171,6 +174,11 @@ impl RequestFactory {
 }
 
 impl Shared {
+    #[inline]
+    fn is_special(&self, path: &str) -> bool {
+        self.special_paths.iter().any(|special| special == path)
+    }
+
     #[inline]
     fn look_for_others(&self, py: Python<'_>) {
         if self.requests.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
@@ -227,14 +235,16 @@ unsafe extern "C" fn begin(
     // SAFETY: the interpreter's promise, and it holds the GIL.
     unsafe {
         let py = Python::assume_attached();
-        if count != 3 {
+        if !(3..=4).contains(&count) {
             PyTypeError::new_err("begin takes scope, receive and send").restore(py);
             return std::ptr::null_mut();
         }
         let argument = |position| Borrowed::from_ptr(py, *arguments.add(position)).to_owned();
         let factory = Borrowed::from_ptr(py, this).cast_unchecked::<RequestFactory>().get();
-        match begin_bound(factory, &argument(0), argument(1).unbind(), argument(2).unbind()) {
-            Ok(begun) => begun.into_ptr(),
+        let is_any_path = count == 4;
+        match begin_bound(factory, &argument(0), argument(1).unbind(), argument(2).unbind(), is_any_path) {
+            Ok(Some(begun)) => begun.into_ptr(),
+            Ok(None) => py.None().into_ptr(),
             Err(error) => {
                 error.restore(py);
                 std::ptr::null_mut()
@@ -249,14 +259,23 @@ fn begin_bound<'py>(
     scope: &Bound<'py, PyAny>,
     server_receive: Py<PyAny>,
     server_send: Py<PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
+    is_any_path: bool,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     let now = now_monotonic_nano();
     let copy = if scope.is_instance_of::<PyDict>() { None } else { Some(as_dict(scope)) };
     let scope = match &copy {
         Some(copy) => copy,
         None => scope.cast::<PyDict>()?,
     };
-    let observer = factory.observer(scope, server_receive, server_send, now)?;
+    if item(scope, &factory.shared.keys.kind).map_or("", text) != "http" {
+        return Ok(None);
+    }
+    // Owned, since the next look-up can run foreign code that empties the scope.
+    let path = item(scope, &factory.shared.keys.path).map(Borrowed::to_owned);
+    if !is_any_path && factory.shared.is_special(text_of(&path)) {
+        return Ok(None);
+    }
+    let observer = factory.observer(scope, path, server_receive, server_send, now)?;
     let ids = observer.get().ids.clone_ref(scope.py());
     let receive = bind(&RECEIVE, &observer)?;
     let send = bind(&SEND, &observer)?;
@@ -269,7 +288,7 @@ fn begin_bound<'py>(
         ffi::PyTuple_SetItem(tuple.as_ptr(), 1, ids.into_ptr());
         ffi::PyTuple_SetItem(tuple.as_ptr(), 2, receive.into_ptr());
         ffi::PyTuple_SetItem(tuple.as_ptr(), 3, send.into_ptr());
-        Ok(tuple)
+        Ok(Some(tuple))
     }
 }
 

@@ -86,7 +86,7 @@ impl RequestObserver {
         // Owned, since each look-up can run foreign code that empties the scope.
         let own = |key| item(scope, key).map(Borrowed::to_owned);
         let route = own(&keys.route).and_then(|route| template(scope, &route, keys));
-        let (outermost, inner) = (own(&keys.app_root_path), own(&keys.root_path));
+        let mounts = route.as_ref().map(|_| (own(&keys.app_root_path), own(&keys.root_path)));
         let client = own(&keys.client).and_then(|client| first(&client));
         let (method, version) = (own(&keys.method), own(&keys.http_version));
         let path = self.path.as_ref().and_then(|path| {
@@ -96,7 +96,7 @@ impl RequestObserver {
         let texts = RequestTexts {
             method: text_of(&method),
             path: path.unwrap_or("<path that cannot be encoded>").as_bytes(),
-            route_prefix: if route.is_some() { mount_prefix(&outermost, &inner) } else { "" },
+            route_prefix: mounts.as_ref().map_or("", |(outermost, inner)| mount_prefix(outermost, inner)),
             route: text_of(&route),
             protocol_version: text_of(&version),
             client_address: text_of(&client),
