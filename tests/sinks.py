@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,32 @@ def small_file_system(place: Path, size: str = "256k") -> Iterator[Path]:
     try:
         yield place
     finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@contextlib.contextmanager
+def freezable_file_system(place: Path) -> Iterator[Callable[[str], None]]:
+    """Mount a file system that hangs after ``freeze("-f")`` until ``freeze("-u")``; skips where that is not allowed."""
+    place.mkdir()
+    image = place.with_suffix(".image")
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+
+    def freeze(how: str) -> None:
+        subprocess.run(["fsfreeze", how, str(place)], check=True, capture_output=True)
+
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system can be mounted here: {error}")
+    try:
+        freeze("-f")
+        freeze("-u")
+        yield freeze
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            freeze("-u")
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 

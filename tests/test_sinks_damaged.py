@@ -16,6 +16,7 @@ from inference_logging import Config, Logger
 from tests.sinks import (
     Numbered,
     errors,
+    freezable_file_system,
     numbers_in,
     parse_whole,
     remount,
@@ -120,6 +121,50 @@ def test_a_fallback_directory_takes_over_and_hands_back(configure: Configure, tm
     assert told(read_records(directory)) == ["sink.recovered"]
     written = primary["records_written"] + second["records_written"]
     assert written == len(read_records(directory)) + len(read_records(fallback))
+
+
+def test_a_file_system_that_hangs_is_left_to_the_fallback_and_handed_back_when_it_thaws(
+    configure: Configure, tmp_path: Path
+) -> None:
+    fallback = tmp_path / "fallback"
+    with freezable_file_system(tmp_path / "frozen") as freeze:
+        directory = tmp_path / "frozen" / "segments"
+        with Logger(configure(directory=directory, fallback=str(fallback), fallback_delay_s=0.3)) as logger:
+            numbered = Numbered(logger)
+            numbered.emit(10)
+            assert logger.flush(FLUSH_S)
+            freeze("-f")
+            numbered.emit(10)
+            assert logger.flush(FLUSH_S)
+            assert wait_for_state(logger, "hung")["last_error"] is None
+            numbered.emit(10)
+            assert logger.flush(FLUSH_S)
+            assert numbers_in(fallback) == list(range(10, 30))
+            freeze("-u")
+            wait_for_state(logger, "ok")
+            numbered.emit(10)
+            assert logger.flush(FLUSH_S)
+        assert numbers_in(directory) == [*range(20), *range(30, 40)]
+    takeover = [record for record in read_records(fallback) if record["event_name"] == "sink.fallback"]
+    (span,) = takeover[0]["in_both"]
+    assert (span["first"], span["last"]) == (10, 19), "said to be in both, as they are"
+    assert told(read_records(fallback)) == ["sink.fallback"]
+
+
+def test_a_logger_ends_within_its_deadline_while_its_file_system_hangs(configure: Configure, tmp_path: Path) -> None:
+    with freezable_file_system(tmp_path / "frozen") as freeze:
+        logger = Logger(configure(directory=tmp_path / "frozen" / "segments", drain_deadline_s=0.2))
+        numbered = Numbered(logger)
+        numbered.emit(10)
+        assert logger.flush(FLUSH_S)
+        freeze("-f")
+        numbered.emit(10)
+        wait_until(lambda: logger.stats()["listener"]["heartbeat_unix_nano"] > 0, "a listener")
+        assert not logger.close(), "it came back, and says that something is left"
+        freeze("-u")
+    with Logger(configure()) as second:
+        assert second.flush(FLUSH_S)
+        wait_until(lambda: second.backlog_records() == 0, "the rest to be written")
 
 
 def _run(script: str, **options: Any) -> subprocess.Popen[bytes]:
