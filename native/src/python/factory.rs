@@ -279,7 +279,7 @@ fn begin_bound<'py>(
     let ids = observer.get().ids.clone_ref(scope.py());
     let receive = bind(&RECEIVE, &observer)?;
     let send = bind(&SEND, &observer)?;
-    observer.get().stopwatch.stop_begun(scope.py(), now);
+    observer.get().stopwatch.add_since(scope.py(), now);
     let observer = observer.into_any();
     // SAFETY: a fresh tuple of four, each place filled once with a reference that it takes over.
     unsafe {

@@ -39,25 +39,28 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// When something that is to be timed begins; 0 if this request is not.
-    #[inline]
-    pub fn start(&self) -> u64 {
-        if self.timed { now_monotonic_nano() } else { 0 }
+    /// Does `work`, and adds the time that it takes if this request is timed.
+    #[inline(always)]
+    pub fn time<R>(&self, py: Python<'_>, work: impl FnOnce() -> R) -> R {
+        if self.timed { self.time_it(py, work) } else { work() }
     }
 
-    /// Adds the time since `started`.
+    #[cold]
+    #[inline(never)]
+    fn time_it<R>(&self, py: Python<'_>, work: impl FnOnce() -> R) -> R {
+        let started = now_monotonic_nano();
+        let result = work();
+        self.add_since(py, started);
+        result
+    }
+
+    /// Adds the time since `started`, if this request is timed.
     #[inline]
-    pub fn stop(&self, py: Python<'_>, started: u64) {
-        if started != 0 {
-            let nano = now_monotonic_nano() - started;
+    pub fn add_since(&self, py: Python<'_>, started: u64) {
+        if self.timed {
+            let nano = now_monotonic_nano().saturating_sub(started);
             self.spent_nano.with(py, |spent| *spent += nano);
         }
-    }
-
-    /// Adds the time since the request began.
-    #[inline]
-    pub fn stop_begun(&self, py: Python<'_>, now: u64) {
-        self.stop(py, if self.timed { now } else { 0 });
     }
 
     /// Adds the time since `started`, the last one of this request, and publishes all of it.
@@ -66,7 +69,7 @@ impl Stopwatch {
         if self.timed
             && let Some(queue) = producer.queue()
         {
-            self.stop(py, started);
+            self.add_since(py, started);
             let nano = self.spent_nano.with(py, std::mem::take);
             queue.file.header().hot_path_nano.fetch_add(nano * EVERY, Ordering::Relaxed);
         }

@@ -47,9 +47,7 @@ pub(super) static RECEIVE: FunctionDef =
 impl RequestObserver {
     /// Take note of a message that the application has received.
     fn received(&self, message: &Bound<'_, PyAny>) {
-        let started = self.stopwatch.start();
-        self.observe_received(message.py(), message.as_borrowed());
-        self.stopwatch.stop(message.py(), started);
+        self.stopwatch.time(message.py(), || self.observe_received(message.py(), message.as_borrowed()));
     }
 
     /// Emit the terminal record of an application that returned; further calls do nothing.
@@ -252,9 +250,8 @@ unsafe extern "C" fn send(this: *mut ffi::PyObject, message: *mut ffi::PyObject)
     unsafe {
         let py = Python::assume_attached();
         let observer = Borrowed::from_ptr(py, this).cast_unchecked::<RequestObserver>().get();
-        let started = observer.stopwatch.start();
-        let replacement = observer.observe_sent(py, Borrowed::from_ptr(py, message));
-        observer.stopwatch.stop(py, started);
+        let seen = Borrowed::from_ptr(py, message);
+        let replacement = observer.stopwatch.time(py, || observer.observe_sent(py, seen));
         let message = replacement.as_ref().map_or(message, Py::as_ptr);
         let end: *mut ffi::PyObject = std::ptr::null_mut();
         ffi::PyObject_CallFunctionObjArgs(observer.send.as_ptr(), message, end)
