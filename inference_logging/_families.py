@@ -173,10 +173,10 @@ def node(meminfo: Path) -> Iterator[Metric]:
             yield _gauge(name, meaning, kibibytes[field] * 1024, "bytes")
 
 
-def build(version: str) -> Metric:
+def build(name: str, version: str) -> Metric:
     """Return what runs here."""
     value = {"version": version, "python_version": platform.python_version()}
-    return InfoMetricFamily(f"{PREFIX}_build", "The version of this library and of Python", value=value)
+    return InfoMetricFamily(name, "The version of this library and of Python", value=value)
 
 
 def _bound(seconds: float) -> str:

@@ -10,7 +10,7 @@ Needs prometheus_client (the extra ``metrics``), which is imported when a collec
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ from inference_logging.logger import Logger, _open_loggers
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import CollectorRegistry
+
+BUILD = "inference_logging_build"
 
 _MEMINFO = Path("/proc/meminfo")
 
@@ -43,8 +45,10 @@ class InferenceLoggingCollector:
         self._watches: WeakKeyDictionary[Logger, Watch] = WeakKeyDictionary()
 
     def describe(self) -> list[Metric]:
-        """Return nothing: registration must not collect, since the logger may not be open yet."""
-        return []
+        """Return one name, which a registry then has no second collector for; the logger may not be open yet."""
+        from prometheus_client.core import InfoMetricFamily
+
+        return [InfoMetricFamily(BUILD, "")]
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family."""
@@ -63,7 +67,7 @@ class InferenceLoggingCollector:
         yield families.state(self._watch(logger).look().state)
         yield from families.histograms(service.gen_ai_histograms())
         yield from families.node(_MEMINFO)
-        yield families.build(version("inference-logging"))
+        yield families.build(BUILD, version("inference-logging"))
 
     def _watch(self, logger: Logger) -> Watch:
         if logger not in self._watches:
@@ -76,7 +80,8 @@ def register_metrics(
 ) -> InferenceLoggingCollector:
     """Register a collector with ``registry`` (without it, prometheus_client's default) and return it.
 
-    Raises ``MissingExtraError`` if prometheus_client is not installed.
+    Raises ``MissingExtraError`` if prometheus_client is not installed, ``ValueError`` if the registry has such a
+    collector already.
     """
     collector = InferenceLoggingCollector(logger)
     if registry is None:
@@ -107,6 +112,17 @@ async def respond(scope: Scope, send: Send, collector: InferenceLoggingCollector
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
 
 
+def offer(collector: InferenceLoggingCollector) -> Callable[[], None]:
+    """Register a collector with prometheus_client's default registry unless it has one; return what takes it back."""
+    from prometheus_client import REGISTRY
+
+    try:
+        REGISTRY.register(collector)
+    except ValueError:
+        return lambda: None  # of another middleware in this process, or the application's own
+    return lambda: REGISTRY.unregister(collector)
+
+
 def render(collector: InferenceLoggingCollector, accept: str) -> tuple[bytes, str]:
     """Return the metrics and their content type in the best format that the ``Accept`` header names.
 
@@ -126,4 +142,4 @@ def require() -> None:
     try:
         import prometheus_client  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError("metrics_path and the metrics collector", "prometheus_client", "metrics") from error
+        raise MissingExtraError("a metrics collector", "prometheus_client", "metrics") from error

@@ -47,10 +47,11 @@ class InferenceLoggingMiddleware:
     def __init__(self, app: ASGIApp, config: Config | None = None) -> None:
         self.app = app
         self.config = config if config is not None else Config()
-        routes: dict[str | None, Callable[[Scope, Send], Awaitable[None]]]
+        routes: dict[str | None, Callable[[Scope, Send], Awaitable[object]]]
         routes = {self.config.health_path: self._answer_readiness, self.config.liveness_path: self._answer_liveness}
-        if self.config.metrics_path is not None:
+        if self.config.metrics_path is not None or self.config.metrics_registry == "default":
             metrics.require()
+        if self.config.metrics_path is not None:
             routes[self.config.metrics_path] = self._answer_metrics
         self._routes = {path: answer for path, answer in routes.items() if path is not None}
         self._wrapped_path = self.config.wrap_health_path
@@ -59,6 +60,7 @@ class InferenceLoggingMiddleware:
         self._logger: Logger | None = None
         self._watch: Watch | None = None
         self._collector: metrics.InferenceLoggingCollector | None = None
+        self._take_back: Callable[[], None] | None = None
         self._begin: Begin = _not_open
         self._unavailable = False
 
@@ -108,8 +110,10 @@ class InferenceLoggingMiddleware:
             self._logger = Logger.shared(self.config)
             _open_middlewares.add(self)
             self._watch = Watch(self.config, self._logger.service)
-            if self.config.metrics_path is not None:
+            if self.config.metrics_path is not None or self.config.metrics_registry == "default":
                 self._collector = metrics.InferenceLoggingCollector(self._logger)
+                if self.config.metrics_registry == "default":
+                    self._take_back = metrics.offer(self._collector)
         config = self.config
         factory = RequestFactory(
             self._logger.service,
@@ -141,6 +145,9 @@ class InferenceLoggingMiddleware:
     def _close(self) -> None:
         self._begin, self._watch, self._collector = _not_open, None, None
         _open_middlewares.discard(self)
+        if self._take_back is not None:
+            self._take_back()
+            self._take_back = None
         if self._logger is not None:
             self._logger.release()
             self._logger = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -178,6 +178,7 @@ def test_without_prometheus_client_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     for attempt in (
         lambda: InferenceLoggingMiddleware(replying(), configure(metrics_path="/metrics")),
+        lambda: InferenceLoggingMiddleware(replying(), configure(metrics_registry="default")),
         InferenceLoggingCollector,
         register_metrics,
     ):
@@ -193,6 +194,32 @@ def test_a_collector_in_an_existing_registry_shows_the_logger_that_is_open(recor
     recorded = recording()
     recorded.serve(replying(*answer(b"hello")))
     assert registry.get_sample_value("inference_logging_records_accepted_total") == 1
+
+
+def test_a_registry_has_one_collector_only() -> None:
+    registry = CollectorRegistry()
+    register_metrics(registry)
+    with pytest.raises(ValueError, match="inference_logging_build"):
+        register_metrics(registry)
+
+
+def test_the_default_registry_shows_them_while_the_middleware_is_open_if_so_configured(
+    recording: Callable[..., Recorded],
+) -> None:
+    def accepted() -> float | None:
+        return REGISTRY.get_sample_value("inference_logging_records_accepted_total")
+
+    assert accepted() is None
+    recorded = recording(metrics_registry="default")
+    first, second = (recorded.wrap(replying(*answer(b"hello"))) for _ in range(2))
+    for middleware in (first, second):
+        client = Client()
+        asyncio.run(middleware(http_scope(), client.receive, client.send))
+    assert accepted() == 2
+    second._close()
+    assert accepted() == 2
+    first._close()
+    assert accepted() is None
 
 
 def test_a_collector_works_beside_the_applications_multiprocess_mode(tmp_path: Path) -> None:

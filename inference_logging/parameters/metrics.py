@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel
 
 from inference_logging._fields import parameter
@@ -16,4 +18,9 @@ class MetricsParameters(BaseModel):
         "Path at which the middleware answers with metrics for Prometheus, those of all processes of the queue "
         "directory; it needs the extra `metrics`. Empty = no such route.",
         allowed=ALLOWED_ROUTE,
+    )
+    metrics_registry: Literal["none", "default"] = parameter(
+        "none",
+        "default: the metrics are also in prometheus_client's default registry while the middleware is open, so that a "
+        "server's own route shows them (vLLM's with one API server); it needs the extra `metrics`. none: they are not.",
     )
