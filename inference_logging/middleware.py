@@ -100,10 +100,13 @@ class InferenceLoggingMiddleware:
         path = scope.get("path")
         if path in self._special_paths:
             if path != self._wrapped_path:
-                return None, await self._routes[path](scope, send)
+                await self._routes[path](scope, send)
+                return None, None
             send = wrap(send, self._look, changes_status=self.config.wrap_health == "status")
         begun = self._begin(scope, receive, send, True)
-        return begun, None if begun is not None else await self.app(scope, receive, send)
+        if begun is None:
+            return None, await self.app(scope, receive, send)
+        return begun, None
 
     def _open(self) -> None:
         if self._logger is None:
