@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +81,34 @@ def test_the_json_block_has_the_fields_of_a_request_in_their_order(tmp_path: Pat
     known = [name for name in example if name in order]
     assert known == [name for name in order if name in known]
     assert len(known) >= 15
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory in which the first block has served, with the file that the commands name."""
+    place = tmp_path_factory.mktemp("served")
+    done = run(blocks("python")[0] + DRIVER, place)
+    assert done.returncode == 0, done.stderr
+    (place / "logging.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    return place
+
+
+COMMANDS = re.findall(r"^(inference-logging [^#\n]*[^#\s])", "".join(blocks("sh")), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_it_shows_works(command: str, served: Path) -> None:
+    ends = "--follow" not in command
+    arguments = shlex.split(command if ends else command.replace("outcome=error", "outcome=ok"))[1:]
+    environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(served / "queues")}
+    program = [sys.executable, "-m", "inference_logging.cli.main", *arguments]
+    with subprocess.Popen(program, cwd=served, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        if not ends:
+            assert run.stdout.readline()
+            run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=120)
+    assert run.returncode == (0 if ends else 130), errors
 
 
 @pytest.mark.parametrize(
