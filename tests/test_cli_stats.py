@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from inference_logging.cli import counting
 from inference_logging.cli.tally import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Tally
 from inference_logging.cli.times import point_in_time
 from tests.command_line import run
@@ -229,6 +232,80 @@ def test_the_time_line_keeps_every_request_when_it_becomes_coarser() -> None:
     assert max(intervals) - min(intervals) < MAX_INTERVALS
     assert tally.time_line.width_s == 2 ** math.ceil(math.log2(86400 / MAX_INTERVALS))
     assert sum(interval.duration.count for interval in intervals.values()) == len(seconds)
+
+
+def test_segments_counted_in_several_processes_give_the_same_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = some_requests(600)
+    for number in range(3):
+        told = {"queue_full": {"INFO": number + 1}}
+        part = [*records[number * 200 : number * 200 + 200], request(number * 50_000)]
+        write_segment(tmp_path, part, number=number + 1, second=number, dropped=told, compressed=number == 1)
+    alone = figures(str(tmp_path))
+    monkeypatch.setattr(counting, "PARALLEL_FROM_BYTES", 0)
+    monkeypatch.setattr(counting, "MAX_PROCESSES", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
+    asked: list[int] = []
+    apart = counting._count_apart
+
+    def spy(chosen: Any, window: Any, advance: Any, processes: int) -> counting.Counted:
+        asked.append(processes)
+        return apart(chosen, window, advance, processes)
+
+    monkeypatch.setattr(counting, "_count_apart", spy)
+    assert rounded(figures(str(tmp_path))) == rounded(alone)
+    assert asked == [2]
+    assert alone["request_records"] == 603
+
+
+def rounded(value: Any) -> Any:
+    """Return figures without the last digits of sums, which depend on the order of adding up."""
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in sorted(value.items())}
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+@given(st.lists(st.tuples(st.integers(0, 200_000), st.booleans()), max_size=30), st.integers(0, 30))
+def test_two_tallies_merge_into_the_one_of_all_records(seconds: list[tuple[int, bool]], cut: int) -> None:
+    records = [request(second, "ok" if ok else "error", http__route=f"/{second % 3}") for second, ok in seconds]
+    merged, other, whole = Tally(), Tally(), Tally()
+    for at, record in enumerate(records):
+        (merged if at < cut else other).add(record)
+        whole.add(record)
+    merged.merge(other)
+    assert (merged.first, merged.last, merged.events) == (whole.first, whole.last, whole.events)
+    assert {key: group.outcomes for key, group in merged.groups.items()} == {
+        key: group.outcomes for key, group in whole.groups.items()
+    }
+    assert merged.time_line.width_s == whole.time_line.width_s
+    assert {index: (i.ok, i.failed) for index, i in merged.time_line.intervals.items()} == {
+        index: (i.ok, i.failed) for index, i in whole.time_line.intervals.items()
+    }
+
+
+def test_a_list_of_gaps_changes_nothing_wherever_it_stands(tmp_path: Path) -> None:
+    odd = 'x,"chunk_gaps_us":[1'
+    write_segment(
+        tmp_path,
+        [
+            request(1, chunk_gaps_us=[1, 2, 3], url__path=odd, gen_ai__response__finish_reasons=["stop"]),
+            request(2, chunk_gaps_us=[], error__type="]"),
+            request(3, url__path=odd, error__type="]"),
+            log(4, odd, attributes={"a": 1, "chunk_gaps_us": [[1], [2]]}),
+        ],
+    )
+    found = figures(str(tmp_path))
+    assert (found["events"], found["corrupt_lines"]) == ({"request": 3, "log": 1}, 0)
+    assert found["duration_s"]["mean"] == 0.5
+
+
+def test_of_many_damaged_lines_a_few_are_told_and_all_are_counted(tmp_path: Path) -> None:
+    write_segment(tmp_path, [request(1), {"event_name": "request", "timestamp": 7}], tail=b"\x1b[2J\n" * 1000)
+    done = run("stats", str(tmp_path), "--json")
+    assert json.loads(done.out)["corrupt_lines"] == 1001
+    assert len(done.err.splitlines()) == counting.MAX_TOLD + 1
+    assert done.err.endswith("1,001 lines could not be counted\n")
 
 
 def test_html_and_json_exclude_each_other(tmp_path: Path) -> None:

@@ -11,14 +11,13 @@ from typing import Final
 
 import click
 
+from inference_logging.cli.counting import Window, count
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import DIRECTORY, PREFIX, SINCE, UNTIL
 from inference_logging.cli.summary import Table, figures, headline, tables
 from inference_logging.cli.tally import Tally
 from inference_logging.cli.terminal import safe
-from inference_logging.cli.times import timestamp
-from inference_logging.errors import CorruptLineError
-from inference_logging.segments import Segment, read_segment, segments
+from inference_logging.segments import Segment, segments
 from inference_logging.segments.reading import CLOCKS_S
 
 _PROGRESS_FROM_BYTES: Final = 16 << 20
@@ -64,7 +63,11 @@ def command(
     write = _writer(html) if html is not None else None
     chosen = [segment for segment in segments(directory, prefixes) if _may_hold(segment, since)]
     with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
-        tally = _read(chosen, since, until, advance)
+        tally, damage = count(chosen, Window.of(since, until), advance)
+    for place in damage:
+        click.echo(f"inference-logging: {safe(place)}", err=True)
+    if tally.corrupt_lines > len(damage):
+        click.echo(f"inference-logging: {tally.corrupt_lines:,} lines could not be counted", err=True)
     if write is not None:
         write(tally, str(directory))
         click.echo(f"wrote {html}")
@@ -84,22 +87,6 @@ def _writer(path: Path) -> Callable[[Tally, str], object]:
 def _may_hold(segment: Segment, since: float | None) -> bool:
     """Tell by when a segment was last written whether it may hold records from ``since`` on."""
     return since is None or segment.written_unix_s() + CLOCKS_S >= since
-
-
-def _read(chosen: list[Segment], since: float | None, until: float | None, advance: Callable[[int], object]) -> Tally:
-    tally = Tally()
-    first = timestamp(since) if since is not None else ""
-    end = timestamp(until) if until is not None else "~"
-
-    def tell(error: CorruptLineError) -> None:
-        tally.corrupt_lines += 1
-        click.echo(f"inference-logging: {safe(str(error))}", err=True)
-
-    for segment in chosen:
-        for record in read_segment(segment, framing=True, on_corrupt=tell, progress=advance):
-            if first <= record.get("timestamp", "") < end:
-                tally.add(record)
-    return tally
 
 
 @contextmanager

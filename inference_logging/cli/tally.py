@@ -101,10 +101,9 @@ class TimeLine:
 
     def add(self, at_unix_s: float, ok: bool, duration_s: Any, weight: float) -> None:
         """Count one request that ended at ``at_unix_s``."""
-        index = int(at_unix_s) // self.width_s
-        interval = self.intervals.get(index)
+        interval = self.intervals.get(int(at_unix_s) // self.width_s)
         if interval is None:
-            interval = self._begin(index)
+            interval = self._begin(int(at_unix_s))
         if ok:
             interval.ok += weight
         else:
@@ -112,10 +111,19 @@ class TimeLine:
         if isinstance(duration_s, _NUMBERS):
             interval.duration.add(duration_s, weight)
 
-    def _begin(self, index: int) -> Interval:
+    def merge(self, other: TimeLine) -> None:
+        """Count all that ``other`` counted."""
+        while self.width_s < other.width_s:
+            self._double()
+        for index, interval in other.intervals.items():
+            self._begin(index * other.width_s).merge(interval)
+
+    def _begin(self, at_unix_s: int) -> Interval:
+        """Return the interval of a time, which may be new and make the others wider."""
+        index = at_unix_s // self.width_s
         while max(index, *self.intervals, index) - min(index, *self.intervals, index) >= MAX_INTERVALS:
             self._double()
-            index //= 2
+            index = at_unix_s // self.width_s
         return self.intervals.setdefault(index, Interval())
 
     def _double(self) -> None:
@@ -151,6 +159,7 @@ class Tally:
         try:
             self._add(record)
         except (AttributeError, TypeError, ValueError):
+            # As damaged as a line that is no JSON.
             self.corrupt_lines += 1
 
     def _add(self, record: Mapping[str, Any]) -> None:
@@ -165,6 +174,20 @@ class Tally:
             self._add_request(record)
         elif event == "log.dropped":
             self._add_dropped(str(record.get("boot_id")), record.get("reasons", {}))
+
+    def merge(self, other: Tally) -> None:
+        """Count all that ``other`` counted."""
+        for key, group in other.groups.items():
+            self._group(key).merge(group)
+        self.time_line.merge(other.time_line)
+        for mine, theirs in ((self.events, other.events), (self.sampled_by, other.sampled_by)):
+            for name, count in theirs.items():
+                count_name(mine, name, count)
+        self.corrupt_lines += other.corrupt_lines
+        self._extend(other.first)
+        self._extend(other.last)
+        for boot_id, counts in other._dropped.items():
+            self._keep_greatest(boot_id, counts.items())
 
     def total(self) -> Group:
         """Return all requests as one group."""
@@ -200,16 +223,21 @@ class Tally:
         weight = get("adjusted_count", 1.0)
         weight = weight if isinstance(weight, _NUMBERS) and weight > 0 else 1.0
         model = get("gen_ai.response.model") or get("gen_ai.request.model") or NO_MODEL
-        key = (str(model), str(get("http.route") or NO_ROUTE))
+        self._group((str(model), str(get("http.route") or NO_ROUTE))).add(record, weight)
+        self.time_line.add(at_unix_s, get("outcome") == "ok", get("duration_s"), weight)
+        count_name(self.sampled_by, str(get("sampled_by", "head")), 1)
+        self._extend(stamp)
+
+    def _group(self, key: tuple[str, str]) -> Group:
         group = self.groups.get(key)
         if group is None:
             group = self.groups.setdefault(key if len(self.groups) < MAX_GROUPS else (OTHER, OTHER), Group())
-        group.add(record, weight)
-        self.time_line.add(at_unix_s, get("outcome") == "ok", get("duration_s"), weight)
-        count_name(self.sampled_by, str(get("sampled_by", "head")), 1)
+        return group
+
+    def _extend(self, stamp: str) -> None:
         if stamp > self.last:
             self.last = stamp
-        if not self.first or stamp < self.first:
+        if stamp and (not self.first or stamp < self.first):
             self.first = stamp
 
     def _add_processes(self, processes: Iterable[Mapping[str, Any]]) -> None:
@@ -217,14 +245,17 @@ class Tally:
             self._add_dropped(str(process.get("boot_id")), process.get("dropped", {}))
 
     def _add_dropped(self, boot_id: str, reasons: Mapping[str, Mapping[str, int]]) -> None:
+        found = [(Dropped(reason, level), n) for reason, levels in reasons.items() for level, n in levels.items()]
+        self._keep_greatest(boot_id, found)
+
+    def _keep_greatest(self, boot_id: str, found: Iterable[tuple[Dropped, int]]) -> None:
         """Keep the greatest count seen: footers and `log.dropped` records both count from a process's beginning."""
-        if not reasons:
+        if not found:
             return
-        counts = self._dropped.setdefault(boot_id if len(self._dropped) < MAX_GROUPS else OTHER, {})
-        for reason, levels in reasons.items():
-            for level, count in levels.items():
-                key = Dropped(reason, level)
-                counts[key] = max(counts.get(key, 0), count)
+        is_known = boot_id in self._dropped or len(self._dropped) < MAX_GROUPS
+        counts = self._dropped.setdefault(boot_id if is_known else OTHER, {})
+        for key, count in found:
+            counts[key] = max(counts.get(key, 0), count)
 
     def _by(self, part: Callable[[tuple[str, str]], str]) -> dict[str, Group]:
         found: dict[str, Group] = {}

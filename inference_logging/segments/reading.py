@@ -144,12 +144,16 @@ def read_segment(
     framing: bool = False,
     on_corrupt: OnCorrupt | None = None,
     progress: Callable[[int], object] | None = None,
+    loads: Callable[[bytes], Any] = orjson.loads,
 ) -> Iterator[Record]:
-    """Iterate over the records of one segment; see ``read_records``."""
+    """Iterate over the records of one segment; see ``read_records``.
+
+    ``loads`` parses a line: who needs only a part of each record can leave the rest out.
+    """
     number = 0
     try:
         for number, line in enumerate(_lines(_blocks(segment.path, progress)), 1):
-            record = parse(line, segment, number, on_corrupt)
+            record = parse(line, segment, number, on_corrupt, loads)
             if record is not None and (framing or not is_framing(record)):
                 yield record
     except FileNotFoundError:
@@ -157,15 +161,21 @@ def read_segment(
             return
         # Since it was listed it was compressed, or removed: then this finds nothing either.
         compressed = segment._replace(path=segment.path.with_name(segment.name + ".zst"))
-        yield from read_segment(compressed, framing=framing, on_corrupt=on_corrupt, progress=progress)
+        yield from read_segment(compressed, framing=framing, on_corrupt=on_corrupt, progress=progress, loads=loads)
     except _DamagedError as damage:
         _report(CorruptLineError(str(segment.path), number + 1, str(damage)), on_corrupt)
 
 
-def parse(line: bytes, segment: Segment, number: int, on_corrupt: OnCorrupt | None) -> Record | None:
+def parse(
+    line: bytes,
+    segment: Segment,
+    number: int,
+    on_corrupt: OnCorrupt | None,
+    loads: Callable[[bytes], Any] = orjson.loads,
+) -> Record | None:
     """Return the record of a line; None, after telling so, if it is none."""
     try:
-        record = orjson.loads(line)
+        record = loads(line)
     except orjson.JSONDecodeError as error:
         _report(CorruptLineError(str(segment.path), number, f"not JSON: {error}"), on_corrupt)
         return None
