@@ -15,7 +15,7 @@ import pytest
 
 from inference_logging import Config, Logger
 from inference_logging.errors import ConfigError
-from inference_logging.segments import Segment, read_records, segments
+from inference_logging.segments import Segment, follow_records, read_records, segments
 from tests.support import wait_until
 
 SMALL = {"rotate_bytes": "4KiB", "service_name": "svc"}
@@ -149,6 +149,34 @@ assert logger.event("step", ["n"])(1) and logger.flush(60)
 print("ready", flush=True)
 sys.stdin.read()
 """
+
+
+def test_a_follower_misses_nothing_while_segments_are_compressed_and_the_quota_is_kept(
+    opened: Callable[..., Logger], tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs"
+    logger = opened(compress="zstd", compress_keep_segments=1, quota_bytes="64KiB")
+    emit = logger.event("step", ["n", "noise"])
+    rng = random.Random(1)
+    sent = 0
+
+    class Writing:
+        """Writes on until something was removed and something compressed, each segment followed before the next."""
+
+        def wait(self, timeout: float, /) -> bool:
+            nonlocal sent
+            for _ in range(4):
+                assert emit(sent, f"{rng.getrandbits(4000):x}")
+                sent += 1
+            assert logger.flush()
+            counts = housekeeping(logger)
+            return bool(counts["segments_removed"]["quota"] and counts["segments_compressed"])
+
+    records = [r["n"] for r in follow_records(logs, begin="start", stop=Writing()) if r["event_name"] == "step"]
+    assert records == list(range(sent))
+    assert logger.close()
+    left = {record["n"] for record in read_records(logs) if record["event_name"] == "step"}
+    assert left == set(range(min(left), sent)), "others than the oldest are missing"
 
 
 def write_sealed(logs: Path, seed: int) -> None:

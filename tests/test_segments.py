@@ -98,6 +98,24 @@ def test_links_and_directories_are_no_segments(tmp_path: Path) -> None:
     assert segments(tmp_path) == []
 
 
+def test_a_segment_that_escapes_one_look_in_both_forms_while_it_is_compressed_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = write(tmp_path / name(1), lines(1))
+    look = os.scandir
+
+    def look_too_late(directory: str) -> Any:
+        # The system shows the directory as it was before the new name was there and after the old one was gone.
+        plain.unlink(missing_ok=True)
+        seen = look(directory)
+        monkeypatch.setattr(os, "scandir", look)
+        write(tmp_path / (name(1) + ".zst"), lines(1))
+        return seen
+
+    monkeypatch.setattr(os, "scandir", look_too_late)
+    assert numbers(read_records(tmp_path)) == [1]
+
+
 def test_the_parts_of_a_name_are_told() -> None:
     segment = Segment.parse(f"/logs/my-svc-20261121T050059.123Z-{BOOT}-1234567.jsonl.zst")
     assert segment is not None

@@ -21,9 +21,9 @@ class SegmentParameters(BaseModel):
     )
     quota_bytes: Bytes = parameter(
         0,
-        "Bytes that the segments of this service_name may take in their directory; above it the oldest sealed ones are "
-        "removed, also those of other processes; 0 = no limit. Live segments count, but stay: one more rotate_bytes "
-        "can be in use for a few seconds.",
+        "Bytes that the segments of this service_name may take in a directory (each file sink's by itself); above it "
+        "the oldest sealed ones are removed, also those of other processes; 0 = no limit. Live segments count, but "
+        "stay. Looked at twice a second, so what is written in between can be in use for that long.",
         unit="bytes",
         limits=(0, 1024 * 1024 * GIB),
     )

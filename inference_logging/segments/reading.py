@@ -32,7 +32,7 @@ CLOCKS_S = 1.0
 BLOCK_BYTES = 1 << 20
 
 _NAME = re.compile(
-    r"(?P<prefix>[A-Za-z0-9_-][A-Za-z0-9._-]{0,99})-(?P<begun>\d{8}T\d{6}\.\d{3}Z)-(?P<boot_id>[0-9a-f]{16})-"
+    r"(?P<prefix>[A-Za-z0-9_-][A-Za-z0-9._-]{0,99})-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)\.(\d{3})Z-(?P<boot_id>[0-9a-f]{16})-"
     r"(?P<number>\d{6}|[1-9]\d{6,19})\.jsonl(?:\.zst)?",
     re.ASCII,
 )
@@ -54,9 +54,9 @@ class Segment(NamedTuple):
         match = _NAME.fullmatch(Path(path).name)
         if match is None:
             return None
+        year, month, day, hour, minute, second, milli = map(int, match.groups()[1:8])
         try:
-            # Python 3.10's fromisoformat knows no basic format.
-            begun = datetime.strptime(match["begun"], "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=timezone.utc)
+            begun = datetime(year, month, day, hour, minute, second, milli * 1000, timezone.utc)
         except ValueError:
             return None
         return cls(begun, match["boot_id"], int(match["number"]), match["prefix"], Path(path))
@@ -95,16 +95,21 @@ def segments(directory: str | os.PathLike[str], prefix: Prefix = None) -> list[S
     """
     chosen = (prefix,) if isinstance(prefix, str) else prefix
     found: dict[str, Segment] = {}
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            segment = Segment.parse(entry.path)
-            if segment is None or not entry.is_file(follow_symlinks=False):
-                continue
-            if chosen is not None and segment.prefix not in chosen:
-                continue
-            if segment.name not in found or found[segment.name].compressed:
-                found[segment.name] = segment
+    # Twice: a directory that changes under the look may show neither the plain form, already removed, nor the
+    # compressed one, just created. The second look then shows it, and what only the first one shows is removed by now,
+    # or compressed, which a reader finds out.
+    for segment in (*_look(directory), *_look(directory)):
+        if chosen is not None and segment.prefix not in chosen:
+            continue
+        if segment.name not in found or found[segment.name].compressed:
+            found[segment.name] = segment
     return sorted(found.values())
+
+
+def _look(directory: str | os.PathLike[str]) -> list[Segment]:
+    with os.scandir(directory) as entries:
+        named = ((entry, Segment.parse(entry.path)) for entry in entries)
+        return [segment for entry, segment in named if segment is not None and entry.is_file(follow_symlinks=False)]
 
 
 def read_records(

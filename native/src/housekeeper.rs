@@ -31,6 +31,9 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 const ROUND_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it looks whether a round is due earlier, for the quota: once this part of it was written since the last.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const PART_OF_QUOTA: u64 = 16;
 /// How long nothing is compressed after an error: a full disk is not to be filled every five seconds.
 const REST_AFTER_ERROR: Duration = Duration::from_secs(60);
 /// Longest rest between two steps, and what a stop waits for the thread.
@@ -244,7 +247,7 @@ impl Housekeeper {
         let words = &control.page().housekeeping;
         let each = directories.iter().filter_map(|dir| {
             let own = HousekeepingSettings { directories: vec![dir.clone()], ..settings?.clone() };
-            match spawn(Rounds::new(own, words, RealStore), Arc::clone(&stopping), Arc::clone(queue)) {
+            match spawn(Rounds::new(own, words, RealStore), control, Arc::clone(&stopping), Arc::clone(queue)) {
                 Ok(thread) => Some(thread),
                 Err(_) => {
                     words.errors.fetch_add(1, Ordering::Relaxed);
@@ -268,28 +271,39 @@ impl Drop for Housekeeper {
     }
 }
 
-fn spawn(rounds: Rounds, stopping: Arc<AtomicBool>, queue: Arc<QueueFile>) -> io::Result<(Thread, Receiver<()>)> {
+fn spawn(
+    rounds: Rounds,
+    control: Control,
+    stopping: Arc<AtomicBool>,
+    queue: Arc<QueueFile>,
+) -> io::Result<(Thread, Receiver<()>)> {
     let (alive, ended) = channel::<()>();
     let handle = std::thread::Builder::new().name("inference-house".into()).spawn(move || {
         mask_signals();
         lower_priority();
-        run(rounds, &stopping, &queue);
+        run(rounds, control, &stopping, &queue);
         drop(alive);
     })?;
     Ok((handle.thread().clone(), ended))
 }
 
-fn run(mut rounds: Rounds, stopping: &AtomicBool, queue: &QueueFile) {
+fn run(mut rounds: Rounds, control: Control, stopping: &AtomicBool, queue: &QueueFile) {
     let goes_on = || !stopping.load(Ordering::Acquire);
+    let bytes_written = || control.page().bytes_written.load(Ordering::Relaxed);
+    let much = rounds.settings.limits.quota_bytes.checked_div(PART_OF_QUOTA).filter(|part| *part > 0);
     // Nothing is removed once it could not be told any more.
     while goes_on() && !queue.ring().is_closed() {
+        let (begun, before) = (Instant::now(), bytes_written());
+        let is_due = || {
+            much.is_some_and(|much| bytes_written().wrapping_sub(before) >= much) || begun.elapsed() >= ROUND_INTERVAL
+        };
         let mut pace = |spent: Duration| {
             std::thread::park_timeout(spent.min(LONGEST_REST));
             goes_on()
         };
         let more = rounds.round(now_unix_nano(), &mut pace, &mut |reason, removed| put(queue, reason, removed));
-        if !more && goes_on() {
-            std::thread::park_timeout(ROUND_INTERVAL);
+        while !more && goes_on() && !is_due() {
+            std::thread::park_timeout(LOOK_INTERVAL);
         }
     }
 }

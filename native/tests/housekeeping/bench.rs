@@ -38,6 +38,7 @@ pub struct Bench {
     pub told: Vec<(&'static str, Removed)>,
     pub limits: Limits,
     pub compression: Option<Compression>,
+    pub other_directories: Vec<PathBuf>,
 }
 
 impl Bench {
@@ -48,6 +49,7 @@ impl Bench {
             told: Vec::new(),
             limits: Limits::default(),
             compression: None,
+            other_directories: Vec::new(),
         }
     }
 
@@ -78,7 +80,7 @@ impl Bench {
 
     pub fn rounds<S: Store>(&self, store: S) -> Rounds<S> {
         let settings = HousekeepingSettings {
-            directories: vec![self.dir.path().to_owned()],
+            directories: [vec![self.dir.path().to_owned()], self.other_directories.clone()].concat(),
             prefix: PREFIX.to_owned(),
             limits: self.limits,
             compression: self.compression,

@@ -139,6 +139,20 @@ fn a_directory_whose_housekeeper_is_another_one_is_left_alone() {
 }
 
 #[test]
+fn each_directory_has_the_quota_for_itself_and_one_that_fails_holds_up_no_other() {
+    let (mut bench, other) = (Bench::new(), Bench::new());
+    bench.segments(4);
+    other.segments(4);
+    bench.limits.quota_bytes = 20;
+    bench.other_directories = vec![bench.path("no directory"), other.dir.path().to_owned()];
+    fs::write(bench.path("no directory"), b"").unwrap();
+    bench.round(10);
+    assert_eq!(other.files(), [name(3), name(4)]);
+    assert_eq!(bench.files()[1..], [name(3), name(4)]);
+    assert_eq!((bench.told.len(), bench.errors()), (2, 1));
+}
+
+#[test]
 fn a_directory_that_does_not_exist_yet_is_no_error() {
     let mut bench = Bench::new();
     bench.limits.quota_bytes = 10;
