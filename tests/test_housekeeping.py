@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -47,6 +48,14 @@ def fill(logger: Logger, batches: int, text: str = "x" * 3000) -> None:
 def housekeeping(logger: Logger) -> dict[str, Any]:
     stats = logger.stats()["listener"]
     return {name: stats[name] for name in ("segments_removed", "removed_bytes", "segments_compressed")}
+
+
+def threads() -> set[str]:
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found.add((task / "comm").read_text().strip())
+    return found
 
 
 def names(directory: Path) -> set[str]:
@@ -175,6 +184,7 @@ def test_a_follower_misses_nothing_while_segments_are_compressed_and_the_quota_i
     records = [r["n"] for r in follow_records(logs, begin="start", stop=Writing()) if r["event_name"] == "step"]
     assert records == list(range(sent))
     assert logger.close()
+    wait_until(lambda: "inference-house" not in threads(), "the end of the housekeeper: it removes on while we read")
     left = {record["n"] for record in read_records(logs) if record["event_name"] == "step"}
     assert left == set(range(min(left), sent)), "others than the oldest are missing"
 
@@ -228,9 +238,6 @@ def test_a_quota_that_cannot_hold_a_live_and_a_sealed_segment_is_refused() -> No
 def test_without_a_limit_nothing_is_ever_removed_and_no_thread_is_there(
     opened: Callable[..., Logger], tmp_path: Path
 ) -> None:
-    def threads() -> set[str]:
-        return {(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
-
     wait_until(lambda: "inference-house" not in threads(), "the end of those of earlier tests")
     fill(opened(), 1)
     assert "inference-house" not in threads()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pickle
@@ -107,10 +108,11 @@ def test_a_segment_that_escapes_one_look_in_both_forms_while_it_is_compressed_is
     def look_too_late(directory: str) -> Any:
         # The system shows the directory as it was before the new name was there and after the old one was gone.
         plain.unlink(missing_ok=True)
-        seen = look(directory)
         monkeypatch.setattr(os, "scandir", look)
+        with look(directory) as entries:
+            seen = list(entries)
         write(tmp_path / (name(1) + ".zst"), lines(1))
-        return seen
+        return contextlib.nullcontext(seen)
 
     monkeypatch.setattr(os, "scandir", look_too_late)
     assert numbers(read_records(tmp_path)) == [1]

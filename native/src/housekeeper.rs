@@ -7,7 +7,7 @@
 //!   for a round, and a round that does not get it does nothing.
 //! * Removal goes before compression, so a full disk is met by what frees most; one segment is compressed per round.
 //! * Nothing disappears silently: each removal is counted in the control page and told by a `segments.removed` record,
-//!   which is tried again until the queue takes it.
+//!   which is tried again until the queue takes it, by the next leader if need be.
 //! * It works at the lowest priority and rests as long as it works, and nobody ever waits for it.
 
 use crate::compress::{self, Pace};
@@ -83,12 +83,34 @@ pub struct HousekeepingWords {
     pub segments_removed: [AtomicU64; REASONS.len()],
     /// Bytes that those had on disk.
     pub removed_bytes: [AtomicU64; REASONS.len()],
+    /// How much of that was told: what a process that ended could not tell is told by the next leader.
+    told_segments: [AtomicU64; REASONS.len()],
+    told_bytes: [AtomicU64; REASONS.len()],
     pub segments_compressed: AtomicU64,
     /// Bytes of those segments before and after.
     pub compressed_from_bytes: AtomicU64,
     pub compressed_to_bytes: AtomicU64,
     /// Removals and compressions that failed.
     pub errors: AtomicU64,
+}
+
+impl HousekeepingWords {
+    /// What was removed and never told; names are not known any more.
+    #[must_use]
+    pub fn untold(&self) -> [Removed; REASONS.len()] {
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        REASONS.map(|reason| Removed {
+            segments: load(&self.segments_removed[reason as usize])
+                .saturating_sub(load(&self.told_segments[reason as usize])),
+            bytes: load(&self.removed_bytes[reason as usize]).saturating_sub(load(&self.told_bytes[reason as usize])),
+            ..Removed::default()
+        })
+    }
+
+    fn count_told(&self, reason: Reason, removed: &Removed) {
+        self.told_segments[reason as usize].fetch_add(removed.segments, Ordering::Relaxed);
+        self.told_bytes[reason as usize].fetch_add(removed.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Where a report of what was removed goes; returns whether it was taken.
@@ -108,9 +130,13 @@ pub struct Rounds<S: Store = RealStore> {
 }
 
 impl<S: Store> Rounds<S> {
-    /// Prepares rounds on a given operating system.
-    pub fn new(settings: HousekeepingSettings, words: &'static HousekeepingWords, store: S) -> Self {
-        let untold = Default::default();
+    /// Prepares rounds on a given operating system; the first to be told is `untold`, which another process removed.
+    pub fn new(
+        settings: HousekeepingSettings,
+        words: &'static HousekeepingWords,
+        store: S,
+        untold: [Removed; REASONS.len()],
+    ) -> Self {
         Self { settings, words, store, untold, given_up: HashSet::new(), rest_until: 0 }
     }
 
@@ -135,7 +161,9 @@ impl<S: Store> Rounds<S> {
         for leftover in &inventory.leftovers {
             self.store.remove(leftover)?;
         }
-        let outcome = retention::enforce(&mut self.store, dir, &mut inventory, self.settings.limits, now_unix_nano);
+        let mut goes_on = || pace(Duration::ZERO);
+        let limits = self.settings.limits;
+        let outcome = retention::enforce(&mut self.store, dir, &mut inventory, limits, now_unix_nano, &mut goes_on);
         for (reason, removed) in REASONS.into_iter().zip(outcome.removed) {
             self.words.segments_removed[reason as usize].fetch_add(removed.segments, Ordering::Relaxed);
             self.words.removed_bytes[reason as usize].fetch_add(removed.bytes, Ordering::Relaxed);
@@ -151,6 +179,7 @@ impl<S: Store> Rounds<S> {
         for reason in REASONS {
             let removed = &mut self.untold[reason as usize];
             if removed.segments > 0 && tell(reason, removed) {
+                self.words.count_told(reason, removed);
                 *removed = Removed::default();
             }
         }
@@ -245,15 +274,13 @@ impl Housekeeper {
         let stopping = Arc::new(AtomicBool::new(false));
         let directories = settings.map_or(&[][..], |settings| &settings.directories);
         let words = &control.page().housekeeping;
+        let mut untold = words.untold();
         let each = directories.iter().filter_map(|dir| {
             let own = HousekeepingSettings { directories: vec![dir.clone()], ..settings?.clone() };
-            match spawn(Rounds::new(own, words, RealStore), control, Arc::clone(&stopping), Arc::clone(queue)) {
-                Ok(thread) => Some(thread),
-                Err(_) => {
-                    words.errors.fetch_add(1, Ordering::Relaxed);
-                    None
-                }
-            }
+            let rounds = Rounds::new(own, words, RealStore, std::mem::take(&mut untold));
+            let started = spawn(rounds, control, Arc::clone(&stopping), Arc::clone(queue));
+            words.errors.fetch_add(u64::from(started.is_err()), Ordering::Relaxed);
+            started.ok()
         });
         Self { threads: each.collect(), stopping }
     }
@@ -288,17 +315,19 @@ fn spawn(
 }
 
 fn run(mut rounds: Rounds, control: Control, stopping: &AtomicBool, queue: &QueueFile) {
-    let goes_on = || !stopping.load(Ordering::Acquire);
+    // Once the queue is closed, what is removed could not be told any more.
+    let goes_on = || !stopping.load(Ordering::Acquire) && !queue.ring().is_closed();
     let bytes_written = || control.page().bytes_written.load(Ordering::Relaxed);
     let much = rounds.settings.limits.quota_bytes.checked_div(PART_OF_QUOTA).filter(|part| *part > 0);
-    // Nothing is removed once it could not be told any more.
-    while goes_on() && !queue.ring().is_closed() {
+    while goes_on() {
         let (begun, before) = (Instant::now(), bytes_written());
         let is_due = || {
             much.is_some_and(|much| bytes_written().wrapping_sub(before) >= much) || begun.elapsed() >= ROUND_INTERVAL
         };
         let mut pace = |spent: Duration| {
-            std::thread::park_timeout(spent.min(LONGEST_REST));
+            if !spent.is_zero() {
+                std::thread::park_timeout(spent.min(LONGEST_REST));
+            }
             goes_on()
         };
         let more = rounds.round(now_unix_nano(), &mut pace, &mut |reason, removed| put(queue, reason, removed));
@@ -314,8 +343,10 @@ fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
     payload.push_str(reason.name());
     payload.push_uint(removed.segments);
     payload.push_uint(removed.bytes);
-    payload.push_str(&removed.oldest);
-    payload.push_str(&removed.newest);
+    for name in [&removed.oldest, &removed.newest] {
+        // Absent where another process removed them, and did not live to tell.
+        if name.is_empty() { payload.push_absent() } else { payload.push_str(name) }
+    }
     // Too old is what was asked for; too much may be younger than somebody counted on.
     let severity = if reason == Reason::Age { 9 } else { 13 };
     let words = u32::try_from(queue.header().data_bytes / 8).unwrap_or(u32::MAX);

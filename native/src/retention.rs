@@ -63,7 +63,7 @@ impl Removed {
         if later.segments == 0 {
             return;
         }
-        if self.segments == 0 {
+        if self.oldest.is_empty() {
             self.oldest = later.oldest;
         }
         self.newest = later.newest;
@@ -79,13 +79,14 @@ pub struct Outcome {
     pub error: Option<io::Error>,
 }
 
-/// Removes what is beyond the limits from `dir`, and from the inventory.
+/// Removes what is beyond the limits from `dir`, and from the inventory, while `goes_on`.
 pub fn enforce(
     store: &mut impl Store,
     dir: &Path,
     inventory: &mut Inventory,
     limits: Limits,
     now_unix_nano: u64,
+    goes_on: &mut dyn FnMut() -> bool,
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let mut total = inventory.bytes();
@@ -99,7 +100,7 @@ pub fn enforce(
         } else {
             return true;
         };
-        if outcome.error.is_some() {
+        if outcome.error.is_some() || !goes_on() {
             return true;
         }
         match remove(store, dir, stored, now_unix_nano) {

@@ -53,12 +53,14 @@ impl Drop for LiveLock {
     }
 }
 
-/// Locks a segment that has no writer; false while somebody holds it. Closing `file` releases the lock.
+/// Locks a segment that has no writer; false while it has one. Closing `file` releases the lock.
+///
+/// Shared: readers look for the writer by the same lock, and must not pass for one.
 ///
 /// # Errors
 /// The file system cannot lock.
 pub fn try_lock(file: &File) -> io::Result<bool> {
-    match flock(file, libc::LOCK_EX | libc::LOCK_NB) {
+    match flock(file, libc::LOCK_SH | libc::LOCK_NB) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),

@@ -71,10 +71,7 @@ impl Store for RealStore {
     }
 
     fn open(&mut self, path: &Path) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        // NFS gives an exclusive lock only to who may write.
-        options.clone().write(true).open(path).or_else(|_| options.open(path))
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
     }
 
     fn try_lock(&mut self, file: &File) -> io::Result<bool> {

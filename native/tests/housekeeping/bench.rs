@@ -85,7 +85,7 @@ impl Bench {
             limits: self.limits,
             compression: self.compression,
         };
-        Rounds::new(settings, self.words, store)
+        Rounds::new(settings, self.words, store, self.words.untold())
     }
 
     /// Does one round at `seconds` after the beginning.

@@ -3,6 +3,8 @@
 use super::bench::{Bench, Failing, Fault, at, name};
 use _native::lock::{Attempt, ProcessLock};
 use _native::retention::Removed;
+use _native::segment_lock;
+use _native::segment_store::RealStore;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::Ordering;
@@ -52,6 +54,17 @@ fn live_segments_stay_however_old_but_count_for_the_quota() {
     drop(held);
     bench.round(1000);
     assert_eq!(bench.files(), [""; 0]);
+}
+
+#[test]
+fn a_reader_that_looks_for_the_writer_does_not_pass_for_one() {
+    let mut bench = Bench::new();
+    bench.segments(3);
+    let reader = fs::File::open(bench.path(&name(1))).unwrap();
+    assert!(segment_lock::try_lock(&reader).unwrap());
+    bench.limits.quota_bytes = 20;
+    bench.round(10);
+    assert_eq!(bench.files(), [name(2), name(3)], "else a younger one would go in its place");
 }
 
 #[test]
@@ -114,7 +127,7 @@ fn what_cannot_be_told_yet_is_told_later_all_of_it_at_once() {
     let mut bench = Bench::new();
     bench.segments(4);
     bench.limits.quota_bytes = 30;
-    let mut rounds = bench.rounds(_native::segment_store::RealStore);
+    let mut rounds = bench.rounds(RealStore);
     rounds.round(at(10), &mut |_| true, &mut |_, _| false);
     bench.write(&name(5), b"{\"n\":123}\n", 5);
     rounds.round(at(10), &mut |_| true, &mut |_, _| false);
@@ -122,6 +135,38 @@ fn what_cannot_be_told_yet_is_told_later_all_of_it_at_once() {
     bench.round_of(&mut rounds, 10);
     bench.round_of(&mut rounds, 10);
     assert_eq!(bench.told, [("quota", removed(2, 1, 2))]);
+}
+
+#[test]
+fn what_a_process_removed_and_did_not_live_to_tell_is_told_by_the_next() {
+    let mut bench = Bench::new();
+    bench.segments(4);
+    bench.limits.quota_bytes = 30;
+    bench.rounds(RealStore).round(at(10), &mut |_| true, &mut |_, _| false);
+    bench.round(10);
+    bench.round(10);
+    let untold = Removed { segments: 1, bytes: 10, ..Removed::default() };
+    assert_eq!(bench.told, [("quota", untold)]);
+    assert_eq!(bench.words.untold(), [Removed::default(), Removed::default()]);
+}
+
+#[test]
+fn removal_ends_when_the_work_is_ended_and_what_was_removed_until_then_is_told() {
+    let mut bench = Bench::new();
+    bench.segments(4);
+    bench.limits.quota_bytes = 10;
+    let mut steps = 0;
+    let mut pace = |_| {
+        steps += 1;
+        steps <= 2
+    };
+    let (mut rounds, mut told) = (bench.rounds(RealStore), Vec::new());
+    rounds.round(at(10), &mut pace, &mut |reason, gone| {
+        told.push((reason.name(), gone.clone()));
+        true
+    });
+    assert_eq!(bench.files(), [name(3), name(4)]);
+    assert_eq!(told, [("quota", removed(2, 1, 2))]);
 }
 
 #[test]
