@@ -225,3 +225,15 @@ fn a_directory_without_histograms_has_none_and_a_foreign_file_is_refused_by_read
     drop(Series::open(directory.path()).unwrap());
     assert!(snapshot(directory.path()).is_empty());
 }
+
+#[test]
+fn a_listener_that_cannot_have_the_file_writes_without_histograms() {
+    let mut bench = Bench::new();
+    std::fs::remove_file(bench.path().join("metrics")).unwrap();
+    std::fs::create_dir(bench.path().join("metrics")).unwrap();
+    bench.change_leader();
+    let producer = bench.producer();
+    Request::ok("m").emit(&producer);
+    bench.drain();
+    assert_eq!(bench.sink.events("request").len(), 1);
+}
