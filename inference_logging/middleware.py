@@ -186,9 +186,11 @@ async def _observed_receive(receive: Receive, observer: RequestObserver) -> Mess
 
 
 def _ending(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
+    name = type(error).__qualname__
+    # By name also: before Python 3.11 asyncio's is another class.
+    if isinstance(error, TimeoutError) or name == "TimeoutError":
         return "timed_out"
-    if type(error).__qualname__ in _DISCONNECT_ERRORS:
+    if name in _DISCONNECT_ERRORS:
         return "disconnected"
     # CancelledError, GeneratorExit, KeyboardInterrupt, trio.Cancelled: not the application's own failure.
     return "raised" if isinstance(error, Exception) else "cancelled"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from inference_logging.logger import ApplicationLogger, exception_attributes, get_logger
 
@@ -26,6 +27,14 @@ class Handler(logging.Handler):
     def createLock(self) -> None:  # noqa: N802 - the name of logging.Handler
         """Make no lock: the queue takes records from any thread at once."""
         self.lock = None
+
+    def handle(self, record: logging.LogRecord) -> Any:
+        """Filter and emit ``record`` without a lock, which the base class takes in any case from Python 3.13 on."""
+        found: Any = self.filter(record)
+        if found:
+            # From Python 3.12 on a filter may give another record.
+            self.emit(found if isinstance(found, logging.LogRecord) else record)
+        return found
 
     def emit(self, record: logging.LogRecord) -> None:
         """Put ``record`` into the queue; never raises."""

@@ -186,8 +186,14 @@ unsafe fn push_other(py: Python<'_>, scratch: &mut Scratch, object: *mut ffi::Py
 fn push_encoded(object: &Bound<'_, PyAny>, scratch: &mut Scratch) -> Option<()> {
     let py = object.py();
     let encoder = ENCODER.get_or_try_init(py, || Encoder::import(py)).ok()?;
-    let arguments = (object, &encoder.default, &encoder.option);
-    let encoded = encoder.dumps.bind(py).call1(arguments).ok()?;
+    // SAFETY: live objects, the GIL is held; the new reference is owned. Null leaves an exception, which the caller
+    // clears: a `PyErr` dropped in a plain C function would keep its traceback until some other call gets into PyO3.
+    let encoded = unsafe {
+        let end: *mut ffi::PyObject = std::ptr::null_mut();
+        let (default, option) = (encoder.default.as_ptr(), encoder.option.as_ptr());
+        let encoded = ffi::PyObject_CallFunctionObjArgs(encoder.dumps.as_ptr(), object.as_ptr(), default, option, end);
+        Bound::from_owned_ptr_or_opt(py, encoded)?
+    };
     scratch.push_json(encoded.cast::<PyBytes>().ok()?.as_bytes());
     Some(())
 }
