@@ -148,7 +148,7 @@ def _backlog(seen: Snapshot, limits: Limits, before: Health | None) -> Iterator[
             yield Reason(
                 state,
                 "records",
-                f"{seen.records} records wait for the listener; {state} from {limit:g}, cleared at "
+                f"{_waiting(seen.records)} for the listener; {state} from {limit:g}, cleared at "
                 f"{limit * limits.clear_ratio:g}",
             )
             break
@@ -171,15 +171,19 @@ def _backlog(seen: Snapshot, limits: Limits, before: Health | None) -> Iterator[
 def _listener(seen: Snapshot, limits: Limits) -> Iterator[Reason]:
     if seen.leader == "nobody" and not seen.listens:
         if seen.records:
-            text = f"listener is off here and no other process listens; {seen.records} records wait until one does"
+            text = f"listener is off here and no other process listens; {_waiting(seen.records)} until one does"
             yield Reason("pressured", "no_listener", text)
     elif seen.stalled_s >= limits.stuck_after_s:
         who = "no process listens" if seen.leader == "nobody" else f"the listener ({seen.leader}) makes no rounds"
         since = f"for {seen.stalled_s:.1f} s; stuck from {limits.stuck_after_s:g} s"
         if seen.records:
-            yield Reason("stuck", "listener", f"{who} {since}, and {seen.records} records wait")
+            yield Reason("stuck", "listener", f"{who} {since}, and {_waiting(seen.records)}")
         else:
             yield Reason("pressured", "listener", f"{who} {since} with records waiting, and none waits")
+
+
+def _waiting(records: int) -> str:
+    return "1 record waits" if records == 1 else f"{records} records wait"
 
 
 def _sinks(seen: Snapshot) -> Iterator[Reason]:

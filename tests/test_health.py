@@ -63,17 +63,17 @@ FULL = FailingSink("file", "failing", 12.0, "full")
         (
             Snapshot(records=1, stalled_s=30.0),
             "stuck",
-            "the listener (here) makes no rounds for 30.0 s; stuck from 30 s, and 1 records wait",
+            "the listener (here) makes no rounds for 30.0 s; stuck from 30 s, and 1 record waits",
         ),
         (
             Snapshot(records=1, stalled_s=30.0, leader="elsewhere"),
             "stuck",
-            "the listener (elsewhere) makes no rounds for 30.0 s; stuck from 30 s, and 1 records wait",
+            "the listener (elsewhere) makes no rounds for 30.0 s; stuck from 30 s, and 1 record waits",
         ),
         (
             Snapshot(records=1, stalled_s=30.0, leader="nobody"),
             "stuck",
-            "no process listens for 30.0 s; stuck from 30 s, and 1 records wait",
+            "no process listens for 30.0 s; stuck from 30 s, and 1 record waits",
         ),
         (
             Snapshot(stalled_s=31.0),

@@ -135,6 +135,15 @@ def test_other_methods_are_answered_as_starlette_does(start: Start, path: str) -
         )
 
 
+def test_an_answer_to_head_has_no_body(configure: Callable[..., Config]) -> None:
+    middleware = InferenceLoggingMiddleware(replying(*answer(b"x")), config=configure())
+    client = Client()
+    asyncio.run(middleware(http_scope(READY, "HEAD"), client.receive, client.send))
+    start, body = client.sent
+    assert (start["status"], body["body"]) == (200, b"")
+    assert int(dict(start["headers"])[b"content-length"]) > 100
+
+
 def test_the_paths_are_configurable_and_the_applications_own_route_is_left_alone(start: Start) -> None:
     client, _ = start(health_path="/ready", liveness_path="/live")
     assert client.get("/ready").json()["status"] == "ok"

@@ -275,6 +275,37 @@ fn one_process_writes_at_a_time_and_one_that_is_killed_leaves_a_whole_change_and
     }
 }
 
+#[test]
+fn a_reader_never_sees_a_copy_that_is_refilled_while_it_reads() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = Runtime::open(directory.path()).unwrap();
+    let writing = AtomicU32::new(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let writer = writer(directory.path());
+            for turn in 0..6_000u32 {
+                // Two changes a turn, so that each route comes into the copy of the route before.
+                let letter = ["a", "b", "c"][turn as usize % 3];
+                let route = checked_route(&format!("/{}", letter.repeat(127))).unwrap();
+                writer.change(&Change::Capture(route), at(100), "test", |_| true).unwrap();
+                writer.reset("test", |_| true).unwrap();
+            }
+            writing.store(0, Ordering::Relaxed);
+        });
+        // More readers than cores: some are put aside in the middle of a route.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while writing.load(Ordering::Relaxed) == 1 {
+                    for rule in runtime.settings().rules.into_iter().flatten() {
+                        let Target::Route(route) = rule.value.target else { panic!("nobody captures anything else") };
+                        assert!(route.len() == 128 && route[2..].iter().all(|byte| *byte == route[1]), "{route:?}");
+                    }
+                }
+            });
+        }
+    });
+}
+
 proptest! {
     #[test]
     fn a_route_is_matched_as_the_configurations_patterns_are(
