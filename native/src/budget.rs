@@ -46,15 +46,14 @@ impl CallSite {
     /// them count as one and the same, so `/items/7` and `/items/8` are one site; `v1` is a name.
     #[must_use]
     pub fn text(origin: u64, text: &[u8]) -> Self {
-        Self { exact: mix(origin ^ folded_hash(text)), origin: mix(origin) }
+        Self { exact: mix(origin ^ folded(text).0), origin: mix(origin) }
     }
 
     /// As [`CallSite::text`], where the text's first word is part of the origin: paths below `/v1` share a place.
     #[must_use]
     pub fn path(origin: u64, path: &[u8]) -> Self {
-        let first = path.get(1..).unwrap_or_default();
-        let end = first.iter().take(LOOKED_AT_BYTES).position(|byte| *byte == b'/').unwrap_or(first.len());
-        Self::text(origin ^ folded_hash(&first[..end]), path)
+        let (all, first) = folded(path);
+        Self { exact: mix(origin ^ all), origin: mix(origin ^ first) }
     }
 }
 
@@ -133,17 +132,34 @@ impl Budget {
         Share { place, per_window: self.per_window, of_all: place.share() }
     }
 
+    /// Forgets a record of `site` that is decided anew.
+    pub fn take_back(&self, site: CallSite, was_kept: bool) {
+        if let Some(place) = self.held(site) {
+            // A window may have begun in between: nothing is below 0.
+            let less = |counter: &AtomicU32| counter.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
+            let _ = less(&place.offered);
+            let _ = was_kept.then(|| less(&place.kept));
+        }
+    }
+
     #[inline]
     fn place(&self, site: CallSite, window: u64) -> &Place {
-        let wanted = site.exact | 1;
-        let probe = |distance: usize| &self.places[((site.exact >> 32) as usize + distance) & (PLACES - 1)];
-        match (0..PROBES).map(probe).find(|place| place.site.load(Relaxed) == wanted) {
-            Some(place) => place,
-            None => (0..PROBES)
-                .map(probe)
-                .find(|place| place.claim(wanted, window))
-                .unwrap_or(&self.shared[site.origin as usize & (SHARED_PLACES - 1)]),
-        }
+        self.held(site).unwrap_or_else(|| {
+            self.probed(site)
+                .find(|place| place.claim(site.exact | 1, window))
+                .unwrap_or(&self.shared[site.origin as usize & (SHARED_PLACES - 1)])
+        })
+    }
+
+    #[inline]
+    fn held(&self, site: CallSite) -> Option<&Place> {
+        self.probed(site).find(|place| place.site.load(Relaxed) == site.exact | 1)
+    }
+
+    #[inline]
+    fn probed(&self, site: CallSite) -> impl Iterator<Item = &Place> {
+        let first = (site.exact >> 32) as usize;
+        (0..PROBES).map(move |distance| &self.places[(first + distance) & (PLACES - 1)])
     }
 }
 
@@ -222,21 +238,54 @@ pub fn origin(logger: &str, severity: u8) -> u64 {
     hasher.finish()
 }
 
-/// FNV-1a over words and what stands between them, each word with a digit replaced by one and the same.
-fn folded_hash(text: &[u8]) -> u64 {
+/// FNV-1a over the words of a text, each word with a digit replaced by one and the same; also over its first word alone.
+/// What stands between words does not count.
+fn folded(text: &[u8]) -> (u64, u64) {
     const BEGIN: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let step = |hash: u64, value: u64| (hash ^ value).wrapping_mul(PRIME);
+    const NUMBER: u64 = 0x0123;
+    let step = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x0000_0100_0000_01b3);
     let text = &text[..text.len().min(LOOKED_AT_BYTES)];
-    text.split(|byte| !(byte.is_ascii_alphanumeric() || *byte >= 0x80)).fold(BEGIN, |hash, word| {
-        let is_version = word.len() <= 3 && word.first() == Some(&b'v');
-        if word.iter().any(u8::is_ascii_digit) && !is_version {
-            return step(step(hash, 0x100), 0x101);
+    let (mut all, mut first, mut at) = (BEGIN, 0, 0);
+    while at < text.len() {
+        let begin = at;
+        let (mut word, mut has_digit) = (BEGIN, false);
+        while let Some(byte) = text.get(at)
+            && KINDS[usize::from(*byte)] != Kind::Between
+        {
+            word = step(word, u64::from(*byte));
+            has_digit |= KINDS[usize::from(*byte)] == Kind::Digit;
+            at += 1;
         }
-        // What parts the words is told by their number alone; which sign it is does not matter.
-        step(word.iter().fold(hash, |hash, byte| step(hash, u64::from(*byte))), 0x101)
-    })
+        if at > begin {
+            let is_version = text[begin] == b'v' && at - begin <= 3;
+            all = step(all, if has_digit && !is_version { NUMBER } else { word });
+            first = if first == 0 { all } else { first };
+        }
+        at += 1;
+    }
+    (all, first)
 }
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Between,
+    Letter,
+    Digit,
+}
+
+const KINDS: [Kind; 256] = {
+    let mut kinds = [Kind::Between; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        kinds[byte] = match byte as u8 {
+            b'0'..=b'9' => Kind::Digit,
+            b'a'..=b'z' | b'A'..=b'Z' | 0x80.. => Kind::Letter,
+            _ => Kind::Between,
+        };
+        byte += 1;
+    }
+    kinds
+};
 
 /// SplitMix64's finish: spreads the bits.
 const fn mix(value: u64) -> u64 {

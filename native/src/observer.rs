@@ -119,6 +119,11 @@ impl Observer {
         }
     }
 
+    /// The sampler's decision.
+    pub const fn head(&self) -> &Head {
+        &self.head
+    }
+
     /// Takes the sampler's decision anew: the request belongs to another trace than it seemed to at its beginning.
     pub fn decide(&mut self, head: Head) {
         self.head = head;

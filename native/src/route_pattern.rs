@@ -5,8 +5,11 @@
 /// One compiled pattern.
 #[derive(Clone, Debug)]
 pub struct RoutePattern {
+    /// The path up to the first segment that may be any: most paths are told apart by it.
+    prefix: Box<[u8]>,
+    /// The segments behind it.
     segments: Box<[Segment]>,
-    /// Whatever follows the segments is matched too.
+    /// Whatever follows is matched too.
     open: bool,
 }
 
@@ -25,19 +28,29 @@ impl RoutePattern {
         let Some(rest) = pattern.strip_prefix('/') else {
             return Err(format!("{pattern:?}: a path pattern begins with /"));
         };
-        let open = rest == "*" || rest.ends_with("/*");
-        let closed = if open { &rest[..rest.len() - 1] } else { rest };
-        let closed = if open { closed.strip_suffix('/').unwrap_or(closed) } else { closed };
-        let parts = closed.split('/').filter(|_| !(open && closed.is_empty()));
-        let segments: Result<Vec<Segment>, String> = parts.map(|part| Segment::parse(part, pattern)).collect();
-        Ok(Self { segments: segments?.into(), open })
+        let mut parts: Vec<&str> = rest.split('/').collect();
+        let open = parts.pop_if(|last| *last == "*").is_some();
+        let segments: Result<Vec<Segment>, String> = parts.iter().map(|part| Segment::parse(part, pattern)).collect();
+        let mut segments = segments?;
+        let literals = segments.iter().take_while(|segment| matches!(segment, Segment::Exactly(_))).count();
+        let is_whole = literals == segments.len() && !open;
+        let mut prefix = format!("/{}", parts[..literals].join("/"));
+        if literals > 0 && !is_whole {
+            prefix.push('/');
+        }
+        segments.drain(..literals);
+        Ok(Self { prefix: prefix.into_bytes().into(), segments: segments.into(), open })
     }
 
     /// Whether `path` is one of those the pattern stands for.
     #[inline]
     #[must_use]
     pub fn matches(&self, path: &[u8]) -> bool {
-        let Some(mut rest) = path.strip_prefix(b"/") else { return false };
+        let Some(rest) = path.strip_prefix(&*self.prefix) else { return false };
+        if self.segments.is_empty() { self.open || rest.is_empty() } else { self.matches_segments(rest) }
+    }
+
+    fn matches_segments(&self, mut rest: &[u8]) -> bool {
         for (position, segment) in self.segments.iter().enumerate() {
             let end = rest.iter().position(|byte| *byte == b'/');
             if !segment.matches(&rest[..end.unwrap_or(rest.len())]) {
@@ -55,14 +68,8 @@ impl RoutePattern {
 
     /// The path itself, where the pattern stands for one path only.
     #[must_use]
-    pub fn literal(&self) -> Option<Vec<u8>> {
-        let mut path = Vec::new();
-        for segment in &self.segments {
-            let Segment::Exactly(text) = segment else { return None };
-            path.push(b'/');
-            path.extend_from_slice(text);
-        }
-        (!self.open).then_some(path)
+    pub fn literal(&self) -> Option<&[u8]> {
+        (self.segments.is_empty() && !self.open).then_some(&self.prefix)
     }
 }
 
@@ -113,7 +120,7 @@ impl PathSet {
             let pattern = RoutePattern::parse(pattern.as_ref())?;
             match pattern.literal() {
                 Some(path) => {
-                    set.1 |= length_bit(&path);
+                    set.1 |= length_bit(path);
                     set.0.push(path.into());
                 }
                 None => set.2.push(pattern),

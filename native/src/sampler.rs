@@ -212,6 +212,15 @@ impl Sampler {
         self.decide(Some(self.way.threshold(ratio)), trace_id, parent, path, now_nano)
     }
 
+    /// Forgets a decision that is made anew, since the request belongs to another trace than it seemed to.
+    pub fn take_back(&self, head: &Head, path: &[u8]) {
+        if let Some(budget) = &self.budget
+            && (head.kept || head.left_out_by == SampledOut::Budget)
+        {
+            budget.take_back(self.call_site(path), head.kept);
+        }
+    }
+
     /// Decides at the end: why the request is recorded and how many it stands for; None: it is not. `failed`: the
     /// application's error or timeout; `aborted`: by client or shutdown; `forced`: wanted by name (targeted capture).
     #[inline]

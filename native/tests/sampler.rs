@@ -184,6 +184,18 @@ fn a_caller_that_tells_no_threshold_is_thinned_too_and_its_weight_stays_unknown(
 }
 
 #[test]
+fn a_decision_that_is_made_anew_counts_once_in_the_budget() {
+    let sampler = sampler(SamplerSettings { budget_records_s: 10, ..Default::default() });
+    for number in 0..1000_u64 {
+        let at = number / 10 * SECOND;
+        let first = sampler.head(&id(LOW), None, b"/a", at);
+        sampler.take_back(&first, b"/a");
+        assert_eq!(told(sampler.head(&id(LOW), None, b"/a", at)), Ok(Some(1.0)), "10 a second, as the budget has it");
+        sampler.take_back(&first, b"/never/seen");
+    }
+}
+
+#[test]
 fn a_wrong_setting_is_refused_by_name() {
     let refused = |settings: SamplerSettings, what: &str| {
         let error = Sampler::new(&settings).unwrap_err();

@@ -177,6 +177,9 @@ impl RequestObserver {
         ids.take_correlation_id(py);
         if ids.take_moved(py) {
             let path = self.path.as_ref().map(|path| path.bind(py));
+            let sampler = &self.shared.settings.sampler;
+            let text = path.map_or("", |path| text(path.as_borrowed()));
+            self.state.with(py, |state| sampler.take_back(state.head(), text.as_bytes()));
             // A copy, since the sampler's look at the scope can run foreign code.
             let mut copy = ids.with(py, |ids| ids.clone());
             let (head, overrides) = self.shared.decide(self.scope.bind(py), &mut copy, path, now_monotonic_nano());
