@@ -26,6 +26,17 @@ pub struct Limits {
     pub quota_bytes: u64,
 }
 
+impl Limits {
+    /// Why `stored` is to go, of segments of `total` bytes; None: it may stay.
+    fn exceeded_by(&self, stored: &Stored, total: u64, now_unix_nano: u64) -> Option<Reason> {
+        let age_nano = now_unix_nano.saturating_sub(stored.last_written_unix_nano());
+        if !self.retention.is_zero() && age_nano > self.retention.as_nanos() as u64 {
+            return Some(Reason::Age);
+        }
+        (self.quota_bytes != 0 && total > self.quota_bytes).then_some(Reason::Quota)
+    }
+}
+
 /// Why segments were removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -90,32 +101,22 @@ pub fn enforce(
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let mut total = inventory.bytes();
-    let retention_nano = limits.retention.as_nanos() as u64;
     inventory.segments.retain(|stored| {
-        let age = now_unix_nano.saturating_sub(stored.last_written_unix_nano());
-        let reason = if retention_nano != 0 && age > retention_nano {
-            Reason::Age
-        } else if limits.quota_bytes != 0 && total > limits.quota_bytes {
-            Reason::Quota
-        } else {
-            return true;
-        };
+        let Some(reason) = limits.exceeded_by(stored, total, now_unix_nano) else { return true };
         if outcome.error.is_some() || !goes_on() {
             return true;
         }
-        match remove(store, dir, stored, now_unix_nano) {
-            Ok(false) => return true,
-            Ok(true) => {}
-            Err(error) => {
-                outcome.error = Some(error);
-                return true;
-            }
+        let removed = remove(store, dir, stored, now_unix_nano).unwrap_or_else(|error| {
+            outcome.error = Some(error);
+            false
+        });
+        if removed {
+            let name = stored.name.to_string();
+            let one = Removed { segments: 1, bytes: stored.bytes(), oldest: name.clone(), newest: name };
+            outcome.removed[reason as usize].add(one);
+            total -= stored.bytes();
         }
-        total -= stored.bytes();
-        let name = stored.name.to_string();
-        let one = Removed { segments: 1, bytes: stored.bytes(), oldest: name.clone(), newest: name };
-        outcome.removed[reason as usize].add(one);
-        false
+        !removed
     });
     outcome
 }
@@ -138,7 +139,7 @@ fn remove(store: &mut impl Store, dir: &Path, stored: &Stored, now_unix_nano: u6
 /// What keeps a writer away from a segment while this lives. A compressed one has none.
 pub struct Dead(pub Option<File>);
 
-/// Locks a segment that has no writer, or returns None.
+/// Locks a segment that has no writer, or returns None. One that may not be opened is another user's, and left alone.
 ///
 /// # Errors
 /// It cannot be opened, or the file system has no locks: then nobody can tell.
@@ -149,7 +150,9 @@ pub fn lock_dead(store: &mut impl Store, dir: &Path, stored: &Stored, now_unix_n
         return Ok(None);
     }
     let file = match store.open(&dir.join(stored.name.file_name(Form::Plain))) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            return Ok(None);
+        }
         other => other?,
     };
     Ok(store.try_lock(&file)?.then_some(Dead(Some(file))))

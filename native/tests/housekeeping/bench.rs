@@ -142,6 +142,8 @@ pub enum Fault {
 #[derive(Clone)]
 pub struct Failing {
     fault: Fault,
+    /// The name of a file that another user has.
+    pub foreign: Option<String>,
     pub calls: Rc<RefCell<usize>>,
 }
 
@@ -150,7 +152,7 @@ unsafe impl Send for Failing {}
 
 impl Failing {
     pub fn new(fault: Fault) -> Self {
-        Self { fault, calls: Rc::default() }
+        Self { fault, foreign: None, calls: Rc::default() }
     }
 
     fn call(&mut self) -> io::Result<RealStore> {
@@ -174,6 +176,9 @@ impl Store for Failing {
     }
 
     fn open(&mut self, path: &Path) -> io::Result<File> {
+        if path.file_name().and_then(|name| name.to_str()) == self.foreign.as_deref() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         self.call()?.open(path)
     }
 

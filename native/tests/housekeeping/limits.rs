@@ -112,6 +112,18 @@ fn compressed_segments_are_removed_by_the_same_limits() {
 }
 
 #[test]
+fn a_segment_of_another_user_is_left_alone_and_holds_up_nothing() {
+    let mut bench = Bench::new();
+    bench.segments(4);
+    bench.limits.quota_bytes = 20;
+    let mut store = Failing::new(Fault::Once(usize::MAX));
+    store.foreign = Some(name(1));
+    let mut rounds = bench.rounds(store);
+    bench.round_of(&mut rounds, 10);
+    assert_eq!((bench.files(), bench.errors()), (vec![name(1), name(4)], 0));
+}
+
+#[test]
 fn a_file_set_back_in_time_is_as_old_as_its_name_says() {
     let mut bench = Bench::new();
     bench.write(&name(30), b"{}\n", 0);
