@@ -4,8 +4,8 @@ mod support;
 
 use _native::compress;
 use _native::control::Control;
-use _native::delivery::Delivery;
-use _native::leader::Leader;
+use _native::delivery::{Delivery, NamedSink, Sinks};
+use _native::leader::{Leader, Round};
 use _native::producer::Producer;
 use _native::queue_file;
 use _native::segment::{Form, SegmentName};
@@ -20,10 +20,11 @@ use support::{INFO, dense, emit, listener_settings, numbers, queue_settings, reg
 
 const NOW: Now = Now { unix_nano: 1_000_000_000, monotonic: std::time::Duration::from_secs(1) };
 
-/// A file sink whose process dies when `cut` bytes of a write are in the file.
+/// A file sink whose process dies when `cut` bytes of a write are in the file, after `failures` that each take a line.
 struct Dying {
     inner: FileSink,
     cut: usize,
+    failures: usize,
 }
 
 impl Sink for Dying {
@@ -38,6 +39,12 @@ impl Sink for Dying {
     fn write(&mut self, lines: &[u8], _records: u64, _now: Now) -> Result<(), WriteError> {
         let path = self.inner.live_path().unwrap().to_owned();
         let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+        if self.failures > 0 {
+            self.failures -= 1;
+            let line = lines.split_inclusive(|byte| *byte == b'\n').next().unwrap();
+            file.write_all(line).unwrap();
+            return Err(WriteError::after(line, io::Error::other("on command")));
+        }
         file.write_all(&lines[..self.cut.min(lines.len())]).unwrap();
         std::panic::resume_unwind(Box::new("killed"));
     }
@@ -55,9 +62,17 @@ fn file_sink(directory: &Path, boot_id: u64) -> FileSink {
     FileSink::open(FileSinkConfig::new(directory, "test", format!("{boot_id:016x}"))).unwrap()
 }
 
-fn leader(queues: &Path, sink: Box<dyn Sink>) -> Leader {
+fn leader(queues: &Path, sinks: impl Into<Sinks>) -> Leader {
     let control = Control::open(queues).unwrap();
-    Leader::new(listener_settings(queues), control, Delivery::here(sink, control, NOW), NOW)
+    Leader::new(listener_settings(queues), control, Delivery::here(sinks, control, NOW), NOW)
+}
+
+fn boxed(sink: impl Sink + 'static) -> Box<dyn Sink> {
+    Box::new(sink)
+}
+
+fn dying(segments: &Path, cut: usize, failures: usize) -> Sinks {
+    boxed(Dying { inner: file_sink(segments, 1), cut, failures }).into()
 }
 
 /// The segments in either form, but not the link to the newest.
@@ -86,26 +101,34 @@ fn compress_all(directory: &Path) {
     }
 }
 
-fn die_and_go_on(cut: usize, meanwhile: impl Fn(&Path)) {
+/// Twelve records of three processes; a first leader that dies; a second one that finishes the work.
+fn die_and_go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), message: &str) {
     let (queues, segments) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let producers: Vec<Producer> = (0..3).map(|_| Producer::open(queue_settings(queues.path())).unwrap()).collect();
     for (thread, producer) in producers.iter().enumerate() {
         let event = register(producer);
         (0..4).for_each(|n| assert!(emit(producer, event, INFO, thread as u64, n)));
     }
-    let mut first = leader(queues.path(), Box::new(Dying { inner: file_sink(segments.path(), 1), cut }));
-    assert!(catch_unwind(AssertUnwindSafe(|| first.round(NOW, true))).is_err(), "died in the write");
+    let (mut first, mut now) = (leader(queues.path(), first(segments.path())), NOW);
+    let rounds = catch_unwind(AssertUnwindSafe(|| {
+        for _ in 0..20 {
+            if let Round::Idle(pause) = first.round(now, true) {
+                now.monotonic += pause;
+            }
+        }
+    }));
+    assert!(rounds.is_err(), "died in the write");
     std::mem::forget(first);
     producers.iter().for_each(Producer::close);
     meanwhile(segments.path());
-    let mut second = leader(queues.path(), Box::new(file_sink(segments.path(), 2)));
+    let mut second = leader(queues.path(), boxed(file_sink(segments.path(), 2)));
     while second.has_work() || !queue_file::list(queues.path()).unwrap().is_empty() {
         second.round(NOW, true);
     }
     second.close(NOW);
     let lines = lines(segments.path());
     for thread in 0..3 {
-        assert_eq!(numbers(&lines, thread), dense(4), "cut at {cut}");
+        assert_eq!(numbers(&lines, thread), dense(4), "{message}");
     }
 }
 
@@ -113,14 +136,37 @@ fn die_and_go_on(cut: usize, meanwhile: impl Fn(&Path)) {
 fn a_leader_that_dies_in_its_write_loses_and_doubles_nothing_wherever_it_is_cut() {
     // 12 lines of about 150 bytes: a cut in each part of each line, before the first, behind the last.
     for cut in (0..2400).step_by(37) {
-        die_and_go_on(cut, |_| ());
+        die_and_go_on(|segments| dying(segments, cut, 0), |_| (), &format!("cut at {cut}"));
+    }
+}
+
+#[test]
+fn a_leader_that_dies_after_writes_that_failed_in_the_middle_loses_and_doubles_nothing() {
+    for (failures, cut) in [(1, 0), (1, 500), (3, 0), (3, 700), (5, 5000)] {
+        let message = format!("{failures} failures, then cut at {cut}");
+        die_and_go_on(|segments| dying(segments, cut, failures), |_| (), &message);
+    }
+}
+
+#[test]
+fn a_leader_that_dies_in_its_write_to_the_fallback_loses_and_doubles_nothing() {
+    for cut in (0..2400).step_by(111) {
+        let sinks = |segments: &Path| {
+            let missing = segments.join("missing");
+            let primary = FileSink::open(FileSinkConfig::new(&missing, "test", "0000000000000003")).unwrap();
+            std::fs::remove_dir(&missing).unwrap();
+            std::fs::write(&missing, b"in the way").unwrap();
+            let fallback = Some(NamedSink { name: "fallback".into(), ..dying(segments, cut, 0).primary });
+            Sinks { fallback, fallback_delay: std::time::Duration::ZERO, ..boxed(primary).into() }
+        };
+        die_and_go_on(sinks, |_| (), &format!("cut at {cut}"));
     }
 }
 
 #[test]
 fn a_dead_leaders_segment_that_was_compressed_before_the_successor_came_is_settled_like_a_plain_one() {
     for cut in (0..2400).step_by(37) {
-        die_and_go_on(cut, compress_all);
+        die_and_go_on(|segments| dying(segments, cut, 0), compress_all, &format!("cut at {cut}"));
     }
 }
 
