@@ -36,13 +36,14 @@ impl Sink for Dying {
         self.inner.prepare(bytes, now)
     }
 
-    fn write(&mut self, lines: &[u8], _records: u64, _now: Now) -> Result<(), WriteError> {
+    fn write(&mut self, lines: &[u8], _records: u64, now: Now) -> Result<(), WriteError> {
         let path = self.inner.live_path().unwrap().to_owned();
         let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
         if self.failures > 0 {
             self.failures -= 1;
             let line = lines.split_inclusive(|byte| *byte == b'\n').next().unwrap();
-            file.write_all(line).unwrap();
+            // Through the sink, which knows then that its segment has grown.
+            self.inner.write(line, 1, now).unwrap();
             return Err(WriteError::after(line, io::Error::other("on command")));
         }
         file.write_all(&lines[..self.cut.min(lines.len())]).unwrap();
