@@ -42,6 +42,7 @@ class InferenceLoggingCollector:
     def __init__(self, logger: Logger | None = None) -> None:
         require()
         self._logger = logger
+        self._version = version("inference-logging")
         self._watches: WeakKeyDictionary[Logger, Watch] = WeakKeyDictionary()
 
     def describe(self) -> list[Metric]:
@@ -67,7 +68,7 @@ class InferenceLoggingCollector:
         yield families.state(self._watch(logger).look().state)
         yield from families.histograms(service.gen_ai_histograms())
         yield from families.node(_MEMINFO)
-        yield families.build(BUILD, version("inference-logging"))
+        yield families.build(BUILD, self._version)
 
     def _watch(self, logger: Logger) -> Watch:
         if logger not in self._watches:
