@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 Message = MutableMapping[str, Any]
@@ -39,7 +39,7 @@ async def serve_lifespan(
         return await receive()
 
     async def send_after_close(message: Message) -> None:
-        if message["type"] in _ENDS:
+        if _kind(message) in _ENDS:
             close()
         await send(message)
 
@@ -52,6 +52,12 @@ async def serve_lifespan(
     if not received:
         await _serve_alone(receive, send_after_close)
     return returned
+
+
+def _kind(message: object) -> str:
+    # Whether the server accepts a message is for the server to say.
+    kind = message.get("type") if isinstance(message, Mapping) else None
+    return kind if isinstance(kind, str) else ""
 
 
 async def _serve_alone(receive: Receive, send: Send) -> None:

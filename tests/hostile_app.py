@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -56,6 +57,7 @@ MISBEHAVIOURS: dict[str, Callable[[], list[Any]]] = {
 }
 
 _served = itertools.count()
+_opened = asyncio.Event()
 
 
 async def _received(receive: Any) -> AsyncIterator[bytes]:
@@ -81,12 +83,54 @@ async def _tell(scope: MutableMapping[str, Any], receive: Any, send: Any) -> Non
     await send(body(json.dumps(told).encode()))
 
 
-async def _lifespan(receive: Any, send: Any) -> None:
+async def _lifespan(receive: Any, send: Any) -> Any:
     while True:
         kind = (await receive())["type"]
+        how = os.environ.get("HOSTILE_LIFESPAN", "")
+        if how == f"{kind.removeprefix('lifespan.')} raises":
+            raise LookupError("no such model")
+        if how == f"{kind.removeprefix('lifespan.')} fails":
+            return await send({"type": f"{kind}.failed", "message": "no such model"})
         await send({"type": f"{kind}.complete"})
         if kind == "lifespan.shutdown":
-            return
+            return None
+
+
+async def _gate(scope: Any, receive: Any, send: Any) -> None:
+    await send(start())
+    await send(body(b"first", more_body=True))
+    await _opened.wait()
+    await send(body(b"second", more_body=True))
+    await send(body(b"third"))
+
+
+async def _open_gate(scope: Any, receive: Any, send: Any) -> None:
+    _opened.set()
+    await _tell(scope, receive, send)
+
+
+async def _raise(scope: Any, receive: Any, send: Any) -> None:
+    raise LookupError("no such model")
+
+
+async def _return(scope: Any, receive: Any, send: Any) -> str:
+    return "a value"
+
+
+async def _chunks(scope: Any, receive: Any, send: Any) -> None:
+    await send(start())
+    for _ in range(CHUNKS):
+        await send(body(b"x", more_body=True))
+    await send(body(b""))
+
+
+_PATHS: dict[str, Callable[..., Any]] = {
+    "/gate": _gate,
+    "/open-gate": _open_gate,
+    "/raise": _raise,
+    "/return": _return,
+    "/chunks": _chunks,
+}
 
 
 async def plain(scope: MutableMapping[str, Any], receive: Any, send: Any) -> Any:
@@ -98,20 +142,12 @@ async def plain(scope: MutableMapping[str, Any], receive: Any, send: Any) -> Any
         await send(start())
         return await send(body(str(next(_served)).encode()))
     next(_served)
-    if path == "/raise":
-        raise LookupError("no such model")
-    if path == "/return":
-        return "a value"
-    if path == "/chunks":
-        await send(start())
-        for _ in range(CHUNKS):
-            await send(body(b"x", more_body=True))
-        return await send(body(b""))
     if path.startswith("/misbehave/"):
         for message in MISBEHAVIOURS[path.removeprefix("/misbehave/")]():
             await send(message)
         return None
-    return await _tell(scope, receive, send)
+    serve: Callable[..., Any] = _PATHS.get(path, _tell)
+    return await serve(scope, receive, send)
 
 
 logged = InferenceLoggingMiddleware(plain)
