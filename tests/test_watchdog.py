@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -89,6 +93,40 @@ def test_a_full_disk_is_never_a_reason_to_restart(configure: Configure) -> None:
         assert body["oldest_age_s"] > body["listener"]["since_last_round_s"]
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
         wait_until(lambda: probe(server, READY)[0] == 200, "the backlog to be written")
+
+
+_HUNG = """
+import json, os, sys, time
+from inference_logging import Config, Logger
+from inference_logging.health import Watch
+config = Config(sink="stdout", stuck_after_s=1, health_backlog_records=100)
+logger = Logger(config)
+watch, emit = Watch(config, logger.service), logger.event("e", ["text"])
+for _ in range(1000):
+    emit("x" * 500)
+while not (watch.look().snapshot.failing and (watch.look().snapshot.oldest_age_s or 0) > 2):
+    time.sleep(0.01)
+health = watch.look()
+(sink,) = health.snapshot.failing
+json.dump([health.state, health.alive, sink.state, health.snapshot.stalled_s], sys.stderr)
+sys.stderr.flush()
+os._exit(0)
+"""
+
+
+def test_a_reader_that_has_stopped_is_never_a_reason_to_restart(tmp_path: Path) -> None:
+    # A pipe that nobody reads: each write waits for a reader that does not come.
+    environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(tmp_path / "queues")}
+    read, write = os.pipe()
+    try:
+        command = [sys.executable, "-c", _HUNG]
+        done = subprocess.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, timeout=60, check=True)
+    finally:
+        os.close(read)
+        os.close(write)
+    state, alive, sink, stalled_s = json.loads(done.stderr.splitlines()[-1])
+    assert (state, alive, sink in {"failing", "hung"}) == ("degraded", True, True)
+    assert stalled_s < 1
 
 
 def test_a_server_whose_listener_is_elsewhere_says_so_and_is_not_restarted_for_it(configure: Configure) -> None:
