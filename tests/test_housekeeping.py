@@ -50,11 +50,13 @@ def housekeeping(logger: Logger) -> dict[str, Any]:
     return {name: stats[name] for name in ("segments_removed", "removed_bytes", "segments_compressed")}
 
 
-def threads() -> set[str]:
-    found = set()
+def threads() -> dict[str, int]:
+    """Return the nice value of this process's threads by their name."""
+    found = {}
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            found.add((task / "comm").read_text().strip())
+            name, rest = (task / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+            found[name] = int(rest.split()[16])
     return found
 
 
@@ -235,11 +237,12 @@ def test_a_quota_that_cannot_hold_a_live_and_a_sealed_segment_is_refused() -> No
     assert Config(quota_bytes="128MiB").quota_bytes == 128 << 20
 
 
-def test_without_a_limit_nothing_is_ever_removed_and_no_thread_is_there(
+def test_without_a_limit_no_thread_is_there_and_with_one_it_has_the_lowest_priority(
     opened: Callable[..., Logger], tmp_path: Path
 ) -> None:
     wait_until(lambda: "inference-house" not in threads(), "the end of those of earlier tests")
     fill(opened(), 1)
     assert "inference-house" not in threads()
     fill(opened(quota_bytes="1GiB"), 1)
-    wait_until(lambda: "inference-house" in threads(), "the housekeeper")
+    wait_until(lambda: threads().get("inference-house") == 19, "the housekeeper at the lowest priority")
+    assert threads()["inference-log"] < 19
