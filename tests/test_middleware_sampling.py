@@ -85,6 +85,12 @@ def test_probability_asks_no_caller(recording: Callable[..., Recorded]) -> None:
     assert sampled(recorded.request()) == ("head", 4.0)
 
 
+def test_the_precision_of_the_threshold_is_a_setting(recording: Callable[..., Recorded]) -> None:
+    recorded = recording(sample_ratio=1 / 3, sample_precision=1)
+    recorded.serve(OK, scope(HIGH))
+    assert sampled(recorded.request()) == ("head", 16 / 5)
+
+
 @pytest.mark.parametrize("kind", ["python", "java"])
 def test_the_legacy_ways_decide_by_trace_id_alone(recording: Callable[..., Recorded], kind: str) -> None:
     recorded = recording(sampler=f"otel-legacy-{kind}", trusted_callers="*", sample_ratio=0.25)

@@ -49,9 +49,8 @@ fn network(text: &str) -> Option<(u128, u128)> {
     let ip: IpAddr = address.parse().ok()?;
     let bits = if ip.is_ipv4() { 32 } else { 128 };
     let length: u32 = length.map_or(Some(bits), |length| length.parse().ok().filter(|length| *length <= bits))?;
+    // Of an IPv4 network the 96 bits of the mapping are part of it.
     let mask = u128::MAX.checked_shl(bits - length).unwrap_or(0);
-    // Of an IPv4 network the 96 bits of the mapping count as well.
-    let mask = if ip.is_ipv4() { mask | u128::MAX << 32 } else { mask };
     let network = mapped(ip);
     (network & !mask == 0).then_some((network, mask))
 }

@@ -136,11 +136,39 @@ proptest! {
 }
 
 #[test]
-fn a_flood_that_ends_leaves_no_trace_after_one_quiet_window() {
+fn a_flood_that_ends_is_forgotten_after_one_quiet_window() {
+    let after = |windows: u64| {
+        let budget = Budget::new(BUDGET);
+        offered(&budget, FLOOD, 10_000, 2, None);
+        budget.keep_by_trace(FLOOD, (1 + windows) * WINDOW_NANO, &[0xff; 16])
+    };
+    assert!(after(1).is_some_and(|weight| (weight - 1000.0).abs() < 1e-3), "{:?}", after(1));
+    assert_eq!((after(2), after(50)), (Some(1.0), Some(1.0)));
+}
+
+#[test]
+fn new_call_sites_do_not_take_the_place_of_one_that_was_used_in_the_last_window() {
     let budget = Budget::new(BUDGET);
-    offered(&budget, FLOOD, 10_000, 2, None);
-    assert_ne!(budget.keep_evenly(FLOOD, 2 * WINDOW_NANO), Some(1.0));
-    assert_eq!(budget.keep_evenly(FLOOD, 4 * WINDOW_NANO), Some(1.0));
+    offered(&budget, FLOOD, 10_000, 1, None);
+    for number in 0..20 * PLACES as u64 {
+        let _ = budget.share(CallSite::numbered(2, number), WINDOW_NANO);
+    }
+    assert_eq!(budget.share(FLOOD, WINDOW_NANO).of_all, 0.001);
+}
+
+#[test]
+fn places_that_nobody_uses_any_more_are_given_to_others() {
+    let budget = Budget::new(BUDGET);
+    for number in 0..20 * PLACES as u64 {
+        let _ = budget.share(CallSite::numbered(2, number), 0);
+    }
+    // Each below its budget; together, in the few shared places, they would be far above.
+    let sites = || (0..PLACES as u64 / 2).map(|number| CallSite::numbered(3, number));
+    for site in sites().flat_map(|site| [site; BUDGET as usize / 2]) {
+        let _ = budget.share(site, 8 * WINDOW_NANO);
+    }
+    let thinned = sites().filter(|site| budget.share(*site, 9 * WINDOW_NANO).of_all < 1.0).count();
+    assert_eq!(thinned, 0);
 }
 
 #[test]
