@@ -72,6 +72,20 @@ def matching(pattern: re.Pattern[str]) -> AfterValidator:
     return AfterValidator(Matches(pattern))
 
 
+class FewAndDifferent:
+    """The check that a list is short and has nothing twice; the JSON schema reads the limit from here."""
+
+    def __init__(self, most: int) -> None:
+        """Allow ``most`` elements."""
+        self.most = most
+
+    def __call__(self, value: tuple[str, ...]) -> tuple[str, ...]:
+        """Return ``value``; raises ``ValueError`` if it is too long or has something twice."""
+        if len(value) > self.most or len(set(value)) < len(value):
+            raise ValueError("too many, or one twice")
+        return value
+
+
 def possible_ratio(value: float) -> float:
     """Check that a sampling ratio has a threshold; raises ``ValueError`` otherwise."""
     sampling.threshold(value)

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from inference_logging import _problems as problems
 from inference_logging import sampling
-from inference_logging._fields import SIZE_UNITS, Matches, none_if_empty, possible_ratio, upper
+from inference_logging._fields import SIZE_UNITS, FewAndDifferent, Matches, none_if_empty, possible_ratio, upper
 from inference_logging.config import FILE_VERSION, Config
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -61,7 +61,8 @@ def _accepted(field: FieldInfo, generated: dict[str, Any]) -> dict[str, Any]:
     if possible_ratio in functions:
         return _RATIO
     if problems.is_list(field):
-        return _several(field)
+        few = next((function for function in functions if isinstance(function, FewAndDifferent)), None)
+        return _several(field) | ({"maxItems": few.most, "uniqueItems": True} if few else {})
     choices = get_args(field.annotation)
     if upper in functions:
         return {"anyOf": [{"enum": list(choices)}, {"type": "string", "pattern": _any_case(choices)}]}

@@ -88,6 +88,15 @@ def test_what_show_prints_is_a_configuration_file_with_the_same_values(
     jsonschema.validate(yaml.safe_load(result.out), file_schema())
 
 
+def test_show_keeps_the_order_of_routes_of_which_the_first_that_matches_counts(tmp_path: Path) -> None:
+    path, again = tmp_path / "routes.yaml", tmp_path / "again.yaml"
+    path.write_text("version: 1\nsample_ratio: 0\nsample_routes: {/v1/*: 0.1, /a/*: 0, /: 1}\n")
+    again.write_text(run("config", "show", "--file", str(path)).out)
+    assert Config(config_file=again).sample_routes == (("/v1/*", 0.1), ("/a/*", 0.0), ("/", 1.0))
+    derived = shown("--file", str(path))["derived"]
+    assert list(derived["sample_routes_th"].items()) == [("/v1/*", "e666"), ("/a/*", None), ("/", "0")]
+
+
 def test_show_fails_with_the_problems_where_the_configuration_is_wrong() -> None:
     result = run("config", "show", "--set", "flush_records=0")
     assert result.code == 2

@@ -21,6 +21,7 @@ VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
 NAMES = [parameter.name for parameter in Config.describe() if parameter.name != "config_file"]
 
 GOOD: list[dict[str, Any]] = [
+    {"additional_sinks": [f"unix:///{n}" for n in range(6)]}, {"additional_sinks": []},
     {},
     {"service_name": "chat", "directory": "/var/log/inference", "queue_bytes": "32MiB", "chunks": "summary"},
     {"queue_bytes": "1 GiB", "rotate_bytes": 4096, "writeback_bytes": "64Ki", "flush_bytes": " 0064 kib "},
@@ -35,6 +36,7 @@ GOOD: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 BAD: list[dict[str, Any]] = [
+    {"additional_sinks": ["stdout", "stdout"]}, {"additional_sinks": [f"unix:///{n}" for n in range(7)]},
     {"service_name": "a/b"}, {"service_name": ""}, {"service_name": None}, {"service_name": ".x"}, {"service_name": 7},
     {"queue_bytes": 65535}, {"queue_bytes": "5GiB"}, {"queue_bytes": "4295MB"}, {"queue_bytes": "1.5MiB"},
     {"queue_bytes": ""}, {"queue_bytes": "63KiB"}, {"queue_bytes": None}, {"queue_bytes": True},

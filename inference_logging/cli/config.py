@@ -93,9 +93,17 @@ def derived(config: Config) -> dict[str, Any]:
         "overflow_info_bytes": int(config.queue_bytes * config.overflow_info_ratio),
         "health_clear_records": int(config.health_backlog_records * config.health_clear_ratio),
         "sample_threshold": threshold,
-        "sample_th": sampling.encode_th(threshold) if threshold < sampling.NEVER else None,
+        "sample_th": _th(threshold),
         "sample_adjusted_count": sampling.adjusted_count(threshold),
+        "sample_routes_th": {
+            route: _th(sampling.threshold(ratio, config.sample_precision)) for route, ratio in config.sample_routes
+        },
     }
+
+
+def _th(threshold: int) -> str | None:
+    """Return a threshold as tracestate has it; None where nothing is kept, which that can't say."""
+    return sampling.encode_th(threshold) if threshold < sampling.NEVER else None
 
 
 def _pair(setting: str) -> tuple[str, str]:
@@ -131,4 +139,7 @@ def _as_yaml(config: Config, origins: dict[str, str]) -> str:
 
 def _line(name: str, value: Any) -> str:
     """Return one parameter as one line of YAML."""
-    return f"{name}: " + yaml.safe_dump(value, default_flow_style=True, width=1 << 20).removesuffix("...\n").strip()
+    return (
+        f"{name}: "
+        + yaml.safe_dump(value, default_flow_style=True, width=1 << 20, sort_keys=False).removesuffix("...\n").strip()
+    )

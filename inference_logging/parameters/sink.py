@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 
-from inference_logging._fields import GIB, KIB, MIB, Bytes, Directory, matching, parameter, split_list
+from inference_logging._fields import GIB, KIB, MIB, Bytes, Directory, FewAndDifferent, matching, parameter, split_list
 
 MOST_ADDITIONAL_SINKS = 6
 _SOCKETS = "udp://host:port, unix:///path"
@@ -19,19 +19,12 @@ _SINK = re.compile(rf"file|stdout|null|{_SOCKET}")
 _FALLBACK = re.compile(rf"none|stderr|{_PATH}")
 _ADDITIONAL_SINK = re.compile(rf"stdout|{_SOCKET}|file://{_PATH}")
 
-
-def _few_and_different(value: tuple[str, ...]) -> tuple[str, ...]:
-    if len(value) > MOST_ADDITIONAL_SINKS or len(set(value)) < len(value):
-        raise ValueError("too many, or one twice")
-    return value
-
-
 Sink = Annotated[str, matching(_SINK)]
 Fallback = Annotated[str, matching(_FALLBACK)]
 Sinks = Annotated[
     tuple[Annotated[str, matching(_ADDITIONAL_SINK)], ...],
     BeforeValidator(split_list),
-    AfterValidator(_few_and_different),
+    AfterValidator(FewAndDifferent(MOST_ADDITIONAL_SINKS)),
 ]
 
 
