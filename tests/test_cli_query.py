@@ -53,6 +53,14 @@ def test_fields_of_any_type_that_occur_in_some_segments_only_are_columns_of_reco
     assert [str(row["n"]) for row in found] == ["1", "2.5", "text"]
 
 
+def test_a_field_that_only_the_last_of_many_segments_has_is_found(tmp_path: Path) -> None:
+    for number in range(1, 41):
+        write_segment(
+            tmp_path, [log(number, event_name="step", **{f"field{number}": number})], number=number, second=number
+        )
+    assert rows("SELECT sum(field1) AS a, sum(field40) AS z FROM records", tmp_path) == [{"a": 1, "z": 40}]
+
+
 def test_a_field_that_no_record_has_is_a_column_without_values(directory: Path, tmp_path: Path) -> None:
     sql = 'SELECT count("error.type") AS errors, count("gen_ai.response.model") AS models FROM requests'
     assert rows(sql, directory) == [{"errors": 0, "models": 1}]

@@ -32,7 +32,8 @@ DRAWN = """[...document.querySelectorAll('svg')].map(svg => {
   const data = [colour('first'), colour('second')];
   const marks = [...svg.querySelectorAll('path, use')].filter(mark => {
     const style = getComputedStyle(mark), size = mark.getBoundingClientRect();
-    return (data.includes(style.fill) || data.includes(style.stroke)) && size.width + size.height > 4;
+    return data.includes(style.fill) && size.width > 2 && size.height > 2
+      || data.includes(style.stroke) && size.width + size.height > 20;
   });
   return {width: box.width, height: box.height, marks: marks.length,
     name: document.getElementById(svg.getAttribute('aria-labelledby').split(' ')[0]).textContent,

@@ -66,9 +66,10 @@ def test_segments_that_were_last_written_before_the_wanted_records_are_not_read(
     assert "old-" in run("tail", str(directory), "-n", "99").err
 
 
-def test_the_last_records_are_counted_after_the_conditions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compressed", [True, False])
+def test_the_last_records_are_counted_after_the_conditions(tmp_path: Path, compressed: bool) -> None:
     records = [request(second, "error" if second % 10 == 3 else "ok", duration_s=second) for second in range(100)]
-    write_segment(tmp_path, [*records, log(200)], compressed=True)
+    write_segment(tmp_path, [*records, log(200)], compressed=compressed)
     done = run("tail", str(tmp_path), "--json", "-n", "3", "--where", "outcome=error", "--where", "duration_s<80")
     assert [json.loads(line)["duration_s"] for line in done.out.splitlines()] == [53, 63, 73]
     done = run("tail", str(tmp_path), "-n", "2", "--event", "request", "--json")
@@ -189,6 +190,19 @@ def test_following_waits_for_a_directory_that_is_not_there_yet(tmp_path: Path) -
     with following(later, "--json") as tail:
         write_segment(later, [log(1, "first")], sealed=False)
         assert json.loads(next_line(tail))["message"] == "first"
+
+
+def test_what_one_look_finds_in_several_segments_comes_by_time(tmp_path: Path) -> None:
+    made, seen = tmp_path / "made", tmp_path / "seen"
+    write_segment(seen, [log(0, "following")], sealed=False)
+    write_segment(made, [log(second, f"m{second}") for second in (1, 3, 5)], prefix="a", sealed=False)
+    write_segment(made, [log(second, f"m{second}") for second in (2, 4, 6)], prefix="b", sealed=False)
+    with following(seen, "--json") as tail:
+        assert json.loads(next_line(tail))["message"] == "following"
+        # Both segments appear at once, so one look finds both.
+        seen.rename(tmp_path / "gone")
+        made.rename(seen)
+        assert [json.loads(next_line(tail))["message"] for _ in range(6)] == [f"m{second}" for second in range(1, 7)]
 
 
 def test_a_reader_that_goes_away_ends_it_without_a_word(tmp_path: Path) -> None:
