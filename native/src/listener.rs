@@ -24,8 +24,8 @@ const ELECTION_INTERVAL: Duration = Duration::from_millis(100);
 const ELECTION_INTERVAL_AT_STOP: Duration = Duration::from_millis(2);
 const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(5);
-/// What a stop waits beyond its deadline for the thread to write its footer.
-const GRACE: Duration = Duration::from_millis(500);
+/// What a stop waits beyond its deadline for the thread: for footers, copies of additional sinks, housekeeping.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Opens every sink; called by the thread that leads, and again after a panic.
 pub type OpenSinks = Box<dyn FnMut() -> Result<Sinks, String> + Send>;
