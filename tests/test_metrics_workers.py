@@ -82,7 +82,8 @@ def test_any_worker_answers_for_all_and_no_counter_goes_back_when_one_is_killed(
         ask_for_inference(server, 20)
         counts = settled(server)
         # One request record and one of the application's own each, and the 20.
-        assert counter(counts, "inference_logging_records_accepted_total") == 2 * len(load.answered) + 20
+        accepted = counter(counts, "inference_logging_records_accepted_total") - 20
+        assert 2 * len(load.answered) <= accepted <= 2 * (len(load.answered) + len(load.failed))
         assert counter(counts, "gen_ai_server_request_duration_seconds_count") == 20
         assert counter(counts, "inference_logging_hot_path_seconds_total") > 0
         shown = scrape_all(server)
