@@ -28,10 +28,10 @@ command -v $(1) >/dev/null || { \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint check demo bench clean toolchain
+.PHONY: help build test test-hostile lint check demo bench clean toolchain
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: $(NATIVE) ## Set up .venv and build the Rust core in release mode
 
@@ -43,6 +43,10 @@ test: build ## Run all tests: Rust, the ring under loom, Python
 	cd native && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
 		cargo test --quiet --release --test loom --target-dir target/loom
 	$(PYTHON) -m pytest
+
+test-hostile: build ## Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)
+	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
+		$(PYTHON) -m pytest tests/foreign tests/test_hostile_*.py tests/test_asgi_behaviour.py
 
 lint: build ## Run all linters and type checkers: Python, stub, Rust
 	$(PYTHON) -m ruff check

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -126,7 +127,15 @@ def open_stream(server: Server) -> Iterator[None]:
     reader.join()
 
 
-@pytest.mark.parametrize("server", [name for name in SERVERS if name.startswith("hypercorn")])
+WAITS_FOR_STREAMS = pytest.mark.skipif(
+    sys.version_info >= (3, 12),
+    reason="from Python 3.12 on hypercorn's asyncio worker waits for open streams for ever, without us too",
+)
+
+
+@pytest.mark.parametrize(
+    "server", [pytest.param("hypercorn-asyncio", marks=WAITS_FOR_STREAMS), "hypercorn-uvloop", "hypercorn-trio"]
+)
 def test_a_shutdown_that_ends_an_open_stream_leaves_its_record(configure: Configure, server: str) -> None:
     config = configure()
     with serve(config, server) as running, open_stream(running):
