@@ -55,9 +55,8 @@ def test_fields_of_any_type_that_occur_in_some_segments_only_are_columns_of_reco
 
 def test_a_field_that_only_the_last_of_many_segments_has_is_found(tmp_path: Path) -> None:
     for number in range(1, 41):
-        write_segment(
-            tmp_path, [log(number, event_name="step", **{f"field{number}": number})], number=number, second=number
-        )
+        record = {**log(number, event_name="step"), f"field{number}": number}
+        write_segment(tmp_path, [record], number=number, second=number)
     assert rows("SELECT sum(field1) AS a, sum(field40) AS z FROM records", tmp_path) == [{"a": 1, "z": 40}]
 
 

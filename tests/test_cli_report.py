@@ -74,7 +74,7 @@ def records() -> list[dict[str, Any]]:
             number,
             outcome,
             http__route=f"/v1/{number % 12}/{'long-' * (number % 12)}<b>",
-            duration_s=dice.lognormvariate(-1, 1),
+            duration_s=dice.lognormvariate(-1, 2.5),
             gen_ai__response__model=models[number % 4],
             gen_ai__response__time_to_first_chunk=dice.lognormvariate(-3, 1),
             chunk_gap_mean_us=dice.randrange(100, 50_000),

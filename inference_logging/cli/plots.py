@@ -311,8 +311,10 @@ def _log_seconds(axes: Any) -> None:
     """Make the horizontal axis one of times on a logarithmic scale, with room beside what is drawn."""
     axes.set_xscale("log")
     low, high = axes.get_xlim()
-    axes.set_xlim(low / 1.6, high * 1.6)
-    _powers_of_ten(axes.xaxis, low / 1.6, high * 1.6)
+    # Labels beside the outermost marks take a share of the width, whatever range that is.
+    room = max(1.6, (high / low) ** 0.16)
+    axes.set_xlim(low / room, high * room)
+    _powers_of_ten(axes.xaxis, low / room, high * room)
     axes.xaxis.set_major_formatter(_seconds())
 
 
