@@ -10,7 +10,7 @@
 //! | [`Way::LegacyPython`] (`x < bound`) | 2^64 − 1 − x, x the low 64 bits | 2^64 − bound |
 //! | [`Way::LegacyJava`] (`abs(x) < bound`, 63 bits) | 2 · (2^63 − 1 − abs(x)) | 2 · (2^63 − bound) |
 //!
-//! Legacy ways are those of `TraceIdRatioBased` in the SDKs of Python 1.45 and Java 1.56, with all their edges; Go's
+//! Legacy ways are those of `TraceIdRatioBased` in the SDKs of Python 1.45 and Java 1.65, with all their edges; Go's
 //! `x >> 1 < uint64(ratio · 2^63)` is Python's for every ratio from 2^-11 on, and differs below by less than 2^-62 of
 //! traces.
 
