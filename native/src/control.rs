@@ -4,12 +4,11 @@
 //! fill threshold is crossed, and then make one futex call if the listener sleeps.
 
 use crate::housekeeper::HousekeepingWords;
-use crate::lock::open;
+use crate::shared_page;
 use crate::sink_words::{SINKS, SinkWords};
 use crate::totals::TotalsWords;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -29,8 +28,8 @@ const _: () = assert!(size_of::<ControlPage>() <= BYTES);
 /// Shared words; all of them may be read by any process.
 #[repr(C)]
 pub struct ControlPage {
-    magic: AtomicU64,
-    version: AtomicU32,
+    _magic: AtomicU64,
+    _version: AtomicU32,
     /// Futex word: changes at every wake-up call.
     wake: AtomicU32,
     /// 1 while the listener waits, so that producers know whether a call is needed.
@@ -80,35 +79,11 @@ impl Control {
     /// Maps the control page of `directory`, creating it if needed.
     ///
     /// # Errors
-    /// The file cannot be opened or sized, or `InvalidData` if it is of another version.
+    /// As [`shared_page::map`].
     pub fn open(directory: &Path) -> io::Result<Self> {
-        let fd = open(&directory.join("control"), true)?;
-        // SAFETY: plain call on an open descriptor; idempotent whoever else does it.
-        let code = unsafe { libc::posix_fallocate(fd.as_raw_fd(), 0, BYTES as libc::off_t) };
-        if code != 0 {
-            return Err(io::Error::from_raw_os_error(code));
-        }
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new shared mapping of an allocated page.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let base = shared_page::map(directory, "control", BYTES, MAGIC, VERSION)?;
         // SAFETY: page-aligned, large enough, only atomics, and never unmapped.
-        let page = unsafe { &*base.cast::<ControlPage>() };
-        let claim = |word: &AtomicU64| word.compare_exchange(0, MAGIC, Ordering::Relaxed, Ordering::Relaxed);
-        let magic = claim(&page.magic).unwrap_or_else(|found| found);
-        let version = page
-            .version
-            .compare_exchange(0, VERSION, Ordering::Relaxed, Ordering::Relaxed)
-            .unwrap_or_else(|found| found);
-        if ![0, MAGIC].contains(&magic) || ![0, VERSION].contains(&version) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the queue directory's control file is of another version",
-            ));
-        }
-        Ok(Self(page))
+        Ok(Self(unsafe { &*base.cast::<ControlPage>() }))
     }
 
     /// The shared words.

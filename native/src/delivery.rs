@@ -10,8 +10,8 @@
 mod copies;
 mod ends;
 mod fallback;
-mod lane;
 mod notice;
+mod outlet;
 mod worker;
 
 use crate::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
@@ -19,8 +19,8 @@ use crate::sink::{Now, Sink};
 use crate::sink_words::{SinkRole, SinkWords};
 use crate::system::{now_monotonic_nano, now_unix_nano};
 use copies::Copies;
-use lane::{Lane, Written};
 use notice::{Notices, Operator};
+use outlet::{Outlet, Written};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -96,8 +96,8 @@ enum At {
 /// Sinks at work.
 pub struct Delivery {
     control: Control,
-    primary: Lane,
-    fallback: Option<Lane>,
+    primary: Outlet,
+    fallback: Option<Outlet>,
     fallback_delay: Duration,
     copies: Vec<Copies>,
     ending: Arc<AtomicBool>,
@@ -136,9 +136,9 @@ impl Delivery {
     ) -> Self {
         let ending = Arc::default();
         let [first, second, others @ ..] = &control.page().sinks;
-        let lane = |named: NamedSink, role, row: &'static SinkWords, slot| {
+        let outlet = |named: NamedSink, role, row: &'static SinkWords, slot| {
             row.assign(&named.name, role, now.unix_nano);
-            Lane::new(named.name, serve(Desk::new(named.sink, control, slot, &ending)), row)
+            Outlet::new(named.name, serve(Desk::new(named.sink, control, slot, &ending)), row)
         };
         let rows = [second].into_iter().chain(others);
         let mut rows = rows.skip(usize::from(sinks.fallback.is_some()));
@@ -149,8 +149,8 @@ impl Delivery {
         control.page().fallback_active.store(0, Ordering::Relaxed);
         Self {
             control,
-            primary: lane(sinks.primary, SinkRole::Primary, first, PRIMARY_SLOT),
-            fallback: sinks.fallback.map(|named| lane(named, SinkRole::Fallback, second, FALLBACK_SLOT)),
+            primary: outlet(sinks.primary, SinkRole::Primary, first, PRIMARY_SLOT),
+            fallback: sinks.fallback.map(|named| outlet(named, SinkRole::Fallback, second, FALLBACK_SLOT)),
             fallback_delay: sinks.fallback_delay,
             copies,
             ending: Arc::clone(&ending),
@@ -211,14 +211,14 @@ impl Delivery {
         self.look(now);
         loop {
             let Some(batch) = self.batch.clone() else { return Step::Waiting(LOOK_INTERVAL) };
-            let Some(lane) = self.lane_at() else {
+            let Some(outlet) = self.outlet_at() else {
                 match self.choose(now) {
                     At::Nowhere => return Step::Waiting(self.pause(now)),
                     at => self.submit(at, &batch, now),
                 }
                 continue;
             };
-            match lane.written(now) {
+            match outlet.written(now) {
                 Some(Written::All) => return self.finish(batch, now),
                 Some(Written::Part(error)) => {
                     self.continues = self.at == At::Primary && (self.written == 0 || self.continues);
@@ -232,7 +232,7 @@ impl Delivery {
         }
     }
 
-    fn lane_at(&mut self) -> Option<&mut Lane> {
+    fn outlet_at(&mut self) -> Option<&mut Outlet> {
         match self.at {
             At::Nowhere => None,
             At::Primary => Some(&mut self.primary),
@@ -247,16 +247,16 @@ impl Delivery {
             self.fallback_begins(None, now);
         }
         let continues = self.continues && at == At::Primary;
-        if let Some(lane) = self.lane_at() {
-            lane.write(batch, written, left, continues, now);
+        if let Some(outlet) = self.outlet_at() {
+            outlet.write(batch, written, left, continues, now);
         }
     }
 
     fn failed(&mut self, now: Now) {
         self.control.page().sink_errors.fetch_add(1, Ordering::Relaxed);
-        let news = self.lane_at().and_then(|lane| {
-            let trouble = lane.trouble.as_ref()?;
-            (trouble.errors == 1).then(|| (lane.name.clone(), trouble.clone()))
+        let news = self.outlet_at().and_then(|outlet| {
+            let trouble = outlet.trouble.as_ref()?;
+            (trouble.errors == 1).then(|| (outlet.name.clone(), trouble.clone()))
         });
         self.at = At::Nowhere;
         if let Some((name, trouble)) = news {
@@ -283,25 +283,25 @@ impl Delivery {
     }
 
     fn tell_refused(&mut self, now: Now) {
-        for lane in [Some(&mut self.primary), self.fallback.as_mut()].into_iter().flatten() {
-            let refused = std::mem::take(&mut lane.refused);
+        for outlet in [Some(&mut self.primary), self.fallback.as_mut()].into_iter().flatten() {
+            let refused = std::mem::take(&mut outlet.refused);
             if refused > 0 {
-                self.notices.dropped(&lane.name, refused, now.unix_nano);
+                self.notices.dropped(&outlet.name, refused, now.unix_nano);
             }
         }
     }
 
     /// Looks after sinks that hang, and does what time asks for while there is no batch.
     pub fn look(&mut self, now: Now) {
-        let lanes = [Some(&mut self.primary), self.fallback.as_mut()];
+        let outlets = [Some(&mut self.primary), self.fallback.as_mut()];
         let mut news = Vec::new();
         let mut well = false;
-        for (position, lane) in lanes.into_iter().flatten().enumerate() {
-            if lane.look(now) {
-                news.extend(lane.trouble.clone().map(|trouble| (lane.name.clone(), trouble)));
+        for (position, outlet) in outlets.into_iter().flatten().enumerate() {
+            if outlet.look(now) {
+                news.extend(outlet.trouble.clone().map(|trouble| (outlet.name.clone(), trouble)));
             }
-            if lane.is_abandoned() {
-                match lane.written(now) {
+            if outlet.is_abandoned() {
+                match outlet.written(now) {
                     Some(Written::All) => well |= position == 0,
                     Some(Written::Part(_)) => {
                         self.control.page().sink_errors.fetch_add(1, Ordering::Relaxed);
@@ -310,7 +310,7 @@ impl Delivery {
                 }
             }
             if self.batch.is_none() {
-                lane.worker.maintain(now);
+                outlet.worker.maintain(now);
             }
         }
         for (name, trouble) in news {
@@ -325,7 +325,7 @@ impl Delivery {
     /// CPU time of the sinks' threads.
     #[must_use]
     pub fn cpu_nano(&self) -> u64 {
-        let lanes = [Some(&self.primary), self.fallback.as_ref()].into_iter().flatten();
-        lanes.map(|lane| lane.worker.cpu_nano()).chain(self.copies.iter().map(Copies::cpu_nano)).sum()
+        let outlets = [Some(&self.primary), self.fallback.as_ref()].into_iter().flatten();
+        outlets.map(|outlet| outlet.worker.cpu_nano()).chain(self.copies.iter().map(Copies::cpu_nano)).sum()
     }
 }

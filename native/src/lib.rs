@@ -96,6 +96,8 @@ pub mod series;
 #[cfg(not(loom))]
 pub mod service;
 #[cfg(not(loom))]
+mod shared_page;
+#[cfg(not(loom))]
 pub mod sink;
 #[cfg(not(loom))]
 pub mod sink_words;

@@ -1,7 +1,7 @@
 //! Run-time control: what an operator has changed for a while, in a page that every process of a queue directory maps.
 //!
 //! No signal, no socket, no restart: whoever changes something stores one word, and every process sees it with its next
-//! load, a forked one too. The file `runtime` is a page, version 1, of words in the machine's byte order:
+//! load, a forked one too. The file `runtime-1` is a page, version 1, of words in the machine's byte order:
 //!
 //! ```text
 //!    0  magic          "INFLOGR\0"
@@ -23,10 +23,9 @@
 pub mod settings;
 pub mod writer;
 
-use crate::lock::open;
+use crate::shared_page;
 use settings::{RULES, Rule, Settings, Target, Timed, Until};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -51,8 +50,8 @@ const ATTEMPTS: u32 = 16;
 
 #[repr(C)]
 struct Page {
-    magic: AtomicU64,
-    version: AtomicU32,
+    _magic: AtomicU64,
+    _version: AtomicU32,
     _pad0: AtomicU32,
     published: AtomicU64,
     _pad1: [u64; 5],
@@ -89,31 +88,11 @@ impl Runtime {
     /// Maps the page of `directory`, creating it if needed.
     ///
     /// # Errors
-    /// The file cannot be opened or sized, or `InvalidData` if it is of another version.
+    /// As [`shared_page::map`].
     pub fn open(directory: &Path) -> io::Result<Self> {
-        let fd = open(&directory.join("runtime"), true)?;
-        // SAFETY: plain call on an open descriptor; idempotent whoever else does it.
-        let code = unsafe { libc::posix_fallocate(fd.as_raw_fd(), 0, BYTES as libc::off_t) };
-        if code != 0 {
-            return Err(io::Error::from_raw_os_error(code));
-        }
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new shared mapping of an allocated page.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let base = shared_page::map(directory, "runtime", BYTES, MAGIC, VERSION)?;
         // SAFETY: page-aligned, large enough, only atomics, and never unmapped.
-        let page = unsafe { &*base.cast::<Page>() };
-        let magic = page.magic.compare_exchange(0, MAGIC, Ordering::Relaxed, Ordering::Relaxed);
-        let version = page.version.compare_exchange(0, VERSION, Ordering::Relaxed, Ordering::Relaxed);
-        if magic.is_err_and(|found| found != MAGIC) || version.is_err_and(|found| found != VERSION) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the queue directory's runtime file is of another version",
-            ));
-        }
-        Ok(Self(page))
+        Ok(Self(unsafe { &*base.cast::<Page>() }))
     }
 
     /// Whether anything is overridden: one load, for the usual case that nothing is.

@@ -50,7 +50,7 @@ fn a_page_has_these_bytes() {
     change(directory.path(), &Change::Capture(Target::Trace(TRACE)));
     change(directory.path(), &Change::Capture(checked_route("/v1/{id}/x").unwrap()));
     change(directory.path(), &Change::Capture(Target::Errors(50)));
-    let bytes = std::fs::read(directory.path().join("runtime")).unwrap();
+    let bytes = std::fs::read(directory.path().join("runtime-1")).unwrap();
     assert_eq!(bytes.len(), 4096);
     let (monotonic, unix) = ((100 * SECOND).to_le_bytes(), (1_000_100 * SECOND).to_le_bytes());
     // Generation 6 is in copy 0.
@@ -89,11 +89,11 @@ fn a_page_has_these_bytes() {
 }
 
 #[test]
-fn a_page_of_another_version_is_not_opened() {
+fn a_page_that_says_another_version_than_its_name_is_not_opened() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("runtime"), b"INFLOGR\0\x02\0\0\0").unwrap();
+    std::fs::write(directory.path().join("runtime-1"), b"INFLOGR\0\x02\0\0\0").unwrap();
     let error = Runtime::open(directory.path()).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("another version"), "{error}");
+    assert!(error.to_string().contains("is not a runtime file of version 1"), "{error}");
 }
 
 #[test]

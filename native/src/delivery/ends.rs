@@ -1,6 +1,6 @@
 //! How a leader begins and ends: what its dead predecessor had written, and the end of every sink's output.
 
-use super::lane::Written;
+use super::outlet::Written;
 use super::worker::{Answer, Job};
 use super::{Delivery, read_now};
 use crate::control::{FALLBACK_SLOT, PRIMARY_SLOT};
@@ -14,25 +14,25 @@ impl Delivery {
     pub fn read(&mut self, slot: usize, place: &(PathBuf, u64), now: Now) -> Option<Vec<u8>> {
         let delay = self.fallback_delay;
         let elsewhere = self.fallback.is_some();
-        let lane = match &mut self.fallback {
+        let outlet = match &mut self.fallback {
             Some(fallback) if slot == FALLBACK_SLOT => fallback,
             _ => &mut self.primary,
         };
-        if lane.is_free() {
-            lane.submit(Job::Read { path: place.0.clone(), offset: place.1 }, now);
+        if outlet.is_free() {
+            outlet.submit(Job::Read { path: place.0.clone(), offset: place.1 }, now);
         }
-        match lane.answer() {
+        match outlet.answer() {
             // A segment that cannot be read (removed, another mount) has no records to compare with.
             Some(Answer::Read(lines)) => Some(lines.unwrap_or_default()),
             Some(_) => Some(Vec::new()),
             // With a fallback, records are written rather once more than late.
-            None if elsewhere && lane.busy_for(now) >= delay => {
-                lane.hang(now);
-                lane.abandon();
+            None if elsewhere && outlet.busy_for(now) >= delay => {
+                outlet.hang(now);
+                outlet.abandon();
                 Some(Vec::new())
             }
             None => {
-                lane.look(now);
+                outlet.look(now);
                 None
             }
         }
@@ -42,8 +42,8 @@ impl Delivery {
     pub fn settle(&mut self, now: Now, patience: Duration) -> bool {
         self.ending.store(true, Ordering::Relaxed);
         let Some(batch) = self.batch.clone() else { return true };
-        let Some(lane) = self.lane_at() else { return false };
-        match lane.wait_written(now, patience) {
+        let Some(outlet) = self.outlet_at() else { return false };
+        match outlet.wait_written(now, patience) {
             Some(Written::All) => {
                 self.finish(batch, now);
                 true
@@ -60,14 +60,14 @@ impl Delivery {
     /// Ends the output of every sink that answers within `patience`.
     pub fn close(&mut self, now: Now, footer: &[u8], patience: Duration) {
         self.ending.store(true, Ordering::Relaxed);
-        let lanes = [(PRIMARY_SLOT, Some(&mut self.primary)), (FALLBACK_SLOT, self.fallback.as_mut())];
-        for (slot, lane) in lanes.into_iter().filter_map(|(slot, lane)| Some((slot, lane?))) {
-            if !lane.is_free() {
+        let outlets = [(PRIMARY_SLOT, Some(&mut self.primary)), (FALLBACK_SLOT, self.fallback.as_mut())];
+        for (slot, outlet) in outlets.into_iter().filter_map(|(slot, outlet)| Some((slot, outlet?))) {
+            if !outlet.is_free() {
                 // It hangs. Where its write began stays published: the next leader looks there.
                 continue;
             }
-            lane.submit(Job::Close { now, footer: footer.to_vec() }, now);
-            match lane.worker.wait(patience) {
+            outlet.submit(Job::Close { now, footer: footer.to_vec() }, now);
+            match outlet.worker.wait(patience) {
                 Some(Answer::Closed(Ok(()))) => self.control.publish_write(slot, None),
                 answer => {
                     self.control.page().sink_errors.fetch_add(1, Ordering::Relaxed);

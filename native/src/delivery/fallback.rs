@@ -4,7 +4,7 @@
 //! batch that it takes is the proof that it works. Between those tries, and while a write hangs in it, batches go to the
 //! fallback, once the trouble has lasted for the configured delay.
 
-use super::lane::Lane;
+use super::outlet::Outlet;
 use super::{At, Delivery, LOOK_INTERVAL};
 use crate::sink::Now;
 use std::sync::atomic::Ordering;
@@ -32,9 +32,9 @@ impl Delivery {
 
     pub(super) fn leave(&mut self, now: Now, spans: &dyn Fn() -> String) {
         let from_primary = self.at == At::Primary;
-        if let Some(lane) = self.lane_at() {
-            lane.hang(now);
-            lane.abandon();
+        if let Some(outlet) = self.outlet_at() {
+            outlet.hang(now);
+            outlet.abandon();
         }
         self.at = At::Nowhere;
         if from_primary {
@@ -73,6 +73,6 @@ impl Delivery {
     pub fn hurry(&mut self, delay: Duration) {
         self.fallback_delay = self.fallback_delay.min(delay);
         self.primary.hurry();
-        self.fallback.iter_mut().for_each(Lane::hurry);
+        self.fallback.iter_mut().for_each(Outlet::hurry);
     }
 }

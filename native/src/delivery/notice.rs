@@ -3,7 +3,7 @@
 //! In-band records have no sequence number, as `log.dropped`: they are the listener's, not a queue's. The line on stderr
 //! is written by a thread that lives for it alone: stderr can be a pipe that nobody reads.
 
-use super::lane::Trouble;
+use super::outlet::Trouble;
 use crate::encode::{Encoder, LineHead};
 use crate::event::EventSchema;
 use crate::record::Scratch;

@@ -27,7 +27,7 @@ pub struct RuntimeControl {
 impl RuntimeControl {
     /// Open the control of an existing queue directory.
     ///
-    /// Raises OSError if it is missing, not this user's own, or of another version.
+    /// Raises OSError if it is missing, not this user's own, or damaged.
     #[new]
     fn new(queue_directory: PathBuf) -> PyResult<Self> {
         check_directory(&queue_directory)?;

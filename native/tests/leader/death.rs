@@ -319,14 +319,23 @@ fn noise_behind_a_good_header_does_not_stop_the_listener() {
 }
 
 #[test]
-fn a_control_file_of_another_version_is_an_error_at_the_start() {
+fn a_control_file_that_says_another_version_than_its_name_is_an_error_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     Control::open(directory.path()).unwrap();
-    let path = directory.path().join("control");
+    let path = directory.path().join("control-2");
     let mut bytes = fs::read(&path).unwrap();
     bytes[8] += 1;
     fs::write(&path, bytes).unwrap();
     let error = Control::open(directory.path()).err().unwrap();
-    assert!(error.to_string().contains("control file is of another version"), "{error}");
+    assert!(error.to_string().contains("is not a control file of version 2"), "{error}");
     assert!(Producer::open(queue_settings(directory.path())).is_err());
+}
+
+#[test]
+fn what_another_version_left_behind_is_not_in_the_way() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("control-1"), b"INFLOGC\0\x01\0\0\0").unwrap();
+    fs::write(directory.path().join("control"), b"INFLOGC\0\x01\0\0\0").unwrap();
+    assert!(Control::open(directory.path()).is_ok());
+    assert!(Producer::open(queue_settings(directory.path())).is_ok());
 }

@@ -21,7 +21,7 @@ pub struct Trouble {
 }
 
 /// A sink and its worker.
-pub struct Lane {
+pub struct Outlet {
     pub name: String,
     pub worker: Worker,
     pub row: &'static SinkWords,
@@ -48,7 +48,7 @@ pub enum Written {
     Part(WriteError),
 }
 
-impl Lane {
+impl Outlet {
     pub fn new(name: String, worker: Worker, row: &'static SinkWords) -> Self {
         let retry_at = Duration::ZERO;
         Self { name, worker, row, trouble: None, busy: None, refused: 0, backoff: FIRST_BACKOFF, retry_at }
