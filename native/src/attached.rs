@@ -5,14 +5,13 @@
 //! in the queue.
 
 use crate::books::Span;
-use crate::control::Control;
 use crate::encode::{Encoder, LineHead};
 use crate::event::EventSchema;
 use crate::layout::Reason;
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::{self, Books, QueueFile};
 use crate::ring::{Mark, Peek, Record, words_between};
-use crate::totals;
+use crate::totals::{self, TotalsWords};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -332,8 +331,8 @@ impl Attached {
     /// Adds the finished queue to the directory's totals, removes its file and returns its last counts; nothing if the
     /// totals cannot be had now. What its owner counted as `shutdown_deadline` has been written after all.
     #[must_use]
-    pub fn finish(&self, control: Control) -> Option<Books> {
-        if !totals::add_ended(control, &self.file) {
+    pub fn finish(&self, words: &TotalsWords) -> Option<Books> {
+        if !totals::add_ended(words, &self.file) {
             return None;
         }
         for counter in &self.file.header().dropped.0[Reason::ShutdownDeadline as usize] {

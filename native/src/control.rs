@@ -3,7 +3,7 @@
 //! A few pages in the file `control`, mapped by every process that uses the directory. Producers touch it only when a
 //! fill threshold is crossed, and then make one futex call if the listener sleeps.
 
-use crate::housekeeper::HousekeepingWords;
+use crate::housekeeping_words::HousekeepingWords;
 use crate::shared_page;
 use crate::sink_words::{SINKS, SinkWords};
 use crate::totals::TotalsWords;

@@ -206,9 +206,9 @@ impl Leader {
 
     fn release(&mut self) {
         attached::release_all(&mut self.queues, &mut self.encoder);
-        let (ended, control) = (&mut self.ended, self.control);
+        let (ended, totals) = (&mut self.ended, &self.control.page().totals);
         self.queues.retain(|queue| {
-            let finished = queue.is_finished().then(|| queue.finish(control)).flatten();
+            let finished = queue.is_finished().then(|| queue.finish(totals)).flatten();
             let stays = finished.is_none();
             ended.extend(finished);
             stays

@@ -12,14 +12,12 @@
 //!            ├ takeover        what a leader that died had written already
 //!            ├ encode, extract JSON Lines; model and usage read from captured bodies
 //!            ├ series          histograms of inference requests, computed from the records
-//!            └ sink, segment   file, stdout, null; names, rotation, paced writeback
-//! inspect                      a directory's queues as anyone may see them
-//! sink_words                   what is published about each sink
-//! housekeeper                  beside the leader: retention, compress, through segment_store
-//! segment_lock                 which segment has a writer
-//! runtime              what an operator has changed for a while, in a page that all processes map
-//! queue_file, control, lock    files in the queue directory: mapping, futex, locks that the kernel releases
-//! totals, twin                 counts of queues that have ended; numbers that change all at once
+//!            ├ housekeeper     beside the leader: retention, compress, through segment_store
+//!            └ sink, segment   file, stdout, null, sockets; names, rotation, locks, paced writeback
+//! inspect, totals              what anyone may see of a directory: its queues, and the counts of those that have ended
+//! runtime                      what an operator has changed for a while
+//! control, sink_words, …       pages that all processes map (shared_page, twin); futex, published counts
+//! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
 //! record, event, layout        bytes: values, schemas, the queue file's header
 //! sync, system                 real or loom atomics; clocks and random bits
@@ -50,6 +48,8 @@ pub mod event;
 pub mod extract;
 #[cfg(not(loom))]
 pub mod housekeeper;
+#[cfg(not(loom))]
+pub mod housekeeping_words;
 #[cfg(not(loom))]
 pub mod ids;
 #[cfg(not(loom))]

@@ -5,7 +5,6 @@
 //! queue's header says so then. One who dies between the two leaves a queue whose boot id is the last one added; one who
 //! dies before the removal leaves a queue that is marked. Both are recognised, by the next one who adds and by readers.
 
-use crate::control::Control;
 use crate::layout::{Dropped, DroppedCounts, LEVELS, REASONS, SAMPLED_OUT};
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::{self, QueueFile};
@@ -126,9 +125,8 @@ impl EndedWords {
 /// Adds the counts of an ended queue to the totals of its directory, unless somebody has done so. Returns whether they
 /// are in there; if not, the file must stay.
 #[must_use]
-pub fn add_ended(control: Control, file: &QueueFile) -> bool {
+pub fn add_ended(words: &TotalsWords, file: &QueueFile) -> bool {
     let Some(_lock) = file.path.parent().and_then(lock) else { return false };
-    let words = &control.page().totals;
     if !words.generation.read(|copy| words.copies[copy].holds(file)) {
         let queue = Totals::of(file);
         words.generation.change(|from, to| {
@@ -154,8 +152,7 @@ fn lock(directory: &Path) -> Option<ProcessLock> {
 
 /// Reads the counts of all queues of a directory, ended or not, each exactly once.
 #[must_use]
-pub fn of_directory(control: Control, directory: &Path) -> Totals {
-    let words = &control.page().totals;
+pub fn of_directory(words: &TotalsWords, directory: &Path) -> Totals {
     words.generation.read(|copy| {
         let ended = &words.copies[copy];
         let mut sum = ended.load();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use support::{Bench, INFO, emit, register};
 
 fn read(directory: &Path) -> Totals {
-    totals::of_directory(Control::open(directory).unwrap(), directory)
+    totals::of_directory(&Control::open(directory).unwrap().page().totals, directory)
 }
 
 /// A queue that has ended with `records` accepted and one refused.
@@ -57,13 +57,13 @@ fn one_who_dies_before_the_mark_or_before_the_removal_leaves_a_queue_that_is_not
     let bench = Bench::new();
     let control = Control::open(bench.path()).unwrap();
     let (first, second) = (ended(&bench, 5), ended(&bench, 7));
-    assert!(totals::add_ended(control, &first));
+    assert!(totals::add_ended(&control.page().totals, &first));
     header(&first).added_to_totals.store(0, Ordering::Relaxed);
     assert_eq!(read(bench.path()).accepted, 12, "added, but not marked");
-    assert!(totals::add_ended(control, &first));
-    assert!(totals::add_ended(control, &second));
+    assert!(totals::add_ended(&control.page().totals, &first));
+    assert!(totals::add_ended(&control.page().totals, &second));
     assert_eq!(read(bench.path()).accepted, 12, "both are added, and none is removed");
-    assert!(totals::add_ended(control, &first));
+    assert!(totals::add_ended(&control.page().totals, &first));
     assert_eq!(read(bench.path()).accepted, 12);
     bench.queue_files().iter().for_each(|path| std::fs::remove_file(path).unwrap());
     assert_eq!((read(bench.path()).accepted, read(bench.path()).queues), (12, 2));

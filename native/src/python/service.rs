@@ -6,7 +6,8 @@ use super::metrics;
 use crate::budget::Budget;
 use crate::control::Control;
 use crate::event::ADJUSTED_COUNT;
-use crate::housekeeper::{Compression, HousekeepingSettings, HousekeepingWords};
+use crate::housekeeper::{Compression, HousekeepingSettings};
+use crate::housekeeping_words::HousekeepingWords;
 use crate::inspect::{self, QueueSnapshot};
 use crate::layout::{LEVELS, REASONS, SAMPLED_OUT};
 use crate::leader::ListenerSettings;
@@ -193,7 +194,7 @@ impl PyService {
     /// Return the counts of the queue directory since it was created, those of queues that have ended included: none
     /// ever goes back.
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let totals = py.detach(|| totals::of_directory(self.control, &self.directory));
+        let totals = py.detach(|| totals::of_directory(&self.control.page().totals, &self.directory));
         metrics::totals_dict(py, &totals)
     }
 

@@ -1,6 +1,7 @@
 //! A directory of segments, rounds over it, and a store whose calls fail from a chosen one on.
 
-use _native::housekeeper::{Compression, HousekeepingSettings, HousekeepingWords, Rounds};
+use _native::housekeeper::{Compression, HousekeepingSettings, Rounds};
+use _native::housekeeping_words::HousekeepingWords;
 use _native::retention::{Limits, Reason, Removed};
 use _native::segment_lock::LiveLock;
 use _native::segment_store::{FileFacts, RealStore, Store};
