@@ -146,8 +146,8 @@ impl PyRequestIds {
     /// Return the headers that make a call to another service a child of this request.
     ///
     /// `traceparent`, and `tracestate` where there is one (W3C Trace Context Level 2). The parent is the active span of
-    /// OpenTelemetry, else this request's span, or `span_id` (16 lowercase hex digits, not all zero) for an application that gives each of its
-    /// calls a span of its own. Raises ValueError for another `span_id`.
+    /// OpenTelemetry, else this request's span, or `span_id` (16 lowercase hex digits, not all zero) for an application
+    /// that gives each of its calls a span of its own. Raises ValueError for another `span_id`.
     #[pyo3(signature = (*, span_id = None))]
     fn outgoing_headers<'py>(&self, py: Python<'py>, span_id: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
         let (mut trace, state) = self.outgoing(py);
