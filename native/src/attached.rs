@@ -48,6 +48,22 @@ pub struct Room {
     /// Reached by the last record that is added.
     pub bytes: usize,
     pub records: u64,
+    /// The sequence of the first record that is left for later.
+    pub until: u64,
+}
+
+impl Room {
+    /// Room for `bytes`.
+    #[must_use]
+    pub const fn of_bytes(bytes: usize) -> Self {
+        Self { bytes, records: u64::MAX, until: u64::MAX }
+    }
+
+    /// Room for a number of records of any size.
+    #[must_use]
+    pub const fn of_records(records: u64) -> Self {
+        Self { bytes: usize::MAX, records, until: u64::MAX }
+    }
 }
 
 /// Gives back what is read of each queue: the sink has it. First the histograms count it, in one step for all queues.
@@ -107,7 +123,11 @@ impl Attached {
         // A damaged head: more than the ring holds.
         let overfull = u64::from(words_between(self.read.position, head.position)) * 8 > self.file.header().data_bytes;
         let mut records = 0;
-        while self.read.position != head.position && batch.len() < room.bytes && records < room.records {
+        while self.read.position != head.position
+            && batch.len() < room.bytes
+            && records < room.records
+            && self.sequence < room.until
+        {
             let next = match ring.peek(self.read.position) {
                 _ if overfull => None,
                 Peek::Record { next, .. } | Peek::Pad { next } if self.is_beyond(next, head) => None,
@@ -246,7 +266,7 @@ impl Attached {
         self.sequence = self.file.full_sequence(self.read.sequence);
         (self.torn, self.corrupt, self.at_end) = (0, 0, false);
         let records = self.records_in_batch.min(lines - told);
-        self.read_into(&mut Vec::new(), Room { bytes: usize::MAX, records }, encoder);
+        self.read_into(&mut Vec::new(), Room::of_records(records), encoder);
         told + records
     }
 
@@ -258,13 +278,48 @@ impl Attached {
             let before = (self.read, self.sequence, self.torn, self.corrupt);
             let observed = encoder.observed();
             lines.clear();
-            let read = self.read_into(&mut lines, Room { bytes: usize::MAX, records: 1 }, encoder);
+            let read = self.read_into(&mut lines, Room::of_records(1), encoder);
             if read == 0 || self.sequence > last + 1 {
                 (self.read, self.sequence, self.torn, self.corrupt) = before;
                 encoder.forget_observed(observed);
                 break;
             }
         }
+    }
+
+    /// A second reader, from where this one has come to, which gives nothing back.
+    #[must_use]
+    pub fn scout(&self) -> Self {
+        Self {
+            file: Arc::clone(&self.file),
+            boot_id: self.boot_id.clone(),
+            schemas: self.schemas.clone(),
+            orphaned: None,
+            ..*self
+        }
+    }
+
+    /// Whether another reader of the same queue has come further.
+    #[must_use]
+    pub fn is_behind(&self, other: &Self) -> bool {
+        self.sequence < other.sequence
+    }
+
+    /// Notes that additional sinks were given all that this reader has come to.
+    pub fn note_copied(&self) {
+        self.file.header().copied_sequence.store(self.sequence, Ordering::Relaxed);
+    }
+
+    /// Whether additional sinks have records that this reader has not come to.
+    #[must_use]
+    pub fn is_behind_copies(&self) -> bool {
+        self.unread() > 0 && self.sequence < self.file.header().copied_sequence.load(Ordering::Relaxed)
+    }
+
+    /// As `read_into`, as far as additional sinks have the records already.
+    pub fn read_copied_into(&mut self, batch: &mut Vec<u8>, bytes: usize, encoder: &mut Encoder) -> u64 {
+        let until = self.file.header().copied_sequence.load(Ordering::Relaxed);
+        self.read_into(batch, Room { until, ..Room::of_bytes(bytes) }, encoder)
     }
 
     /// The records that are read and not released.

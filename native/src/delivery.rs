@@ -102,6 +102,8 @@ pub struct Delivery {
     copies: Vec<Copies>,
     ending: Arc<AtomicBool>,
     batch: Option<Arc<Batch>>,
+    /// When the batch came.
+    taken: Duration,
     at: At,
     /// Bytes and records of the batch that one sink or the other certainly has.
     written: usize,
@@ -155,6 +157,7 @@ impl Delivery {
             copies,
             ending: Arc::clone(&ending),
             batch: None,
+            taken: Duration::ZERO,
             at: At::Nowhere,
             written: 0,
             left: 0,
@@ -177,25 +180,47 @@ impl Delivery {
         !self.notices.is_empty()
     }
 
-    /// Gives an empty buffer for the next batch, with what there is to say about the sinks, and the lines of that.
-    pub fn begin_batch(&mut self, capacity: usize) -> Batch {
+    /// Whether there are additional sinks.
+    #[must_use]
+    pub fn has_copies(&self) -> bool {
+        !self.copies.is_empty()
+    }
+
+    /// Whether a batch has waited for at least `time`.
+    #[must_use]
+    pub fn is_held_since(&self, now: Now, time: Duration) -> bool {
+        self.has_batch() && now.monotonic >= self.taken + time
+    }
+
+    /// Gives a batch to the additional sinks alone.
+    pub fn copy(&mut self, batch: Batch) {
+        if batch.records > 0 {
+            let batch = Arc::new(batch);
+            self.copies.iter().for_each(|copies| copies.offer(&batch));
+        }
+    }
+
+    /// Gives an empty buffer for the next batch, with what there is to say about the sinks if it `tells`, and the lines
+    /// of that.
+    pub fn begin_batch(&mut self, capacity: usize, tells: bool) -> Batch {
         let mut lines = std::mem::take(&mut self.spare);
         lines.clear();
         lines.reserve(capacity);
-        let records = self.notices.move_into(&mut lines);
+        let records = if tells { self.notices.move_into(&mut lines) } else { 0 };
         Batch { lines, records }
     }
 
-    /// Takes a batch; call `step` until it is done.
-    pub fn take(&mut self, batch: Batch) {
+    /// Takes a batch, with a copy for additional sinks if they have none of it yet; call `step` until it is done.
+    pub fn take(&mut self, batch: Batch, copies: bool, now: Now) {
         if batch.records == 0 {
             self.spare = batch.lines;
             return;
         }
         (self.written, self.left, self.continues, self.at) = (0, batch.records, false, At::Nowhere);
+        self.taken = now.monotonic;
         let batch = Arc::new(batch);
-        for copies in &self.copies {
-            copies.offer(&batch);
+        for additional in self.copies.iter().filter(|_| copies) {
+            additional.offer(&batch);
         }
         self.batch = Some(batch);
     }

@@ -166,7 +166,9 @@ pub struct QueueHeader {
     pub counted_sequence: AtomicU64,
     /// Not 0 once the counts of this queue, which has ended, are in the directory's totals.
     pub added_to_totals: AtomicU64,
-    _pad2: [u64; 9],
+    /// Additional sinks were given the records below.
+    pub copied_sequence: AtomicU64,
+    _pad2: [u64; 8],
 
     /// Bytes of the schema area that are valid.
     pub schemas_len: AtomicU64,

@@ -4,6 +4,7 @@
 //! cannot be written it is kept, nothing further is read, and the records stay in their queues (P1, P4). Rounds go on
 //! while a sink writes or hangs, so that the directory can tell that its leader lives.
 
+use crate::ahead::Ahead;
 use crate::attached::{self, Attached, Room};
 use crate::books;
 use crate::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
@@ -56,6 +57,7 @@ pub struct Leader {
     ended: Vec<Books>,
     /// Lines at the batch's beginning that are the listener's own.
     notices: u64,
+    ahead: Ahead,
     last_flush: Duration,
     last_scan: Option<Duration>,
     flushes_done: u32,
@@ -79,6 +81,7 @@ impl Leader {
             queues: Vec::new(),
             ended: Vec::new(),
             notices: 0,
+            ahead: Ahead::default(),
             last_flush: now.monotonic,
             last_scan: None,
             flushes_done: control.flush_requests(),
@@ -98,7 +101,11 @@ impl Leader {
             return Round::Idle(LOOK_INTERVAL);
         }
         if self.delivery.has_batch() {
-            return self.write(now);
+            let round = self.write(now);
+            if self.delivery.has_batch() {
+                self.read_ahead(now);
+            }
+            return round;
         }
         self.delivery.look(now);
         if !force && !self.is_due(now) {
@@ -168,20 +175,36 @@ impl Leader {
         until_flush.min(LOOK_INTERVAL)
     }
 
+    /// While a batch waits for the primary for long: gives additional sinks what has come since.
+    fn read_ahead(&mut self, now: Now) {
+        if self.delivery.has_copies() && self.delivery.is_held_since(now, self.settings.flush_interval) {
+            let batch = self.ahead.read(&self.queues, self.settings.flush_bytes);
+            self.delivery.copy(batch);
+        }
+    }
+
     fn fill_batch(&mut self, now: Now) {
         // Whoever was first last time is last this time: a busy process cannot starve the others.
         if !self.queues.is_empty() {
             self.queues.rotate_left(1);
         }
         let bytes = self.settings.flush_bytes;
-        let mut batch = self.delivery.begin_batch(bytes + (bytes >> 2));
+        // What additional sinks have already goes in batches of its own.
+        let is_copied = self.delivery.has_copies() && self.queues.iter().any(Attached::is_behind_copies);
+        let mut batch = self.delivery.begin_batch(bytes + (bytes >> 2), !is_copied);
         self.notices = batch.records;
         for queue in &mut self.queues {
-            batch.records += queue.tell_dropped(&mut batch.lines, &mut self.encoder, now.unix_nano);
-            let room = Room { bytes, records: u64::MAX };
-            batch.records += queue.read_into(&mut batch.lines, room, &mut self.encoder);
+            if is_copied {
+                batch.records += queue.read_copied_into(&mut batch.lines, bytes, &mut self.encoder);
+            } else {
+                batch.records += queue.tell_dropped(&mut batch.lines, &mut self.encoder, now.unix_nano);
+                batch.records += queue.read_into(&mut batch.lines, Room::of_bytes(bytes), &mut self.encoder);
+            }
         }
-        self.delivery.take(batch);
+        if self.delivery.has_copies() && !is_copied {
+            self.queues.iter().for_each(Attached::note_copied);
+        }
+        self.delivery.take(batch, !is_copied, now);
     }
 
     fn write(&mut self, now: Now) -> Round {

@@ -8,6 +8,7 @@
 //!       ├ producer             emit: severity limits, counted refusals
 //!       └ listener, leader     the thread; rounds of read → encode → write → release
 //!            ├ attached        one queue as the leader sees it, alive or orphaned
+//!            ├ ahead           reads on for additional sinks while the primary takes nothing
 //!            ├ delivery        sinks on threads of their own; fallback, copies, what is said about them
 //!            ├ takeover        what a leader that died had written already
 //!            ├ encode, extract JSON Lines; model and usage read from captured bodies
@@ -24,6 +25,8 @@
 //! ```
 //! Nothing points upward. A record's life: `python` → `producer` → `ring` … `attached` → `encode` → `sink`.
 
+#[cfg(not(loom))]
+mod ahead;
 #[cfg(not(loom))]
 pub mod attached;
 #[cfg(not(loom))]

@@ -1,5 +1,7 @@
 //! What becomes of records when sinks fail, hang, mend, and stand in for each other.
 
+#[path = "delivery/ahead.rs"]
+mod ahead;
 #[path = "delivery/copies.rs"]
 mod copies;
 #[path = "delivery/damage.rs"]

@@ -93,7 +93,7 @@ fn die_at_commit(directory: &Path, before: bool) {
     for path in _native::queue_file::list(directory).unwrap() {
         let mut queue = Attached::open(&path).unwrap();
         queue.trust_counted(generation);
-        queue.read_into(&mut Vec::new(), Room { bytes: usize::MAX, records: u64::MAX }, &mut encoder);
+        queue.read_into(&mut Vec::new(), Room::of_records(u64::MAX), &mut encoder);
         queue.note_counted(generation + 1);
     }
     if !before {
@@ -130,7 +130,7 @@ fn a_note_of_a_generation_that_never_came_does_not_become_true_later() {
     let mut encoder = Encoder::counting(Some(Series::open(bench.path()).unwrap()));
     let mut queues: Vec<Attached> = bench.queue_files().iter().map(|path| Attached::open(path).unwrap()).collect();
     queues.iter_mut().for_each(|queue| queue.trust_counted(encoder.series.as_ref().unwrap().generation()));
-    queues[0].read_into(&mut Vec::new(), Room { bytes: usize::MAX, records: u64::MAX }, &mut encoder);
+    queues[0].read_into(&mut Vec::new(), Room::of_records(u64::MAX), &mut encoder);
     _native::attached::release_all(&mut queues[..1], &mut encoder);
     drop(queues);
     bench.next_leader();
