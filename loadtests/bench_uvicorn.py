@@ -2,9 +2,10 @@
 
 The server under test is loadtests/server.py: FastAPI on uvicorn with httptools and uvloop, one worker, pinned to one
 core together with our listener thread; ``wrk`` is pinned to another core and drives it over loopback, 32 connections
-that are kept open. The servers of all modes stay up, and only one is loaded at a time. A round loads each mode once, in
-an order that turns around from round to round (ABC, CBA, …), and ratios are taken within the round. CPU time is the
-server process's own (all threads), read from the kernel's process clock before and after each load.
+that are kept open. A round starts new servers of all modes, since two processes of one program can differ by some
+percent for their whole life, and loads one at a time, in an order that rotates from round to round. Two of them have no
+logging: ``none`` is the mean of both in the round, and their ratio, ``control``, shows what noise looks like. CPU time
+is the server process's own (all threads), read from the kernel's process clock before and after each load.
 
 ``trivial``: a few bytes. ``stream64``: 64 server-sent events, timeline on. Uvicorn's access log
 stands beside for scale. At the end our records are counted: as many as requests that reached the application.
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,7 +35,9 @@ from bench_report import Report, at_least, pairwise
 
 HOST = "127.0.0.1"
 CONNECTIONS = 32
-ROUTES = {"/trivial": ("none", "ours", "uvicorn-access"), "/stream64": ("none", "ours", "uvicorn-access")}
+ROUTES = ("/trivial", "/stream64")
+MODES = {"none": "none", "ours": "ours", "control": "none", "uvicorn-access": "uvicorn-access"}
+"""The servers of a round, and the mode of `server.py` that each runs in."""
 START_S = 30.0
 STOP_S = 60.0
 
@@ -44,6 +48,9 @@ class Load:
 
     requests_per_s: float
     cpu_us: float
+
+
+Loads = dict[str, dict[str, list[Load]]]
 
 
 @dataclass(frozen=True)
@@ -87,33 +94,52 @@ def uvicorn(quick: bool) -> Report:
         report.remarks.append("NOT MEASURED: wrk is missing and could not be installed (Debian package: wrk)")
         return report
     rounds, seconds = (1, 1) if quick else (9, 3)
-    modes = list(dict.fromkeys(mode for modes in ROUTES.values() for mode in modes))
-    with scratch_directory() as directory, ExitStack() as stack:
-        servers = {mode: stack.enter_context(running(mode, directory / mode)) for mode in modes}
-        for route, compared in ROUTES.items():
-            _measure_route(report, wrk, route, [servers[mode] for mode in compared], rounds, seconds)
-        for server in servers.values():
-            server.stop()
-        report.remarks.append(_check_records(servers["ours"]))
+    loads: Loads = {route: {mode: [] for mode in MODES} for route in ROUTES}
+    accepted = sum(_round(loads, wrk, number, seconds) for number in range(rounds))
+    for route in ROUTES:
+        _add_figures(report, route, loads[route])
+    report.remarks.append(
+        f"{accepted:,} requests reached the application of ours, and as many records are in its segments"
+    )
     return report
 
 
-def _measure_route(report: Report, wrk: str, route: str, servers: list[Server], rounds: int, seconds: int) -> None:
-    loads: dict[str, list[Load]] = {server.mode: [] for server in servers}
-    for server in servers:
-        server.load(wrk, route, 1)  # warms caches and the connection handling
-    for number in range(rounds):
-        for server in servers if number % 2 == 0 else reversed(servers):
-            loads[server.mode].append(server.load(wrk, route, seconds))
-    none = loads["none"]
+def _round(loads: Loads, wrk: str, number: int, seconds: int) -> int:
+    turned = deque(MODES)
+    turned.rotate(number)
+    with scratch_directory() as directory, ExitStack() as stack:
+        servers = {mode: stack.enter_context(running(mode, directory / mode)) for mode in turned}
+        for route in ROUTES:
+            for server in servers.values():
+                server.load(wrk, route, 1)  # warms caches and the connection handling
+            for server in servers.values():
+                loads[route][server.mode].append(server.load(wrk, route, seconds))
+        for server in servers.values():
+            server.stop()
+        return _check_records(servers["ours"])
+
+
+def _add_figures(report: Report, route: str, loads: dict[str, list[Load]]) -> None:
+    none = [_mean(pair) for pair in zip(loads["none"], loads["control"], strict=True)]
     report.add(f"{route}: no logging", "req/s", (load.requests_per_s for load in none))
-    for mode in [server.mode for server in servers if server.mode != "none"]:
-        rates = pairwise(truediv, (one.requests_per_s for one in loads[mode]), (one.requests_per_s for one in none))
+    control = pairwise(truediv, _rates(loads["control"]), _rates(loads["none"]))
+    report.add(f"{route}: control, one without logging ÷ the other", "×", control)
+    for mode in ("ours", "uvicorn-access"):
+        rates = pairwise(truediv, _rates(loads[mode]), _rates(none))
         costs = pairwise(truediv, (one.cpu_us for one in loads[mode]), (one.cpu_us for one in none))
         report.add(f"{route}: {mode} ÷ none, req/s", "×", rates, at_least(0.985) if mode == "ours" else None)
         report.add(f"{route}: {mode} ÷ none, CPU per request", "×", costs)
         report.add(f"{route}: {mode}, CPU per request", "µs", (one.cpu_us for one in loads[mode]))
     report.add(f"{route}: none, CPU per request", "µs", (one.cpu_us for one in none))
+
+
+def _rates(loads: list[Load]) -> list[float]:
+    return [load.requests_per_s for load in loads]
+
+
+def _mean(loads: tuple[Load, Load]) -> Load:
+    one, other = loads
+    return Load((one.requests_per_s + other.requests_per_s) / 2, (one.cpu_us + other.cpu_us) / 2)
 
 
 @contextmanager
@@ -152,7 +178,7 @@ def _answers(url: str) -> bool:
 
 def _command(mode: str, fd: int, directory: Path) -> list[str]:
     server = Path(__file__).resolve().parent / "server.py"
-    options = ["--mode", mode, "--fd", str(fd), "--core", str(min(os.sched_getaffinity(0)))]
+    options = ["--mode", MODES[mode], "--fd", str(fd), "--core", str(min(os.sched_getaffinity(0)))]
     files = ["--directory", str(directory / "log"), "--counts", str(directory / "counts.json")]
     return [sys.executable, str(server), *options, *files]
 
@@ -171,14 +197,14 @@ def _run_wrk(wrk: str, url: str, seconds: int) -> tuple[int, float]:
     return int(requests[1]), float(rate[1])
 
 
-def _check_records(server: Server) -> str:
-    accepted = json.loads((server.directory / "counts.json").read_text(encoding="utf-8"))["accepted"]
+def _check_records(server: Server) -> int:
+    accepted: int = json.loads((server.directory / "counts.json").read_text(encoding="utf-8"))["accepted"]
     mark = b'"event_name":"request"'
     segments = [path for path in (server.directory / "log").glob("*.jsonl") if not path.is_symlink()]
     records = sum(path.read_bytes().count(mark) for path in segments)
     if records != accepted:
         raise RuntimeError(f"{accepted} requests reached the application, but {records} records are in the segments")
-    return f"{accepted:,} requests reached the application of ours, and as many records are in its segments"
+    return accepted
 
 
 def find_wrk() -> str | None:
