@@ -4,6 +4,8 @@
 //! the sink took the batch does `release` give them back to the producer. A listener that dies in between leaves them
 //! in the queue.
 
+mod room;
+
 use crate::books::Span;
 use crate::encode::{Encoder, LineHead};
 use crate::event::EventSchema;
@@ -16,6 +18,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+pub use room::Room;
 
 /// Severity that torn and corrupt records are counted under; their own is not known.
 const UNKNOWN_SEVERITY: u8 = 9;
@@ -40,30 +44,6 @@ pub struct Attached {
     counted_below: u64,
     /// The batch has the last this queue has to say: nothing can come any more, and all gaps are told.
     at_end: bool,
-}
-
-/// How much more a batch takes.
-#[derive(Clone, Copy)]
-pub struct Room {
-    /// Reached by the last record that is added.
-    pub bytes: usize,
-    pub records: u64,
-    /// The sequence of the first record that is left for later.
-    pub until: u64,
-}
-
-impl Room {
-    /// Room for `bytes`.
-    #[must_use]
-    pub const fn of_bytes(bytes: usize) -> Self {
-        Self { bytes, records: u64::MAX, until: u64::MAX }
-    }
-
-    /// Room for a number of records of any size.
-    #[must_use]
-    pub const fn of_records(records: u64) -> Self {
-        Self { bytes: usize::MAX, records, until: u64::MAX }
-    }
 }
 
 /// Gives back what is read of each queue: the sink has it. First the histograms count it, in one step for all queues.

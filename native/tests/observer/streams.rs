@@ -1,0 +1,102 @@
+//! The timing of streams: chunks, gaps, timelines, and their memory.
+
+use super::*;
+
+#[test]
+fn a_stream_has_its_timing_and_a_capped_timeline() {
+    let settings = settings();
+    let record = finished(answered(200, &[&b"ab"[..]; 7], true, &settings), Ending::Returned, &settings);
+    assert_eq!((&record["chunks"], &record["http.response.body.size"]), (&json!(7), &json!(14)));
+    assert_eq!(record["gen_ai.response.time_to_first_chunk"], 0.01);
+    let gaps = ["min", "mean", "max"].map(|name| record[format!("chunk_gap_{name}_us")].clone());
+    assert_eq!(gaps, [10_000, 10_000, 10_000]);
+    assert_eq!(
+        (&record["chunk_gaps_us"], &record["chunk_gaps_truncated"]),
+        (&json!([10_000, 10_000, 10_000, 10_000]), &json!(2))
+    );
+
+    let record = finished(answered(200, &[&b"ab"[..]; 5], true, &settings), Ending::Returned, &settings);
+    assert_eq!(
+        (&record["chunk_gaps_us"], record.get("chunk_gaps_truncated")),
+        (&json!([10_000, 10_000, 10_000, 10_000]), None)
+    );
+}
+
+#[test]
+fn gaps_are_measured_between_chunks_with_bytes() {
+    let settings = settings();
+    let mut observer = answered(200, &[b"a", b"", b"b"], false, &settings);
+    observer.response_body(b"c", true, STARTED + 35 * MS, &settings);
+    observer.response_body(b"", false, STARTED + 90 * MS, &settings);
+    let record = finished(observer, Ending::Returned, &settings);
+    assert_eq!((&record["chunks"], &record["chunk_gaps_us"]), (&json!(3), &json!([20_000, 5_000])));
+    let gaps = ["min", "mean", "max"].map(|name| record[format!("chunk_gap_{name}_us")].clone());
+    assert_eq!(gaps, [5_000, 12_500, 20_000]);
+}
+
+#[test]
+fn a_gap_beyond_32_bits_is_capped_in_the_timeline_only() {
+    let settings = settings();
+    let mut observer = answered(200, &[b"a"], false, &settings);
+    observer.response_body(b"b", false, STARTED + 10 * MS + 5_000_000_000_000, &settings);
+    let record = finished(observer, Ending::Returned, &settings);
+    assert_eq!((&record["chunk_gap_max_us"], &record["chunk_gaps_us"]), (&json!(5_000_000_000u64), &json!([u32::MAX])));
+}
+
+#[test]
+fn how_much_of_the_timing_stands_in_the_record_is_a_setting() {
+    let keys = |chunks: Chunks, parts: &[&[u8]]| {
+        let settings = ObserverSettings { chunks, ..settings() };
+        let record = finished(answered(200, parts, true, &settings), Ending::Returned, &settings);
+        let timing: Vec<String> =
+            record.as_object().unwrap().keys().filter(|key| key.contains("chunk")).cloned().collect();
+        timing.len()
+    };
+    assert_eq!(
+        [Chunks::Off, Chunks::Summary, Chunks::Events, Chunks::Timeline].map(|it| keys(it, &[&b"a"[..]; 3])),
+        [0, 5, 5, 6]
+    );
+    assert_eq!(keys(Chunks::Timeline, &[b"a"]), 0, "one part that says that it is the last: not a stream");
+    assert_eq!(keys(Chunks::Timeline, &[b"a", b""]), 2, "a stream of one chunk has no gaps");
+    assert_eq!(keys(Chunks::Timeline, &[b"", b""]), 0);
+}
+
+#[test]
+fn the_memory_of_a_stream_does_not_grow_with_its_length() {
+    let settings = settings();
+    let text = |chunks: usize| {
+        let mut observer = begin(&settings);
+        observer.capture_request(&settings);
+        observer.response_start(200, Some(BodyKind::Stream), &settings);
+        (1..=chunks as u64).for_each(|at| observer.response_body(&[b'x'; 100], true, STARTED + at * MS, &settings));
+        observer.response_body(b"", false, STARTED + 1_000_000 * MS, &settings);
+        finished(observer, Ending::Returned, &settings).to_string()
+    };
+    let (short, long) = (text(100), text(100_000));
+    assert!(long.len() < short.len() + 40, "{short}\n{long}");
+}
+
+#[test]
+fn chunk_events_number_the_chunks_of_sampled_streams() {
+    let settings = ObserverSettings { chunks: Chunks::Events, ..settings() };
+    let lines = records(|producer| {
+        let mut observer = answered(200, &[b"abc"], false, &settings);
+        observer.emit_chunk(&ids(), producer, 3);
+        observer.response_body(b"de", true, STARTED + 30 * MS, &settings);
+        observer.emit_chunk(&ids(), producer, 2);
+        let none = ObserverSettings {
+            sampler: sampler(SamplerSettings { ratio: 0.0, ..Default::default() }),
+            ..settings.clone()
+        };
+        answered(200, &[b"abc"], false, &none).emit_chunk(&ids(), producer, 3);
+        let mut forced = answered(200, &[b"abc"], false, &none);
+        forced.force();
+        forced.emit_chunk(&ids(), producer, 3);
+        answered(200, &[b"whole"], true, &settings).emit_chunk(&ids(), producer, 5);
+    });
+    let chunk = |chunk: u64, bytes: u64, since_start_s: f64| {
+        json!({"severity_text": "INFO", "event_name": "request.chunk", "request_id": "0b0b0b0b0b0b0b0b",
+               "chunk": chunk, "bytes": bytes, "since_start_s": since_start_s})
+    };
+    assert_eq!(lines, [chunk(1, 3, 0.01), chunk(2, 2, 0.03), chunk(1, 3, 0.01)]);
+}
