@@ -28,7 +28,7 @@ use timestamp::SecondCache;
 
 pub(crate) mod block;
 pub mod escape;
-mod hex;
+pub(crate) mod hex;
 mod process;
 pub mod timestamp;
 

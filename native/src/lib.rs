@@ -20,6 +20,7 @@
 //! control, sink_words, …       pages that all processes map (shared_page, twin); futex, published counts
 //! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
+//! chain                        a hash over lines, so that tampering shows
 //! record, event, layout        bytes: values, schemas, the queue file's header
 //! sync, system                 real or loom atomics; clocks and random bits
 //! ```
@@ -37,6 +38,8 @@ pub mod budget;
 pub mod callers;
 #[cfg(not(loom))]
 pub mod capture;
+#[cfg(not(loom))]
+pub mod chain;
 #[cfg(not(loom))]
 pub mod compress;
 #[cfg(not(loom))]
