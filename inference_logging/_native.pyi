@@ -85,6 +85,7 @@ class Service:
         *,
         queue_directory: Path,
         queue_bytes: int,
+        in_flight_slots: int,
         max_record_bytes: int,
         overflow_info_ratio: float,
         listener: bool,

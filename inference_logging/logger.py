@@ -195,6 +195,7 @@ def _open_service(config: Config) -> Service:
         return Service(
             queue_directory=config.resolved_queue_directory,
             queue_bytes=config.queue_bytes,
+            in_flight_slots=config.in_flight_slots,
             max_record_bytes=config.max_record_bytes,
             overflow_info_ratio=config.overflow_info_ratio,
             listener=config.listener == "thread",

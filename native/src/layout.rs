@@ -1,24 +1,34 @@
-//! Byte layout of a queue file, version 1.
+//! Byte layout of a queue file, version 2.
 //!
 //! ```text
 //!      0  header      one page: what the file is, who owns it, ring control words, counters ([`QueueHeader`])
 //!   4096  schemas     61,440 bytes: event schemas, appended once each, `schemas_len` bytes are valid
-//!  65536  data        `data_bytes` of ring words, a power of two
+//!  65536  slots       `slot_count` of 2048 bytes: the requests in flight (`flight`)
+//!         data        from the next page on ([`data_offset`]): `data_bytes` of ring words, a power of two
 //! ```
 //! Little-endian, as every platform this builds for. A change bumps [`VERSION`] and the golden bytes in
 //! `tests/golden_layout.rs`.
 
+use crate::flight::SLOT_BYTES;
 use crate::sync::{AtomicU64, Ordering};
 use std::mem::{offset_of, size_of};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGQ\0");
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 pub const HEADER_BYTES: usize = 4096;
 pub const SCHEMAS_OFFSET: usize = HEADER_BYTES;
 pub const SCHEMAS_BYTES: usize = 61_440;
-pub const DATA_OFFSET: usize = SCHEMAS_OFFSET + SCHEMAS_BYTES;
+pub const SLOTS_OFFSET: usize = SCHEMAS_OFFSET + SCHEMAS_BYTES;
+pub const MAX_SLOTS: u32 = 65_536;
+const PAGE_BYTES: usize = 4096;
 pub const MIN_DATA_BYTES: u64 = 65_536;
 pub const MAX_DATA_BYTES: u64 = 8 << 30;
+
+/// Where the data begin: at a page, behind the slots.
+#[must_use]
+pub const fn data_offset(slot_count: u32) -> usize {
+    SLOTS_OFFSET + (slot_count as usize * SLOT_BYTES).next_multiple_of(PAGE_BYTES)
+}
 
 /// Why a record did not reach a segment; the index of its row in [`Dropped`], and its name in metrics and records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +156,9 @@ pub struct QueueHeader {
     /// Random, names this queue's life in every record.
     pub boot_id: u64,
     pub created_unix_nano: u64,
-    _pad0: [u64; 11],
+    /// Requests in flight that the slots area holds.
+    pub slot_count: u32,
+    _pad0: [u32; 21],
 
     /// Written by producers: the ring's head word.
     pub head: AtomicU64,
@@ -176,7 +188,9 @@ pub struct QueueHeader {
     pub sampled_out: [AtomicU64; SAMPLED_OUT.len()],
     /// What the request path has spent in the middleware, estimated from every 64th request.
     pub hot_path_nano: AtomicU64,
-    _pad3: [u64; 10],
+    /// Requests that began while every slot was taken.
+    pub in_flight_missed: AtomicU64,
+    _pad3: [u64; 9],
 
     pub dropped: Dropped,
 }
@@ -215,6 +229,8 @@ impl QueueHeader {
             return Err(BadHeader::Version(self.version));
         }
         let sized = self.data_bytes.is_power_of_two() && (MIN_DATA_BYTES..=MAX_DATA_BYTES).contains(&self.data_bytes);
-        if sized && file_bytes == DATA_OFFSET as u64 + self.data_bytes { Ok(()) } else { Err(BadHeader::Sizes) }
+        let sized = sized && self.slot_count <= MAX_SLOTS;
+        let is_whole = || file_bytes == data_offset(self.slot_count) as u64 + self.data_bytes;
+        if sized && is_whole() { Ok(()) } else { Err(BadHeader::Sizes) }
     }
 }

@@ -19,6 +19,7 @@
 //! runtime                      what an operator has changed for a while
 //! control, sink_words, …       pages that all processes map (shared_page, twin); futex, published counts
 //! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
+//! flight                       what requests in flight have come to, on borrowed words (loom, proptest)
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
 //! chain                        a hash over lines, so that tampering shows
 //! record, event, layout        bytes: values, schemas, the queue file's header
@@ -52,6 +53,7 @@ pub mod encode;
 pub mod event;
 #[cfg(not(loom))]
 pub mod extract;
+pub mod flight;
 #[cfg(not(loom))]
 pub mod housekeeper;
 #[cfg(not(loom))]

@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::event::{self, EventSchema, FIRST_USER_ID};
 use crate::layout::{Dropped, LEVELS, Reason, level_index};
 use crate::lock::{ForkSafe, ProcessLock};
-use crate::queue_file::{self, QueueFile};
+use crate::queue_file::{self, QueueFile, QueueSizes};
 use crate::ring::Refused;
 use crate::system::{now_unix_nano, random_id};
 use std::io;
@@ -25,6 +25,8 @@ pub struct QueueSettings {
     pub directory: PathBuf,
     /// Bytes of the ring: a power of two.
     pub queue_bytes: u64,
+    /// Requests in flight that the queue file has slots for.
+    pub in_flight_slots: u32,
     /// Largest payload of one record.
     pub max_record_bytes: u32,
     /// DEBUG and INFO are refused above this share of the queue; WARN and above until it is full.
@@ -45,7 +47,8 @@ pub struct Queue {
 
 impl Queue {
     fn create(settings: &QueueSettings, schemas: &[EventSchema]) -> io::Result<Self> {
-        let (file, lock) = QueueFile::create(&settings.directory, settings.queue_bytes, random_id()?, now_unix_nano())?;
+        let sizes = QueueSizes { data_bytes: settings.queue_bytes, slot_count: settings.in_flight_slots };
+        let (file, lock) = QueueFile::create(&settings.directory, sizes, random_id()?, now_unix_nano())?;
         for schema in schemas {
             file.append_schema(&schema.to_bytes())?;
         }

@@ -5,8 +5,9 @@
 //! A file appears under its final name only when it is complete and locked, so whoever sees an unlocked `.queue` file
 //! knows that its owner is dead.
 
+use crate::flight::{SLOT_BYTES, Slots};
 use crate::layout::{
-    self, DATA_OFFSET, DroppedCounts, QueueHeader, Reason, SAMPLED_OUT, SCHEMAS_BYTES, SCHEMAS_OFFSET,
+    self, DroppedCounts, QueueHeader, Reason, SAMPLED_OUT, SCHEMAS_BYTES, SCHEMAS_OFFSET, SLOTS_OFFSET, data_offset,
 };
 use crate::lock::{Attempt, ForkSafe, ProcessLock, open};
 use crate::ring::Ring;
@@ -21,7 +22,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct QueueFile {
     base: *mut u8,
     bytes: usize,
+    /// As they were when the header was checked: a damaged header must not move the bounds.
+    data_bytes: usize,
+    slot_count: u32,
     pub path: PathBuf,
+}
+
+/// How large a queue file's parts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSizes {
+    /// Bytes of the ring: a power of two.
+    pub data_bytes: u64,
+    /// Requests in flight that it has slots for.
+    pub slot_count: u32,
 }
 
 // SAFETY: the mapping is shared memory that is only accessed through atomics and the ring protocol.
@@ -63,7 +76,7 @@ impl QueueFile {
     /// of the file system calls.
     pub fn create(
         directory: &Path,
-        data_bytes: u64,
+        sizes: QueueSizes,
         boot_id: u64,
         now_unix_nano: u64,
     ) -> io::Result<(Arc<Self>, ProcessLock)> {
@@ -73,7 +86,7 @@ impl QueueFile {
         let Attempt::Acquired(lock) = ProcessLock::try_acquire(&hidden, true)? else {
             return Err(io::Error::other("a queue file with this random name is in use"));
         };
-        let created = Self::fill_new(lock.file(), &path, data_bytes, boot_id, now_unix_nano).and_then(|file| {
+        let created = Self::fill_new(lock.file(), &path, sizes, boot_id, now_unix_nano).and_then(|file| {
             let file = Arc::new(file);
             let pid = std::process::id();
             OWNED.with(|owned| {
@@ -88,14 +101,16 @@ impl QueueFile {
         Ok((file, lock))
     }
 
-    fn fill_new(fd: &OwnedFd, path: &Path, data_bytes: u64, boot_id: u64, now: u64) -> io::Result<Self> {
-        let bytes = DATA_OFFSET as u64 + data_bytes;
+    fn fill_new(fd: &OwnedFd, path: &Path, sizes: QueueSizes, boot_id: u64, now: u64) -> io::Result<Self> {
+        let QueueSizes { data_bytes, slot_count } = sizes;
+        let bytes = data_offset(slot_count) as u64 + data_bytes;
         // SAFETY: plain call on an open descriptor.
         let code = unsafe { libc::posix_fallocate(fd.as_raw_fd(), 0, bytes as libc::off_t) };
         if code != 0 {
             return Err(io::Error::from_raw_os_error(code));
         }
-        let file = Self::map(fd, bytes as usize, path, libc::MAP_POPULATE)?;
+        let mut file = Self::map(fd, bytes as usize, path, libc::MAP_POPULATE)?;
+        file.note_sizes(sizes);
         // SAFETY: a fresh, page-aligned mapping that nobody else knows yet; QueueHeader is valid for any bytes.
         let header = unsafe { &mut *file.base.cast::<QueueHeader>() };
         header.magic = layout::MAGIC;
@@ -104,6 +119,7 @@ impl QueueFile {
         header.data_bytes = data_bytes;
         header.boot_id = boot_id;
         header.created_unix_nano = now;
+        header.slot_count = slot_count;
         Ok(file)
     }
 
@@ -114,13 +130,14 @@ impl QueueFile {
     pub fn open(path: &Path) -> io::Result<Arc<Self>> {
         let fd = open(path, false)?;
         let bytes = std::fs::File::from(fd.try_clone()?).metadata()?.len();
-        if bytes < DATA_OFFSET as u64 {
+        if bytes < SLOTS_OFFSET as u64 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "shorter than a queue header"));
         }
-        let file = Self::map(&fd, bytes as usize, path, 0)?;
+        let mut file = Self::map(&fd, bytes as usize, path, 0)?;
         file.header().check(bytes).map_err(|bad| {
             io::Error::new(io::ErrorKind::InvalidData, format!("not a queue of this version: {bad:?}"))
         })?;
+        file.note_sizes(QueueSizes { data_bytes: file.header().data_bytes, slot_count: file.header().slot_count });
         Ok(Arc::new(file))
     }
 
@@ -131,14 +148,18 @@ impl QueueFile {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { base: base.cast(), bytes, path: path.to_owned() })
+        Ok(Self { base: base.cast(), bytes, data_bytes: 0, slot_count: 0, path: path.to_owned() })
+    }
+
+    fn note_sizes(&mut self, sizes: QueueSizes) {
+        (self.data_bytes, self.slot_count) = (sizes.data_bytes as usize, sizes.slot_count);
     }
 
     /// The file's first page.
     #[inline]
     #[must_use]
     pub fn header(&self) -> &QueueHeader {
-        // SAFETY: the mapping is page-aligned, at least DATA_OFFSET long, and lives as long as `self`.
+        // SAFETY: the mapping is page-aligned, at least SLOTS_OFFSET long, and lives as long as `self`.
         unsafe { &*self.base.cast::<QueueHeader>() }
     }
 
@@ -147,11 +168,23 @@ impl QueueFile {
     #[must_use]
     pub fn ring(&self) -> Ring<'_> {
         let header = self.header();
-        // SAFETY: DATA_OFFSET is a multiple of 8, and create/open have checked that the data lies within the mapping.
-        let words = unsafe {
-            std::slice::from_raw_parts(self.base.add(DATA_OFFSET).cast::<AtomicU64>(), (self.bytes - DATA_OFFSET) / 8)
-        };
+        let offset = self.bytes - self.data_bytes;
+        // SAFETY: a multiple of 8; create/open have checked that the data lies within the mapping, at its end.
+        let words =
+            unsafe { std::slice::from_raw_parts(self.base.add(offset).cast::<AtomicU64>(), self.data_bytes / 8) };
         Ring::new(&header.head, &header.tail, words)
+    }
+
+    /// The slots of the requests in flight.
+    #[inline]
+    #[must_use]
+    pub fn slots(&self) -> Slots<'_> {
+        // SAFETY: SLOTS_OFFSET is a multiple of 8; create/open have checked that the slots lie before the data.
+        let words = unsafe {
+            let first = self.base.add(SLOTS_OFFSET).cast::<AtomicU64>();
+            std::slice::from_raw_parts(first, self.slot_count as usize * SLOT_BYTES / 8)
+        };
+        Slots::new(words)
     }
 
     /// The valid part of the schema area.
@@ -223,7 +256,10 @@ impl QueueFile {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: replaces whole pages inside our own mapping; whoever still reads them sees zeroes.
-        unsafe { libc::mmap(self.base.add(DATA_OFFSET).cast(), self.bytes - DATA_OFFSET, protection, flags, -1, 0) };
+        unsafe {
+            let data = self.base.add(self.bytes - self.data_bytes);
+            libc::mmap(data.cast(), self.data_bytes, protection, flags, -1, 0)
+        };
     }
 }
 

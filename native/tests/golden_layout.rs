@@ -1,16 +1,19 @@
-//! Golden bytes of a queue file, version 1, so that the layouts described in `layout` and `ring` cannot drift: a reader
+//! Golden bytes of a queue file, version 2, so that the layouts described in `layout` and `ring` cannot drift: a reader
 //! in another process may be of another build.
 
 use _native::event::EventSchema;
 use _native::layout::{
-    DATA_OFFSET, HEADER_BYTES, LEVELS, QueueHeader, REASONS, Reason, SAMPLED_OUT, SCHEMAS_OFFSET, VERSION,
+    HEADER_BYTES, LEVELS, MAX_SLOTS, QueueHeader, REASONS, Reason, SAMPLED_OUT, SCHEMAS_OFFSET, SLOTS_OFFSET, VERSION,
+    data_offset,
 };
-use _native::queue_file::QueueFile;
+use _native::queue_file::{QueueFile, QueueSizes};
 use _native::ring::Mark;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 
-const DATA_BYTES: u64 = 65_536;
+const SIZES: QueueSizes = QueueSizes { data_bytes: 65_536, slot_count: 3 };
+/// Behind three slots, at a page.
+const DATA: usize = 65_536 + 8192;
 const BOOT_ID: u64 = 0x0123_4567_89ab_cdef;
 const CREATED: u64 = 1_795_237_200_123_456_789;
 const TIME: u64 = 0x1122_3344_5566_7788;
@@ -18,7 +21,7 @@ const TIME: u64 = 0x1122_3344_5566_7788;
 /// The bytes of a queue file: one record released, one committed, one half-written; then closed.
 fn written() -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
-    let (file, _lock) = QueueFile::create(directory.path(), DATA_BYTES, BOOT_ID, CREATED).unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), SIZES, BOOT_ID, CREATED).unwrap();
     assert_eq!(file.path, directory.path().join("0123456789abcdef.queue"));
     assert_eq!(std::fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
     file.append_schema(&EventSchema::new(16, "token", &["text", "n"]).unwrap().to_bytes()).unwrap();
@@ -43,6 +46,7 @@ fn written() -> Vec<u8> {
         header.sampled_out[*reason as usize].store(count, Ordering::Relaxed);
     }
     header.hot_path_nano.store(12, Ordering::Relaxed);
+    header.in_flight_missed.store(14, Ordering::Relaxed);
     header.dropped.add(Reason::QueueFull, 9, 7);
     header.dropped.add(Reason::SerializeError, 24, 8);
     std::fs::read(&file.path).unwrap()
@@ -62,17 +66,18 @@ fn check(bytes: &[u8], expected: &[(usize, &[u8])]) {
 #[test]
 fn a_queue_file_has_these_bytes() {
     let bytes = written();
-    assert_eq!(bytes.len(), 65_536 + 65_536);
+    assert_eq!(bytes.len(), DATA + 65_536);
     check(
         &bytes,
         &[
             // The header's constant part.
             (0, b"INFLOGQ\0"),
-            (8, &[1, 0, 0, 0]),
+            (8, &[2, 0, 0, 0]),
             (12, &std::process::id().to_le_bytes()),
             (16, &[0, 0, 1, 0, 0, 0, 0, 0]),
             (24, &[0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01]),
             (32, &CREATED.to_le_bytes()),
+            (40, &[3, 0, 0, 0]),
             // Head: sequence 3, closed, position 4 + 5 + 4.
             (128, &[13, 0, 0, 0x80, 3, 0, 0, 0]),
             // Tail, release in progress: sequence 1, position 4. Then sequence_base and dropped_told.
@@ -83,28 +88,29 @@ fn a_queue_file_has_these_bytes() {
             // counted_generation, counted_sequence, added_to_totals, copied_sequence.
             (288, &[9, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0]),
             (312, &[13, 0, 0, 0, 0, 0, 0, 0]),
-            // schemas_len, then sampled_out: head, parent, budget, skipped; then hot_path_nano.
+            // schemas_len, then sampled_out: head, parent, budget, skipped; then hot_path_nano, in_flight_missed.
             (384, &[17, 0, 0, 0, 0, 0, 0, 0]),
             (392, &[21, 0, 0, 0, 0, 0, 0, 0]),
             (400, &[22, 0, 0, 0, 0, 0, 0, 0]),
             (408, &[23, 0, 0, 0, 0, 0, 0, 0]),
             (416, &[24, 0, 0, 0, 0, 0, 0, 0]),
             (424, &[12, 0, 0, 0, 0, 0, 0, 0]),
+            (432, &[14, 0, 0, 0, 0, 0, 0, 0]),
             // dropped[queue_full][INFO], dropped[serialize_error][FATAL].
             (512 + 2 * 8, &[7, 0, 0, 0, 0, 0, 0, 0]),
             (512 + (7 * 6 + 5) * 8, &[8, 0, 0, 0, 0, 0, 0, 0]),
             // The schema area: id, name, number of fields, fields.
             (4096, b"\x10\x00\x05token\x02\x00\x04text\x01n"),
             // The committed record in words 4 to 8: length, event, severity, state; time; sequence; payload.
-            (65_536 + 32, &[9, 0, 0, 0, 16, 0, 13, 2]),
-            (65_536 + 40, &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]),
-            (65_536 + 48, &[1, 0, 0, 0, 0, 0, 0, 0]),
-            (65_536 + 56, b"nine byte\0\0\0\0\0\0\0"),
+            (DATA + 32, &[9, 0, 0, 0, 16, 0, 13, 2]),
+            (DATA + 40, &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]),
+            (DATA + 48, &[1, 0, 0, 0, 0, 0, 0, 0]),
+            (DATA + 56, b"nine byte\0\0\0\0\0\0\0"),
             // The half-written record in words 9 to 12: its length is known, its event and severity are not.
-            (65_536 + 72, &[2, 0, 0, 0, 0, 0, 0, 1]),
-            (65_536 + 80, &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]),
-            (65_536 + 88, &[2, 0, 0, 0, 0, 0, 0, 0]),
-            (65_536 + 96, b"ab\0\0\0\0\0\0"),
+            (DATA + 72, &[2, 0, 0, 0, 0, 0, 0, 1]),
+            (DATA + 80, &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]),
+            (DATA + 88, &[2, 0, 0, 0, 0, 0, 0, 0]),
+            (DATA + 96, b"ab\0\0\0\0\0\0"),
         ],
     );
 }
@@ -112,21 +118,22 @@ fn a_queue_file_has_these_bytes() {
 #[test]
 fn the_end_of_a_lap_is_filled_with_a_pad_of_these_bytes() {
     let directory = tempfile::tempdir().unwrap();
-    let (file, _lock) = QueueFile::create(directory.path(), DATA_BYTES, BOOT_ID, CREATED).unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), SIZES, BOOT_ID, CREATED).unwrap();
     let start = Mark { sequence: 9, position: 8190 };
     file.header().head.store(start.to_word(), Ordering::Relaxed);
     file.header().tail.store(start.to_word(), Ordering::Relaxed);
     file.ring().reserve(0, u32::MAX).unwrap().commit(1, 1, TIME, b"");
     let bytes = std::fs::read(&file.path).unwrap();
     // Two words to the end of the lap; the second of them stays zero.
-    assert_eq!(bytes[65_536 + 65_520..], [2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(bytes[65_536..65_536 + 8], [0, 0, 0, 0, 1, 0, 1, 2]);
+    assert_eq!(bytes[DATA + 65_520..], [2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes[DATA..DATA + 8], [0, 0, 0, 0, 1, 0, 1, 2]);
     assert_eq!(bytes[128..136], [3, 0x20, 0, 0, 10, 0, 0, 0]);
 }
 
 #[test]
 fn names_and_sizes_that_other_builds_rely_on() {
-    assert_eq!((VERSION, HEADER_BYTES, SCHEMAS_OFFSET, DATA_OFFSET), (1, 4096, 4096, 65_536));
+    assert_eq!((VERSION, HEADER_BYTES, SCHEMAS_OFFSET, SLOTS_OFFSET), (2, 4096, 4096, 65_536));
+    assert_eq!([0, 1, 2, 3, MAX_SLOTS].map(data_offset), [65_536, 69_632, 69_632, DATA, 65_536 + (128 << 20)]);
     assert_eq!(size_of::<QueueHeader>(), 512 + 8 * 6 * 8);
     assert_eq!(LEVELS, ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"]);
     let names = REASONS.map(|reason| (reason as usize, reason.name()));
@@ -166,11 +173,13 @@ fn a_file_of_another_version_or_size_is_not_opened() {
         changed
     };
     refused(&with(0, b'i'), "Magic");
-    refused(&with(8, 2), "Version(2)");
+    refused(&with(8, 1), "Version(1)");
     refused(&with(16, 1), "Sizes");
     refused(&with(18, 2), "Sizes");
+    refused(&with(40, 2), "Sizes");
+    refused(&with(43, 0xff), "Sizes");
     refused(&bytes[..bytes.len() - 1], "Sizes");
     refused(&[&bytes[..], &[0]].concat(), "Sizes");
-    refused(&bytes[..DATA_OFFSET - 1], "shorter than a queue header");
+    refused(&bytes[..SLOTS_OFFSET - 1], "shorter than a queue header");
     refused(b"", "shorter than a queue header");
 }

@@ -197,7 +197,7 @@ fn an_event_keeps_its_id_and_its_fields() {
 }
 
 fn create(directory: &Path) -> io::Result<()> {
-    QueueFile::create(directory, QUEUE_BYTES, 1, 0).map(drop)
+    QueueFile::create(directory, support::SIZES, 1, 0).map(drop)
 }
 
 fn refusal(directory: &Path) -> String {
@@ -271,7 +271,7 @@ fn a_queue_that_does_not_fit_is_an_error_at_the_start_and_leaves_no_file() {
 #[test]
 fn the_oldest_record_that_waits_is_seen_from_outside_and_what_is_not_committed_is_passed_over() {
     let directory = tempfile::tempdir().unwrap();
-    let (file, _lock) = QueueFile::create(directory.path(), QUEUE_BYTES, 1, 1).unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), support::SIZES, 1, 1).unwrap();
     let ring = file.ring();
     let oldest = || inspect::queues(directory.path())[0].oldest_unix_nano;
     assert_eq!(oldest(), None, "nothing waits");
@@ -294,7 +294,7 @@ fn the_oldest_record_that_waits_is_seen_from_outside_and_what_is_not_committed_i
 #[test]
 fn the_oldest_record_is_found_behind_the_end_of_a_lap() {
     let directory = tempfile::tempdir().unwrap();
-    let (file, _lock) = QueueFile::create(directory.path(), QUEUE_BYTES, 1, 1).unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), support::SIZES, 1, 1).unwrap();
     let before_the_end = Mark { sequence: 9, position: QUEUE_BYTES as u32 / 8 - 2 };
     file.header().head.store(before_the_end.to_word(), Ordering::Relaxed);
     file.header().tail.store(before_the_end.to_word(), Ordering::Relaxed);
@@ -305,7 +305,7 @@ fn the_oldest_record_is_found_behind_the_end_of_a_lap() {
 #[test]
 fn a_look_from_outside_sees_only_times_that_were_written_whatever_the_consumer_does() {
     let directory = tempfile::tempdir().unwrap();
-    let (file, _lock) = QueueFile::create(directory.path(), 65_536, 1, 1).unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), support::SIZES, 1, 1).unwrap();
     let running = AtomicUsize::new(1);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -167,7 +167,7 @@ fn a_sink_that_fails_until_the_deadline_loses_nothing() {
 #[test]
 fn a_listener_that_hangs_in_its_sink_does_not_hold_up_the_stop() {
     let directory = tempfile::tempdir().unwrap();
-    let (file, _lock) = QueueFile::create(directory.path(), support::QUEUE_BYTES, 1, 0).unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), support::SIZES, 1, 0).unwrap();
     let sink = Memory::default();
     let (resume, hang) = channel::<()>();
     let hang = Mutex::new(hang);

@@ -82,6 +82,7 @@ impl RuntimeControl {
             let producer = Producer::open(QueueSettings {
                 directory: self.directory.clone(),
                 queue_bytes: QUEUE_BYTES,
+                in_flight_slots: 0,
                 max_record_bytes: QUEUE_BYTES as u32 / 4,
                 overflow_info_ratio: 1.0,
                 wake_bytes: 0,

@@ -52,7 +52,7 @@ impl PyService {
     ///
     /// Raises OSError if the queue, the sink or the thread cannot be had, naming the parameter.
     #[new]
-    #[pyo3(signature = (*, queue_directory, queue_bytes, max_record_bytes, overflow_info_ratio, listener, sink, fallback, fallback_delay_s,
+    #[pyo3(signature = (*, queue_directory, queue_bytes, in_flight_slots, max_record_bytes, overflow_info_ratio, listener, sink, fallback, fallback_delay_s,
                         additional_sinks, sink_buffer_bytes, directory,
                         segment_prefix, flush_interval_s, flush_records, flush_bytes, rotate_bytes, rotate_interval_s,
                         writeback_bytes, retention_s, quota_bytes, compress_level, compress_keep_segments))]
@@ -61,6 +61,7 @@ impl PyService {
         py: Python<'_>,
         queue_directory: PathBuf,
         queue_bytes: u64,
+        in_flight_slots: u32,
         max_record_bytes: u32,
         overflow_info_ratio: f64,
         listener: bool,
@@ -108,6 +109,7 @@ impl PyService {
         let queue = QueueSettings {
             directory: queue_directory.clone(),
             queue_bytes,
+            in_flight_slots,
             max_record_bytes,
             overflow_info_ratio,
             wake_bytes: flush_bytes as u64,

@@ -1,11 +1,11 @@
 //! What dead processes and damaged files leave behind: each test is one known damage.
 
 use super::support::{
-    Bench, INFO, WARN, child, child_directory, dense, die, emit, numbers, payload, queue_settings, register, sequences,
-    wait_until,
+    Bench, INFO, SLOTS, WARN, child, child_directory, dense, die, emit, numbers, payload, queue_settings, register,
+    sequences, wait_until,
 };
 use _native::control::Control;
-use _native::layout::{DATA_OFFSET, Reason};
+use _native::layout::{Reason, data_offset};
 use _native::producer::Producer;
 use _native::queue_file::{Books, QueueFile};
 use _native::ring::{Mark, RECORD_HEAD_WORDS};
@@ -208,7 +208,7 @@ fn files_that_are_no_queues_of_this_version_are_left_alone_and_disturb_nobody() 
     let event = register(&producer);
     let good = fs::read(&bench.queue_files()[0]).unwrap();
     let mut foreign = good.clone();
-    foreign[8] = 2;
+    foreign[8] = 1;
     let noise: Vec<u8> = (0..200_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let files: Vec<(PathBuf, Vec<u8>)> = [
         ("0000000000000001.queue", foreign),
@@ -259,7 +259,7 @@ fn with_damage(damage: impl FnOnce(&mut Vec<u8>)) -> (Vec<u64>, serde_json::Valu
 
 /// Where a record begins in the file; each takes 6 words.
 fn word(record: usize, word: usize) -> usize {
-    DATA_OFFSET + (record * 6 + word) * 8
+    data_offset(SLOTS) + (record * 6 + word) * 8
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_head_within_a_record_and_a_ring_without_an_end_do_not_hang_the_listener() {
     assert_eq!(arrived, [] as [u64; 0]);
     // Reservations without an end, once around and on.
     let (arrived, books) = with_damage(|bytes| {
-        for reservation in bytes[DATA_OFFSET..].chunks_exact_mut(32) {
+        for reservation in bytes[data_offset(SLOTS)..].chunks_exact_mut(32) {
             reservation.copy_from_slice(&[[1, 0, 0, 0, 0, 0, 0, 1], [0; 8], [0; 8], [0; 8]].concat());
         }
         bytes[128..136].copy_from_slice(&head(8191));

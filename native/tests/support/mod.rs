@@ -6,7 +6,7 @@ use _native::control::Control;
 use _native::delivery::{Delivery, Sinks};
 use _native::leader::{Leader, ListenerSettings, Round};
 use _native::producer::{Producer, QueueSettings};
-use _native::queue_file;
+use _native::queue_file::{self, QueueSizes};
 use _native::record::Scratch;
 use _native::sink::{Now, Sink, WriteError};
 use serde_json::Value;
@@ -21,6 +21,8 @@ use tempfile::TempDir;
 pub const INFO: u8 = 9;
 pub const WARN: u8 = 13;
 pub const QUEUE_BYTES: u64 = 65_536;
+pub const SLOTS: u32 = 5;
+pub const SIZES: QueueSizes = QueueSizes { data_bytes: QUEUE_BYTES, slot_count: SLOTS };
 /// Long enough for any machine; reached only when something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 const CHILD_DIRECTORY: &str = "INFERENCE_LOGGING_TEST_DIRECTORY";
@@ -109,6 +111,7 @@ pub fn queue_settings(directory: &Path) -> QueueSettings {
     QueueSettings {
         directory: directory.to_owned(),
         queue_bytes: QUEUE_BYTES,
+        in_flight_slots: SLOTS,
         max_record_bytes: 8192,
         overflow_info_ratio: 0.8,
         wake_bytes: QUEUE_BYTES / 4,
