@@ -55,6 +55,12 @@ def counters(totals: Mapping[str, Any]) -> Iterator[Metric]:
         sampled_out.add_metric([reason], count)
     yield sampled_out
     yield _counter(
+        "in_flight_slots_missed",
+        "Requests that began while every slot of the flight recorder was taken: recorded at their end only",
+        totals["in_flight_missed"],
+    )
+    yield _counter("producer_deaths", "Processes that died without closing their queue", totals["producer_deaths"])
+    yield _counter(
         "hot_path_seconds",
         "Time that requests spent inside of this library, estimated from every 64th request",
         totals["hot_path_s"],
@@ -70,6 +76,11 @@ def queues(all_queues: Sequence[Mapping[str, Any]], now_unix_s: float) -> Iterat
     yield _gauge("queue_records", "Records that wait in queues", _sum(all_queues, "in_queue"))
     yield _gauge("queue_bytes", "Bytes of queues that are in use", _sum(all_queues, "used_bytes"), "bytes")
     yield _gauge("queue_capacity_bytes", "Bytes that queues have", _sum(all_queues, "capacity_bytes"), "bytes")
+    yield _gauge(
+        "requests_in_flight",
+        "Requests in flight that have a slot of the flight recorder",
+        _sum(all_queues, "in_flight"),
+    )
     yield _gauge("queue_oldest_age_seconds", "Age of the oldest record that waits; 0: none waits", age_s, "seconds")
 
 

@@ -38,8 +38,8 @@ class RequestParameters(BaseModel):
     )
     in_flight_slots: int = parameter(
         1024,
-        "Requests in flight that the queue file holds, 2 KiB each: of these a killed process still tells what they were "
-        "doing. While all are taken, further requests are recorded at their end only, and counted. 0 = off.",
+        "Requests in flight that the queue file holds, 2 KiB each: of these a killed process still tells what they "
+        "were doing. While all are taken, further requests are recorded at their end only, and counted. 0 = off.",
         unit="requests per process",
         limits=(0, 65536),
     )

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGC\0");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// More than is used: later words need no other size.
 const BYTES: usize = 16_384;
 /// Longest segment path that is published; with a longer one a killed listener's last batch can be written twice.

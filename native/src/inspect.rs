@@ -12,6 +12,8 @@ use std::path::Path;
 pub struct QueueSnapshot {
     pub books: Books,
     pub capacity_bytes: u64,
+    /// Requests that have a slot of the flight recorder.
+    pub in_flight: usize,
     /// When the oldest record that waits was made; None: none waits, or it is just being taken away.
     pub oldest_unix_nano: Option<u64>,
 }
@@ -21,7 +23,12 @@ impl QueueSnapshot {
     #[must_use]
     pub fn of(file: &QueueFile) -> Self {
         let ring = file.ring();
-        Self { oldest_unix_nano: ring.oldest_time(), capacity_bytes: file.header().data_bytes, books: file.books() }
+        Self {
+            oldest_unix_nano: ring.oldest_time(),
+            capacity_bytes: file.header().data_bytes,
+            in_flight: file.slots().taken(),
+            books: file.books(),
+        }
     }
 }
 

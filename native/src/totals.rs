@@ -34,6 +34,8 @@ struct EndedWords {
     accepted: AtomicU64,
     written: AtomicU64,
     hot_path_nano: AtomicU64,
+    in_flight_missed: AtomicU64,
+    producer_deaths: AtomicU64,
     sampled_out: [AtomicU64; SAMPLED_OUT.len()],
     dropped: Dropped,
 }
@@ -47,6 +49,10 @@ pub struct Totals {
     pub written: u64,
     /// What the request path has spent in the middleware, estimated from every 64th request.
     pub hot_path_nano: u64,
+    /// Requests that began while every slot was taken.
+    pub in_flight_missed: u64,
+    /// Ended queues whose owner died without closing them.
+    pub producer_deaths: u64,
     pub sampled_out: [u64; SAMPLED_OUT.len()],
     pub dropped: DroppedCounts,
 }
@@ -61,6 +67,8 @@ impl Totals {
             accepted: books.accepted,
             written: books.written,
             hot_path_nano: header.hot_path_nano.load(Ordering::Relaxed),
+            in_flight_missed: header.in_flight_missed.load(Ordering::Relaxed),
+            producer_deaths: 0,
             sampled_out: books.sampled_out,
             dropped: books.dropped,
         }
@@ -73,6 +81,8 @@ impl Totals {
             (&mut self.accepted, other.accepted),
             (&mut self.written, other.written),
             (&mut self.hot_path_nano, other.hot_path_nano),
+            (&mut self.in_flight_missed, other.in_flight_missed),
+            (&mut self.producer_deaths, other.producer_deaths),
         ] {
             *sum = sum.wrapping_add(more);
         }
@@ -92,6 +102,8 @@ impl EndedWords {
             accepted: self.accepted.load(Ordering::Relaxed),
             written: self.written.load(Ordering::Relaxed),
             hot_path_nano: self.hot_path_nano.load(Ordering::Relaxed),
+            in_flight_missed: self.in_flight_missed.load(Ordering::Relaxed),
+            producer_deaths: self.producer_deaths.load(Ordering::Relaxed),
             sampled_out: self.sampled_out.each_ref().map(|count| count.load(Ordering::Relaxed)),
             dropped: self.dropped.snapshot(),
         }
@@ -103,6 +115,8 @@ impl EndedWords {
         self.accepted.store(totals.accepted, Ordering::Relaxed);
         self.written.store(totals.written, Ordering::Relaxed);
         self.hot_path_nano.store(totals.hot_path_nano, Ordering::Relaxed);
+        self.in_flight_missed.store(totals.in_flight_missed, Ordering::Relaxed);
+        self.producer_deaths.store(totals.producer_deaths, Ordering::Relaxed);
         for (word, count) in self.sampled_out.iter().zip(&totals.sampled_out) {
             word.store(*count, Ordering::Relaxed);
         }
@@ -128,7 +142,9 @@ impl EndedWords {
 pub fn add_ended(words: &TotalsWords, file: &QueueFile) -> bool {
     let Some(_lock) = file.path.parent().and_then(lock) else { return false };
     if !words.generation.read(|copy| words.copies[copy].holds(file)) {
-        let queue = Totals::of(file);
+        // It has ended, and an owner in good order closes its ring first.
+        let producer_deaths = u64::from(!file.ring().is_closed());
+        let queue = Totals { producer_deaths, ..Totals::of(file) };
         words.generation.change(|from, to| {
             let mut sum = words.copies[from].load();
             sum.add(&queue);

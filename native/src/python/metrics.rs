@@ -27,6 +27,8 @@ pub fn totals_dict<'py>(py: Python<'py>, totals: &Totals) -> PyResult<Bound<'py,
     dict.set_item("written", totals.written)?;
     dict.set_item("dropped", dropped)?;
     dict.set_item("sampled_out", sampled_out)?;
+    dict.set_item("in_flight_missed", totals.in_flight_missed)?;
+    dict.set_item("producer_deaths", totals.producer_deaths)?;
     dict.set_item("hot_path_s", totals.hot_path_nano as f64 / 1e9)?;
     Ok(dict)
 }

@@ -186,8 +186,8 @@ impl PyService {
         Ok(Some(dict))
     }
 
-    /// Return every queue of the directory: its counts, `used_bytes` of `capacity_bytes`, and `oldest_unix_nano`, the
-    /// time of the oldest record that waits (None: none does).
+    /// Return every queue of the directory: its counts, `used_bytes` of `capacity_bytes`, `oldest_unix_nano`, the time of
+    /// the oldest record that waits (None: none does), and `in_flight`, the requests that have a slot.
     fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let all = py.detach(|| inspect::queues(&self.directory));
         all.iter().map(|queue| queue_dict(py, queue)).collect()
@@ -289,6 +289,7 @@ fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py
     dict.set_item("used_bytes", queue.books.bytes_in_queue)?;
     dict.set_item("capacity_bytes", queue.capacity_bytes)?;
     dict.set_item("oldest_unix_nano", queue.oldest_unix_nano)?;
+    dict.set_item("in_flight", queue.in_flight)?;
     Ok(dict)
 }
 
