@@ -2,7 +2,17 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
-__all__ = ["Event", "Json", "RequestFactory", "RequestIds", "RequestObserver", "RuntimeControl", "Sampler", "Service"]
+__all__ = [
+    "Event",
+    "HeldQueues",
+    "Json",
+    "RequestFactory",
+    "RequestIds",
+    "RequestObserver",
+    "RuntimeControl",
+    "Sampler",
+    "Service",
+]
 
 @final
 class Json:
@@ -125,6 +135,12 @@ class Service:
     def gen_ai_histograms(self) -> list[dict[str, Any]]: ...
     def listener_stats(self) -> dict[str, Any]: ...
     def sinks(self) -> list[dict[str, Any]]: ...
+
+@final
+class HeldQueues:
+    def __new__(cls, queue_directory: Path) -> HeldQueues: ...
+    def queues(self) -> list[dict[str, Any]]: ...
+    def unreadable(self) -> list[tuple[str, str]]: ...
 
 @final
 class RuntimeControl:

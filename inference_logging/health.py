@@ -170,9 +170,9 @@ def _backlog(seen: Snapshot, limits: Limits, before: Health | None) -> Iterator[
 
 def _listener(seen: Snapshot, limits: Limits) -> Iterator[Reason]:
     if seen.leader == "nobody" and not seen.listens:
-        if seen.records:
-            text = f"listener is off here and no other process listens; {_waiting(seen.records)} until one does"
-            yield Reason("pressured", "no_listener", text)
+        waits = f"{_waiting(seen.records)} until one does" if seen.records else "none waits yet"
+        text = f"listener is external and no process listens; {waits}"
+        yield Reason("pressured", "no_listener", text)
     elif seen.stalled_s >= limits.stuck_after_s:
         who = "no process listens" if seen.leader == "nobody" else f"the listener ({seen.leader}) makes no rounds"
         since = f"for {seen.stalled_s:.1f} s; stuck from {limits.stuck_after_s:g} s"

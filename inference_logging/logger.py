@@ -1,7 +1,8 @@
 """The facade that all hooks use: open, register events, emit, flush, close; and the application's own records.
 
-A ``Logger`` is the queue and (unless configured off) the listener thread of this process. It is opened explicitly, by
-the middleware, or by the first application record. A forked child gets a queue of its own at its first record.
+A ``Logger`` is the queue and (unless another process listens) the listener thread of this process. It is opened
+explicitly, by the middleware, or by the first application record. A forked child gets a queue of its own at its first
+record.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Logger:
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config if config is not None else Config()
-        self._service = _open_service(self.config)
+        self._service = open_service(self.config)
         if self.config.budget_records_s:
             self._service.set_budget(self.config.budget_records_s)
         self._users = 1
@@ -190,7 +191,8 @@ def _text(error: BaseException | None) -> str:
         return "<text that cannot be had>"
 
 
-def _open_service(config: Config) -> Service:
+def open_service(config: Config) -> Service:
+    """Open the native service of a configuration. Raises ``OpenError`` naming the parameter."""
     try:
         return Service(
             queue_directory=config.resolved_queue_directory,

@@ -44,7 +44,7 @@ def _body(health: Health) -> dict[str, Any]:
         "fill_ratio": round(seen.fill, 4),
         "oldest_age_s": _rounded(seen.oldest_age_s),
         "listener": {
-            "configured": "thread" if seen.listens else "off",
+            "configured": "thread" if seen.listens else "external",
             "leader": seen.leader,
             "since_last_round_s": _rounded(seen.stalled_s),
         },

@@ -159,7 +159,9 @@ def suffer(kind: type[Healthy], scratch: Path, seconds: float, cores: Cores) -> 
     outcome = Outcome(kind.name)
     with kind(scratch) as damage, servers(damage, scratch, cores) as (none, ours):
         # Read through the queue directory, as a sidecar would.
-        looking = Config(listener="off", queue_directory=ours.queues, queue_bytes=1 << 16, max_record_bytes=1 << 14)
+        looking = Config(
+            listener="external", queue_directory=ours.queues, queue_bytes=1 << 16, max_record_bytes=1 << 14
+        )
         for server in (none, ours):
             drive(server, cores.load[0], 1)
         with Logger(looking) as watch:

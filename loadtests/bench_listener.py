@@ -1,6 +1,6 @@
 """How quickly the listener turns a full queue into JSON lines on tmpfs, on one core.
 
-Each round fills a large queue first, through a logger whose own listener is off. Then a second logger on the same
+Each round fills a large queue first, through a logger that does not listen. Then a second logger on the same
 queue directory starts its listener thread; its affinity is set to one core just before, which the thread inherits, and
 nobody emits meanwhile. So the listener has the core to itself and never waits for input.
 
@@ -50,7 +50,7 @@ def listener(quick: bool) -> Report:
 def _drain_full_queue(queue_bytes: int) -> tuple[int, int, float, float]:
     with (
         scratch_directory(memory_directory()) as directory,
-        ours(directory, queue_bytes=queue_bytes, listener="off") as filler,
+        ours(directory, queue_bytes=queue_bytes, listener="external") as filler,
     ):
         count = _fill(filler)
         cores = os.sched_getaffinity(0)

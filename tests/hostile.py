@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support import parse
+from tests.support import FRAMING, parse
 
 ServeHttp = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[Any]]
 
@@ -200,4 +200,4 @@ class Tail:
             assert not content or content.endswith(b"\n")
             # Only the newline ends a line: a parser that also breaks at others would see forged lines.
             found += [parse(line) for line in content.split(b"\n") if line]
-        return [record for record in found if not record["event_name"].startswith("segment.")]
+        return [record for record in found if record["event_name"] not in FRAMING]

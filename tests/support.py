@@ -22,6 +22,9 @@ TRACEPARENT = f"00-{TRACE_ID}-{PARENT_ID}-01".encode()
 
 _PATIENCE_S = 60.0
 
+FRAMING = ("segment.header", "segment.footer")
+"""Lines of a segment that are no records."""
+
 
 def read_lines(directory: Path) -> list[dict[str, Any]]:
     """Return every line of every segment below ``directory``, the files in the order of their names."""
@@ -31,7 +34,7 @@ def read_lines(directory: Path) -> list[dict[str, Any]]:
 
 def read_records(directory: Path, event: str | None = None) -> list[dict[str, Any]]:
     """Return the records (all, or those of one event) of all segments, without headers and footers."""
-    records = [line for line in read_lines(directory) if not line["event_name"].startswith("segment.")]
+    records = [line for line in read_lines(directory) if line["event_name"] not in FRAMING]
     return [record for record in records if event in (None, record["event_name"])]
 
 

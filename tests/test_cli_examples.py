@@ -19,7 +19,7 @@ from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.main import command as root
 from tests.segment_files import log, request, write_segment
 
-STEERING = ("ctl",)
+STEERING = ("ctl", "listen", "recover")
 """Commands that need a running server; their own tests run their examples."""
 
 

@@ -110,9 +110,9 @@ def test_level_is_taken_in_any_case() -> None:
 
 def test_yaml_off_means_off(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text("version: 1\nchunks: off\nlistener: off\n")
+    file.write_text("version: 1\nchunks: off\ncompress: off\n")
     config = Config(config_file=file)
-    assert (config.chunks, config.listener) == ("off", "off")
+    assert (config.chunks, config.compress) == ("off", "off")
 
 
 @pytest.mark.parametrize(

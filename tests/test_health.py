@@ -80,11 +80,15 @@ FULL = FailingSink("file", "failing", 12.0, "full")
             "pressured",
             "the listener (here) makes no rounds for 31.0 s; stuck from 30 s with records waiting, and none waits",
         ),
-        (Snapshot(stalled_s=99.0, leader="nobody", listens=False), "ok", ""),
+        (
+            Snapshot(stalled_s=99.0, leader="nobody", listens=False),
+            "pressured",
+            "listener is external and no process listens; none waits yet",
+        ),
         (
             Snapshot(records=3, leader="nobody", listens=False),
             "pressured",
-            "listener is off here and no other process listens; 3 records wait until one does",
+            "listener is external and no process listens; 3 records wait until one does",
         ),
         (
             Snapshot(records=3, stalled_s=99.0, leader="elsewhere", listens=False),

@@ -215,7 +215,7 @@ def test_two_applications_of_one_process_share_one_logger_and_the_last_one_close
 def test_a_drain_that_passes_its_deadline_ends_and_the_next_start_writes_what_was_left(
     configure: Callable[..., Config],
 ) -> None:
-    app, config = FastAPI(), configure(listener="off", drain_deadline_s=0)
+    app, config = FastAPI(), configure(listener="external", drain_deadline_s=0)
     app.add_middleware(InferenceLoggingMiddleware, config=config)
     app.get("/")(lambda: "served")
     with TestClient(app) as client:

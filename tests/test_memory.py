@@ -40,7 +40,7 @@ def fill(recorded: Recorded) -> int:
 def test_a_full_queue_has_the_size_that_was_configured_and_counts_what_it_refuses(
     recording: Callable[..., Recorded],
 ) -> None:
-    recorded = recording(listener="off", drain_deadline_s=0, queue_bytes=MIB)
+    recorded = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     accepted = fill(recorded)
     stats = recorded.logger.stats()
     assert (stats["accepted"], stats["in_queue"]) == (accepted, accepted)
@@ -51,7 +51,7 @@ def test_a_full_queue_has_the_size_that_was_configured_and_counts_what_it_refuse
 
 
 def test_info_is_refused_at_four_fifths_and_warnings_still_find_room(recording: Callable[..., Recorded]) -> None:
-    recorded = recording(listener="off", drain_deadline_s=0, queue_bytes=MIB)
+    recorded = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     log = get_logger("overflow")
     while log.info("x" * 1000):
         pass
@@ -66,7 +66,7 @@ def test_info_is_refused_at_four_fifths_and_warnings_still_find_room(recording: 
 def test_what_a_full_queue_refused_is_told_in_band_once_there_is_a_listener(
     recording: Callable[..., Recorded],
 ) -> None:
-    blocked = recording(listener="off", drain_deadline_s=0, queue_bytes=MIB)
+    blocked = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     accepted = fill(blocked)
     listening = recording()
     while listening.logger.backlog_records():
@@ -81,7 +81,7 @@ def test_what_a_full_queue_refused_is_told_in_band_once_there_is_a_listener(
 def test_under_a_full_queue_neither_logging_nor_serving_makes_the_process_grow(
     recording: Callable[..., Recorded],
 ) -> None:
-    recorded = recording(listener="off", drain_deadline_s=0, queue_bytes=MIB)
+    recorded = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     served = recorded.wrap(replying(*answer(*[b"data: x\n\n"] * 20, content_type=b"text/event-stream")))
     headers = [(b"content-type", b"application/json")]
 

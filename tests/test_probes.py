@@ -70,7 +70,7 @@ def test_an_idle_logger_is_ready_and_alive_and_says_who_listens(start: Start) ->
 
 def test_readiness_turns_at_the_threshold_tells_why_and_comes_back_when_half_is_cleared(start: Start) -> None:
     # Nobody listens, so the records stay; then a second logger of the same directory does.
-    client, config = start(listener="off", health_backlog_records=100, drain_deadline_s=0)
+    client, config = start(listener="external", health_backlog_records=100, drain_deadline_s=0)
     backlog(99)
     response = client.get(READY)
     assert (response.status_code, response.json()["status"]) == (200, "pressured")
@@ -81,10 +81,10 @@ def test_readiness_turns_at_the_threshold_tells_why_and_comes_back_when_half_is_
     assert (body["status"], body["backlog_records"]) == ("degraded", 100)
     assert body["reasons"] == [
         "100 records wait for the listener; degraded from 100, cleared at 50",
-        "listener is off here and no other process listens; 100 records wait until one does",
+        "listener is external and no process listens; 100 records wait until one does",
     ]
     assert body["oldest_age_s"] >= 0
-    assert body["listener"]["configured"] == "off"
+    assert body["listener"]["configured"] == "external"
     assert body["listener"]["leader"] == "nobody"
     assert client.get(LIVE).status_code == 200, "no restart would mend that"
 
@@ -96,7 +96,7 @@ def test_readiness_turns_at_the_threshold_tells_why_and_comes_back_when_half_is_
 
 
 def test_a_queue_half_full_of_bytes_is_not_ready(start: Start) -> None:
-    client, _ = start(listener="off", drain_deadline_s=0)
+    client, _ = start(listener="external", drain_deadline_s=0)
     log = get_logger("app")
     for _ in range(11):
         assert log.info("x" * 50_000)
@@ -106,14 +106,14 @@ def test_a_queue_half_full_of_bytes_is_not_ready(start: Start) -> None:
 
 
 def test_the_server_serves_while_readiness_says_503(start: Start) -> None:
-    client, _ = start(listener="off", health_backlog_records=1, drain_deadline_s=0)
+    client, _ = start(listener="external", health_backlog_records=1, drain_deadline_s=0)
     backlog(5)
     assert client.get(READY).status_code == 503
     assert client.get("/").json() == "served"
 
 
 def test_health_requests_are_not_recorded(start: Start) -> None:
-    client, _ = start(listener="off", drain_deadline_s=0)
+    client, _ = start(listener="external", drain_deadline_s=0)
     for path in (READY, LIVE) * 2:
         assert client.get(path).json()["backlog_records"] == 0
 
@@ -166,7 +166,7 @@ def test_two_routes_of_one_path_are_refused_by_name(configure: Callable[..., Con
 
 
 def test_the_backlog_of_every_process_of_the_directory_counts(start: Start, configure: Callable[..., Config]) -> None:
-    client, config = start(listener="off", drain_deadline_s=0)
+    client, config = start(listener="external", drain_deadline_s=0)
     other = Logger(config.model_copy(update={"service_name": "other"}))
     emit = other.event("e", ["n"])
     assert all(emit(number) for number in range(7))
@@ -191,7 +191,7 @@ def test_a_wrapped_answer_turns_only_where_that_is_configured(
     start: Start, mode: str, status: int, retry_after: str | None
 ) -> None:
     client, _ = start(
-        wrap_health_path="/health", wrap_health=mode, listener="off", health_backlog_records=4, drain_deadline_s=0
+        wrap_health_path="/health", wrap_health=mode, listener="external", health_backlog_records=4, drain_deadline_s=0
     )
     backlog(3)
     response = client.get("/health")
@@ -205,7 +205,7 @@ def test_a_wrapped_answer_turns_only_where_that_is_configured(
 
 def test_an_answer_of_the_server_that_is_not_2xx_is_never_changed(start: Start) -> None:
     client, _ = start(
-        wrap_health_path="/ill", wrap_health="status", listener="off", health_backlog_records=1, drain_deadline_s=0
+        wrap_health_path="/ill", wrap_health="status", listener="external", health_backlog_records=1, drain_deadline_s=0
     )
     backlog(1)
     response = client.get("/ill")
@@ -225,7 +225,7 @@ def test_a_wrapped_message_of_the_application_is_copied_not_changed(configure: C
 
 def test_what_is_recorded_of_a_wrapped_request_is_the_servers_own_answer(start: Start) -> None:
     client, config = start(
-        wrap_health_path="/", wrap_health="status", listener="off", health_backlog_records=1, drain_deadline_s=0
+        wrap_health_path="/", wrap_health="status", listener="external", health_backlog_records=1, drain_deadline_s=0
     )
     backlog(1)
     assert client.get("/").status_code == 503

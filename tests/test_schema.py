@@ -29,7 +29,7 @@ GOOD: list[dict[str, Any]] = [
     {"sample_ratio": 0}, {"sample_ratio": 1}, {"sample_ratio": 2.0**-56}, {"sample_ratio": 0.1, "sample_precision": 14},
     {"level": "warn"}, {"level": "Debug"},
     {"health_path": ""}, {"health_path": None}, {"health_path": "/a/b"}, {"queue_directory": ""},
-    {"chunks": False, "listener": False}, {"listener": "off"}, {"sink": "null"},
+    {"chunks": False, "compress": False}, {"listener": "external"}, {"sink": "null"},
     {"skip_paths": []}, {"skip_paths": ["/a", "/{b}/*", "/é"]}, {"trusted_callers": ["*"]}, {"sample_routes": {}},
     {"trusted_callers": ["10.0.0.0/8", "::1", "fd00::/8"]}, {"sample_routes": {"/v1/*": 0.1, "/{a}": 0, "/": 1}},
     {"flush_records": 1}, {"flush_records": 100.0}, {"drain_deadline_s": 0}, {"rotate_interval_s": 2678400},

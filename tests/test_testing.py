@@ -167,7 +167,7 @@ def test_parameters_are_those_of_the_configuration() -> None:
 
 def test_records_that_do_not_come_are_an_error_and_not_an_empty_list() -> None:
     late = pytest.raises(InferenceLoggingError, match=r"deadline_s=0\.01")
-    with late, capture_records(listener="off", drain_deadline_s=0) as records:
+    with late, capture_records(listener="external", drain_deadline_s=0) as records:
         get_logger("nobody").info("listens")
         records.flush(deadline_s=0.01)
 

@@ -130,7 +130,7 @@ def test_a_reader_that_has_stopped_is_never_a_reason_to_restart(tmp_path: Path) 
 
 
 def test_a_server_whose_listener_is_elsewhere_says_so_and_is_not_restarted_for_it(configure: Configure) -> None:
-    config = configure(listener="off", stuck_after_s=1, drain_deadline_s=0)
+    config = configure(listener="external", stuck_after_s=1, drain_deadline_s=0)
     with uvicorn(config) as server:
         server.get("/")
         status, body = probe(server, READY)
@@ -142,7 +142,7 @@ def test_a_server_whose_listener_is_elsewhere_says_so_and_is_not_restarted_for_i
 
 
 def test_a_stopped_sidecar_makes_the_server_unready_but_not_dead(configure: Configure) -> None:
-    config = configure(listener="off", stuck_after_s=1, drain_deadline_s=0)
+    config = configure(listener="external", stuck_after_s=1, drain_deadline_s=0)
     sidecar = config.model_copy(update={"listener": "thread"})
     with uvicorn(config) as server, uvicorn(sidecar) as listening:
         server.get("/")

@@ -41,6 +41,12 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Change level, sampling and capture while the servers run.",
         "inference-logging ctl capture --errors 50 --for 15m",
     ),
+    "listen": Entry(
+        "Be the listener of servers that only produce: a sidecar.", "inference-logging listen --config logging.yaml"
+    ),
+    "recover": Entry(
+        "Write what dead servers left in their queues.", "inference-logging recover /mnt/saved-queues --json"
+    ),
     "tail": Entry("Print the last records, and follow as they are written.", "inference-logging tail --last 5"),
     "query": Entry(
         "Run SQL over the records.",

@@ -12,10 +12,11 @@ from inference_logging._fields import KIB, MIB, Bytes, parameter
 class ListenerParameters(BaseModel):
     """The listener: who it is, when it writes, how long it may take at the end."""
 
-    listener: Literal["thread", "off"] = parameter(
+    listener: Literal["thread", "external"] = parameter(
         "thread",
-        "thread: a native thread of this process can become the listener of the queue directory; off: another "
-        "process listens. Without any listener the queue fills and then overflows.",
+        "thread: a native thread of this process can become the listener of the queue directory; external: this "
+        "process only produces, and another one listens, usually `inference-logging listen` beside it. Without any "
+        "listener the queue fills and then overflows; health says so.",
     )
     flush_interval_s: float = parameter(
         0.5,

@@ -15,6 +15,7 @@ mod outlet;
 mod worker;
 
 use crate::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
+use crate::queue_file::QueueFile;
 use crate::sink::{Now, Sink};
 use crate::sink_words::{SinkRole, SinkWords};
 use crate::system::{now_monotonic_nano, now_unix_nano};
@@ -62,6 +63,8 @@ pub struct Sinks {
     pub buffer_bytes: usize,
     /// The listener's, for records about the sinks.
     pub boot_id: String,
+    /// The process's own queue, for records about segments that were repaired.
+    pub reports: Option<Arc<QueueFile>>,
 }
 
 impl From<Box<dyn Sink>> for Sinks {
@@ -73,6 +76,7 @@ impl From<Box<dyn Sink>> for Sinks {
             additional: Vec::new(),
             buffer_bytes: 8 << 20,
             boot_id: format!("{:016x}", 0),
+            reports: None,
         }
     }
 }
@@ -140,7 +144,7 @@ impl Delivery {
         let [first, second, others @ ..] = &control.page().sinks;
         let outlet = |named: NamedSink, role, row: &'static SinkWords, slot| {
             row.assign(&named.name, role, now.unix_nano);
-            Outlet::new(named.name, serve(Desk::new(named.sink, control, slot, &ending)), row)
+            Outlet::new(named.name, serve(Desk::new(named.sink, control, slot, sinks.reports.clone(), &ending)), row)
         };
         let rows = [second].into_iter().chain(others);
         let mut rows = rows.skip(usize::from(sinks.fallback.is_some()));

@@ -29,6 +29,8 @@ pub const REQUEST_CHUNK: u16 = 3;
 pub const SEGMENTS_REMOVED: u16 = 4;
 /// Someone has changed something at run time.
 pub const CONTROL_CHANGED: u16 = 5;
+/// A listener has cut off a line that one before it did not live to finish.
+pub const SEGMENT_REPAIRED: u16 = 7;
 /// Ids below are built in; schemas of users count from here.
 pub const FIRST_USER_ID: u16 = 16;
 
@@ -88,6 +90,9 @@ const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since
 /// Who changed what, from and to what, until when; `to` null: as configured again.
 const CONTROL_CHANGED_FIELDS: [&str; 5] = ["who", "what", "from", "to", "until"];
 
+/// The segment's file name, where its whole lines end, and how many bytes of an unfinished line stood behind that.
+const SEGMENT_REPAIRED_FIELDS: [&str; 3] = ["segment", "offset", "bytes"];
+
 /// One kind of record: its id within a queue, its name, its fields in the order of their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSchema {
@@ -114,6 +119,7 @@ pub fn builtin() -> Vec<EventSchema> {
         EventSchema::built_in(REQUEST_CHUNK, "request.chunk", &CHUNK_FIELDS),
         EventSchema::built_in(SEGMENTS_REMOVED, "segments.removed", &REMOVED_FIELDS),
         EventSchema::built_in(CONTROL_CHANGED, "control.changed", &CONTROL_CHANGED_FIELDS),
+        EventSchema::segment_repaired(),
     ]
 }
 
@@ -184,6 +190,11 @@ impl EventSchema {
     /// Build the schema of [`LOG_DROPPED`].
     pub fn log_dropped() -> Self {
         Self::built_in(LOG_DROPPED, "log.dropped", &["dropped", "reasons"])
+    }
+
+    /// Build the schema of [`SEGMENT_REPAIRED`].
+    pub fn segment_repaired() -> Self {
+        Self::built_in(SEGMENT_REPAIRED, "segment.repaired", &SEGMENT_REPAIRED_FIELDS)
     }
 
     /// Build the schema of [`LOG`].

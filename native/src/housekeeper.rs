@@ -18,6 +18,7 @@ use crate::listener::mask_signals;
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::QueueFile;
 use crate::record::Scratch;
+use crate::report;
 use crate::retention::{self, Limits, REASONS, Reason, Removed};
 use crate::segment::SegmentName;
 use crate::segment_store::{Inventory, RealStore, Store, Stored};
@@ -312,10 +313,7 @@ fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
     }
     // Too old is what was asked for; too much may be younger than somebody counted on.
     let severity = if reason == Reason::Age { 9 } else { 13 };
-    let words = u32::try_from(queue.header().data_bytes / 8).unwrap_or(u32::MAX);
-    let Ok(reservation) = queue.ring().reserve(payload.as_slice().len() as u32, words) else { return false };
-    reservation.commit(event::SEGMENTS_REMOVED, severity, now_unix_nano(), payload.as_slice());
-    true
+    report::put(queue, event::SEGMENTS_REMOVED, severity, &payload)
 }
 
 /// Steps behind every other thread, for processor and disk alike (the disk's priority follows the nice value).

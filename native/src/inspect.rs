@@ -16,6 +16,8 @@ pub struct QueueSnapshot {
     pub in_flight: usize,
     /// When the oldest record that waits was made; None: none waits, or it is just being taken away.
     pub oldest_unix_nano: Option<u64>,
+    /// Who puts records into it; nobody once its owner has closed it or died.
+    pub producer: Holder,
 }
 
 impl QueueSnapshot {
@@ -28,8 +30,17 @@ impl QueueSnapshot {
             capacity_bytes: file.header().data_bytes,
             in_flight: file.slots().taken(),
             books: file.books(),
+            producer: if ring.is_closed() { Holder::Nobody } else { owner(file) },
         }
     }
+}
+
+/// Who owns a queue. A listener locks what a dead process has left, so this process's own lock alone says nothing.
+fn owner(file: &QueueFile) -> Holder {
+    if queue_file::owned_by_this_process(&file.path).is_some() {
+        return Holder::ThisProcess;
+    }
+    if Holder::of(&file.path) == Holder::AnotherProcess { Holder::AnotherProcess } else { Holder::Nobody }
 }
 
 /// Reads every queue of a directory, the oldest name first. A file that is gone by now, or is not a queue of this

@@ -17,6 +17,7 @@
 //!            └ sink, segment   file, stdout, null, sockets; names, rotation, locks, paced writeback
 //! inspect, totals              what anyone may see of a directory: its queues, and the counts of those that have ended
 //! runtime                      what an operator has changed for a while
+//! report                       what a listener says itself, through its own process's queue
 //! control, sink_words, …       pages that all processes map (shared_page, twin); futex, published counts
 //! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
 //! flight                       what requests in flight have come to, on borrowed words (loom, proptest)
@@ -84,6 +85,8 @@ pub mod queue_file;
 pub mod ratio;
 #[cfg(not(loom))]
 pub mod record;
+#[cfg(not(loom))]
+pub mod report;
 #[cfg(not(loom))]
 pub mod retention;
 pub mod ring;

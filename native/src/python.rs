@@ -10,6 +10,7 @@ mod foreign;
 mod gil_cell;
 mod head;
 mod hot_path;
+mod inspect;
 mod metrics;
 mod middleware;
 mod request_ids;
@@ -33,6 +34,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sampler::PySampler>()?;
     module.add_class::<runtime::RuntimeControl>()?;
     module.add_class::<value::Json>()?;
+    module.add_class::<inspect::HeldQueues>()?;
     Ok(())
 }
 

@@ -18,7 +18,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Opens the sinks, or says which parameter is at fault. An additional one that cannot be had is an error too.
-fn open_sinks(settings: &DeliverySettings, boot_id: u64) -> Result<Sinks, String> {
+fn open_sinks(settings: &DeliverySettings, queue: &Arc<QueueFile>) -> Result<Sinks, String> {
+    let boot_id = queue.header().boot_id;
     let open = |settings: &SinkSettings| -> Result<NamedSink, String> {
         let sink = settings.open(boot_id).map_err(|error| error.to_string())?;
         Ok(NamedSink { name: settings.name(), sink })
@@ -30,6 +31,7 @@ fn open_sinks(settings: &DeliverySettings, boot_id: u64) -> Result<Sinks, String
         additional: settings.additional.iter().map(open).collect::<Result<_, _>>()?,
         buffer_bytes: settings.buffer_bytes,
         boot_id: format!("{boot_id:016x}"),
+        reports: Some(Arc::clone(queue)),
     })
 }
 
@@ -89,14 +91,13 @@ impl Service {
 
     fn open_first(&self) -> Result<Option<Sinks>, String> {
         let queue = self.producer.queue().filter(|_| self.runs_listener);
-        queue.map(|queue| open_sinks(&self.delivery_settings, queue.file.header().boot_id)).transpose()
+        queue.map(|queue| open_sinks(&self.delivery_settings, &queue.file)).transpose()
     }
 
     fn start_listener(&self, mut first: Option<Sinks>) -> Result<(), String> {
         let Some(queue) = self.producer.queue().filter(|_| self.runs_listener) else { return Ok(()) };
-        let boot_id = queue.file.header().boot_id;
-        let settings = self.delivery_settings.clone();
-        let open = move || first.take().map_or_else(|| open_sinks(&settings, boot_id), Ok);
+        let (settings, own) = (self.delivery_settings.clone(), Arc::clone(&queue.file));
+        let open = move || first.take().map_or_else(|| open_sinks(&settings, &own), Ok);
         let started = Listener::start(self.listener_settings.clone(), Box::new(open), Arc::clone(&queue.file));
         let listener = started.map_err(|error| format!("the listener thread cannot be started: {error}"))?;
         self.listener.with(|slot| *slot = Some(listener));

@@ -2,11 +2,14 @@
 //!
 //! Before each write the leader publishes where it goes. If it dies between the write and the release of the records,
 //! they are in the segment and in the queue. Its successor reads the segment from the published offset on and releases
-//! what stands there; a line that is cut off is removed, since its record is still in the queue.
+//! what stands there; an unfinished last line is cut off, since its record is still in the queue, and that is said in
+//! a `segment.repaired` record. It is said before it is done: a listener that dies in between leaves its successor the
+//! same to say and to do.
 
 use crate::attached::{self, Attached};
 use crate::compress;
 use crate::encode::Encoder;
+use crate::record::Scratch;
 use crate::segment::COMPRESSED_EXTENSION;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -26,11 +29,34 @@ pub fn release_written(lines: &[u8], queues: &mut [Attached], encoder: &mut Enco
     attached::release_all(queues, encoder);
 }
 
-/// Reads the whole lines behind `offset` and cuts off what follows them.
+/// The end of a segment that its writer did not live to finish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// File name of the segment.
+    pub segment: String,
+    /// Where its whole lines end.
+    pub offset: u64,
+    /// What stands behind them.
+    pub bytes: u64,
+}
+
+impl Torn {
+    /// Returns the values of a `segment.repaired` record.
+    #[must_use]
+    pub fn payload(&self) -> Scratch {
+        let mut payload = Scratch::new();
+        payload.push_str(&self.segment);
+        payload.push_uint(self.offset);
+        payload.push_uint(self.bytes);
+        payload
+    }
+}
+
+/// Reads the whole lines behind `offset`, lets `tell` say what follows them, and cuts that off.
 ///
 /// # Errors
 /// The segment cannot be read: removed, on another mount.
-pub fn read_whole_lines(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
+pub fn read_whole_lines(path: &Path, offset: u64, tell: &mut dyn FnMut(Torn)) -> io::Result<Vec<u8>> {
     let mut file = match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
         // Another listener's housekeeper was quicker: whole lines, as a compressed segment has no others.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -45,6 +71,8 @@ pub fn read_whole_lines(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
     file.by_ref().take(LONGEST_BATCH).read_to_end(&mut lines)?;
     let whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     if whole < lines.len() {
+        let segment = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        tell(Torn { segment, offset: offset + whole as u64, bytes: (lines.len() - whole) as u64 });
         file.set_len(offset + whole as u64)?;
         lines.truncate(whole);
     }

@@ -49,7 +49,7 @@ impl Place {
         segments.sort();
         let texts: Vec<String> = segments.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
         let lines = texts.iter().flat_map(|text| text.lines()).map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.partition(|line| !line["event_name"].as_str().unwrap().starts_with("segment."))
+        lines.partition(|line| !["segment.header", "segment.footer"].contains(&line["event_name"].as_str().unwrap()))
     }
 }
 

@@ -12,11 +12,13 @@ use _native::segment::{Form, SegmentName};
 use _native::segment_store::RealStore;
 use _native::sink::file::{FileSink, FileSinkConfig};
 use _native::sink::{Now, Sink, WriteError};
+use _native::takeover;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use support::{INFO, dense, emit, listener_settings, numbers, queue_settings, register};
+use std::sync::Arc;
+use support::{INFO, WARN, dense, emit, listener_settings, numbers, queue_settings, register};
 
 const NOW: Now = Now { unix_nano: 1_000_000_000, monotonic: std::time::Duration::from_secs(1) };
 
@@ -102,8 +104,24 @@ fn compress_all(directory: &Path) {
     }
 }
 
-/// Twelve records of three processes; a first leader that dies; a second one that finishes the work.
+/// What stands behind the last whole line of each segment: (file name, offset, bytes), as a repair tells it.
+fn torn_ends(directory: &Path) -> Vec<(String, u64, u64)> {
+    let plain = segment_names(directory).into_iter().filter(|(_, form)| *form == Form::Plain);
+    let ends = plain.map(|(name, form)| {
+        let text = std::fs::read(directory.join(name.file_name(form))).unwrap();
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        (name.file_name(form), whole as u64, (text.len() - whole) as u64)
+    });
+    ends.filter(|(_, _, bytes)| *bytes > 0).collect()
+}
+
+/// Twelve records of three processes; a first leader that dies; a second one that finishes the work, and says what it
+/// has cut off.
 fn die_and_go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), message: &str) {
+    go_on(first, meanwhile, 0, message);
+}
+
+fn go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), filled: u64, message: &str) {
     let (queues, segments) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let producers: Vec<Producer> = (0..3).map(|_| Producer::open(queue_settings(queues.path())).unwrap()).collect();
     for (thread, producer) in producers.iter().enumerate() {
@@ -122,7 +140,17 @@ fn die_and_go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), 
     std::mem::forget(first);
     producers.iter().for_each(Producer::close);
     meanwhile(segments.path());
-    let mut second = leader(queues.path(), boxed(file_sink(segments.path(), 2)));
+    let torn = torn_ends(segments.path());
+    let own = Producer::open(queue_settings(queues.path())).unwrap();
+    let event = register(&own);
+    let kept = (0..filled).filter(|n| emit(&own, event, WARN, 3, *n)).count() as u64;
+    assert_eq!(kept < filled, filled > 0, "a queue that is full");
+    let reports = Some(Arc::clone(&own.queue().unwrap().file));
+    let mut second = leader(queues.path(), Sinks { reports, ..boxed(file_sink(segments.path(), 2)).into() });
+    while second.has_work() || own.queue().unwrap().file.books().in_queue > 0 {
+        second.round(NOW, true);
+    }
+    own.close();
     while second.has_work() || !queue_file::list(queues.path()).unwrap().is_empty() {
         second.round(NOW, true);
     }
@@ -131,6 +159,16 @@ fn die_and_go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), 
     for thread in 0..3 {
         assert_eq!(numbers(&lines, thread), dense(4), "{message}");
     }
+    let told: Vec<(String, u64, u64)> = lines.iter().filter_map(repair).collect();
+    assert_eq!(told, torn, "{message}");
+}
+
+fn repair(line: &Value) -> Option<(String, u64, u64)> {
+    let number = |field: &str| line[field].as_u64().unwrap();
+    (line["event_name"] == "segment.repaired").then(|| {
+        assert_eq!(line["severity_text"], "WARN");
+        (line["segment"].as_str().unwrap().to_owned(), number("offset"), number("bytes"))
+    })
 }
 
 #[test]
@@ -139,6 +177,27 @@ fn a_leader_that_dies_in_its_write_loses_and_doubles_nothing_wherever_it_is_cut(
     for cut in (0..2400).step_by(37) {
         die_and_go_on(|segments| dying(segments, cut, 0), |_| (), &format!("cut at {cut}"));
     }
+}
+
+#[test]
+fn a_repair_that_the_own_queue_has_no_room_to_tell_is_told_in_the_next_batch() {
+    // More than fit: the last ones are refused, and so is the report.
+    for cut in [100, 250] {
+        go_on(|segments| dying(segments, cut, 0), |_| (), 5000, &format!("cut at {cut}"));
+    }
+}
+
+#[test]
+fn a_repair_is_told_before_it_is_made() {
+    let segments = tempfile::tempdir().unwrap();
+    let path = segments.path().join("segment");
+    std::fs::write(&path, b"{}\n{}\n{\"torn").unwrap();
+    let mut told = Vec::new();
+    let lines = takeover::read_whole_lines(&path, 3, &mut |torn| {
+        told.push((torn.segment, torn.offset, torn.bytes, std::fs::metadata(&path).unwrap().len()));
+    });
+    assert_eq!((lines.unwrap(), told), (b"{}\n".to_vec(), vec![("segment".to_owned(), 6, 6, 12)]));
+    assert_eq!(std::fs::read(&path).unwrap(), b"{}\n{}\n");
 }
 
 #[test]

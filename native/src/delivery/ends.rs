@@ -23,7 +23,12 @@ impl Delivery {
         }
         match outlet.answer() {
             // A segment that cannot be read (removed, another mount) has no records to compare with.
-            Some(Answer::Read(lines)) => Some(lines.unwrap_or_default()),
+            Some(Answer::Read(lines, untold)) => {
+                if let Some(torn) = untold {
+                    self.notices.repaired(&torn, now.unix_nano);
+                }
+                Some(lines.unwrap_or_default())
+            }
             Some(_) => Some(Vec::new()),
             // With a fallback, records are written rather once more than late.
             None if elsewhere && outlet.busy_for(now) >= delay => {

@@ -8,12 +8,13 @@ use crate::encode::{Encoder, LineHead};
 use crate::event::EventSchema;
 use crate::record::Scratch;
 use crate::sink::Now;
+use crate::takeover::Torn;
 use std::io::Write;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 const INFO: u8 = 9;
-const WARN: u8 = 13;
+pub const WARN: u8 = 13;
 const ERROR: u8 = 17;
 /// At most one report of trouble per this time on stderr.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
@@ -93,6 +94,11 @@ impl Notices {
         self.push("sink.dropped", &["sink", "dropped"], ERROR, unix_nano, &values);
     }
 
+    /// An unfinished line was cut off, and the process's own queue could not take the record of that.
+    pub fn repaired(&mut self, torn: &Torn, unix_nano: u64) {
+        self.push_as(&EventSchema::segment_repaired(), WARN, unix_nano, &torn.payload());
+    }
+
     fn report(&mut self, text: impl FnOnce() -> String, now: Now) {
         if let Some(operator) = &mut self.operator {
             operator.trouble(text(), now);
@@ -100,10 +106,15 @@ impl Notices {
     }
 
     fn push(&mut self, name: &str, fields: &[&str], severity: u8, time_unix_nano: u64, values: &Scratch) {
-        let Ok(schema) = EventSchema::new(0, name, fields) else { return };
+        if let Ok(schema) = EventSchema::new(0, name, fields) {
+            self.push_as(&schema, severity, time_unix_nano, values);
+        }
+    }
+
+    fn push_as(&mut self, schema: &EventSchema, severity: u8, time_unix_nano: u64, values: &Scratch) {
         let head = LineHead { time_unix_nano, severity, boot_id: &self.boot_id, pid: std::process::id(), seq: None };
         let before = self.lines.len();
-        if Encoder::new().line(&mut self.lines, &head, &schema, values.as_slice()).is_ok() {
+        if Encoder::new().line(&mut self.lines, &head, schema, values.as_slice()).is_ok() {
             self.records += 1;
         } else {
             self.lines.truncate(before);

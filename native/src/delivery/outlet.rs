@@ -140,7 +140,7 @@ impl Outlet {
             }
             Answer::Panicked => panic!("the sink {} panicked", self.name),
             // Reads are settled before the first write, and after a close nothing is written.
-            Answer::Read(_) | Answer::Closed(_) => None,
+            Answer::Read(..) | Answer::Closed(_) => None,
         }
     }
 

@@ -4,11 +4,14 @@
 //! leader hands over a job, goes on with its rounds, and finds the answer later. `Here` does the job at once: for tests
 //! with a clock of their own, and where the system gives no more threads.
 
-use super::{Batch, read_now};
+use super::{Batch, notice::WARN, read_now};
 use crate::control::Control;
+use crate::event::SEGMENT_REPAIRED;
+use crate::queue_file::QueueFile;
+use crate::report;
 use crate::sink::{Now, Sink, WriteError};
 use crate::system::{now_monotonic_nano, thread_cpu_nano};
-use crate::takeover;
+use crate::takeover::{self, Torn};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -39,7 +42,8 @@ pub enum Answer {
         took: Duration,
         refused: u64,
     },
-    Read(io::Result<Vec<u8>>),
+    /// With the repairs that the process's own queue has no room to tell.
+    Read(io::Result<Vec<u8>>, Option<Torn>),
     Closed(io::Result<()>),
     /// How far it came is not known.
     Panicked,
@@ -51,15 +55,23 @@ pub struct Desk {
     pub control: Control,
     /// Where in the control page this sink publishes its writes.
     pub slot: usize,
+    /// The process's own queue, which tells of repairs.
+    reports: Option<Arc<QueueFile>>,
     /// Where the batch at hand began.
     begun: Option<(PathBuf, u64)>,
 }
 
 impl Desk {
     /// `ending` says that nobody waits for the sink any more.
-    pub fn new(mut sink: Box<dyn Sink>, control: Control, slot: usize, ending: &Arc<AtomicBool>) -> Self {
+    pub fn new(
+        mut sink: Box<dyn Sink>,
+        control: Control,
+        slot: usize,
+        reports: Option<Arc<QueueFile>>,
+        ending: &Arc<AtomicBool>,
+    ) -> Self {
         sink.heed(ending);
-        Self { sink, control, slot, begun: None }
+        Self { sink, control, slot, reports, begun: None }
     }
 
     fn work(&mut self, job: Job) -> Answer {
@@ -70,9 +82,20 @@ impl Desk {
                 let took = Duration::from_nanos(now_monotonic_nano() - begun);
                 Answer::Written { result, took, refused: self.sink.take_refused() }
             }
-            Job::Read { path, offset } => Answer::Read(takeover::read_whole_lines(&path, offset)),
+            Job::Read { path, offset } => {
+                let mut untold = None;
+                let lines = takeover::read_whole_lines(&path, offset, &mut |torn| untold = self.untold(torn));
+                Answer::Read(lines, untold)
+            }
             Job::Close { now, footer } => Answer::Closed(self.sink.close(now, &footer)),
         }
+    }
+
+    /// Tells of a repair; returns it where that is refused.
+    fn untold(&self, torn: Torn) -> Option<Torn> {
+        let queue = self.reports.as_deref();
+        let told = queue.is_some_and(|queue| report::put(queue, SEGMENT_REPAIRED, WARN, &torn.payload()));
+        (!told).then_some(torn)
     }
 
     fn write(&mut self, lines: &[u8], records: u64, continues: bool, now: Now) -> Result<(), WriteError> {

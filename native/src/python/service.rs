@@ -2,18 +2,16 @@
 
 use super::emit::{self, Event};
 use super::foreign::ACTIVE_SPAN;
+use super::inspect::{counts_dict, holder_name, queue_dicts};
 use super::metrics;
 use crate::budget::Budget;
 use crate::control::Control;
 use crate::event::ADJUSTED_COUNT;
 use crate::housekeeper::{Compression, HousekeepingSettings};
 use crate::housekeeping_words::HousekeepingWords;
-use crate::inspect::{self, QueueSnapshot};
-use crate::layout::{LEVELS, REASONS, SAMPLED_OUT};
+use crate::inspect;
 use crate::leader::ListenerSettings;
-use crate::lock::Holder;
 use crate::producer::QueueSettings;
-use crate::queue_file::Books;
 use crate::retention::{Limits, REASONS as REMOVAL_REASONS};
 use crate::series;
 use crate::service::Service;
@@ -30,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The queue and, unless `listener` is off, the listener thread of this process.
+/// The queue and, unless another process listens, the listener thread of this process.
 #[pyclass(frozen, name = "Service", module = "inference_logging._native")]
 pub struct PyService {
     service: Arc<Service>,
@@ -187,10 +185,10 @@ impl PyService {
     }
 
     /// Return every queue of the directory: its counts, `used_bytes` of `capacity_bytes`, `oldest_unix_nano`, the time of
-    /// the oldest record that waits (None: none does), and `in_flight`, the requests that have a slot.
+    /// the oldest record that waits (None: none does), `in_flight`, the requests that have a slot, and its `producer`:
+    /// `here`, `elsewhere`, or `nobody` once that has closed it or died.
     fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let all = py.detach(|| inspect::queues(&self.directory));
-        all.iter().map(|queue| queue_dict(py, queue)).collect()
+        queue_dicts(py, &self.directory)
     }
 
     /// Return the counts of the queue directory since it was created, those of queues that have ended included: none
@@ -215,12 +213,7 @@ impl PyService {
     fn listener_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);
         let page = self.control.page();
-        let leader = match py.detach(|| inspect::leader(&self.directory)) {
-            Holder::ThisProcess => "here",
-            Holder::AnotherProcess => "elsewhere",
-            Holder::Nobody => "nobody",
-        };
-        stats.set_item("leader", leader)?;
+        stats.set_item("leader", holder_name(py.detach(|| inspect::leader(&self.directory))))?;
         stats.set_item("heartbeat_age_s", self.control.heartbeat_age_s(now_monotonic_nano()))?;
         stats.set_item("leader_pid", page.leader_pid.load(Ordering::Relaxed))?;
         stats.set_item("leaders", page.leaders.load(Ordering::Relaxed))?;
@@ -281,45 +274,5 @@ fn sink_dict<'py>(py: Python<'py>, row: &SinkWords, role: SinkRole) -> PyResult<
     dict.set_item("records_dropped", row.records_dropped.load(Ordering::Relaxed))?;
     dict.set_item("errors", errors)?;
     dict.set_item("write_seconds", write_seconds)?;
-    Ok(dict)
-}
-
-fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py, PyDict>> {
-    let dict = counts_dict(py, &queue.books)?;
-    dict.set_item("used_bytes", queue.books.bytes_in_queue)?;
-    dict.set_item("capacity_bytes", queue.capacity_bytes)?;
-    dict.set_item("oldest_unix_nano", queue.oldest_unix_nano)?;
-    dict.set_item("in_flight", queue.in_flight)?;
-    Ok(dict)
-}
-
-fn counts_dict<'py>(py: Python<'py>, books: &Books) -> PyResult<Bound<'py, PyDict>> {
-    let dropped = PyDict::new(py);
-    for reason in REASONS {
-        let levels = PyDict::new(py);
-        for (level, count) in LEVELS.iter().zip(&books.dropped[reason as usize]) {
-            if *count > 0 {
-                levels.set_item(level, count)?;
-            }
-        }
-        if !levels.is_empty() {
-            dropped.set_item(reason.name(), levels)?;
-        }
-    }
-    let dict = PyDict::new(py);
-    dict.set_item("boot_id", format!("{:016x}", books.boot_id))?;
-    dict.set_item("pid", books.pid)?;
-    dict.set_item("accepted", books.accepted)?;
-    dict.set_item("written", books.written)?;
-    dict.set_item("in_queue", books.in_queue)?;
-    let sampled_out = PyDict::new(py);
-    for reason in SAMPLED_OUT {
-        let count = books.sampled_out[reason as usize];
-        if count > 0 {
-            sampled_out.set_item(reason.name(), count)?;
-        }
-    }
-    dict.set_item("sampled_out", sampled_out)?;
-    dict.set_item("dropped", dropped)?;
     Ok(dict)
 }

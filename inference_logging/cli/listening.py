@@ -1,0 +1,37 @@
+"""What `listen` and `recover` share: the listener of a configuration in a process that serves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from inference_logging._native import Service
+from inference_logging.config import Config
+from inference_logging.logger import open_service
+
+OWN_QUEUE_BYTES: Final = 1 << 16
+"""Of the queue for the listener's own reports (repaired and removed segments): the least there is."""
+
+
+def open_listeners(config: Config) -> list[Service]:
+    """Start the listener of each queue directory of ``config``, whatever that says about its own processes.
+
+    Raises ``OpenError`` naming the parameter.
+    """
+    own = {
+        "listener": "thread",
+        "queue_bytes": OWN_QUEUE_BYTES,
+        "max_record_bytes": OWN_QUEUE_BYTES // 4,
+        "in_flight_slots": 0,
+    }
+    return [open_service(config.model_copy(update=own))]
+
+
+def others(queues: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the queues that are not this process's own."""
+    return [queue for queue in queues if queue["producer"] != "here"]
+
+
+def lost(counts: dict[str, dict[str, int]]) -> int:
+    """Return how many records ``dropped`` counts; those of shutdown_deadline are in the queue still."""
+    return sum(sum(levels.values()) for reason, levels in counts.items() if reason != "shutdown_deadline")

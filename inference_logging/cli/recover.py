@@ -1,0 +1,112 @@
+"""`inference-logging recover`: write what is left in queues whose servers and listeners are gone.
+
+A server that starts does the same with what it finds in its queue directory. This is for directories that no server
+comes back to: of a host's last life, of a renamed service, of a volume that was saved.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from inference_logging._native import HeldQueues
+from inference_logging.cli.examples import examples
+from inference_logging.cli.listening import open_listeners
+from inference_logging.cli.main import FAILED, OK
+from inference_logging.config import Config
+
+LOOK_S: Final = 0.02
+
+Look = Callable[[], list[dict[str, Any]]]
+
+
+@click.command(
+    "recover",
+    epilog=examples(
+        "inference-logging recover /dev/shm/inference_logging-0-chat",
+        "inference-logging recover /mnt/saved-queues --directory logs --json",
+    ),
+)
+@click.argument("queue_directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--config", "file", type=click.Path(path_type=Path), help="YAML file, as if config_file named it.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Where the segments go, as directory of a server.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+def command(queue_directory: Path, file: Path | None, directory: Path | None, as_json: bool) -> int:
+    """Write the records left in the queue directory DIR to the configured sink, once, and tell how many of each.
+
+    What a process had committed is written, also where it was killed; what it had only begun is counted as torn. If a
+    listener is at work there, that one writes. The queues of servers that still run are written as far as they are, and
+    stay. It gives up when nothing could be written for drain_deadline_s; again is always allowed.
+
+    Exit code: 0 if everything is written, 1 if something is left or could not be read, 2 if DIR is no queue directory
+    or the configuration is wrong.
+    """
+    given = {"config_file": file, "directory": directory, "queue_directory": queue_directory}
+    config = Config(**{name: value for name, value in given.items() if value is not None})
+    try:
+        held = HeldQueues(queue_directory)
+    except OSError as error:
+        raise click.UsageError(f"{queue_directory}: {error}") from None
+    found = _settle(held, config)
+    found["unreadable"] = [{"file": name, "why": why} for name, why in held.unreadable()]
+    click.echo(json.dumps(found) if as_json else _table(found))
+    is_left = any(process["left"] or process["corrupt"] for process in found["processes"])
+    return FAILED if is_left or found["unreadable"] else OK
+
+
+def _settle(held: HeldQueues, config: Config) -> dict[str, Any]:
+    before = held.queues()
+    if before:
+        listeners = open_listeners(config)
+        try:
+            _wait(held.queues, config.drain_deadline_s)
+        finally:
+            for listener in listeners:
+                listener.close(config.drain_deadline_s)
+    processes = [_told(then, now) for then, now in zip(before, held.queues(), strict=True)]
+    recovered = sum(process["recovered"] for process in processes)
+    return {"queue_directory": str(config.resolved_queue_directory), "recovered": recovered, "processes": processes}
+
+
+def _wait(look: Look, patience_s: float) -> None:
+    """Wait until the queues of the dead are gone, or nothing moves any more."""
+    waiting, end_s = -1, 0.0
+    while dead := [queue for queue in look() if queue["exists"] and queue["producer"] == "nobody"]:
+        before, waiting = waiting, sum(queue["in_queue"] for queue in dead) + len(dead)
+        if waiting != before:
+            end_s = time.monotonic() + patience_s
+        elif time.monotonic() >= end_s:
+            return
+        time.sleep(LOOK_S)
+
+
+def _told(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    def count(reason: str) -> int:
+        return sum(now["dropped"].get(reason, {}).values())
+
+    return {
+        "boot_id": now["boot_id"],
+        "pid": now["pid"],
+        "state": "alive" if now["producer"] == "elsewhere" else "ended",
+        "accepted": now["accepted"],
+        "recovered": now["written"] - then["written"],
+        "torn": count("torn"),
+        "corrupt": count("corrupt"),
+        "left": now["in_queue"] if now["producer"] == "nobody" else 0,
+    }
+
+
+def _table(found: dict[str, Any]) -> str:
+    columns = ("boot_id", "pid", "state", "accepted", "recovered", "torn", "corrupt", "left")
+    rows = [columns, *([str(process[column]) for column in columns] for process in found["processes"])]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = lines if found["processes"] else []
+    lines += [f"{queue['file']}: not recovered: {queue['why']}" for queue in found["unreadable"]]
+    summary = f"recovered={found['recovered']} processes={len(found['processes'])} from {found['queue_directory']}"
+    return "\n".join([*lines, summary])

@@ -1,0 +1,15 @@
+//! What a listener has to say itself goes through its own process's queue: it gets a sequence there, every sink sees it,
+//! and it outlives the listener that said it.
+
+use crate::queue_file::QueueFile;
+use crate::record::Scratch;
+use crate::system::now_unix_nano;
+
+/// Puts a report into the queue, up to its last byte. A full or closed one refuses: returns false, for the caller to
+/// try again or to say it otherwise.
+pub fn put(queue: &QueueFile, event: u16, severity: u8, payload: &Scratch) -> bool {
+    let words = u32::try_from(queue.header().data_bytes / 8).unwrap_or(u32::MAX);
+    let Ok(reservation) = queue.ring().reserve(payload.as_slice().len() as u32, words) else { return false };
+    reservation.commit(event, severity, now_unix_nano(), payload.as_slice());
+    true
+}
