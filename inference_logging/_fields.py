@@ -113,6 +113,18 @@ def split_ratios(value: Any) -> Any:
     return value
 
 
+def split_expressions(value: Any) -> Any:
+    """Turn a mapping, or lines of ``name=expression``, into pairs in the same order; pass on anything else.
+
+    An expression can hold commas and equals signs, so a line ends at its end and a name at the first sign.
+    """
+    if isinstance(value, Mapping):
+        return tuple(value.items())
+    if type(value) is str:
+        return tuple(tuple(line.strip().partition("=")[::2]) for line in value.splitlines() if line.strip())
+    return value
+
+
 def network(value: str) -> str:
     """Check that a text is ``*``, an address or a network; raises ``ValueError`` otherwise."""
     if value != "*":

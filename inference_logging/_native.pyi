@@ -6,6 +6,7 @@ __all__ = [
     "Event",
     "HeldQueues",
     "Json",
+    "Redaction",
     "RequestFactory",
     "RequestIds",
     "RequestObserver",
@@ -17,6 +18,12 @@ __all__ = [
 @final
 class Json:
     def __new__(cls, encoded: str | bytes) -> Json: ...
+
+@final
+class Redaction:
+    def __new__(
+        cls, fields: Sequence[str], patterns: Sequence[str], custom: Sequence[tuple[str, str]], replacement: str
+    ) -> Redaction: ...
 
 @final
 class Event:
@@ -116,6 +123,7 @@ class Service:
         quota_bytes: int,
         compress_level: int | None,
         compress_keep_segments: int,
+        redaction: Redaction,
     ) -> Service: ...
     def event(
         self,

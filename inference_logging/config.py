@@ -25,6 +25,7 @@ from inference_logging.parameters.health import HealthParameters
 from inference_logging.parameters.listener import ListenerParameters
 from inference_logging.parameters.metrics import MetricsParameters
 from inference_logging.parameters.queue import QueueParameters
+from inference_logging.parameters.redaction import RedactionParameters
 from inference_logging.parameters.request import RequestParameters
 from inference_logging.parameters.sampling import SamplingParameters
 from inference_logging.parameters.segments import SegmentParameters
@@ -58,6 +59,7 @@ class Config(
     HealthParameters,
     TraceParameters,
     MetricsParameters,
+    RedactionParameters,
     RequestParameters,
     SamplingParameters,
     SegmentParameters,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from inference_logging._native import Event, Service
+from inference_logging._native import Event, Redaction, Service
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
 from inference_logging.errors import OpenError
@@ -191,6 +191,11 @@ def _text(error: BaseException | None) -> str:
         return "<text that cannot be had>"
 
 
+def redaction(config: Config) -> Redaction:
+    """Compile what ``config`` redacts, for a listener."""
+    return Redaction(config.redact_fields, config.redact_patterns, config.redact_custom, config.redact_replacement)
+
+
 def open_service(config: Config) -> Service:
     """Open the native service of a configuration. Raises ``OpenError`` naming the parameter."""
     try:
@@ -218,6 +223,7 @@ def open_service(config: Config) -> Service:
             quota_bytes=config.quota_bytes,
             compress_level=config.compress_level if config.compress == "zstd" else None,
             compress_keep_segments=config.compress_keep_segments,
+            redaction=redaction(config),
         )
     except OSError as error:
         raise OpenError(str(error)) from error

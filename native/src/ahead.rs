@@ -10,13 +10,18 @@ use crate::encode::Encoder;
 use std::sync::Arc;
 
 /// Second readers of the leader's queues.
-#[derive(Default)]
 pub struct Ahead {
     scouts: Vec<Attached>,
     encoder: Encoder,
 }
 
 impl Ahead {
+    /// Begin without readers; `encoder` redacts as the leader's own does.
+    #[must_use]
+    pub fn new(encoder: Encoder) -> Self {
+        Self { scouts: Vec::new(), encoder }
+    }
+
     /// Reads on where additional sinks have come to, up to about `bytes` of each queue.
     pub fn read(&mut self, queues: &[Attached], bytes: usize) -> Batch {
         self.scouts.retain(|scout| queues.iter().any(|queue| Arc::ptr_eq(&queue.file, &scout.file)));

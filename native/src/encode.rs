@@ -16,14 +16,18 @@
 //! * Text is escaped as `escape` says. Json is trusted to be JSON, but a raw line break in it (legal between tokens)
 //!   becomes a blank, and empty Json is `null`.
 //!
+//! Where something is to be redacted, that is done to the finished line (`redact`), and to what is counted of it.
+//!
 //! Invariant: a line is appended whole or not at all, and the only line break in it is its last byte.
 
 use crate::event::EventSchema;
 use crate::extract;
 use crate::record::{BodyKind, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
+use crate::redact::{Redaction, Rules};
 use crate::series::Series;
 use crate::series::observe::{Glimpse, Nobody, Watch};
 use process::ProcessCache;
+use std::sync::Arc;
 use timestamp::SecondCache;
 
 pub(crate) mod block;
@@ -87,6 +91,7 @@ pub struct Encoder {
     process: ProcessCache,
     /// Histograms over the requests among the lines, where somebody counts them.
     pub series: Option<Series>,
+    redaction: Option<Redaction>,
 }
 
 impl Encoder {
@@ -99,6 +104,12 @@ impl Encoder {
     #[must_use]
     pub fn counting(series: Option<Series>) -> Self {
         Self { series, ..Self::default() }
+    }
+
+    /// Redact each line by `rules`, where there are any.
+    #[must_use]
+    pub fn redacting(self, rules: Option<Arc<Rules>>) -> Self {
+        Self { redaction: rules.map(Redaction::new), ..self }
     }
 
     /// Append one line to `out`.
@@ -115,19 +126,28 @@ impl Encoder {
         let start = out.len();
         out.reserve(payload.len() + USUAL_LINE_BYTES);
         self.push_head(out, head, schema);
+        let fields = out.len();
         let pushed = match &mut self.series {
             Some(series) if !schema.roles.is_empty() => {
                 let mut glimpse = Glimpse::new(&schema.roles);
                 let pushed = push_fields(out, schema, payload, &mut glimpse);
                 if let (Ok(()), Some(seen)) = (pushed, glimpse.look(&schema.roles, payload)) {
-                    series.observe(&seen, head.time_unix_nano);
+                    match &mut self.redaction {
+                        None => series.observe(&seen, head.time_unix_nano),
+                        Some(redaction) => redaction.labels(&seen, |seen| series.observe(seen, head.time_unix_nano)),
+                    }
                 }
                 pushed
             }
             _ => push_fields(out, schema, payload, &mut Nobody),
         };
         match pushed {
-            Ok(()) => out.extend_from_slice(b"}\n"),
+            Ok(()) => {
+                out.extend_from_slice(b"}\n");
+                if let Some(redaction) = &mut self.redaction {
+                    redaction.line(out, fields);
+                }
+            }
             Err(_) => out.truncate(start),
         }
         pushed

@@ -26,7 +26,8 @@ mod lex;
 mod scan;
 mod text;
 
-pub(crate) use text::unescape;
+pub(crate) use lex::string_end;
+pub(crate) use text::{escape as escape_at, unescape};
 
 /// Append the facts in `body` to `out`, each as `,"key":value`; return the model, as it stands between its quotes.
 pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> Option<&'a [u8]> {

@@ -12,10 +12,12 @@ use crate::delivery::{Delivery, Step};
 use crate::encode::Encoder;
 use crate::housekeeper::HousekeepingSettings;
 use crate::queue_file::{self, Books};
+use crate::redact::Rules;
 use crate::series::Series;
 use crate::sink::Now;
 use crate::takeover;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -28,6 +30,8 @@ pub struct ListenerSettings {
     pub flush_bytes: usize,
     /// None: nothing is ever compressed or removed.
     pub housekeeping: Option<HousekeepingSettings>,
+    /// What is replaced in lines before any sink sees them.
+    pub redaction: Option<Arc<Rules>>,
 }
 
 /// How long to look away at most: producers call only at a fill in bytes, so this is how late `flush_records` is seen.
@@ -73,15 +77,16 @@ impl Leader {
         control.page().leaders.fetch_add(1, Ordering::Relaxed);
         // Without room for the histograms the listener still writes.
         let series = Series::open(&settings.queue_directory).ok();
+        let redaction = || settings.redaction.clone();
         Self {
+            ahead: Ahead::new(Encoder::new().redacting(redaction())),
+            encoder: Encoder::counting(series).redacting(redaction()),
             settings,
             control,
             delivery,
-            encoder: Encoder::counting(series),
             queues: Vec::new(),
             ended: Vec::new(),
             notices: 0,
-            ahead: Ahead::default(),
             last_flush: now.monotonic,
             last_scan: None,
             flushes_done: control.flush_requests(),

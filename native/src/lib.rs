@@ -12,6 +12,7 @@
 //!            ├ delivery        sinks on threads of their own; fallback, copies, what is said about them
 //!            ├ takeover        what a leader that died had written already
 //!            ├ encode, extract JSON Lines; model and usage read from captured bodies
+//!            ├ redact          what must not be stored is replaced in the finished line
 //!            ├ series          histograms of inference requests, computed from the records
 //!            ├ housekeeper     beside the leader: retention, compress, through segment_store
 //!            └ sink, segment   file, stdout, null, sockets; names, rotation, locks, paced writeback
@@ -85,6 +86,8 @@ pub mod queue_file;
 pub mod ratio;
 #[cfg(not(loom))]
 pub mod record;
+#[cfg(not(loom))]
+pub mod redact;
 #[cfg(not(loom))]
 pub mod report;
 #[cfg(not(loom))]

@@ -13,6 +13,7 @@ mod hot_path;
 mod inspect;
 mod metrics;
 mod middleware;
+mod redaction;
 mod request_ids;
 mod response_header;
 mod runtime;
@@ -32,6 +33,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<middleware::RequestObserver>()?;
     module.add_class::<factory::RequestFactory>()?;
     module.add_class::<sampler::PySampler>()?;
+    module.add_class::<redaction::Redaction>()?;
     module.add_class::<runtime::RuntimeControl>()?;
     module.add_class::<value::Json>()?;
     module.add_class::<inspect::HeldQueues>()?;

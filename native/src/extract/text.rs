@@ -42,7 +42,7 @@ pub fn cut(text: &[u8], room: usize) -> usize {
 }
 
 /// Read the escape that `rest` begins with; return its character and length.
-fn escape(rest: &[u8]) -> (char, usize) {
+pub fn escape(rest: &[u8]) -> (char, usize) {
     let character = match rest.get(1) {
         Some(b'u') => return unicode(rest),
         Some(b'n') => '\n',

@@ -4,6 +4,7 @@ use super::emit::{self, Event};
 use super::foreign::ACTIVE_SPAN;
 use super::inspect::{counts_dict, holder_name, queue_dicts};
 use super::metrics;
+use super::redaction::Redaction;
 use crate::budget::Budget;
 use crate::control::Control;
 use crate::event::ADJUSTED_COUNT;
@@ -53,7 +54,7 @@ impl PyService {
     #[pyo3(signature = (*, queue_directory, queue_bytes, in_flight_slots, max_record_bytes, overflow_info_ratio, listener, sink, fallback, fallback_delay_s,
                         additional_sinks, sink_buffer_bytes, directory,
                         segment_prefix, flush_interval_s, flush_records, flush_bytes, rotate_bytes, rotate_interval_s,
-                        writeback_bytes, retention_s, quota_bytes, compress_level, compress_keep_segments))]
+                        writeback_bytes, retention_s, quota_bytes, compress_level, compress_keep_segments, redaction))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         py: Python<'_>,
@@ -80,6 +81,7 @@ impl PyService {
         quota_bytes: u64,
         compress_level: Option<i32>,
         compress_keep_segments: usize,
+        redaction: &Redaction,
     ) -> PyResult<Self> {
         let sink_text = sink;
         let segments = FileSinkConfig {
@@ -118,6 +120,7 @@ impl PyService {
             flush_records,
             flush_bytes,
             housekeeping,
+            redaction: redaction.rules(),
         };
         let service = py.detach(|| Service::open(queue, listening, sinks, listener)).map_err(PyOSError::new_err)?;
         let control = service.control().expect("an open service has a control page");

@@ -177,6 +177,12 @@ impl<'a> Seen<'a> {
         }
     }
 
+    /// The same request under other names.
+    #[must_use]
+    pub fn relabelled<'b>(&'b self, model: &'b [u8], error_type: &'b [u8]) -> Seen<'b> {
+        Seen { model, error_type, ..*self }
+    }
+
     /// Whether the request got what it asked for.
     #[inline]
     #[must_use]

@@ -125,6 +125,7 @@ pub fn listener_settings(directory: &Path) -> ListenerSettings {
         flush_records: 100,
         flush_bytes: 1 << 20,
         housekeeping: None,
+        redaction: None,
     }
 }
 

@@ -1,0 +1,175 @@
+//! Texts that are secrets by their form: built-in patterns and regular expressions of the configuration.
+//!
+//! Time is linear in the text. The expressions of `regex` are, for one match; searching on behind each match is so only
+//! where a match has a greatest length. Of an expression without one, [`MOST_UNBOUNDED`] matches are replaced one by
+//! one, and then all that follows as a whole.
+
+use regex::bytes::{Regex, RegexBuilder};
+use regex_syntax::ParserBuilder;
+
+use super::Refused;
+use super::finders::{self, Hits};
+
+/// Names of the built-in patterns.
+pub const BUILT_IN: [&str; 5] = ["email", "phone", "card", "key", "bearer"];
+const LONGEST_EXPRESSION: usize = 4096;
+const LONGEST_NAME: usize = 64;
+/// What a compiled expression may take; `\w{1000}` takes more.
+const MOST_COMPILED_BYTES: usize = 1 << 20;
+const DEEPEST: u32 = 50;
+const MOST_UNBOUNDED: usize = 256;
+
+/// Names of fields that hold credentials: their values do not always look like it.
+const FIELD_NAMES: [(&str, &[&str]); 2] = [
+    ("bearer", &["authorization", "proxy-authorization", "cookie", "set-cookie"]),
+    (
+        "key",
+        &[
+            "api_key",
+            "api-key",
+            "apikey",
+            "x-api-key",
+            "password",
+            "passwd",
+            "secret",
+            "client_secret",
+            "secret_key",
+            "access_key",
+            "access_token",
+            "refresh_token",
+            "private_key",
+        ],
+    ),
+];
+
+/// An expression of the configuration.
+#[derive(Debug)]
+struct Custom {
+    name: String,
+    expression: Regex,
+    most: usize,
+}
+
+/// All patterns.
+#[derive(Debug)]
+pub struct Patterns {
+    email: bool,
+    phone: Option<Regex>,
+    card: bool,
+    key: Option<[Regex; 2]>,
+    bearer: Option<Regex>,
+    custom: Vec<Custom>,
+}
+
+impl Patterns {
+    /// Take the built-in patterns `names`, and compile `custom`: pairs of name and expression.
+    pub fn compile(names: &[String], custom: &[(String, String)]) -> Result<Self, Refused> {
+        for name in names {
+            if !BUILT_IN.contains(&name.as_str()) {
+                let why = format!("must be one of {}", BUILT_IN.join(", "));
+                return Err(Refused { what: format!("redact_patterns={name:?}"), why });
+            }
+        }
+        if custom.len() > super::MAX_RULES {
+            let what = format!("redact_custom with {} expressions", custom.len());
+            return Err(Refused { what, why: format!("must be at most {}", super::MAX_RULES) });
+        }
+        let has = |name: &str| names.iter().any(|wanted| wanted == name);
+        Ok(Self {
+            email: has("email"),
+            phone: has("phone").then(finders::phone),
+            card: has("card"),
+            key: has("key").then(finders::key),
+            bearer: has("bearer").then(finders::bearer),
+            custom: custom.iter().map(|(name, text)| compiled(name, text)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        let built_in = self.email || self.card || self.phone.is_some() || self.key.is_some() || self.bearer.is_some();
+        !built_in && self.custom.is_empty()
+    }
+
+    /// Names of fields that come with the patterns that are on.
+    pub fn field_names(&self) -> impl Iterator<Item = (&'static str, &'static &'static str)> {
+        let is_on = |pattern: &str| match pattern {
+            "bearer" => self.bearer.is_some(),
+            _ => self.key.is_some(),
+        };
+        let on = FIELD_NAMES.iter().filter(move |(pattern, _)| is_on(pattern));
+        on.flat_map(|(pattern, names)| names.iter().map(|name| (*pattern, name)))
+    }
+
+    /// Show each range of `text` that a pattern matches, and the pattern's name, to `hit`. Ranges may overlap.
+    pub fn find(&self, text: &[u8], hit: &mut Hits<'_>) {
+        if self.email {
+            finders::emails(text, hit);
+        }
+        if self.card {
+            finders::cards(text, hit);
+        }
+        if let Some(expression) = &self.phone {
+            finders::phones(expression, text, hit);
+        }
+        if let Some(expressions) = &self.key {
+            finders::keys(expressions, text, hit);
+        }
+        if let Some(expression) = &self.bearer {
+            finders::bearers(expression, text, hit);
+        }
+        self.find_custom(text, hit);
+    }
+
+    fn find_custom(&self, text: &[u8], hit: &mut Hits<'_>) {
+        for custom in &self.custom {
+            for (count, found) in custom.expression.find_iter(text).enumerate() {
+                if count >= custom.most {
+                    hit(found.start()..text.len(), &custom.name);
+                    break;
+                }
+                hit(found.range(), &custom.name);
+            }
+        }
+    }
+
+    /// Whether a number is a secret: a card's, or one that an expression matches; under which name.
+    pub fn number(&self, word: &[u8]) -> Option<&str> {
+        if self.card && finders::is_card_number(word) {
+            return Some("card");
+        }
+        self.custom.iter().find(|custom| custom.expression.is_match(word)).map(|custom| custom.name.as_str())
+    }
+}
+
+fn compiled(name: &str, text: &str) -> Result<Custom, Refused> {
+    let refused = |why: String| Refused { what: format!("redact_custom[{name:?}]={text:?}"), why };
+    let is_named = (1..=LONGEST_NAME).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
+    if !is_named {
+        return Err(refused(format!("must have a name of 1 to {LONGEST_NAME} letters, digits, '_', '-' or '.'")));
+    }
+    if text.len() > LONGEST_EXPRESSION {
+        return Err(refused(format!("must be at most {LONGEST_EXPRESSION} bytes")));
+    }
+    let parsed = ParserBuilder::new().nest_limit(DEEPEST).utf8(false).build().parse(text);
+    let parsed = parsed.map_err(|error| refused(one_line(&error.to_string())))?;
+    let properties = parsed.properties();
+    if properties.minimum_len().is_none_or(|least| least == 0) {
+        return Err(refused("must not match an empty text, or nothing at all".to_owned()));
+    }
+    let expression = RegexBuilder::new(text).size_limit(MOST_COMPILED_BYTES).nest_limit(DEEPEST).build();
+    let expression = expression.map_err(|error| {
+        refused(match error {
+            regex::Error::CompiledTooBig(_) => format!("must take at most {MOST_COMPILED_BYTES} bytes when compiled"),
+            other => one_line(&other.to_string()),
+        })
+    })?;
+    let most = if properties.maximum_len().is_some() { usize::MAX } else { MOST_UNBOUNDED };
+    Ok(Custom { name: name.to_owned(), expression, most })
+}
+
+/// The last line of the parser's message says what is wrong; those before show where.
+fn one_line(error: &str) -> String {
+    let last = error.lines().last().unwrap_or_default().trim();
+    format!("is no regular expression: {}", last.strip_prefix("error: ").unwrap_or(last))
+}
