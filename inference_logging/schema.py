@@ -78,10 +78,12 @@ def _accepted(field: FieldInfo, generated: dict[str, Any]) -> dict[str, Any]:
 
 
 def _several(field: FieldInfo) -> dict[str, Any]:
-    """Return a list of texts, or a mapping of texts to ratios; whether a network has host bits stays with `check`."""
+    """Return a list of texts, or a mapping of texts to ratios or texts; host bits and expressions stay with `check`."""
     item = get_args(field.annotation)[0]
     if problems.is_mapping(field):
-        return {"type": "object", "propertyNames": _text(get_args(item)[0]), "additionalProperties": _RATIO}
+        name, value = get_args(item)
+        values = _text(value) if get_args(value)[0] is str else _RATIO
+        return {"type": "object", "propertyNames": _text(name), "additionalProperties": values}
     return {"type": "array", "items": _text(item)}
 
 
