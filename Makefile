@@ -28,7 +28,7 @@ command -v $(1) >/dev/null || { \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-hostile lint check demo bench clean toolchain
+.PHONY: help build test test-hostile crash lint check demo bench clean toolchain
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,9 @@ test: build ## Run all tests: Rust, the ring under loom, Python
 test-hostile: build ## Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
 		$(PYTHON) -m pytest tests/foreign tests/test_hostile_*.py tests/test_asgi_behaviour.py
+
+crash: build ## Kill processes under load at length, 1,500 of them; set CRASH_SEED to repeat a run (about ten minutes)
+	CRASH_KILLS=$${CRASH_KILLS:-200} $(PYTHON) -m pytest tests/crash
 
 lint: build ## Run all linters and type checkers: Python, stub, Rust
 	$(PYTHON) -m ruff check

@@ -267,6 +267,11 @@ impl Attached {
         }
     }
 
+    /// A listener that died had told of all losses up to this sum of them, but not noted that it had.
+    pub fn note_told(&self, total: u64) {
+        self.file.header().dropped_told.fetch_max(total, Ordering::Relaxed);
+    }
+
     /// A second reader, from where this one has come to, which gives nothing back.
     #[must_use]
     pub fn scout(&self) -> Self {

@@ -25,6 +25,9 @@ pub fn release_written(lines: &[u8], queues: &mut [Attached], encoder: &mut Enco
         if let Some(last) = last_sequence(lines, queue.boot_id()) {
             queue.read_up_to(last, encoder);
         }
+        if let Some(total) = last_told(lines, queue.boot_id()) {
+            queue.note_told(total);
+        }
     }
     attached::release_all(queues, encoder);
 }
@@ -88,6 +91,17 @@ fn last_sequence(lines: &[u8], boot_id: &str) -> Option<u64> {
         let rest = rest[digits..].strip_prefix(b",\"seq\":")?;
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+    })
+}
+
+/// The sum of all losses that the last `log.dropped` line of this queue tells of: those told before it too.
+fn last_told(lines: &[u8], boot_id: &str) -> Option<u64> {
+    let head = format!("\"event_name\":\"log.dropped\",\"boot_id\":\"{boot_id}\",");
+    lines.split(|byte| *byte == b'\n').rev().find_map(|line| {
+        let reasons = after(after(line, head.as_bytes())?, b"\"reasons\":")?;
+        // Names of reasons and of levels have no digits.
+        let counts = reasons.split(|byte| !byte.is_ascii_digit()).filter_map(|digits| std::str::from_utf8(digits).ok());
+        Some(counts.filter_map(|digits| digits.parse::<u64>().ok()).fold(0, u64::wrapping_add))
     })
 }
 

@@ -1,0 +1,64 @@
+"""How often the crash tests kill, by which seed, and what they found: printed at the end of the run."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from inference_logging import Config
+from tests.crash.producing import produce
+from tests.crash.stage import Produce, Stage
+from tests.crash.verdict import Figures, drain, judge
+
+KILLS: Final = int(os.environ.get("CRASH_KILLS", "8"))
+"""How many processes each test kills, at least."""
+SEED: Final = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
+
+Play = Callable[..., Figures]
+
+# Each act is judged by itself, so that its segments need not be kept.
+_KILLS_OF_AN_ACT: Final = 20
+_FIGURES: Final = pytest.StashKey[dict[str, Figures]]()
+
+
+@pytest.fixture
+def play(request: pytest.FixtureRequest, configure: Callable[..., Config], tmp_path: Path) -> Play:
+    """Play a script, each time with directories of its own, until enough is killed; judge each time; keep the figures.
+
+    Whatever parameter of the configuration is given is as given.
+    """
+    request.node.add_report_section("call", "crash", f"CRASH_SEED={SEED} CRASH_KILLS={KILLS}")
+    name = request.node.name
+
+    def play(script: Callable[[Stage], None], produce: Produce = produce, **parameters: Any) -> Figures:
+        figures, seeds = Figures(), random.Random(f"{SEED} {name}")
+        while figures.kills < KILLS:
+            place = tmp_path / "act"
+            config = configure(**{"directory": place / "segments", "queue_directory": place / "queues", **parameters})
+            with Stage(config, seeds.randrange(1 << 32), min(KILLS, _KILLS_OF_AN_ACT), produce) as stage:
+                script(stage)
+                stage.end()
+                figures += judge(config, stage.journal, drain(config), stage.kills)
+            shutil.rmtree(place)
+        request.config.stash.setdefault(_FIGURES, {})[name] = figures
+        return figures
+
+    return play
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    figures = config.stash.get(_FIGURES, {})
+    if not figures:
+        return
+    terminalreporter.section(f"crash tests, CRASH_SEED={SEED} CRASH_KILLS={KILLS}")
+    for name, one in {**figures, "all": reduce(add, figures.values())}.items():
+        numbers = ", ".join(f"{value:,} {field.replace('_', ' ')}" for field, value in one._asdict().items())
+        terminalreporter.write_line(f"{name}: {numbers}")

@@ -1,0 +1,168 @@
+"""Where processes are started and killed: by a seed, at instants that the processes know nothing of."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import select
+import signal
+import struct
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from inference_logging import Config
+from tests.crash.journal import Journal
+from tests.crash.producing import listen, produce
+
+Produce = Callable[[Config, int, int], NoReturn]
+
+_PATIENCE_S = 60.0
+# struct flock: type, whence, start, length, pid.
+_FLOCK = struct.Struct("hhqqi")
+
+
+class Stage:
+    """The processes of one act, and the journal of what their emits accepted.
+
+    The same seed gives the same choices and pauses; at which instruction a process dies is the scheduler's choice.
+    """
+
+    def __init__(self, config: Config, seed: int, kills_of_an_act: int, produce: Produce = produce) -> None:
+        self.config = config
+        self.kills_of_an_act = kills_of_an_act
+        self.random = random.Random(seed)
+        self.journal = Journal(self._born)
+        self.kills = 0
+        self._produce = produce
+        self._lives = 0
+        self._producers: dict[int, int] = {}
+        self._listeners: dict[int, int] = {}
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            # The test has failed; nothing may be left running.
+            self.journal.close_writing()
+            with contextlib.suppress(AssertionError):
+                self._kill_all()
+        self.journal.close()
+
+    def start_producer(self) -> int:
+        """Start a process that emits and journals; return its pid."""
+        self._lives += 1
+        life = self._lives
+        pid = _fork(lambda: self._produce(self.config, self.journal.writing, life))
+        self._born(life, pid)
+        return pid
+
+    def start_listener(self, config: Config) -> int:
+        """Start a process that only listens; return its pid."""
+        os_writing = self.journal.writing
+
+        def run() -> NoReturn:
+            os.close(os_writing)  # the journal ends with the last producer
+            listen(config)
+
+        pid = _fork(run)
+        self._listeners[pid] = os.pidfd_open(pid)
+        return pid
+
+    def start_command(self, command: Sequence[str], environment: dict[str, str]) -> int:
+        """Start a process that listens by a command line; return its pid."""
+        process = subprocess.Popen(command, env=environment)
+        self._listeners[process.pid] = os.pidfd_open(process.pid)
+        process.returncode = 0  # its end is waited for here, not by that object
+        return process.pid
+
+    def go_on(self, mean_s: float = 0.06) -> None:
+        """Let them run for a while that they can't foresee."""
+        self.journal.read_until(time.monotonic() + min(self.random.expovariate(1 / mean_s), 5 * mean_s))
+
+    def go_on_until(self, condition: Callable[[], Any], what: str) -> Any:
+        """Let them run until something has happened, and return it."""
+        end = time.monotonic() + _PATIENCE_S
+        while not (found := condition()):
+            assert time.monotonic() < end, f"waited in vain for: {what}"
+            self.journal.read_until(time.monotonic() + 0.005)
+        return found
+
+    @property
+    def producers(self) -> int:
+        """How many processes emit."""
+        return len(self._producers)
+
+    def any_producer(self) -> int:
+        """Choose one that is alive: a process of the stage's or a child of one."""
+        return self.random.choice(sorted(self._producers))
+
+    def leader(self) -> int | None:
+        """Return the pid of the process whose listener leads, if any does now."""
+        try:
+            with (self.config.resolved_queue_directory / "leader.lock").open("rb+") as file:
+                asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        except FileNotFoundError:
+            return None
+        return None if kind == fcntl.F_UNLCK else pid
+
+    def signal(self, pid: int, number: signal.Signals) -> None:
+        """Send a signal that does not end the process."""
+        signal.pidfd_send_signal(self._producers[pid], number)
+
+    def kill(self, pid: int) -> None:
+        """Kill -9, and wait for the end."""
+        processes = self._producers if pid in self._producers else self._listeners
+        descriptor = processes.pop(pid)
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        self.kills += 1
+        assert select.select([descriptor], [], [], _PATIENCE_S)[0], f"process {pid} does not die"
+        os.close(descriptor)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)  # if it is our own child
+
+    def end(self) -> None:
+        """Kill all, as the end of a host does; read the journal to its end."""
+        self.journal.close_writing()
+        self._kill_all()
+
+    def _kill_all(self) -> None:
+        # Some at a time: children whose parents died before they told of themselves are born meanwhile.
+        end = time.monotonic() + _PATIENCE_S
+        while self._producers or self.journal.read_until(time.monotonic() + 0.05):
+            for pid in [*self._producers]:
+                self.kill(pid)
+            assert time.monotonic() < end, "the journal does not end: some process lives and tells nothing"
+        for pid in [*self._listeners]:
+            self.kill(pid)
+
+    def _born(self, life: int, pid: int) -> None:
+        self._producers[pid] = os.pidfd_open(pid)
+
+
+def _fork(work: Callable[[], NoReturn]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        work()
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(1)
+
+
+def directories(config: Config) -> list[Path]:
+    """Return where the segments of this configuration can be."""
+    return [config.directory, *([Path(config.fallback)] if config.fallback.startswith("/") else [])]

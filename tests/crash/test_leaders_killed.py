@@ -1,0 +1,84 @@
+"""The process that writes is killed, again and again: the next one goes on where it stopped, not before, not behind."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+from pathlib import Path
+
+from tests.crash.conftest import Play
+from tests.crash.stage import Stage
+
+# Writes as often as can be, so that many die between writing a batch and taking it out of the queues.
+ALWAYS = {"flush_records": 1, "flush_interval_s": 0.01}
+ROTATING = {"rotate_bytes": 1 << 18, "compress": "zstd", "compress_keep_segments": 1}
+
+
+def kill_leaders(stage: Stage) -> None:
+    """Keep four processes emitting, one of which leads; kill always that one."""
+    for _ in range(4):
+        stage.start_producer()
+    for _ in range(stage.kills_of_an_act):
+        leader = stage.go_on_until(stage.leader, "a process to lead")
+        stage.go_on(0.03)
+        stage.kill(leader)
+        stage.start_producer()
+    stage.go_on()
+
+
+def test_leaders_killed_at_any_instant_are_succeeded_without_gap_or_double(play: Play) -> None:
+    play(kill_leaders, **ALWAYS)
+
+
+def test_leaders_killed_while_segments_rotate_and_are_compressed_leave_each_record_once(play: Play) -> None:
+    play(kill_leaders, **ALWAYS, **ROTATING)
+
+
+def test_leaders_killed_while_their_sink_fails_or_falls_back_leave_each_record_once(play: Play, tmp_path: Path) -> None:
+    play(
+        kill_leaders_in_trouble,
+        **ALWAYS,
+        **ROTATING,
+        fallback=str(tmp_path / "act" / "fallback"),
+        fallback_delay_s=0.02,
+    )
+
+
+def kill_leaders_in_trouble(stage: Stage) -> None:
+    """As ``kill_leaders``; before, let the leader fail in the middle of a line, mend it, stop and continue it."""
+    for _ in range(4):
+        stage.start_producer()
+    for _ in range(stage.kills_of_an_act):
+        leader = stage.go_on_until(stage.leader, "a process to lead")
+        stage.go_on(0.02)
+        for _ in range(stage.random.randrange(4)):
+            stage.random.choice([let_fail, mend, stop, go_on])(stage, leader)
+            stage.go_on(0.03)
+        stage.kill(leader)
+        stage.start_producer()
+    stage.go_on()
+
+
+def let_fail(stage: Stage, pid: int) -> None:
+    """Let no file of the process grow further than a little; what it writes then ends anywhere in a line."""
+    with contextlib.suppress(FileNotFoundError):
+        size_bytes = (stage.config.directory / "latest").stat().st_size
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes + stage.random.randrange(20_000), most))
+
+
+def mend(stage: Stage, pid: int) -> None:
+    """Let files grow again."""
+    _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+
+
+def stop(stage: Stage, pid: int) -> None:
+    """Stop the process: to the others it hangs."""
+    stage.signal(pid, signal.SIGSTOP)
+
+
+def go_on(stage: Stage, pid: int) -> None:
+    """Let a stopped process go on."""
+    stage.signal(pid, signal.SIGCONT)

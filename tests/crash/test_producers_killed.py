@@ -1,0 +1,48 @@
+"""Producers killed at any instant under load: what their emits accepted is in the segments exactly once."""
+
+from __future__ import annotations
+
+from tests.crash.conftest import Play
+from tests.crash.producing import produce_and_fork
+from tests.crash.stage import Stage
+
+
+def kill_any(stage: Stage) -> None:
+    """Keep four processes emitting; kill one after the other, then all at once."""
+    for _ in range(4):
+        stage.start_producer()
+    for _ in range(stage.kills_of_an_act):
+        stage.go_on()
+        stage.kill(stage.any_producer())
+        stage.start_producer()
+    stage.go_on()
+
+
+def test_producers_killed_at_any_instant_lose_and_double_nothing(play: Play) -> None:
+    play(kill_any)
+
+
+def test_processes_that_fork_while_their_threads_emit_and_their_children_lose_nothing_when_killed(play: Play) -> None:
+    def kill_any_of_three_families(stage: Stage) -> None:
+        for _ in range(3):
+            stage.start_producer()
+        for _ in range(stage.kills_of_an_act):
+            stage.go_on(0.1)
+            stage.kill(stage.any_producer())
+            while stage.producers > 6:
+                stage.kill(stage.any_producer())
+            while stage.producers < 3:
+                stage.start_producer()
+
+    figures = play(kill_any_of_three_families, produce_and_fork)
+    assert figures.children > 0
+
+
+def test_a_host_that_dies_at_once_leaves_its_records_to_the_next_start(play: Play) -> None:
+    def live_and_die(stage: Stage) -> None:
+        for _ in range(4):
+            stage.start_producer()
+        stage.go_on()
+
+    # Nothing is written before the end unless somebody's queue fills.
+    play(live_and_die, flush_interval_s=60, flush_records=1_000_000, queue_bytes=1 << 22)
