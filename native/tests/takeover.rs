@@ -115,8 +115,8 @@ fn torn_ends(directory: &Path) -> Vec<(String, u64, u64)> {
     ends.filter(|(_, _, bytes)| *bytes > 0).collect()
 }
 
-/// Twelve records of three processes; a first leader that dies; a second one that finishes the work, and says what it
-/// has cut off.
+/// Twelve records of three processes, each of which has lost one besides; a first leader that dies; a second one that
+/// finishes the work, and says what it has cut off.
 fn die_and_go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), message: &str) {
     go_on(first, meanwhile, 0, message);
 }
@@ -127,6 +127,7 @@ fn go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), filled: 
     for (thread, producer) in producers.iter().enumerate() {
         let event = register(producer);
         (0..4).for_each(|n| assert!(emit(producer, event, INFO, thread as u64, n)));
+        assert!(!producer.emit(event, INFO, &[0; 10_000]), "too large");
     }
     let (mut first, mut now) = (leader(queues.path(), first(segments.path())), NOW);
     let rounds = catch_unwind(AssertUnwindSafe(|| {
@@ -161,6 +162,9 @@ fn go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), filled: 
     }
     let told: Vec<(String, u64, u64)> = lines.iter().filter_map(repair).collect();
     assert_eq!(told, torn, "{message}");
+    let told = lines.iter().filter(|line| line["event_name"] == "log.dropped");
+    let told: Vec<u64> = told.map(|line| line["dropped"].as_u64().unwrap()).collect();
+    assert_eq!(told, [1, 1, 1], "{message}: the loss of each process is told once");
 }
 
 fn repair(line: &Value) -> Option<(String, u64, u64)> {
