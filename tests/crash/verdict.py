@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
-import zstandard
-
 from inference_logging import Config, Logger
+from tests.crash.found import Found, Record
 from tests.crash.journal import Journal, Thread
-from tests.crash.producing import FIELDS, FIRST_CHILD, text
+from tests.crash.producing import FIRST_CHILD
 from tests.crash.stage import directories
 from tests.support import wait_until
-
-
-class Found(NamedTuple):
-    """One record as it stands in a segment."""
-
-    boot_id: str
-    seq: int
-    number: int
 
 
 class Figures(NamedTuple):
@@ -38,6 +26,8 @@ class Figures(NamedTuple):
     """Accepted, and killed before the entry was in the journal."""
     half_written: int = 0
     """Reserved, and killed before the commit: never accepted, skipped and counted as torn."""
+    told_in_both: int = 0
+    """In the sink and in the fallback, as a ``sink.fallback`` record tells: the write of a stopped process hung."""
     lost: int = 0
     doubled: int = 0
     torn: int = 0
@@ -62,52 +52,29 @@ def drain(config: Config) -> dict[str, Any]:
 
 def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) -> Figures:
     """Compare the segments with the journal and with the totals, record by record; return the figures."""
-    found, told = _find(config)
-    threads = found.keys() | journal.accepted.keys() | journal.refused.keys()
-    unjournalled = sum(_compare(thread, found.get(thread, []), journal.accepted[thread]) for thread in threads)
+    found = Found(directories(config))
+    threads = found.records.keys() | journal.accepted.keys() | journal.refused.keys()
+    unjournalled = sum(_compare(thread, found.records[thread], journal.accepted[thread]) for thread in threads)
     _assert_numbered_densely(found)
-    written, half_written = sum(map(len, found.values())), sum(totals["dropped"]["torn"].values())
-    assert totals["written"] == written
-    assert totals["accepted"] == written + half_written
     lives = {thread.life for thread in threads}
-    children = sum(life >= FIRST_CHILD for life in lives)
-    assert half_written <= len(lives), "the interpreter's lock lets one thread emit at a time"
+    written, half_written = _assert_books_balance(found, totals, len(lives))
     refused, journalled = sum(totals["dropped"]["queue_full"].values()), journal.refused.total()
     assert 0 <= refused - journalled <= len(threads) - unjournalled
-    assert told == sum(sum(levels.values()) for levels in totals["dropped"].values())
-    return Figures(kills, len(lives), children, written, refused, unjournalled, half_written)
+    children = sum(life >= FIRST_CHILD for life in lives)
+    return Figures(kills, len(lives), children, written, refused, unjournalled, half_written, found.told_in_both)
 
 
-def _find(config: Config) -> tuple[dict[Thread, list[Found]], int]:
-    """Return all records in the segments by thread, those of each in the order of their sequence numbers.
-
-    Besides, return how many losses ``log.dropped`` records tell of.
-    """
-    found, told = defaultdict(list), 0
-    for line in (line for directory in directories(config) for line in _lines(directory)):
-        if line["event_name"] == "log.dropped":
-            told += line["dropped"]
-        elif line["event_name"] in ("crash", "log"):
-            record = line.get("attributes", line)
-            life, thread, number, content = (record[field] for field in FIELDS)
-            assert content == text(life, thread, number), f"torn: {line}"
-            found[Thread(life, thread)].append(Found(line["boot_id"], line["seq"], number))
-    for records in found.values():
-        records.sort(key=lambda record: record.seq)
-    return found, told
+def _assert_books_balance(found: Found, totals: dict[str, Any], processes: int) -> tuple[int, int]:
+    """Check the totals of the directory; return how many records are written and how many were half-written."""
+    written, half_written = sum(map(len, found.records.values())), sum(totals["dropped"]["torn"].values())
+    assert totals["written"] == written
+    assert totals["accepted"] == written + half_written
+    assert half_written <= processes, "the interpreter's lock lets one thread emit at a time"
+    assert found.losses_told == sum(sum(levels.values()) for levels in totals["dropped"].values())
+    return written, half_written
 
 
-def _lines(directory: Path) -> Iterator[Any]:
-    for path in sorted(path for path in directory.glob("*.jsonl*") if not path.is_symlink()):
-        content = path.read_bytes()
-        if path.suffix == ".zst":
-            content = zstandard.ZstdDecompressor().decompress(content, max_output_size=1 << 30)
-        assert content == b"" or content.endswith(b"\n"), f"torn: the last line of {path.name}"
-        for line in content.splitlines():
-            yield orjson.loads(line)
-
-
-def _compare(thread: Thread, records: list[Found], accepted: int) -> int:
+def _compare(thread: Thread, records: list[Record], accepted: int) -> int:
     """Check one thread's records; return how many the journal does not know: one at most."""
     numbers = [record.number for record in records]
     doubled = {number: count for number, count in Counter(numbers).items() if count > 1}
@@ -119,10 +86,10 @@ def _compare(thread: Thread, records: list[Found], accepted: int) -> int:
     return len(numbers) - accepted
 
 
-def _assert_numbered_densely(found: dict[Thread, list[Found]]) -> None:
+def _assert_numbered_densely(found: Found) -> None:
     """Check that each process's sequence lacks nothing: what died half-written is behind all that it committed."""
     by_boot: dict[str, list[int]] = defaultdict(list)
-    for records in found.values():
+    for records in found.records.values():
         for record in records:
             by_boot[record.boot_id].append(record.seq)
     for boot_id, sequences in by_boot.items():

@@ -1,0 +1,97 @@
+"""What stands in the segments: every record of a producer, checked byte by byte, and where a copy is told of, once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import zstandard
+
+from tests.crash.journal import Thread
+from tests.crash.producing import FIELDS, text
+
+_LARGEST_SEGMENT_BYTES = 1 << 30
+
+
+class Record(NamedTuple):
+    """One record as it stands in a segment."""
+
+    boot_id: str
+    seq: int
+    number: int
+
+
+class Found:
+    """The content of all segments in the directories of an act."""
+
+    def __init__(self, directories: Iterable[Path]) -> None:
+        self.records: dict[Thread, list[Record]] = defaultdict(list)
+        """By thread, in the order of their sequence numbers."""
+        self.losses_told = 0
+        """The sum of what ``log.dropped`` records tell."""
+        self._standing: dict[tuple[str, int], Path] = {}
+        self._told: dict[bytes, Path] = {}
+        self._second: set[tuple[str, int]] = set()
+        self._in_both: list[dict[str, Any]] = []
+        for directory in directories:
+            for line in _lines(directory):
+                self._take(directory, line)
+        for records in self.records.values():
+            records.sort(key=lambda record: record.seq)
+        untold = [one for one in self._second if not any(_spans(span, one) for span in self._in_both)]
+        assert not untold, f"doubled, and nothing tells it: {sorted(untold)[:10]}"
+
+    @property
+    def told_in_both(self) -> int:
+        """Return how many records stand in the sink and in the fallback, since a write of a stopped process hung."""
+        return len(self._second)
+
+    def _take(self, directory: Path, line: Any) -> None:
+        if line["event_name"] == "log.dropped":
+            self._take_dropped(directory, line)
+        elif line["event_name"] == "sink.fallback":
+            self._in_both.extend(line.get("in_both", []))
+        elif line["event_name"] in ("crash", "log"):
+            self._take_record(directory, line)
+
+    def _take_dropped(self, directory: Path, line: Any) -> None:
+        if self._told.setdefault(orjson.dumps(line), directory) is directory:
+            self.losses_told += line["dropped"]
+
+    def _take_record(self, directory: Path, line: Any) -> None:
+        record = line.get("attributes", line)
+        life, thread, number, content = (record[field] for field in FIELDS)
+        assert content == text(life, thread, number), f"torn: {line}"
+        name = (line["boot_id"], line["seq"])
+        first = self._standing.setdefault(name, directory)
+        if first is directory:
+            self.records[Thread(life, thread)].append(Record(*name, number))
+        else:
+            assert name not in self._second, f"doubled: {line}"
+            self._second.add(name)
+
+
+def _spans(span: dict[str, Any], record: tuple[str, int]) -> bool:
+    return bool(span["boot_id"] == record[0] and span["first"] <= record[1] <= span["last"])
+
+
+def _lines(directory: Path) -> Iterator[Any]:
+    for path in sorted(path for path in directory.glob("*.jsonl*") if not path.is_symlink()):
+        content = _content(path)
+        if path.suffix == ".jsonl" and (compressed := path.with_suffix(".jsonl.zst")).exists():
+            # The compression was killed between its last two steps. Readers see one of the two.
+            assert _content(compressed) == content
+            continue
+        assert content == b"" or content.endswith(b"\n"), f"torn: the last line of {path.name}"
+        for line in content.splitlines():
+            yield orjson.loads(line)
+
+
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.suffix != ".zst":
+        return content
+    return zstandard.ZstdDecompressor().decompress(content, max_output_size=_LARGEST_SEGMENT_BYTES)
