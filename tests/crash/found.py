@@ -30,11 +30,13 @@ class Found:
     def __init__(self, directories: Iterable[Path]) -> None:
         self.records: dict[Thread, list[Record]] = defaultdict(list)
         """By thread, in the order of their sequence numbers."""
+        self.sequences: dict[str, set[int]] = defaultdict(set)
+        """By boot id: those of all records, also of what the listener itself has to say."""
         self.losses_told = 0
         """The sum of what ``log.dropped`` records tell."""
         self._standing: dict[tuple[str, int], Path] = {}
-        self._told: dict[bytes, Path] = {}
         self._second: set[tuple[str, int]] = set()
+        self._told: dict[bytes, Path] = {}
         self._in_both: list[dict[str, Any]] = []
         for directory in directories:
             for line in _lines(directory):
@@ -51,27 +53,30 @@ class Found:
 
     def _take(self, directory: Path, line: Any) -> None:
         if line["event_name"] == "log.dropped":
-            self._take_dropped(directory, line)
+            if self._told.setdefault(orjson.dumps(line), directory) is directory:
+                self.losses_told += line["dropped"]
         elif line["event_name"] == "sink.fallback":
             self._in_both.extend(line.get("in_both", []))
-        elif line["event_name"] in ("crash", "log"):
-            self._take_record(directory, line)
+        elif "seq" in line and self._is_first(directory, line) and line["event_name"] in ("crash", "log"):
+            self._take_record(line)
 
-    def _take_dropped(self, directory: Path, line: Any) -> None:
-        if self._told.setdefault(orjson.dumps(line), directory) is directory:
-            self.losses_told += line["dropped"]
+    def _is_first(self, directory: Path, line: Any) -> bool:
+        """Note where the record stands. A second one may stand in another directory."""
+        name = (line["boot_id"], line["seq"])
+        if name not in self._standing:
+            self._standing[name] = directory
+            self.sequences[line["boot_id"]].add(line["seq"])
+            return True
+        assert self._standing[name] != directory, f"doubled: {line}"
+        assert name not in self._second, f"doubled: {line}"
+        self._second.add(name)
+        return False
 
-    def _take_record(self, directory: Path, line: Any) -> None:
+    def _take_record(self, line: Any) -> None:
         record = line.get("attributes", line)
         life, thread, number, content = (record[field] for field in FIELDS)
         assert content == text(life, thread, number), f"torn: {line}"
-        name = (line["boot_id"], line["seq"])
-        first = self._standing.setdefault(name, directory)
-        if first is directory:
-            self.records[Thread(life, thread)].append(Record(*name, number))
-        else:
-            assert name not in self._second, f"doubled: {line}"
-            self._second.add(name)
+        self.records[Thread(life, thread)].append(Record(line["boot_id"], line["seq"], number))
 
 
 def _spans(span: dict[str, Any], record: tuple[str, int]) -> bool:

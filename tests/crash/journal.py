@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 ACCEPTED: Final = 0
 REFUSED: Final = 1
+"""Journalled for one severity only: what the listener itself says has others."""
 BORN: Final = 2
 """A process that its parent did not start by itself tells its pid in the place of the number."""
 

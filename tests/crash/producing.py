@@ -31,7 +31,7 @@ def text(life: int, thread: int, number: int) -> str:
 
 
 def emitters(logger: Logger) -> list[Callable[[int, int, int], bool]]:
-    """Return the ways by which a record can come: a registered event, and an application record."""
+    """Return the ways by which a record can come: a registered event, INFO, and an application record, WARN."""
     event, log = logger.event("crash", FIELDS), get_logger("crash")
 
     def by_event(life: int, thread: int, number: int) -> bool:
@@ -44,14 +44,15 @@ def emitters(logger: Logger) -> list[Callable[[int, int, int], bool]]:
 
 
 def emit_for_ever(ways: list[Callable[[int, int, int], bool]], journal: int, life: int, thread: int) -> NoReturn:
-    """Emit 0, 1, 2, …; a number that was refused is tried again."""
+    """Emit 0, 1, 2, …; a number that was refused is tried again. Of refusals, those of the first way are journalled."""
     pen, pause, number = Pen(journal, life, thread), threading.Event(), 0
     while True:
         if ways[number % len(ways)](life, thread, number):
             pen.write(ACCEPTED, number)
             number += 1
         else:
-            pen.write(REFUSED, number)
+            if ways[number % len(ways)] is ways[0]:
+                pen.write(REFUSED, number)
             pause.wait(_PAUSE_AT_REFUSAL_S)
 
 
