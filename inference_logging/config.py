@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from inference_logging import _problems as problems
 from inference_logging._fields import OptionalPath, parameter
 from inference_logging.errors import ConfigError
+from inference_logging.parameters.audit import AuditParameters
 from inference_logging.parameters.control import ControlParameters
 from inference_logging.parameters.health import HealthParameters
 from inference_logging.parameters.listener import ListenerParameters
@@ -55,6 +56,7 @@ class Parameter(NamedTuple):
 
 
 class Config(
+    AuditParameters,
     ControlParameters,
     HealthParameters,
     TraceParameters,
@@ -183,6 +185,11 @@ class Config(
         import tempfile  # only where there is no /dev/shm, and it costs milliseconds
 
         return Path(tempfile.gettempdir()) / name
+
+    @property
+    def resolved_audit_directory(self) -> Path:
+        """The directory of the audit lane's output: the configured one, or ``audit`` below ``directory``."""
+        return self.audit_directory if self.audit_directory is not None else self.directory / "audit"
 
     @classmethod
     def origins(cls, **values: Any) -> dict[str, str]:

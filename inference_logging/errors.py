@@ -35,6 +35,25 @@ class OpenError(InferenceLoggingError, OSError):
     """
 
 
+class AuditError(InferenceLoggingError):
+    """An audit record was refused, or was not committed in time; ``reason`` says which.
+
+    ``reason`` is ``not_committed`` (accepted, and written later if the disk takes it) or why the queue refused it
+    (``queue_full``, ``oversize``, …). Raised by ``Logger.audit`` and by events of the audit lane, unless
+    ``audit_overflow`` is ``count``. The middleware answers it with 503 if the answer has not begun. Retrying helps once
+    there is room.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        """Say what happened, and name the reason."""
+        self.reason = reason
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[AuditError], tuple[str, str]]:
+        """Rebuild from the parts, so that a worker process can hand the error to its parent."""
+        return type(self), (str(self), self.reason)
+
+
 class MissingExtraError(InferenceLoggingError, ImportError):
     """A package that only an extra of ours installs is missing; the message names both.
 

@@ -14,12 +14,13 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from inference_logging._native import Event, Redaction, Service
+from inference_logging._native import Event, Service
+from inference_logging.audit import AuditLane
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
-from inference_logging.errors import OpenError
+from inference_logging.errors import AuditError, OpenError
 from inference_logging.integrations.otel import span_reader
 
 SEVERITIES: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
@@ -40,6 +41,7 @@ class Logger:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config if config is not None else Config()
         self._service = open_service(self.config)
+        self._audit = self._open_audit() if self.config.audit == "on" else None
         if self.config.budget_records_s:
             self._service.set_budget(self.config.budget_records_s)
         self._users = 1
@@ -49,6 +51,13 @@ class Logger:
         _open_loggers.add(self)
         atexit.register(self.close)
         self._make_current()
+
+    def _open_audit(self) -> AuditLane:
+        try:
+            return AuditLane(self.config)
+        except OSError:
+            self._service.close(0.0)
+            raise
 
     @classmethod
     def shared(cls, config: Config) -> Logger:
@@ -64,12 +73,17 @@ class Logger:
         """Tell whether ``shared`` may return this one for ``config``."""
         return self.config == config
 
+    @classmethod
+    def newest(cls) -> Logger:
+        """Return the logger that was opened last and is open still; open one if there is none."""
+        logger = max(_open_loggers, key=lambda logger: logger._opened_ns, default=None)
+        return logger if logger is not None else cls.shared(Config())
+
     @staticmethod
     def make_newest_current() -> None:
         """Let application records go to the logger that was opened last and is open still."""
-        logger = max(_open_loggers, key=lambda logger: logger._opened_ns, default=None)
-        if logger is not None:
-            logger._make_current()
+        if _open_loggers:
+            Logger.newest()._make_current()
 
     def release(self) -> bool:
         """Give back what ``shared`` returned; the last one closes. Return whether everything was written."""
@@ -86,7 +100,13 @@ class Logger:
         return self._service
 
     def event(
-        self, name: str, fields: Sequence[str], *, severity: str = "INFO", with_request: bool = False
+        self,
+        name: str,
+        fields: Sequence[str],
+        *,
+        severity: str = "INFO",
+        with_request: bool = False,
+        lane: Literal["fast", "audit"] = "fast",
     ) -> Callable[..., bool]:
         """Register an event and return its emit function: one value per field, in this order.
 
@@ -94,17 +114,51 @@ class Logger:
         whether the record was accepted; a wrong number of values is refused and counted as ``serialize_error``. With
         ``with_request``, records carry trace id, span id and request id of the request under way.
 
-        Raises ValueError naming the event, field or severity at fault.
+        With ``lane="audit"`` records are committed within ``audit_commit_interval_s``; await ``committed`` to be sure.
+        The function then does as ``audit_overflow`` says, which can block for ``audit_block_s`` or raise
+        ``AuditError``.
+
+        Raises ValueError naming the event, field, severity or lane at fault, AuditError without an audit lane.
         """
         if severity not in SEVERITIES:
             raise ValueError(f"severity={severity!r}: must be one of {', '.join(SEVERITIES)}")
+        if lane == "audit":
+            return self._audit_lane().event(name, fields, SEVERITIES[severity], with_request=with_request)
+        if lane != "fast":
+            raise ValueError(f"lane={lane!r}: must be fast or audit")
         if with_request:
             return self._service.event(name, ["trace", "request_id", *fields], SEVERITIES[severity], REQUEST.get)
         return self._service.event(name, list(fields), SEVERITIES[severity])
 
+    async def audit(self, event: str, /, **fields: object) -> bool:
+        """Make one audit record and wait until it is committed: on the device, as far as the device tells.
+
+        It carries the ids of the request under way, then ``fields`` in their order; values as in ``event``. Every
+        record that comes while one commit runs shares the next one. Returns True, or with ``audit_overflow=count`` False
+        for a record that was dropped or is late.
+
+        Raises AuditError if the record is refused, if it is not committed within ``audit_block_s`` (it stays accepted),
+        or if ``audit`` is off; ValueError naming an event or field that cannot be.
+        """
+        return await self._audit_lane().record(event, fields)
+
+    async def committed(self) -> bool:
+        """Wait until every audit record that this process has made before this call is committed; as ``audit``."""
+        return await self._audit_lane().committed()
+
+    def _audit_lane(self) -> AuditLane:
+        if self._audit is None:
+            raise AuditError("there is no audit lane: the parameter audit is off", "off")
+        return self._audit
+
     def flush(self, deadline_s: float = 5.0) -> bool:
-        """Wait until everything accepted before this call is written; return whether it is, after ``deadline_s``."""
-        return self._service.flush(deadline_s)
+        """Wait until everything accepted before this call is written; return whether it is, after ``deadline_s``.
+
+        Records of the audit lane are committed then.
+        """
+        end = time.monotonic() + deadline_s
+        written = self._service.flush(deadline_s)
+        return (self._audit is None or self._audit.flush(max(end - time.monotonic(), 0.0))) and written
 
     def close(self) -> bool:
         """Refuse new records, drain, end the listener; idempotent. Return whether everything was written."""
@@ -113,16 +167,19 @@ class Logger:
         self._closed = True
         _open_loggers.discard(self)
         atexit.unregister(self.close)
-        return self._service.close(self.config.drain_deadline_s)
+        end = time.monotonic() + self.config.drain_deadline_s
+        written = self._service.close(self.config.drain_deadline_s)
+        return (self._audit is None or self._audit.close(max(end - time.monotonic(), 0.0))) and written
 
     def stats(self) -> dict[str, Any]:
         """Return the counts of this process and of the listener.
 
         ``accepted = written + in_queue + dropped`` (torn or corrupt); ``dropped`` holds refusals by reason and level;
-        ``listener`` what the leading listener of the directory publishes, whichever process it is in.
+        ``listener`` what the leading listener of the directory publishes, whichever process it is in. ``audit`` has the
+        same of the audit lane, if there is one.
         """
-        books = self._service.books()
-        return {**(books if books is not None else {}), "listener": self._service.listener_stats()}
+        counts = _counts(self._service)
+        return counts if self._audit is None else {**counts, "audit": _counts(self._audit.service)}
 
     def backlog_records(self) -> int:
         """Return how many accepted records of all processes of the queue directory are not written yet."""
@@ -158,6 +215,10 @@ class ApplicationLogger:
         for method, severity in levels.items():
             setattr(self, method, Event.log(name, SEVERITIES[severity], REQUEST.get, _open_current))
 
+    async def audit(self, event: str, /, **fields: object) -> bool:
+        """Make one audit record and wait until it is committed; as ``Logger.audit`` of the logger opened last."""
+        return await Logger.newest().audit(event, **fields)
+
     def exception(self, message: object, /, **attributes: object) -> bool:
         """Record an error with the exception that is being handled (OpenTelemetry's ``exception.*`` attributes)."""
         return self.error(message, **{**attributes, **exception_attributes(sys.exc_info())})
@@ -191,9 +252,9 @@ def _text(error: BaseException | None) -> str:
         return "<text that cannot be had>"
 
 
-def redaction(config: Config) -> Redaction:
-    """Compile what ``config`` redacts, for a listener."""
-    return Redaction(config.redact_fields, config.redact_patterns, config.redact_custom, config.redact_replacement)
+def _counts(service: Service) -> dict[str, Any]:
+    books = service.books()
+    return {**(books if books is not None else {}), "listener": service.listener_stats()}
 
 
 def open_service(config: Config) -> Service:
@@ -237,6 +298,8 @@ def _open_current() -> None:
 def _after_fork_in_child() -> None:
     for logger in _open_loggers:
         logger._service.after_fork_in_child()
+        if logger._audit is not None:
+            logger._audit.after_fork_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

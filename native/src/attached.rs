@@ -338,6 +338,7 @@ impl Attached {
         for (reason, records) in [(Reason::Torn, &mut self.torn), (Reason::Corrupt, &mut self.corrupt)] {
             header.dropped.add(reason, UNKNOWN_SEVERITY, std::mem::take(records));
         }
+        self.file.wake_released();
     }
 
     /// Records that are reserved and not yet read.

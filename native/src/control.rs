@@ -68,7 +68,8 @@ struct WritePlace {
     /// Bytes of `path` that are valid; 0 while there is no live segment.
     path_len: AtomicU32,
     path: [AtomicU8; MAX_PATH_BYTES],
-    _pad: AtomicU32,
+    /// 1 once a sink that outlives the loss of power has said that the write is on the device.
+    committed: AtomicU32,
 }
 
 /// A mapped control page. Never unmapped: producers may be on their way to it, and it is one page per directory.
@@ -109,6 +110,7 @@ impl Control {
         let path = if path.len() <= MAX_PATH_BYTES { path } else { b"" };
         // In between there is no place, rather than half of one.
         words.path_len.store(0, Ordering::Release);
+        words.committed.store(0, Ordering::Release);
         words.offset.store(offset, Ordering::Release);
         for (stored, byte) in words.path.iter().zip(path) {
             stored.store(*byte, Ordering::Relaxed);
@@ -124,6 +126,18 @@ impl Control {
         let stored = words.path.get(..len).filter(|path| !path.is_empty())?;
         let path: Vec<u8> = stored.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
         Some((PathBuf::from(OsString::from_vec(path)), words.offset.load(Ordering::Acquire)))
+    }
+
+    /// Publishes that the write of a sink that outlives the loss of power is on the device: only from now on may its
+    /// records be released.
+    pub fn publish_committed(&self, slot: usize) {
+        self.0.write_places[slot].committed.store(1, Ordering::Release);
+    }
+
+    /// Whether the published write is on the device.
+    #[must_use]
+    pub fn is_committed(&self, slot: usize) -> bool {
+        self.0.write_places[slot].committed.load(Ordering::Acquire) != 0
     }
 
     /// Wakes the listener if it sleeps; otherwise costs one load.

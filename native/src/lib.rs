@@ -20,6 +20,7 @@
 //! runtime                      what an operator has changed for a while
 //! report                       what a listener says itself, through its own process's queue
 //! control, sink_words, …       pages that all processes map (shared_page, twin); futex, published counts
+//! commits                      waiting until records are released, from any process
 //! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
 //! flight                       what requests in flight have come to, on borrowed words (loom, proptest)
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
@@ -43,6 +44,8 @@ pub mod callers;
 pub mod capture;
 #[cfg(not(loom))]
 pub mod chain;
+#[cfg(not(loom))]
+pub mod commits;
 #[cfg(not(loom))]
 pub mod compress;
 #[cfg(not(loom))]

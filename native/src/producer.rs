@@ -64,23 +64,32 @@ impl Queue {
 
     #[inline]
     fn emit(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
+        match self.offer(event, severity, time_unix_nano, payload) {
+            Ok(_) => true,
+            Err(reason) => self.refuse(reason, severity),
+        }
+    }
+
+    /// Puts one record into the queue and returns the low 32 bits of its sequence, or why not, which nobody counts yet.
+    #[inline]
+    fn offer(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> Result<u32, Reason> {
         if payload.len() > self.max_record_bytes as usize {
-            return self.refuse(Reason::Oversize, severity);
+            return Err(Reason::Oversize);
         }
         match self.file.ring().reserve(payload.len() as u32, self.limit_words[level_index(severity)]) {
             Ok(reservation) => {
-                let used = reservation.used_words;
+                let (used, sequence) = (reservation.used_words, reservation.sequence);
                 reservation.commit(event, severity, time_unix_nano, payload);
                 if used >= self.wake_words {
                     self.control.wake();
                 }
-                true
+                Ok(sequence)
             }
             Err(Refused::Full) => {
                 self.control.wake();
-                self.refuse(Reason::QueueFull, severity)
+                Err(Reason::QueueFull)
             }
-            Err(Refused::Closed) => self.refuse(Reason::AlreadyShutdown, severity),
+            Err(Refused::Closed) => Err(Reason::AlreadyShutdown),
         }
     }
 
@@ -143,6 +152,19 @@ impl Producer {
         }
     }
 
+    /// As `emit`, for one who may try again: returns the queue and the low 32 bits of the record's sequence, or why it was
+    /// refused, which is not counted; [`Self::refuse`] does that once it is given up.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn offer(&self, event: u16, severity: u8, payload: &[u8]) -> Result<(&Queue, u32), Reason> {
+        if self.queue().is_none() && self.wants_queue.swap(false, Ordering::AcqRel) {
+            self.reopen();
+        }
+        let queue = self.queue().ok_or(Reason::NoQueue)?;
+        queue.offer(event, severity, now_unix_nano(), payload).map(|sequence| (queue, sequence))
+    }
+
     /// Counts a record that was refused before it came to the queue. Returns false, for the caller to pass on.
     #[cold]
     pub fn refuse(&self, reason: Reason, severity: u8) -> bool {
@@ -194,11 +216,20 @@ impl Producer {
     /// A sentence that names the event or field: a bad name, other fields than at its first registration, or a full
     /// schema area.
     pub fn register(&self, name: &str, fields: &[String]) -> Result<u16, String> {
+        self.register_form(name, fields, false)
+    }
+
+    /// As `register`; with `may_vary`, the same name may have other fields too, and then another id.
+    ///
+    /// # Errors
+    /// As `register`.
+    pub fn register_form(&self, name: &str, fields: &[String], may_vary: bool) -> Result<u16, String> {
         self.schemas.with(|schemas| {
-            if let Some(known) = schemas.iter().find(|schema| schema.name == name) {
-                if known.fields == fields {
-                    return Ok(known.id);
-                }
+            let mut named = schemas.iter().filter(|schema| schema.name == name);
+            if let Some(known) = named.clone().find(|schema| schema.fields == fields) {
+                return Ok(known.id);
+            }
+            if let Some(known) = named.find(|known| !may_vary || known.id < FIRST_USER_ID) {
                 return Err(format!(
                     "event {name:?} is already registered with fields {:?}, not {fields:?}",
                     known.fields

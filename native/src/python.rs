@@ -4,6 +4,7 @@
 //! borrow flag. Everything else is ordinary PyO3. The stable ABI (3.10) is enough for all of it.
 
 mod asgi;
+mod audit;
 mod emit;
 mod factory;
 mod foreign;
@@ -20,6 +21,7 @@ mod runtime;
 mod sampler;
 mod service;
 mod value;
+mod writer;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -29,6 +31,9 @@ use std::ffi::CStr;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<service::PyService>()?;
     module.add_class::<emit::Event>()?;
+    module.add_class::<audit::AuditQueue>()?;
+    module.add_class::<audit::CommitWatch>()?;
+    module.add_class::<audit::LineChain>()?;
     module.add_class::<request_ids::PyRequestIds>()?;
     module.add_class::<middleware::RequestObserver>()?;
     module.add_class::<factory::RequestFactory>()?;

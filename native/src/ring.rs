@@ -60,7 +60,8 @@ pub enum Refused {
 pub struct Reservation<'a> {
     words: &'a [AtomicU64],
     payload_len: u32,
-    sequence: u32,
+    /// Low 32 bits of the record's sequence number.
+    pub sequence: u32,
     /// Words in use after this reservation, for the caller's wake-up threshold.
     pub used_words: u32,
 }

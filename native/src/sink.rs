@@ -155,6 +155,11 @@ pub trait Sink: Send {
         0
     }
 
+    /// Tell whether `Ok` means that the lines outlive the loss of power, and an error that none of them stands.
+    fn is_durable(&self) -> bool {
+        false
+    }
+
     /// Return the totals since the sink was opened.
     fn stats(&self) -> SinkStats {
         SinkStats::default()

@@ -44,6 +44,10 @@ pub struct Torn {
 }
 
 impl Torn {
+    fn at(path: &Path, offset: u64, bytes: u64) -> Self {
+        Self { segment: path.file_name().unwrap_or_default().to_string_lossy().into_owned(), offset, bytes }
+    }
+
     /// Returns the values of a `segment.repaired` record.
     #[must_use]
     pub fn payload(&self) -> Scratch {
@@ -61,12 +65,7 @@ impl Torn {
 /// The segment cannot be read: removed, on another mount.
 pub fn read_whole_lines(path: &Path, offset: u64, tell: &mut dyn FnMut(Torn)) -> io::Result<Vec<u8>> {
     let mut file = match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
-        // Another listener's housekeeper was quicker: whole lines, as a compressed segment has no others.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let mut compressed = path.as_os_str().to_owned();
-            compressed.push(COMPRESSED_EXTENSION);
-            return compress::read_lines(Path::new(&compressed), offset, LONGEST_BATCH);
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return read_compressed(path, offset),
         other => other?,
     };
     file.seek(SeekFrom::Start(offset))?;
@@ -74,12 +73,38 @@ pub fn read_whole_lines(path: &Path, offset: u64, tell: &mut dyn FnMut(Torn)) ->
     file.by_ref().take(LONGEST_BATCH).read_to_end(&mut lines)?;
     let whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     if whole < lines.len() {
-        let segment = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        tell(Torn { segment, offset: offset + whole as u64, bytes: (lines.len() - whole) as u64 });
+        tell(Torn::at(path, offset + whole as u64, (lines.len() - whole) as u64));
         file.set_len(offset + whole as u64)?;
         lines.truncate(whole);
     }
     Ok(lines)
+}
+
+/// Cuts off what follows `offset`, on the device too, and lets `tell` say how much that was; returns the lines that stand
+/// there nevertheless.
+///
+/// # Errors
+/// As [`read_whole_lines`], or the cut does not reach the device.
+pub fn cut_off(path: &Path, offset: u64, tell: &mut dyn FnMut(Torn)) -> io::Result<Vec<u8>> {
+    let file = match OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+        // What a housekeeper has compressed is on the device.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return read_compressed(path, offset),
+        other => other?,
+    };
+    let bytes = file.metadata()?.len().saturating_sub(offset);
+    if bytes > 0 {
+        tell(Torn::at(path, offset, bytes));
+        file.set_len(offset)?;
+        file.sync_data()?;
+    }
+    Ok(Vec::new())
+}
+
+/// Another listener's housekeeper was quicker: whole lines, as a compressed segment has no others.
+fn read_compressed(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
+    let mut compressed = path.as_os_str().to_owned();
+    compressed.push(COMPRESSED_EXTENSION);
+    compress::read_lines(Path::new(&compressed), offset, LONGEST_BATCH)
 }
 
 /// The sequence of the last line of this queue. The keys searched for cannot stand in a text: its quotes are escaped.

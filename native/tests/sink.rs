@@ -2,6 +2,8 @@
 
 #[path = "sink/bench.rs"]
 mod bench;
+#[path = "sink/durable.rs"]
+mod durable;
 #[path = "sink/format.rs"]
 mod format;
 #[path = "sink/model.rs"]

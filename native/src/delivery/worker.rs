@@ -82,6 +82,12 @@ impl Desk {
                 let took = Duration::from_nanos(now_monotonic_nano() - begun);
                 Answer::Written { result, took, refused: self.sink.take_refused() }
             }
+            // Nobody was told of what is not on the device, and a sync of another process would not prove that it is.
+            Job::Read { path, offset } if self.sink.is_durable() && !self.control.is_committed(self.slot) => {
+                let mut untold = None;
+                let lines = takeover::cut_off(&path, offset, &mut |torn| untold = self.untold(torn));
+                Answer::Read(lines, untold)
+            }
             Job::Read { path, offset } => {
                 let mut untold = None;
                 let lines = takeover::read_whole_lines(&path, offset, &mut |torn| untold = self.untold(torn));
@@ -111,7 +117,11 @@ impl Desk {
         } else {
             self.control.publish_write(self.slot, None);
         }
-        self.sink.write(lines, records, now)
+        self.sink.write(lines, records, now)?;
+        if self.sink.is_durable() {
+            self.control.publish_committed(self.slot);
+        }
+        Ok(())
     }
 }
 

@@ -202,7 +202,7 @@ unsafe fn push_attributes(
 
 /// Appends trace and request id of the request under way, each absent where there is none; returns the trace.
 #[inline]
-fn push_context(py: Python<'_>, get: &Py<PyAny>, scratch: &mut Scratch) -> Option<Trace> {
+pub(super) fn push_context(py: Python<'_>, get: &Py<PyAny>, scratch: &mut Scratch) -> Option<Trace> {
     let context = request(py, get);
     let trace = trace_of_record(py, context.as_ref().map(Bound::get));
     match &trace {

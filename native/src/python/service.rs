@@ -1,10 +1,12 @@
 //! `Service`: the queue and listener of one process, as `inference_logging.logger` opens it.
 
+use super::audit::chain_settings;
 use super::emit::{self, Event};
 use super::foreign::ACTIVE_SPAN;
 use super::inspect::{counts_dict, holder_name, queue_dicts};
 use super::metrics;
 use super::redaction::Redaction;
+use super::writer::python_sink;
 use crate::budget::Budget;
 use crate::control::Control;
 use crate::event::ADJUSTED_COUNT;
@@ -16,7 +18,7 @@ use crate::producer::QueueSettings;
 use crate::retention::{Limits, REASONS as REMOVAL_REASONS};
 use crate::series;
 use crate::service::Service;
-use crate::sink::file::FileSinkConfig;
+use crate::sink::file::{DurableSettings, FileSinkConfig};
 use crate::sink::{DeliverySettings, SinkSettings};
 use crate::sink_words::{SinkRole, SinkWords};
 use crate::system::now_monotonic_nano;
@@ -54,7 +56,8 @@ impl PyService {
     #[pyo3(signature = (*, queue_directory, queue_bytes, in_flight_slots, max_record_bytes, overflow_info_ratio, listener, sink, fallback, fallback_delay_s,
                         additional_sinks, sink_buffer_bytes, directory,
                         segment_prefix, flush_interval_s, flush_records, flush_bytes, rotate_bytes, rotate_interval_s,
-                        writeback_bytes, retention_s, quota_bytes, compress_level, compress_keep_segments, redaction))]
+                        writeback_bytes, retention_s, quota_bytes, compress_level, compress_keep_segments, redaction,
+                        durable = false, chain = None, chain_key = None, writer = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         py: Python<'_>,
@@ -82,6 +85,10 @@ impl PyService {
         compress_level: Option<i32>,
         compress_keep_segments: usize,
         redaction: &Redaction,
+        durable: bool,
+        chain: Option<&str>,
+        chain_key: Option<&[u8]>,
+        writer: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let sink_text = sink;
         let segments = FileSinkConfig {
@@ -91,13 +98,14 @@ impl PyService {
             rotate_bytes,
             rotate_interval: Duration::from_secs_f64(rotate_interval_s),
             writeback_bytes,
+            durable: durable_settings(durable, chain, chain_key)?,
         };
         let sink = |parameter: &str, text: &str| {
             let refused = || PyValueError::new_err(format!("{parameter}={text:?}: names no sink"));
             SinkSettings::parse(text, &segments).ok_or_else(refused)
         };
         let sinks = DeliverySettings {
-            primary: sink("sink", sink_text)?,
+            primary: writer.map_or_else(|| sink("sink", sink_text), |writer| Ok(python_sink(sink_text, writer)))?,
             fallback: fallback.map(|text| sink("fallback", text)).transpose()?,
             fallback_delay: Duration::from_secs_f64(fallback_delay_s),
             additional: additional_sinks.iter().map(|text| sink("additional_sinks", text)).collect::<PyResult<_>>()?,
@@ -252,6 +260,11 @@ fn housekeeping_items(stats: &Bound<'_, PyDict>, words: &HousekeepingWords) -> P
     stats.set_item("compressed_from_bytes", words.compressed_from_bytes.load(Ordering::Relaxed))?;
     stats.set_item("compressed_to_bytes", words.compressed_to_bytes.load(Ordering::Relaxed))?;
     stats.set_item("housekeeping_errors", words.errors.load(Ordering::Relaxed))
+}
+
+fn durable_settings(durable: bool, chain: Option<&str>, key: Option<&[u8]>) -> PyResult<Option<DurableSettings>> {
+    let chain = chain.map(|name| chain_settings(name, key)).transpose()?;
+    Ok(durable.then_some(DurableSettings { chain }))
 }
 
 fn sink_dict<'py>(py: Python<'py>, row: &SinkWords, role: SinkRole) -> PyResult<Bound<'py, PyDict>> {

@@ -8,18 +8,24 @@
 //!   next call goes on in it. A failing or torn file is given up and the next write begins a new one.
 //! * A segment removed from outside is noticed by the write that hit it; that batch is written again
 //!   into a new segment, below a new directory if need be.
+//! * With [`FileSinkConfig::durable`] a batch is on the device before the sink says so; see [`durable`].
 //! * `latest` in the directory is a symlink to the newest segment with records; a convenience, so its
 //!   errors are ignored and a foreign file of that name is left alone.
+
+mod durable;
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use durable::{ChainSettings, DurableSettings};
+
 use super::live::{Fate, LiveSegment, Stopped};
 use super::os::{Os, RealOs};
 use super::writeback::Pacer;
 use super::{Now, OpenError, Sink, SinkStats, WriteError};
+use durable::Durable;
 use crate::segment::{self, SegmentName};
 
 const LATEST: &str = "latest";
@@ -41,6 +47,8 @@ pub struct FileSinkConfig {
     pub rotate_interval: Duration,
     /// Window of paced writeback, best a multiple of the page size. 0: left to the kernel.
     pub writeback_bytes: u64,
+    /// Lines outlive the loss of power. None: they outlive every process.
+    pub durable: Option<DurableSettings>,
 }
 
 impl FileSinkConfig {
@@ -53,6 +61,7 @@ impl FileSinkConfig {
             rotate_bytes: 128 << 20,
             rotate_interval: Duration::from_secs(3600),
             writeback_bytes: 8 << 20,
+            durable: None,
         }
     }
 
@@ -81,6 +90,7 @@ pub struct FileSink<O: Os = RealOs> {
     pacer: Pacer,
     next_number: u64,
     stats: SinkStats,
+    durable: Option<Durable>,
 }
 
 impl FileSink {
@@ -99,8 +109,10 @@ impl<O: Os> FileSink<O> {
             value: config.dir.display().to_string(),
             source,
         })?;
-        let pacer = Pacer::new(config.writeback_bytes);
-        Ok(Self { config, os, live: None, pacer, next_number: 1, stats: SinkStats::default() })
+        let durable = config.durable.as_ref().map(Durable::new);
+        // Who waits for paced writeback is told its errors, and the sync that must know them is not.
+        let pacer = Pacer::new(if durable.is_some() { 0 } else { config.writeback_bytes });
+        Ok(Self { config, os, live: None, pacer, next_number: 1, stats: SinkStats::default(), durable })
     }
 
     /// Return the path of the live segment, if there is one.
@@ -139,16 +151,17 @@ impl<O: Os> FileSink<O> {
 
     /// Create the next segment with its header line.
     fn begin(&mut self, now: Now) -> io::Result<LiveSegment> {
+        self.find_end_of_chain()?;
         let (file, path) = self.create(now)?;
         let mut live = LiveSegment::new(file, path, self.next_number, now.monotonic);
-        let header = segment::header_line(now.unix_nano, &self.config.boot_id, live.number);
-        match live.append(&mut self.os, header.as_bytes()) {
-            Ok(()) => Ok(live),
-            Err(stopped) => {
-                self.discard(&live);
-                Err(stopped.source)
-            }
+        let mut header = segment::header_line(now.unix_nano, &self.config.boot_id, live.number).into_bytes();
+        self.chain_header(&mut header);
+        let begun = live.append(&mut self.os, &header).map_err(|stopped| stopped.source);
+        if let Err(error) = begun.and_then(|()| self.sync_name()) {
+            self.discard(&live);
+            return Err(error);
         }
+        Ok(live)
     }
 
     /// Create a file under a name nobody has, and the directory if it is missing.
@@ -157,7 +170,7 @@ impl<O: Os> FileSink<O> {
         for _ in 0..NAME_TRIES {
             let name = SegmentName {
                 prefix: self.config.prefix.clone(),
-                begun_unix_milli: now.unix_nano / 1_000_000,
+                begun_unix_milli: self.name_time(now.unix_nano / 1_000_000),
                 boot_id: self.config.boot_id.clone(),
                 number: self.next_number,
             };
@@ -167,7 +180,7 @@ impl<O: Os> FileSink<O> {
                 Err(error) => last = error,
             }
             match last.kind() {
-                io::ErrorKind::NotFound => self.os.create_dir(&self.config.dir)?,
+                io::ErrorKind::NotFound => self.create_dir()?,
                 // A leftover is not ours to touch: it keeps its number.
                 io::ErrorKind::AlreadyExists => self.next_number += 1,
                 _ => break,
@@ -245,7 +258,7 @@ impl<O: Os> FileSink<O> {
 
     fn write_footer(&mut self, live: &mut LiveSegment, now: Now, extra: &[u8]) -> Result<(), Stopped> {
         let footer = segment::footer_line(now.unix_nano, live.number, live.records, live.bytes, extra);
-        live.append(&mut self.os, &footer)
+        if self.durable.is_some() { self.commit_footer(live, footer) } else { live.append(&mut self.os, &footer) }
     }
 
     /// Try once to end a failing segment in good order.
@@ -270,6 +283,7 @@ impl<O: Os> FileSink<O> {
     /// Remove a segment without records; its number is free again once its name is.
     fn discard(&mut self, live: &LiveSegment) {
         self.pacer.forget();
+        self.forget_header();
         match self.os.remove(&live.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => self.next_number = live.number + 1,
             _ => {}
@@ -304,7 +318,8 @@ impl<O: Os> Sink for FileSink<O> {
         self.pace();
         self.rotate_if_due(lines.len(), now).map_err(WriteError::nothing_written)?;
         // A second removal within one call is somebody fighting us: that goes to the caller.
-        if self.append(lines, records, now)? && self.append(lines, records, now)? {
+        let append = if self.durable.is_some() { Self::commit } else { Self::append };
+        if append(self, lines, records, now)? && append(self, lines, records, now)? {
             return Err(WriteError::nothing_written(io::ErrorKind::NotFound.into()));
         }
         Ok(())
@@ -324,5 +339,9 @@ impl<O: Os> Sink for FileSink<O> {
 
     fn stats(&self) -> SinkStats {
         self.stats
+    }
+
+    fn is_durable(&self) -> bool {
+        self.durable.is_some()
     }
 }

@@ -84,6 +84,15 @@ impl LiveSegment {
         self.bytes += bytes as u64;
     }
 
+    /// Cut everything behind `len` off; false if that cannot be.
+    pub(super) fn cut_to(&mut self, os: &mut impl Os, len: u64) -> bool {
+        let cut = self.len == len || os.truncate(&self.file, len).is_ok();
+        if cut {
+            self.len = len;
+        }
+        cut
+    }
+
     /// Cut the unfinished line off the end of the file, whose size is `size` after `taken` was added.
     fn cut_back(&mut self, os: &mut impl Os, taken: &[u8], size: u64, source: io::Error) -> Stopped {
         let expected = self.len + taken.len() as u64;

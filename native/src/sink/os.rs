@@ -47,6 +47,18 @@ pub trait Os: Send {
     fn start_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()>;
     /// Wait until `range` is on the device, then drop it from the page cache.
     fn finish_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()>;
+    /// Wait until what was written to the file, and its size, is on the device.
+    fn sync_data(&mut self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+    /// Wait until the names in `dir` are on the device.
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        match File::open(dir)?.sync_all() {
+            // Some file systems have nothing to sync there and say so.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            other => other,
+        }
+    }
 }
 
 /// The kernel itself.

@@ -3,7 +3,9 @@
 use super::datagram::DatagramSink;
 use super::unix::UnixSink;
 use super::{FileSink, FileSinkConfig, NullSink, OpenError, Sink, StdoutSink};
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where lines go.
@@ -21,6 +23,21 @@ pub enum SinkSettings {
     Unix(PathBuf),
     /// Takes everything and keeps nothing: for measurement.
     Null,
+    /// What the host program brings.
+    Other(Other),
+}
+
+/// A sink of the host program: how it is called, and how it is opened.
+#[derive(Clone)]
+pub struct Other {
+    pub name: String,
+    pub open: Arc<dyn Fn() -> Box<dyn Sink> + Send + Sync>,
+}
+
+impl fmt::Debug for Other {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Other({:?})", self.name)
+    }
 }
 
 impl SinkSettings {
@@ -54,6 +71,7 @@ impl SinkSettings {
             Self::Udp(address) => format!("udp://{address}"),
             Self::Unix(path) => format!("unix://{}", path.display()),
             Self::Null => "null".to_owned(),
+            Self::Other(other) => other.name.clone(),
         }
     }
 
@@ -73,6 +91,7 @@ impl SinkSettings {
             Self::Udp(address) => Box::new(DatagramSink::udp(address.clone())),
             Self::Unix(path) => Box::new(UnixSink::new(path.clone())),
             Self::Null => Box::new(NullSink::new()),
+            Self::Other(other) => (other.open)(),
         })
     }
 

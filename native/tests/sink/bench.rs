@@ -33,6 +33,11 @@ pub struct Plan {
     pub writes: VecDeque<Option<Fault>>,
     pub fail_creates: VecDeque<i32>,
     pub truncate_fails: bool,
+    /// One per call of `sync_data`, and of `sync_dir`; as for `writes`.
+    pub syncs: VecDeque<Option<i32>>,
+    pub dir_syncs: VecDeque<Option<i32>>,
+    /// What reached the device, in order: `write`, `sync`, `sync dir`.
+    pub calls: Vec<&'static str>,
     pub never_writable: bool,
     pub dir: PathBuf,
     pub writeback: Vec<(&'static str, Range<u64>)>,
@@ -63,6 +68,7 @@ impl Os for FaultyOs {
     }
     fn write(&mut self, file: &File, bytes: &[u8]) -> io::Result<usize> {
         let mut plan = self.0.lock().unwrap();
+        plan.calls.push("write");
         match plan.writes.pop_front().flatten() {
             None => RealOs.write(file, bytes),
             Some(Short(n)) => RealOs.write(file, &bytes[..n.clamp(1, bytes.len())]),
@@ -99,6 +105,20 @@ impl Os for FaultyOs {
         self.0.lock().unwrap().writeback.push(("finish", range.clone()));
         RealOs.finish_writeback(file, range)
     }
+    fn sync_data(&mut self, file: &File) -> io::Result<()> {
+        let mut plan = self.0.lock().unwrap();
+        plan.calls.push("sync");
+        plan.syncs.pop_front().flatten().map_or_else(|| RealOs.sync_data(file), |code| Err(fault(code)))
+    }
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        let mut plan = self.0.lock().unwrap();
+        plan.calls.push("sync dir");
+        plan.dir_syncs.pop_front().flatten().map_or_else(|| RealOs.sync_dir(dir), |code| Err(fault(code)))
+    }
+}
+
+fn fault(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
 }
 
 pub struct Bench {
