@@ -18,6 +18,7 @@ from inference_logging._commits import LoopCommits, ThreadCommits
 from inference_logging._native import AuditQueue, Service
 from inference_logging.context import REQUEST
 from inference_logging.errors import AuditError, OpenError
+from inference_logging.redaction import redaction
 
 if TYPE_CHECKING:
     from inference_logging.config import Config
@@ -48,9 +49,10 @@ class AuditLane:
 
     async def record(self, event: str, fields: dict[str, Any]) -> bool:
         """Put one record into the queue and wait for its commit; as ``Logger.audit``."""
-        emit = self._emitters.get((event, *fields))
+        form = (event, *fields)
+        emit = self._emitters.get(form)
         if emit is None:
-            emit = self._register(event, tuple(fields))
+            emit = self._emitters[form] = self._queue.event(event, ["trace", "request_id", *fields], INFO, REQUEST.get)
         sequence = emit(*fields.values())
         if sequence < 0:
             sequence = await self._try_again(partial(emit, *fields.values()), sequence)
@@ -94,11 +96,6 @@ class AuditLane:
         """Start anew: the parent's queue, event loops and threads are not the child's."""
         self._service.after_fork_in_child()
         self._loops = {}
-
-    def _register(self, event: str, fields: tuple[str, ...]) -> Callable[..., int]:
-        emit = self._queue.event(event, ["trace", "request_id", *fields], INFO, REQUEST.get)
-        self._emitters[(event, *fields)] = emit
-        return emit
 
     def _commits(self) -> LoopCommits | ThreadCommits:
         try:
@@ -146,7 +143,7 @@ class AuditLane:
         )
 
 
-def open_service(config: Config, *, listener: bool | None = None) -> Service:
+def open_service(config: Config) -> Service:
     """Open the queue and the listener of the audit lane alone.
 
     Raises ``OpenError`` as ``AuditLane``.
@@ -163,9 +160,10 @@ def open_service(config: Config, *, listener: bool | None = None) -> Service:
         return Service(
             queue_directory=config.resolved_queue_directory / "audit",
             queue_bytes=config.audit_queue_bytes,
+            in_flight_slots=0,
             max_record_bytes=min(config.max_record_bytes, config.audit_queue_bytes // 4),
             overflow_info_ratio=1.0,
-            listener=config.listener == "thread" if listener is None else listener,
+            listener=config.listener == "thread",
             sink=config.audit_sink,
             fallback=None,
             fallback_delay_s=config.fallback_delay_s,
@@ -183,6 +181,7 @@ def open_service(config: Config, *, listener: bool | None = None) -> Service:
             quota_bytes=0,
             compress_level=config.compress_level if config.compress == "zstd" else None,
             compress_keep_segments=config.compress_keep_segments,
+            redaction=redaction(config),
             durable=True,
             chain=chain,
             chain_key=key,

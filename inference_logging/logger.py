@@ -22,6 +22,7 @@ from inference_logging.config import Config
 from inference_logging.context import REQUEST
 from inference_logging.errors import AuditError, OpenError
 from inference_logging.integrations.otel import span_reader
+from inference_logging.redaction import redaction
 
 SEVERITIES: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
 """OpenTelemetry severity numbers of the short names."""
@@ -134,8 +135,8 @@ class Logger:
         """Make one audit record and wait until it is committed: on the device, as far as the device tells.
 
         It carries the ids of the request under way, then ``fields`` in their order; values as in ``event``. Every
-        record that comes while one commit runs shares the next one. Returns True, or with ``audit_overflow=count`` False
-        for a record that was dropped or is late.
+        record that comes while one commit runs shares the next one. Returns True, or with ``audit_overflow=count``
+        False for a record that was dropped or is late.
 
         Raises AuditError if the record is refused, if it is not committed within ``audit_block_s`` (it stays accepted),
         or if ``audit`` is off; ValueError naming an event or field that cannot be.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from inference_logging import audit
 from inference_logging._native import Service
 from inference_logging.config import Config
 from inference_logging.logger import open_service
@@ -23,8 +24,17 @@ def open_listeners(config: Config) -> list[Service]:
         "queue_bytes": OWN_QUEUE_BYTES,
         "max_record_bytes": OWN_QUEUE_BYTES // 4,
         "in_flight_slots": 0,
+        "audit_queue_bytes": OWN_QUEUE_BYTES,
     }
-    return [open_service(config.model_copy(update=own))]
+    lanes = [open_service, audit.open_service] if config.audit == "on" else [open_service]
+    opened: list[Service] = []
+    try:
+        opened.extend(open_lane(config.model_copy(update=own)) for open_lane in lanes)
+    except OSError:
+        for listener in opened:
+            listener.close(0.0)
+        raise
+    return opened
 
 
 def others(queues: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -40,8 +40,6 @@ impl QueueFile {
             tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
         };
         // SAFETY: word and timeout live for the call. Any return means: go and look.
-        unsafe {
-            libc::syscall(libc::SYS_futex, self.released_word(), libc::FUTEX_WAIT, seen, &raw const timeout)
-        };
+        unsafe { libc::syscall(libc::SYS_futex, self.released_word(), libc::FUTEX_WAIT, seen, &raw const timeout) };
     }
 }

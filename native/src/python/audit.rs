@@ -121,7 +121,8 @@ impl AuditQueue {
     ///
     /// Raises OSError if there is no queue, no descriptor or no thread left.
     fn watch(&self) -> PyResult<CommitWatch> {
-        let queue = self.service.producer.queue().ok_or_else(|| PyOSError::new_err("the process has no audit queue"))?;
+        let queue =
+            self.service.producer.queue().ok_or_else(|| PyOSError::new_err("the process has no audit queue"))?;
         CommitWatch::start(Arc::clone(&queue.file)).map_err(PyOSError::new_err)
     }
 }

@@ -25,8 +25,8 @@ use super::live::{Fate, LiveSegment, Stopped};
 use super::os::{Os, RealOs};
 use super::writeback::Pacer;
 use super::{Now, OpenError, Sink, SinkStats, WriteError};
-use durable::Durable;
 use crate::segment::{self, SegmentName};
+use durable::Durable;
 
 const LATEST: &str = "latest";
 /// Names tried in a row before a directory full of our own names is an error.

@@ -136,7 +136,11 @@ fn a_batch_that_hit_a_removed_directory_is_committed_below_a_new_one() {
     bench.sink.write(B, 1, at(1)).unwrap();
     assert_eq!(paths(&bench.dir).len(), 1);
     let calls = bench.os.0.lock().unwrap().calls.clone();
-    assert_eq!(calls[calls.len() - 5..], ["sync dir", "write", "sync dir", "write", "sync"], "parent, header, name, batch");
+    assert_eq!(
+        calls[calls.len() - 5..],
+        ["sync dir", "write", "sync dir", "write", "sync"],
+        "parent, header, name, batch"
+    );
 }
 
 #[test]
