@@ -193,7 +193,12 @@ def test_a_key_that_cannot_be_used_stops_the_start(open_: Open, tmp_path: Path) 
 
 
 # Nobody drains the queue: the listener is of another process, which is not there.
-FULL: dict[str, Any] = {"listener": "external", "audit_queue_bytes": "64KiB", "audit_block_s": 0.2}
+FULL: dict[str, Any] = {
+    "listener": "external",
+    "audit_queue_bytes": "64KiB",
+    "audit_block_s": 0.2,
+    "drain_deadline_s": 0.0,
+}
 
 
 def _fill(logger: Logger) -> None:
