@@ -13,20 +13,23 @@ from pathlib import Path
 from inference_logging import Config
 from tests.support import wait_until
 
+LISTEN = (sys.executable, "-m", "inference_logging.cli.main", "listen")
 _PATIENCE_S = 60.0
+
+
+def environment(config: Config) -> dict[str, str]:
+    """Return the environment that gives another process the same configuration."""
+    settings = {f"INFERENCE_LOGGING_{name.upper()}": str(getattr(config, name)) for name in config.model_fields_set}
+    return {**os.environ, **settings}
 
 
 class Sidecar:
     """One `inference-logging listen` with the configuration of its servers, until it is stopped."""
 
-    def __init__(self, config: Config, *arguments: str, **environment: str) -> None:
-        settings = {f"INFERENCE_LOGGING_{name.upper()}": str(getattr(config, name)) for name in config.model_fields_set}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "inference_logging.cli.main", "listen", "--status-interval-s", "0.1", *arguments],
-            env={**os.environ, **settings, **environment},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, config: Config, *arguments: str, before: tuple[str, ...] = ()) -> None:
+        # What is given last counts.
+        command = [*before, *LISTEN, "--status-interval-s", "0.1", *arguments]
+        self.process = subprocess.Popen(command, env=environment(config), stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr or ()))
         self._reader.start()

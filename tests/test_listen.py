@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from inference_logging import Config, Logger, get_logger
+from inference_logging.health import Watch
 from tests.command_line import run
-from tests.sidecars import Sidecar, queue_files
+from tests.servers import Load, uvicorn
+from tests.sidecars import LISTEN, Sidecar, environment, queue_files
 from tests.support import read_lines, read_records, wait_until
 from tests.test_processes import in_child
+from tests.test_servers import assert_books_balance, assert_each_answer_is_recorded
 
 Configure = Callable[..., Config]
 
@@ -86,3 +92,183 @@ def test_a_server_that_is_killed_and_started_again_under_it_loses_nothing(config
 @pytest.mark.parametrize("arguments", [["--status-interval-s", "-1"], ["--config", "nowhere.yaml"]])
 def test_a_wrong_command_line_or_configuration_is_exit_code_2(arguments: list[str]) -> None:
     assert run("listen", *arguments).code == 2
+
+
+def test_signals_ask_for_a_status_line_and_do_not_end_it(config: Config) -> None:
+    with Sidecar(config, "--status-interval-s", "0") as sidecar:
+        wait_until(lambda: any(" leader " in line for line in sidecar.lines), "it to lead")
+        for asking in (signal.SIGUSR1, signal.SIGHUP):
+            sidecar.signal(asking)
+            sidecar.wait_for("leader queues=0 in_queue=0 written=0 dropped=0")
+        sidecar.signal(signal.SIGINT)
+        assert sidecar.ended() == 0
+
+
+def test_told_to_end_it_goes_on_for_a_server_that_still_produces_and_ends_after_it(configure: Configure) -> None:
+    config = configure(listener="external", drain_deadline_s=300)
+    with Sidecar(config) as sidecar:
+        with Logger(config) as logger:
+            sidecar.wait_for("leader queues=1")
+            sidecar.signal(signal.SIGTERM)
+            sidecar.wait_for("draining queues=1")
+            assert all(get_logger("t").warning("n", n=n) for n in range(100))
+            assert logger.flush(60)
+            assert numbers(config) == list(range(100))
+            assert sidecar.process.poll() is None
+        assert sidecar.ended() == 0
+
+
+def test_a_second_signal_ends_it_at_once(configure: Configure) -> None:
+    config = configure(listener="external", drain_deadline_s=600)
+    with Sidecar(config) as sidecar, Logger(config):
+        sidecar.wait_for("leader queues=1")
+        sidecar.signal(signal.SIGTERM)
+        sidecar.wait_for("draining")
+        assert sidecar.stop() == 0
+
+
+def test_what_cannot_be_written_until_the_deadline_is_exit_code_1_and_left_for_the_next_one(
+    configure: Configure,
+) -> None:
+    config = configure(listener="external", drain_deadline_s=0.5)
+    with Sidecar(config) as sidecar:
+        sidecar.wait_for("leader")
+        config.directory.rmdir()
+        config.directory.write_bytes(b"in the way")
+        produce(config, 0, 100)
+        sidecar.wait_for("in_queue=100 .* sink.file=failing")
+        assert sidecar.stop() == 1
+        assert sidecar.lines[-1].endswith("left=100\n")
+    config.directory.unlink()
+    with Sidecar(config) as sidecar:
+        wait_for_numbers(config, list(range(100)))
+        assert sidecar.stop() == 0
+
+
+def test_of_two_the_waiting_one_ends_at_once_and_the_leading_one_is_followed_when_it_is_killed(
+    configure: Configure,
+) -> None:
+    config = configure(listener="external", drain_deadline_s=600)
+    with Logger(config), Sidecar(config) as first:
+        first.wait_for("leader queues=1")
+        with Sidecar(config) as second:
+            second.wait_for("waiting queues=1")
+            assert second.stop() == 0
+        with Sidecar(config) as third:
+            third.wait_for("waiting queues=1")
+            first.kill()
+            third.wait_for("leader queues=")
+
+
+def test_leaders_killed_one_after_another_lose_and_double_nothing(configure: Configure) -> None:
+    # Each writes all the time, so some die between writing a batch and taking it out of the queue.
+    config = configure(listener="external", flush_records=1, flush_interval_s=0.01)
+    wanted, asked = os.pipe()
+    done, tell = os.pipe()
+
+    def child() -> None:
+        os.close(asked)
+        log, number = get_logger("t"), 0
+        with Logger(config):
+            while os.read(wanted, 1):
+                for _ in range(300):
+                    wait_until(lambda n=number: log.warning("n", n=n), "room in the queue")
+                    number += 1
+                os.write(tell, b"x")
+
+    pid = in_child(child)
+    os.close(wanted)
+    leaders = [Sidecar(config), Sidecar(config)]
+    try:
+        for _ in range(6):
+            leader = next(iter(wait_until(lambda: [own for own in leaders if is_leading(own)], "a leader")))
+            os.write(asked, b"x")
+            leader.kill()
+            leaders.remove(leader)
+            leaders.append(Sidecar(config))
+            assert os.read(done, 1) == b"x"
+        os.close(asked)
+        assert os.waitpid(pid, 0)[1] == 0
+        wait_for_numbers(config, list(range(1800)))
+    finally:
+        for leader in leaders:
+            leader.end()
+    records = read_records(config.directory, "log")
+    assert sorted(record["seq"] for record in records) == list(range(1800))
+
+
+def is_leading(sidecar: Sidecar) -> bool:
+    return any(" leader " in line for line in sidecar.lines[-1:])
+
+
+def test_health_says_that_nobody_listens_and_that_a_listener_hangs(configure: Configure) -> None:
+    config = configure(listener="external", stuck_after_s=1, flush_interval_s=0.05)
+    with Logger(config) as logger:
+        watch = Watch(config, logger.service)
+        health = watch.look()
+        assert (health.state, health.ready) == ("pressured", True)
+        assert [reason.kind for reason in health.reasons] == ["no_listener"]
+        with Sidecar(config) as sidecar:
+            wait_until(lambda: watch.look().state == "ok", "a listener")
+            sidecar.signal(signal.SIGSTOP)
+            assert get_logger("t").warning("n", n=0)
+            health = wait_until(
+                lambda: found if (found := watch.look()).state == "stuck" else None, "a listener that hangs"
+            )
+            # To restart this process would not mend the other one.
+            assert (health.ready, health.alive) == (False, True)
+            assert health.reasons[0].text.startswith("the listener (elsewhere) makes no rounds for ")
+            sidecar.signal(signal.SIGCONT)
+            wait_until(lambda: watch.look().state == "ok", "the listener to go on")
+            wait_for_numbers(config, [0])
+            sidecar.kill()
+            assert [reason.kind for reason in watch.look().reasons] == ["no_listener"]
+
+
+def test_nobody_who_reads_its_status_lines_holds_it_up(config: Config) -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    with subprocess.Popen([*LISTEN, "--status-interval-s", "0.01"], env=environment(config), stderr=writing) as process:
+        try:
+            os.close(writing)
+            assert os.read(reading, 1)
+            produce(config, 0, 100)
+            wait_for_numbers(config, list(range(100)))
+            for _ in range(3):
+                process.send_signal(signal.SIGUSR1)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            os.close(reading)
+
+
+def test_a_server_without_lifespan_loses_nothing_it_answered(config: Config) -> None:
+    with Sidecar(config) as sidecar:
+        with uvicorn(config, "--lifespan", "off", "--workers", "2") as server:
+            with Load(server, "/") as load:
+                load.wait_for(200)
+            server.stop()
+        assert sidecar.stop() == 0
+    assert_each_answer_is_recorded(config.directory, load)
+    assert_books_balance(config.directory)
+    assert queue_files(config) == []
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0,
+    reason="needs the right to make a pid namespace",
+)
+def test_as_first_process_of_a_pid_namespace_it_serves_a_process_of_another_one(config: Config) -> None:
+    with Sidecar(config, before=("unshare", "--pid", "--fork", "--kill-child")) as sidecar:
+        produce(config, 0, 100)
+        wait_for_numbers(config, list(range(100)))
+        pid = first_child(sidecar.process.pid)
+        os.kill(pid, signal.SIGUSR1)
+        sidecar.wait_for("leader queues=0")
+        os.kill(pid, signal.SIGTERM)
+        assert sidecar.ended() == 0
+
+
+def first_child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])

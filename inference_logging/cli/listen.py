@@ -96,6 +96,7 @@ def _serve(listeners: Sequence[Service], status_interval_s: float) -> None:
 
 def _drain(listeners: Sequence[Service], deadline_s: float) -> int:
     """Go on for servers that still produce, write what is left, and return the exit code."""
+    _say(f"draining {_status(listeners)}")
     end_s = time.monotonic() + deadline_s
     last_round_s = end_s - deadline_s * SHARE_OF_LAST_ROUND
     while any(map(_is_needed, listeners)) and time.monotonic() < last_round_s:
