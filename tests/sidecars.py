@@ -38,7 +38,7 @@ class Sidecar:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.end()
+        self.kill()
 
     def wait_for(self, status: str) -> str:
         """Wait for a new status line in which the pattern ``status`` is found, and return it."""
@@ -65,19 +65,14 @@ class Sidecar:
         """Wait for the end and return the exit code; all its lines are there then."""
         code = self.process.wait(_PATIENCE_S)
         self._reader.join()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
         return code
 
     def kill(self) -> None:
-        """End it at this instant."""
+        """End it at this instant, if it runs."""
         self.process.kill()
         self.ended()
-
-    def end(self) -> None:
-        """Make sure that nothing is left running."""
-        self.process.kill()
-        self.ended()
-        if self.process.stderr is not None:
-            self.process.stderr.close()
 
 
 def queue_files(config: Config) -> list[Path]:

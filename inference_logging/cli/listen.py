@@ -19,7 +19,7 @@ import click
 
 from inference_logging._native import Service
 from inference_logging.cli.examples import examples
-from inference_logging.cli.listening import lost, open_listeners, others
+from inference_logging.cli.listening import lost, of_servers, open_listeners
 from inference_logging.cli.main import FAILED, OK
 from inference_logging.config import Config
 
@@ -112,7 +112,9 @@ def _drain(listeners: Sequence[Service], deadline_s: float) -> int:
 
 def _is_needed(listener: Service) -> bool:
     """Tell whether a server produces that no other listener would serve."""
-    return _leader(listener) != "elsewhere" and any(queue["producer"] == "elsewhere" for queue in listener.queues())
+    return _leader(listener) != "elsewhere" and any(
+        queue["producer"] == "elsewhere" for queue in of_servers(listener.queues())
+    )
 
 
 def _left(listener: Service) -> int:
@@ -134,7 +136,7 @@ def _roles(listeners: Sequence[Service]) -> str:
 
 
 def _status(listeners: Sequence[Service]) -> str:
-    queues = [queue for listener in listeners for queue in others(listener.queues())]
+    queues = [queue for listener in listeners for queue in of_servers(listener.queues())]
     totals = [listener.totals() for listener in listeners]
     ill = [sink for listener in listeners for sink in listener.sinks() if sink["state"] != "ok"]
     parts = {

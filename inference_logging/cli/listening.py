@@ -34,12 +34,19 @@ def open_listeners(config: Config) -> list[Service]:
         for listener in opened:
             listener.close(0.0)
         raise
+    for listener in opened:
+        listener.set_only_listens()
     return opened
 
 
-def others(queues: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the queues that are not this process's own."""
-    return [queue for queue in queues if queue["producer"] != "here"]
+def of_servers(queues: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the queues that are no listener's own."""
+    return [queue for queue in queues if not queue["only_listens"]]
+
+
+def of_servers(queues: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the queues that are no listener's own."""
+    return [queue for queue in queues if not queue["only_listens"]]
 
 
 def lost(counts: dict[str, dict[str, int]]) -> int:

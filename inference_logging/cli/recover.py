@@ -54,7 +54,8 @@ def command(queue_directory: Path, file: Path | None, directory: Path | None, as
         raise click.UsageError(f"{queue_directory}: {error}") from None
     found = _settle(held, config)
     found["unreadable"] = [{"file": name, "why": why} for name, why in held.unreadable()]
-    click.echo(json.dumps(found) if as_json else _table(found))
+    # Records that go to stdout are not mixed with what is told about them.
+    click.echo(json.dumps(found) if as_json else _table(found), err=config.sink == "stdout")
     is_left = any(process["left"] or process["corrupt"] for process in found["processes"])
     return FAILED if is_left or found["unreadable"] else OK
 

@@ -6,6 +6,7 @@
 use crate::lock::Holder;
 use crate::queue_file::{self, Books, QueueFile};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 /// One queue at one moment.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct QueueSnapshot {
     pub oldest_unix_nano: Option<u64>,
     /// Who puts records into it; nobody once its owner has closed it or died.
     pub producer: Holder,
+    /// Whether that one serves nothing and only listens.
+    pub only_listens: bool,
 }
 
 impl QueueSnapshot {
@@ -30,6 +33,7 @@ impl QueueSnapshot {
             capacity_bytes: file.header().data_bytes,
             in_flight: file.slots().taken(),
             books: file.books(),
+            only_listens: file.header().only_listens.load(Ordering::Relaxed) != 0,
             producer: if ring.is_closed() { Holder::Nobody } else { owner(file) },
         }
     }

@@ -158,7 +158,9 @@ pub struct QueueHeader {
     pub created_unix_nano: u64,
     /// Requests in flight that the slots area holds.
     pub slot_count: u32,
-    _pad0: [u32; 21],
+    /// Not 0 where the owner serves nothing: only a listener's own reports come through this queue.
+    pub only_listens: AtomicU64,
+    _pad0: [u64; 9],
 
     /// Written by producers: the ring's head word.
     pub head: AtomicU64,

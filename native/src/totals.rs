@@ -143,7 +143,8 @@ pub fn add_ended(words: &TotalsWords, file: &QueueFile) -> bool {
     let Some(_lock) = file.path.parent().and_then(lock) else { return false };
     if !words.generation.read(|copy| words.copies[copy].holds(file)) {
         // It has ended, and an owner in good order closes its ring first.
-        let producer_deaths = u64::from(!file.ring().is_closed());
+        let is_server = file.header().only_listens.load(Ordering::Relaxed) == 0;
+        let producer_deaths = u64::from(is_server && !file.ring().is_closed());
         let queue = Totals { producer_deaths, ..Totals::of(file) };
         words.generation.change(|from, to| {
             let mut sum = words.copies[from].load();

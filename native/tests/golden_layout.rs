@@ -37,6 +37,7 @@ fn written() -> Vec<u8> {
     let header = file.header();
     header.releasing.store(Mark { sequence: 1, position: 4 }.to_word(), Ordering::Relaxed);
     header.sequence_base.store(1, Ordering::Relaxed);
+    header.only_listens.store(1, Ordering::Relaxed);
     header.dropped_told.store(5, Ordering::Relaxed);
     header.counted_generation.store(9, Ordering::Relaxed);
     header.counted_sequence.store(10, Ordering::Relaxed);
@@ -78,6 +79,7 @@ fn a_queue_file_has_these_bytes() {
             (24, &[0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01]),
             (32, &CREATED.to_le_bytes()),
             (40, &[3, 0, 0, 0]),
+            (48, &[1, 0, 0, 0, 0, 0, 0, 0]),
             // Head: sequence 3, closed, position 4 + 5 + 4.
             (128, &[13, 0, 0, 0x80, 3, 0, 0, 0]),
             // Tail, release in progress: sequence 1, position 4. Then sequence_base and dropped_told.

@@ -66,6 +66,7 @@ fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py
     dict.set_item("oldest_unix_nano", queue.oldest_unix_nano)?;
     dict.set_item("in_flight", queue.in_flight)?;
     dict.set_item("producer", holder_name(queue.producer))?;
+    dict.set_item("only_listens", queue.only_listens)?;
     Ok(dict)
 }
 

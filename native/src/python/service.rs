@@ -157,6 +157,13 @@ impl PyService {
         Event::registered(py, self.service(), id, values, thinned, severity, context)
     }
 
+    /// Say that this process serves nothing: no other listener need go on for its sake.
+    fn set_only_listens(&self) {
+        if let Some(queue) = self.service.producer.queue() {
+            queue.file.header().only_listens.store(1, Ordering::Relaxed);
+        }
+    }
+
     /// Limit application records to so many per second and call site, from now on; call it before any is registered.
     fn set_budget(&self, records_s: u32) {
         let _ = self.service.budget.set(Budget::new(records_s));
@@ -196,8 +203,8 @@ impl PyService {
     }
 
     /// Return every queue of the directory: its counts, `used_bytes` of `capacity_bytes`, `oldest_unix_nano`, the time of
-    /// the oldest record that waits (None: none does), `in_flight`, the requests that have a slot, and its `producer`:
-    /// `here`, `elsewhere`, or `nobody` once that has closed it or died.
+    /// the oldest record that waits (None: none does), `in_flight`, the requests that have a slot, its `producer`
+    /// (`here`, `elsewhere`, or `nobody` once that has closed it or died), and whether that one `only_listens`.
     fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         queue_dicts(py, &self.directory)
     }

@@ -1,0 +1,146 @@
+"""`inference-logging recover`: what dead processes left in their queues is written once, and told of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference_logging import Config, Logger, get_logger
+from tests.command_line import run
+from tests.sidecars import Sidecar, queue_files
+from tests.support import read_records
+from tests.test_listen import numbers, produce
+from tests.test_processes import in_child
+
+HEAD_OFFSET = 128
+"""Of the ring's head word in a queue file: sequence (32 bits), closed (1), position (31)."""
+
+Configure = Callable[..., Config]
+
+
+@pytest.fixture
+def config(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Return the configuration of servers without a listener, which is that of the command as well."""
+    config = configure(listener="external", drain_deadline_s=60)
+    monkeypatch.setenv("INFERENCE_LOGGING_DIRECTORY", str(config.directory))
+    monkeypatch.setenv("INFERENCE_LOGGING_DRAIN_DEADLINE_S", "60")
+    return config
+
+
+def recover(config: Config) -> tuple[int, dict[str, Any]]:
+    """Return the exit code and what was told."""
+    done = run("recover", str(config.resolved_queue_directory), "--json")
+    assert done.err == ""
+    return done.code, json.loads(done.out)
+
+
+def test_what_killed_processes_left_is_written_once_and_told_of_each(config: Config) -> None:
+    for process in range(3):
+        produce(config, process * 100, 100)
+    code, told = recover(config)
+    assert (code, told["recovered"], told["unreadable"]) == (0, 300, [])
+    assert numbers(config) == list(range(300))
+    pids = {record["boot_id"]: record["pid"] for record in read_records(config.directory, "log")}
+    assert {process["boot_id"]: process["pid"] for process in told["processes"]} == pids
+    rest = {"state": "ended", "accepted": 100, "recovered": 100, "torn": 0, "corrupt": 0, "left": 0}
+    assert [{name: process[name] for name in rest} for process in told["processes"]] == [rest] * 3
+    assert queue_files(config) == []
+
+    done = run("recover", str(config.resolved_queue_directory))
+    assert (done.code, done.out) == (0, f"recovered=0 processes=0 from {config.resolved_queue_directory}\n")
+    assert numbers(config) == list(range(300))
+
+
+def test_a_record_that_a_process_had_only_begun_is_counted_and_not_written(config: Config) -> None:
+    produce(config, 0, 10)
+    (queue,) = queue_files(config)
+    with queue.open("r+b") as file:
+        file.seek(HEAD_OFFSET)
+        (head,) = struct.unpack("<Q", file.read(8))
+        file.seek(HEAD_OFFSET)
+        # One reservation more, of four words that stay untouched.
+        file.write(struct.pack("<Q", head + (1 << 32) + 4))
+    done = run("recover", str(config.resolved_queue_directory))
+    assert (done.code, numbers(config)) == (0, list(range(10)))
+    header, row, summary = done.out.splitlines()
+    assert header.split() == ["boot_id", "pid", "state", "accepted", "recovered", "torn", "corrupt", "left"]
+    assert row.split()[2:] == ["ended", "11", "10", "1", "0", "0"]
+    assert summary.startswith("recovered=10 processes=1 from ")
+    assert [record["dropped"] for record in read_records(config.directory, "log.dropped")] == [1]
+
+
+def test_the_queue_of_a_server_that_runs_is_written_as_far_as_it_is_and_stays(config: Config) -> None:
+    produce(config, 0, 50)
+    begun, tell = os.pipe()
+    go_on, end = os.pipe()
+
+    def server() -> None:
+        os.close(end)
+        with Logger(config):
+            assert all(get_logger("t").warning("n", n=50 + n) for n in range(50))
+            os.write(tell, b"x")
+            os.read(go_on, 1)
+
+    pid = in_child(server)
+    os.close(go_on)
+    assert os.read(begun, 1) == b"x"
+    code, told = recover(config)
+    assert (code, numbers(config)) == (0, list(range(100)))
+    assert {process["pid"]: process["state"] for process in told["processes"]}[pid] == "alive"
+    assert len(queue_files(config)) == 1
+    os.close(end)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_where_a_listener_is_at_work_that_one_writes(config: Config) -> None:
+    with Sidecar(config) as sidecar:
+        sidecar.wait_for("leader")
+        for process in range(3):
+            produce(config, process * 100, 100)
+        assert recover(config)[0] == 0
+        assert numbers(config) == list(range(300))
+        assert sidecar.stop() == 0
+    assert len({path.name for path in config.directory.glob("*.jsonl")}) == 1
+
+
+def test_what_cannot_be_written_is_exit_code_1_and_can_be_tried_again(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(config, 0, 100)
+    with monkeypatch.context() as changed:
+        changed.setenv("INFERENCE_LOGGING_SINK", f"unix://{tmp_path}/nobody")
+        changed.setenv("INFERENCE_LOGGING_DRAIN_DEADLINE_S", "0.1")
+        code, told = recover(config)
+        assert (code, told["recovered"], [process["left"] for process in told["processes"]]) == (1, 0, [100])
+    config.directory.write_bytes(b"in the way")
+    assert run("recover", str(config.resolved_queue_directory)).code == 1
+    config.directory.unlink()
+    code, told = recover(config)
+    assert (code, told["recovered"], numbers(config)) == (0, 100, list(range(100)))
+
+
+def test_a_file_that_is_no_queue_is_named_and_left_alone(config: Config) -> None:
+    produce(config, 0, 10)
+    foreign = config.resolved_queue_directory / "foreign.queue"
+    foreign.write_bytes(b"noise" * 50_000)
+    code, told = recover(config)
+    assert (code, numbers(config)) == (1, list(range(10)))
+    assert [entry["file"] for entry in told["unreadable"]] == ["foreign.queue"]
+    assert foreign.exists()
+    done = run("recover", str(config.resolved_queue_directory))
+    assert done.code == 1
+    assert "foreign.queue: not recovered: not a queue of this version" in done.out
+
+
+@pytest.mark.parametrize("directory", ["nowhere", "file"])
+def test_a_directory_that_is_none_is_a_wrong_command_line(directory: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    done = run("recover", str(tmp_path / directory))
+    assert (done.code, str(tmp_path / directory) in done.err) == (2, True)
+    assert not (tmp_path / "nowhere").exists()
