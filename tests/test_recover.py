@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -69,8 +70,8 @@ def test_a_record_that_a_process_had_only_begun_is_counted_and_not_written(confi
     done = run("recover", str(config.resolved_queue_directory))
     assert (done.code, numbers(config)) == (0, list(range(10)))
     header, row, summary = done.out.splitlines()
-    assert header.split() == ["boot_id", "pid", "state", "accepted", "recovered", "torn", "corrupt", "left"]
-    assert row.split()[2:] == ["ended", "11", "10", "1", "0", "0"]
+    assert header.split() == ["lane", "boot_id", "pid", "state", "accepted", "recovered", "torn", "corrupt", "left"]
+    assert row.split()[3:] == ["ended", "11", "10", "1", "0", "0"]
     assert summary.startswith("recovered=10 processes=1 from ")
     assert [record["dropped"] for record in read_records(config.directory, "log.dropped")] == [1]
 
@@ -96,6 +97,29 @@ def test_the_queue_of_a_server_that_runs_is_written_as_far_as_it_is_and_stays(co
     assert len(queue_files(config)) == 1
     os.close(end)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_the_audit_lane_is_recovered_too_where_it_is_on(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    audited = config.model_copy(update={"audit": "on"})
+
+    def child() -> None:
+        logger = Logger(audited)
+        emit = logger.event("charged", ["n"], lane="audit")
+        assert all(emit(n) for n in range(100))
+        assert get_logger("t").warning("n", n=0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.waitpid(in_child(child), 0)
+    code, told = recover(config)
+    assert (code, numbers(config)) == (1, [0])
+    assert [(process["lane"], process["recovered"], process["left"]) for process in told["processes"]] == [
+        ("fast", 1, 0),
+        ("audit", 0, 100),
+    ]
+    monkeypatch.setenv("INFERENCE_LOGGING_AUDIT", "on")
+    code, told = recover(config)
+    assert (code, told["recovered"]) == (0, 100)
+    assert [record["n"] for record in read_records(audited.resolved_audit_directory, "charged")] == list(range(100))
 
 
 def test_where_a_listener_is_at_work_that_one_writes(config: Config) -> None:

@@ -44,11 +44,6 @@ def of_servers(queues: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [queue for queue in queues if not queue["only_listens"]]
 
 
-def of_servers(queues: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the queues that are no listener's own."""
-    return [queue for queue in queues if not queue["only_listens"]]
-
-
 def lost(counts: dict[str, dict[str, int]]) -> int:
     """Return how many records ``dropped`` counts; those of shutdown_deadline are in the queue still."""
     return sum(sum(levels.values()) for reason, levels in counts.items() if reason != "shutdown_deadline")

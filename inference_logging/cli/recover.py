@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -20,9 +20,17 @@ from inference_logging.cli.listening import open_listeners
 from inference_logging.cli.main import FAILED, OK
 from inference_logging.config import Config
 
+AUDIT_DIRECTORY: Final = "audit"
+"""Below the queue directory: the queues of the audit lane."""
 LOOK_S: Final = 0.02
 
-Look = Callable[[], list[dict[str, Any]]]
+
+class Lane(NamedTuple):
+    """The queues of one lane, and whether the configuration has a listener for it."""
+
+    name: str
+    held: HeldQueues
+    is_served: bool
 
 
 @click.command(
@@ -41,7 +49,8 @@ def command(queue_directory: Path, file: Path | None, directory: Path | None, as
 
     What a process had committed is written, also where it was killed; what it had only begun is counted as torn. If a
     listener is at work there, that one writes. The queues of servers that still run are written as far as they are, and
-    stay. It gives up when nothing could be written for drain_deadline_s; again is always allowed.
+    stay. Those of the audit lane need audit: on. It gives up when nothing could be written for drain_deadline_s; again
+    is always allowed.
 
     Exit code: 0 if everything is written, 1 if something is left or could not be read, 2 if DIR is no queue directory
     or the configuration is wrong.
@@ -49,35 +58,49 @@ def command(queue_directory: Path, file: Path | None, directory: Path | None, as
     given = {"config_file": file, "directory": directory, "queue_directory": queue_directory}
     config = Config(**{name: value for name, value in given.items() if value is not None})
     try:
-        held = HeldQueues(queue_directory)
+        lanes = list(_lanes(queue_directory, config))
     except OSError as error:
         raise click.UsageError(f"{queue_directory}: {error}") from None
-    found = _settle(held, config)
-    found["unreadable"] = [{"file": name, "why": why} for name, why in held.unreadable()]
+    found = _recover(lanes, config)
     # Records that go to stdout are not mixed with what is told about them.
     click.echo(json.dumps(found) if as_json else _table(found), err=config.sink == "stdout")
     is_left = any(process["left"] or process["corrupt"] for process in found["processes"])
     return FAILED if is_left or found["unreadable"] else OK
 
 
-def _settle(held: HeldQueues, config: Config) -> dict[str, Any]:
-    before = held.queues()
-    if before:
+def _lanes(directory: Path, config: Config) -> Iterator[Lane]:
+    """Look at every queue of the directory before a listener of this process does."""
+    yield Lane("fast", HeldQueues(directory), is_served=True)
+    if (directory / AUDIT_DIRECTORY).is_dir():
+        yield Lane("audit", HeldQueues(directory / AUDIT_DIRECTORY), is_served=config.audit == "on")
+
+
+def _recover(lanes: Sequence[Lane], config: Config) -> dict[str, Any]:
+    before = [lane.held.queues() for lane in lanes]
+    if any(queues for lane, queues in zip(lanes, before, strict=True) if lane.is_served):
         listeners = open_listeners(config)
         try:
-            _wait(held.queues, config.drain_deadline_s)
+            _wait([lane.held for lane in lanes if lane.is_served], config.drain_deadline_s)
         finally:
             for listener in listeners:
                 listener.close(config.drain_deadline_s)
-    processes = [_told(then, now) for then, now in zip(before, held.queues(), strict=True)]
-    recovered = sum(process["recovered"] for process in processes)
-    return {"queue_directory": str(config.resolved_queue_directory), "recovered": recovered, "processes": processes}
+    processes = [
+        _told(lane.name, then, now)
+        for lane, queues in zip(lanes, before, strict=True)
+        for then, now in zip(queues, lane.held.queues(), strict=True)
+    ]
+    return {
+        "queue_directory": str(config.resolved_queue_directory),
+        "recovered": sum(process["recovered"] for process in processes),
+        "processes": processes,
+        "unreadable": [{"file": name, "why": why} for lane in lanes for name, why in lane.held.unreadable()],
+    }
 
 
-def _wait(look: Look, patience_s: float) -> None:
+def _wait(all_held: Sequence[HeldQueues], patience_s: float) -> None:
     """Wait until the queues of the dead are gone, or nothing moves any more."""
     waiting, end_s = -1, 0.0
-    while dead := [queue for queue in look() if queue["exists"] and queue["producer"] == "nobody"]:
+    while dead := [queue for held in all_held for queue in held.queues() if _is_dead(queue)]:
         before, waiting = waiting, sum(queue["in_queue"] for queue in dead) + len(dead)
         if waiting != before:
             end_s = time.monotonic() + patience_s
@@ -86,11 +109,16 @@ def _wait(look: Look, patience_s: float) -> None:
         time.sleep(LOOK_S)
 
 
-def _told(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+def _is_dead(queue: dict[str, Any]) -> bool:
+    return bool(queue["exists"]) and queue["producer"] == "nobody"
+
+
+def _told(lane: str, then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     def count(reason: str) -> int:
         return sum(now["dropped"].get(reason, {}).values())
 
     return {
+        "lane": lane,
         "boot_id": now["boot_id"],
         "pid": now["pid"],
         "state": "alive" if now["producer"] == "elsewhere" else "ended",
@@ -103,7 +131,7 @@ def _told(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(found: dict[str, Any]) -> str:
-    columns = ("boot_id", "pid", "state", "accepted", "recovered", "torn", "corrupt", "left")
+    columns = ("lane", "boot_id", "pid", "state", "accepted", "recovered", "torn", "corrupt", "left")
     rows = [columns, *([str(process[column]) for column in columns] for process in found["processes"])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
