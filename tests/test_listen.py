@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -274,3 +275,23 @@ def test_as_first_process_of_a_pid_namespace_it_serves_a_process_of_another_one(
 
 def first_child(pid: int) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+def test_it_serves_the_audit_lane_too(configure: Configure) -> None:
+    config = configure(listener="external", audit="on", audit_block_s=60)
+
+    async def charge(logger: Logger, count: int) -> list[bool]:
+        return [await logger.audit("charged", n=n) for n in range(count)]
+
+    with Sidecar(config) as first, Logger(config) as logger:
+        first.wait_for("leader,leader queues=2")
+        assert all(asyncio.run(charge(logger, 20)))
+        with Sidecar(config) as second:
+            second.wait_for("waiting,waiting queues=2")
+            first.kill()
+            assert all(asyncio.run(charge(logger, 20)))
+            logger.close()
+            assert second.stop() == 0
+    records = read_records(config.resolved_audit_directory, "charged")
+    assert [record["n"] for record in records] == [*range(20), *range(20)]
+    assert [record["seq"] for record in records] == list(range(40))
