@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench_emit import emit, tail
 from bench_features import features
+from bench_flight import flight
 from bench_listener import listener
 from bench_middleware import middleware
 from bench_report import Report, machine
@@ -31,6 +32,7 @@ SECTIONS: dict[str, Callable[[bool], Report]] = {
     "listener": listener,
     "middleware": middleware,
     "features": features,
+    "flight": flight,
     "uvicorn": uvicorn,
 }
 

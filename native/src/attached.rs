@@ -4,6 +4,7 @@
 //! the sink took the batch does `release` give them back to the producer. A listener that dies in between leaves them
 //! in the queue.
 
+mod in_flight;
 mod room;
 
 use crate::books::Span;
@@ -194,7 +195,7 @@ impl Attached {
 
     /// Adds a `log.dropped` line if records were refused or lost since the last one; returns how many lines it added.
     pub fn tell_dropped(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
-        self.at_end = self.is_ending() && self.file.ring().is_drained();
+        self.at_end = self.is_ending() && self.file.ring().is_drained() && !self.has_requests();
         let mut counts = self.file.header().dropped.snapshot();
         // Those are still here, and about to be written after all.
         counts[Reason::ShutdownDeadline as usize] = Default::default();
@@ -354,6 +355,8 @@ impl Attached {
         }
         if let Ok(Attempt::Acquired(lock)) = ProcessLock::try_acquire(&self.file.path, false) {
             self.orphaned = Some(lock);
+            // Before anything of it is read, and so before anything is released.
+            self.settle_requests();
         }
     }
 

@@ -1,8 +1,8 @@
 //! The flight recorder's slots: what each request in flight has come to, readable after its process's death (P5).
 //!
 //! It works on borrowed words and knows nothing of files or processes, so that loom, proptest and the mapped queue file
-//! all run this same code. What stands in a slot besides the protocol's own words is `facts`; how a request uses one is
-//! `in_flight`; what a dead process's slots become is `terminal`.
+//! all run this same code. What stands in a slot besides the protocol's own words is `facts`; what a slot becomes that
+//! nobody ended is `terminal`; how a request uses one is the producer's business (`producer::in_flight`).
 //!
 //! ```text
 //! slot    word 0      [ state:32 | sequence:32 ]    0 FREE, OPEN, CLAIMED, ENDING (with the terminal record's sequence)
@@ -23,10 +23,13 @@
 //!   is given back, since only then is a sequence below the tail one that was committed.
 //! * The two halves of the progress take turns, so that a death within a chunk leaves the chunk before it whole.
 
+use crate::ring::{Peek, Ring, words_between};
 use crate::sync::{AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 pub mod facts;
+#[cfg(not(loom))]
+pub mod terminal;
 
 /// Words of one slot. Loom models each of them, so there a slot has the protocol's own and few more.
 pub const SLOT_WORDS: usize = if cfg!(loom) { 8 } else { 256 };
@@ -101,10 +104,10 @@ pub struct Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
-    /// Words of the facts, which are the owner's until [`Self::open`].
+    /// The words that this protocol does not use; the owner's until [`Self::open`].
     #[inline]
     #[must_use]
-    pub fn facts(&self) -> &'a [AtomicU64] {
+    pub fn rest(&self) -> &'a [AtomicU64] {
         &self.words[FACTS..]
     }
 
@@ -170,7 +173,8 @@ impl<'a> Slot<'a> {
     /// Whether a request has it.
     #[must_use]
     pub fn is_taken(&self) -> bool {
-        matches!(self.words[STATE].load(Ordering::Relaxed) & TAG, OPEN | CLAIMED | ENDING)
+        let state = self.words[STATE].load(Ordering::Relaxed);
+        state == OPEN || state == CLAIMED || state & TAG == ENDING
     }
 
     /// The sequence of the terminal record, if it was reserved and perhaps committed.
@@ -199,6 +203,61 @@ impl<'a> Slot<'a> {
 }
 
 const TAG: u64 = 0xffff_ffff << 32;
+
+/// A terminal record that somebody else than the request itself makes.
+pub struct LastRecord {
+    pub event: u16,
+    pub severity: u8,
+    pub time_unix_nano: u64,
+    pub payload: Vec<u8>,
+}
+
+/// What is done of a request's end: between any two of these a process can die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Reserved,
+    Noted,
+    Committed,
+    Freed,
+}
+
+/// Puts the terminal record of an open or claimed slot into the ring, closed or not, and frees the slot; tells `at` each
+/// step. Returns false, and nothing has changed, if there is no room.
+pub fn end_request(slot: Slot<'_>, ring: Ring<'_>, record: &LastRecord, mut at: impl FnMut(Step)) -> bool {
+    let Ok(reservation) = ring.reserve_even_closed(record.payload.len() as u32) else { return false };
+    at(Step::Reserved);
+    slot.end_with(reservation.sequence);
+    at(Step::Noted);
+    reservation.commit(record.event, record.severity, record.time_unix_nano, &record.payload);
+    at(Step::Committed);
+    slot.free();
+    at(Step::Freed);
+    true
+}
+
+/// Whether the record of this sequence was committed. Asked by the consumer before anything that a dead producer left is
+/// released: then what is below the tail was.
+#[must_use]
+pub fn is_committed(ring: &Ring<'_>, sequence: u32) -> bool {
+    let (tail, head) = (ring.tail(), ring.head());
+    if sequence.wrapping_sub(tail.sequence) >= head.sequence.wrapping_sub(tail.sequence) {
+        return true;
+    }
+    let (mut position, all) = (tail.position, words_between(tail.position, head.position));
+    while position != head.position {
+        let next = match ring.peek(position) {
+            Peek::Record { record, .. } if record.sequence == sequence => return true,
+            Peek::Record { next, .. } | Peek::Pad { next } | Peek::Reserved { next } => next,
+            Peek::Untouched => ring.skip_untouched(position),
+            Peek::Empty | Peek::Corrupt => return false,
+        };
+        if words_between(tail.position, next) > all {
+            return false;
+        }
+        position = next;
+    }
+    false
+}
 
 /// The free slots of one process: a stack, so that few slots are used and stay in the cache. In the process's own
 /// memory: nobody else has a use for it, and a file cannot damage it.

@@ -157,6 +157,13 @@ impl RequestIds {
         self.client.as_deref()
     }
 
+    /// Our id of the request as a number.
+    #[inline]
+    #[must_use]
+    pub const fn own_id(&self) -> [u8; 8] {
+        self.own
+    }
+
     /// Our id of the request: 16 hex digits.
     #[inline]
     #[must_use]

@@ -171,7 +171,7 @@ impl Leader {
         unread >= settings.flush_records
             || bytes >= settings.flush_bytes as u64
             || now.monotonic >= self.last_flush + settings.flush_interval
-            || self.queues.iter().any(Attached::is_ending)
+            || self.queues.iter().any(Attached::has_work)
             || self.delivery.has_notices()
     }
 
@@ -202,6 +202,7 @@ impl Leader {
             if is_copied {
                 batch.records += queue.read_copied_into(&mut batch.lines, bytes, &mut self.encoder);
             } else {
+                queue.end_requests();
                 batch.records += queue.tell_dropped(&mut batch.lines, &mut self.encoder, now.unix_nano);
                 batch.records += queue.read_into(&mut batch.lines, Room::of_bytes(bytes), &mut self.encoder);
             }
@@ -249,7 +250,7 @@ impl Leader {
     /// emit is for the next leader.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.delivery.has_batch() || self.queues.iter().any(Attached::is_ending)
+        self.delivery.has_batch() || self.queues.iter().any(Attached::has_work)
     }
 
     /// Gives back the records of an unfinished batch that a sink already has: the next leader must not write them.

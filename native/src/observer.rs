@@ -6,9 +6,11 @@
 
 use crate::capture::Capture;
 use crate::event::{REQUEST, REQUEST_CHUNK};
+use crate::flight::terminal::{operation, seconds};
 use crate::ids::RequestIds;
 use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
+use crate::producer::in_flight::InFlight;
 use crate::record::{BodyKind, Scratch};
 use crate::runtime::{Overrides, Runtime};
 use crate::sampler::{Head, SampledBy, Sampler};
@@ -17,6 +19,7 @@ pub use texts::RequestTexts;
 use texts::{push_text, push_texts};
 use timeline::Timeline;
 
+mod in_flight;
 mod texts;
 mod timeline;
 
@@ -83,6 +86,10 @@ pub struct Observer {
     watched: Option<Runtime>,
     request_body: Option<Box<Capture>>,
     response_body: Option<Box<Capture>>,
+    /// What is left of the request if the process dies.
+    in_flight: Option<InFlight>,
+    /// Bytes that stand there of both ends of the request's body.
+    in_flight_limits: (usize, usize),
 }
 
 impl Observer {
@@ -108,6 +115,8 @@ impl Observer {
             watched: None,
             request_body: None,
             response_body: None,
+            in_flight: None,
+            in_flight_limits: (0, 0),
         }
     }
 
@@ -116,6 +125,7 @@ impl Observer {
         if settings.capture_head_bytes + settings.capture_tail_bytes > 0 {
             let (head, tail) = (settings.capture_head_bytes, settings.capture_tail_bytes);
             self.request_body = Some(Box::new(Capture::new(BodyKind::Request, head, tail)));
+            self.in_flight_limits = (head, tail);
         }
     }
 
@@ -170,6 +180,7 @@ impl Observer {
     #[inline]
     pub fn request_bytes(&mut self, bytes: &[u8]) {
         self.bytes_in += bytes.len() as u64;
+        self.note_bytes_in(bytes);
         if let Some(capture) = &mut self.request_body {
             capture.push(bytes);
         }
@@ -188,6 +199,7 @@ impl Observer {
             return;
         }
         self.status = status;
+        self.note_answer();
         if let Some(kind) = kind {
             // Every event of a stream repeats id and model, so only a whole JSON answer needs its head.
             let head = if kind == BodyKind::Stream { 0 } else { settings.capture_head_bytes };
@@ -209,8 +221,7 @@ impl Observer {
         if let Some(capture) = &mut self.response_body {
             capture.push(bytes);
         }
-        let limit = self.gaps_limit(settings);
-        self.timeline.chunk(now, limit);
+        self.chunk(now, settings);
     }
 
     #[inline]
@@ -231,8 +242,7 @@ impl Observer {
         self.unknown_size |= bytes.is_none();
         // Half a body is worse than none.
         self.response_body = None;
-        let limit = self.gaps_limit(settings);
-        self.timeline.chunk(now, limit);
+        self.chunk(now, settings);
     }
 
     /// The answer has begun and ends with trailers.
@@ -273,6 +283,10 @@ impl Observer {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
+        let in_flight = match self.in_flight.take().map(InFlight::end) {
+            Some(None) => return,
+            ending => ending.flatten(),
+        };
         let (outcome, error_type) = Outcome::of(ending, self.status, self.complete, self.disconnected);
         if self.status == 0 && matches!(outcome, Outcome::Error | Outcome::Timeout) {
             // What every server answers then, also to an application that returns without an answer; it happens outside
@@ -303,7 +317,10 @@ impl Observer {
             }
         }
         push_sampling(&mut scratch, kept);
-        producer.emit(REQUEST, outcome.severity(), scratch.as_slice());
+        match in_flight {
+            Some(ending) => producer.end_request(ending, outcome.severity(), scratch.as_slice()),
+            None => producer.emit(REQUEST, outcome.severity(), scratch.as_slice()),
+        };
     }
 
     /// Decides whether this is one of the errors that are wanted; the timeline of any other is as configured.
@@ -352,25 +369,9 @@ impl Observer {
     }
 }
 
-/// OpenTelemetry's name of what an OpenAI-compatible path asks for; empty for any other.
-fn operation(path: &[u8]) -> &'static str {
-    const OPERATIONS: [(&[u8], &str); 4] = [
-        (b"/chat/completions", "chat"),
-        (b"/completions", "text_completion"),
-        (b"/embeddings", "embeddings"),
-        (b"/responses", "chat"),
-    ];
-    OPERATIONS.iter().find(|(suffix, _)| path.ends_with(suffix)).map_or("", |(_, name)| name)
-}
-
 #[inline]
 fn push_sampling(scratch: &mut Scratch, (by, count): (SampledBy, f64)) {
     scratch.push_str(by.name());
     // NaN: the caller sampled the request and did not tell how many it stands for.
     if count.is_nan() { scratch.push_absent() } else { scratch.push_float(count) }
-}
-
-fn seconds(nanoseconds: u64) -> f64 {
-    // Whole microseconds: what a clock reading is worth, and shorter in the line.
-    (nanoseconds / 1000) as f64 / 1e6
 }

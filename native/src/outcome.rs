@@ -12,6 +12,8 @@ pub enum Outcome {
     ClientDisconnect,
     Timeout,
     ServerShutdown,
+    /// The process died; told by whoever recovers its queue.
+    ProcessDied,
 }
 
 impl Outcome {
@@ -42,6 +44,7 @@ impl Outcome {
             Self::ClientDisconnect => "client_disconnect",
             Self::Timeout => "timeout",
             Self::ServerShutdown => "server_shutdown",
+            Self::ProcessDied => "process_died",
         }
     }
 
@@ -51,7 +54,7 @@ impl Outcome {
         match self {
             Self::Ok => INFO,
             Self::ClientDisconnect | Self::ServerShutdown => WARN,
-            Self::Error | Self::Timeout => ERROR,
+            Self::Error | Self::Timeout | Self::ProcessDied => ERROR,
         }
     }
 }

@@ -3,11 +3,14 @@
 //! The usual emit is: one pointer load, one compare-and-swap, one copy, one store. No lock, no system call, no
 //! allocation.
 //!
+//! Requests in flight have slots in the same file ([`in_flight`]).
+//!
 //! A queue, once published, is never freed while the process lives: another thread may be between loading the pointer
 //! and reserving. Closing the ring makes such a late reservation fail, and [`QueueFile::disown`] gives the pages back.
 
 use crate::control::Control;
 use crate::event::{self, EventSchema, FIRST_USER_ID};
+use crate::flight::FreeSlots;
 use crate::layout::{Dropped, LEVELS, Reason, level_index};
 use crate::lock::{ForkSafe, ProcessLock};
 use crate::queue_file::{self, QueueFile, QueueSizes};
@@ -18,6 +21,8 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
+
+pub mod in_flight;
 
 /// What a queue is made of.
 #[derive(Clone, Debug)]
@@ -42,6 +47,9 @@ pub struct Queue {
     limit_words: [u32; LEVELS.len()],
     wake_words: u32,
     max_record_bytes: u32,
+    free_slots: FreeSlots,
+    /// Whether the slots are this process's to change: not in a forked child, not after the end, not if there are none.
+    keeps_slots: AtomicBool,
     _lock: ProcessLock,
 }
 
@@ -59,12 +67,20 @@ impl Queue {
         let wake_words = (settings.wake_bytes / 8).min(words / 4) as u32;
         let max_record_bytes =
             settings.max_record_bytes.min(u32::try_from(settings.queue_bytes / 4).unwrap_or(u32::MAX));
-        Ok(Self { file, control, limit_words, wake_words, max_record_bytes, _lock: lock })
+        let free_slots = FreeSlots::all(sizes.slot_count);
+        let keeps_slots = AtomicBool::new(sizes.slot_count > 0);
+        Ok(Self { file, control, limit_words, wake_words, max_record_bytes, free_slots, keeps_slots, _lock: lock })
     }
 
     #[inline]
     fn emit(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
-        match self.offer(event, severity, time_unix_nano, payload) {
+        self.emit_noting(event, severity, time_unix_nano, payload, |_| ())
+    }
+
+    /// As `emit`; tells `note` the record's sequence before it is committed.
+    #[inline]
+    fn emit_noting(&self, event: u16, severity: u8, time: u64, payload: &[u8], note: impl FnOnce(u32)) -> bool {
+        match self.offer(event, severity, time, payload, note) {
             Ok(_) => true,
             Err(reason) => self.refuse(reason, severity),
         }
@@ -72,13 +88,21 @@ impl Queue {
 
     /// Puts one record into the queue and returns the low 32 bits of its sequence, or why not, which nobody counts yet.
     #[inline]
-    fn offer(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> Result<u32, Reason> {
+    fn offer(
+        &self,
+        event: u16,
+        severity: u8,
+        time_unix_nano: u64,
+        payload: &[u8],
+        note: impl FnOnce(u32),
+    ) -> Result<u32, Reason> {
         if payload.len() > self.max_record_bytes as usize {
             return Err(Reason::Oversize);
         }
         match self.file.ring().reserve(payload.len() as u32, self.limit_words[level_index(severity)]) {
             Ok(reservation) => {
                 let (used, sequence) = (reservation.used_words, reservation.sequence);
+                note(sequence);
                 reservation.commit(event, severity, time_unix_nano, payload);
                 if used >= self.wake_words {
                     self.control.wake();
@@ -105,7 +129,7 @@ pub struct Producer {
     queue: AtomicPtr<Queue>,
     settings: QueueSettings,
     schemas: ForkSafe<Vec<EventSchema>>,
-    /// Set in a forked child until its first emit has tried to create a queue.
+    /// Set in a forked child until its first record or request has tried to create a queue.
     wants_queue: AtomicBool,
     /// Refusals while there is no queue to count them in.
     pub without_queue: Dropped,
@@ -162,7 +186,7 @@ impl Producer {
             self.reopen();
         }
         let queue = self.queue().ok_or(Reason::NoQueue)?;
-        queue.offer(event, severity, now_unix_nano(), payload).map(|sequence| (queue, sequence))
+        queue.offer(event, severity, now_unix_nano(), payload, |_| ()).map(|sequence| (queue, sequence))
     }
 
     /// Counts a record that was refused before it came to the queue. Returns false, for the caller to pass on.
@@ -175,13 +199,19 @@ impl Producer {
 
     #[cold]
     fn emit_after_fork(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
-        if self.wants_queue.swap(false, Ordering::AcqRel) {
-            self.reopen();
-        }
-        if let Some(queue) = self.queue() {
+        if let Some(queue) = self.queue_after_fork() {
             return queue.emit(event, severity, time_unix_nano, payload);
         }
         self.refuse(Reason::NoQueue, severity)
+    }
+
+    /// The queue of a forked child, which is created here.
+    #[cold]
+    fn queue_after_fork(&self) -> Option<&Queue> {
+        if self.wants_queue.swap(false, Ordering::AcqRel) {
+            self.reopen();
+        }
+        self.queue()
     }
 
     fn reopen(&self) {
@@ -194,18 +224,22 @@ impl Producer {
         }
     }
 
-    /// Forgets the parent's queue in a forked child; the next emit creates the child's own.
+    /// Forgets the parent's queue in a forked child; the next record or request creates the child's own.
     pub fn after_fork_in_child(&self) {
-        if !self.queue.swap(ptr::null_mut(), Ordering::AcqRel).is_null() {
+        let parents = self.queue.swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: published queues are never freed.
+        if let Some(parents) = unsafe { parents.as_ref() } {
+            parents.keeps_slots.store(false, Ordering::Release);
             self.wants_queue.store(true, Ordering::Release);
         }
         queue_file::forget_parents_queues();
     }
 
-    /// Refuses every record from now on, counted as `already_shutdown`. Idempotent.
+    /// Ends the requests in flight, and refuses every record from now on, counted as `already_shutdown`. Idempotent.
     pub fn close(&self) {
         self.wants_queue.store(false, Ordering::Release);
         if let Some(queue) = self.queue() {
+            queue.end_requests();
             queue.file.ring().close();
         }
     }

@@ -153,6 +153,20 @@ impl<'a> Ring<'a> {
     /// [`Refused`], and nothing has changed.
     #[inline]
     pub fn reserve(&self, payload_len: u32, limit_words: u32) -> Result<Reservation<'a>, Refused> {
+        self.reserve_unless(CLOSED, payload_len, limit_words)
+    }
+
+    /// As [`Self::reserve`] with no limit, also in a closed ring, which stays closed: for whoever ends a dead producer's
+    /// books.
+    ///
+    /// # Errors
+    /// [`Refused::Full`], and nothing has changed.
+    pub fn reserve_even_closed(&self, payload_len: u32) -> Result<Reservation<'a>, Refused> {
+        self.reserve_unless(0, payload_len, u32::MAX)
+    }
+
+    #[inline]
+    fn reserve_unless(&self, refused: u64, payload_len: u32, limit_words: u32) -> Result<Reservation<'a>, Refused> {
         let need = record_words(payload_len);
         let capacity = self.capacity();
         let limit_words = limit_words.min(capacity - 1);
@@ -163,7 +177,7 @@ impl<'a> Ring<'a> {
             // Acquire pairs with the Release of the exchange below: whoever sees a head also sees the tail that made room
             // for it.
             let head = self.head.load(Ordering::Acquire);
-            if head & CLOSED != 0 {
+            if head & refused != 0 {
                 return Err(Refused::Closed);
             }
             let position = (head & POSITION_MASK) as u32;
@@ -180,7 +194,7 @@ impl<'a> Ring<'a> {
             }
             let sequence = (head >> 32) as u32;
             let next = u64::from(position.wrapping_add(pad).wrapping_add(need)) & POSITION_MASK;
-            let new = u64::from(sequence.wrapping_add(1)) << 32 | next;
+            let new = u64::from(sequence.wrapping_add(1)) << 32 | head & CLOSED | next;
             // The commit word publishes the record; the head only hands out space.
             if self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return Ok(self.claim(index, pad, need, payload_len, sequence, used as u32));

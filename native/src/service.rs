@@ -136,7 +136,10 @@ impl Service {
         };
         if !drained {
             self.count_left(&queue.file);
-        } else if queue.file.is_told() && totals::add_ended(&queue.control.page().totals, &queue.file) {
+        } else if queue.file.is_told()
+            && queue.file.slots().taken() == 0
+            && totals::add_ended(&queue.control.page().totals, &queue.file)
+        {
             // Usually the leader has done so. Not if it ended between the last write and this process's end.
             let _ = std::fs::remove_file(&queue.file.path);
         }

@@ -3,6 +3,8 @@
 
 #[path = "leader/death.rs"]
 mod death;
+#[path = "leader/in_flight.rs"]
+mod in_flight;
 #[path = "leader/lock.rs"]
 mod lock;
 mod support;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! word  6      first chunk, monotonic nanoseconds; 0: none yet
-//! word  7      [ 0:32 | flags:16 | status:16 ]   flags: 1 streamed, 2 size not known, 4 probe, 8 body is JSON
+//! word  7      [ 0:32 | flags:16 | status:16 ]   flags: 1 streamed, 2 size not known, 4 probe
 //! word  8, 9   start, monotonic and Unix nanoseconds
 //! word 10      bytes of the request's body
 //! word 11…15   trace id (2), span id, parent span id, our own id of the request
@@ -16,3 +16,238 @@
 //! word 138     the first bytes of a JSON body, at most 464: the listener reads the model from them
 //! word 196     the last bytes of the same, at most 480
 //! ```
+
+use super::{SLOT_WORDS, Slot};
+use crate::ids::RequestIds;
+use crate::record::Trace;
+use crate::sync::{AtomicU64, Ordering, copy_in, view};
+
+const FIRST_CHUNK: usize = super::FACTS;
+const ANSWER: usize = 7;
+const STARTED: usize = 8;
+const STARTED_UNIX: usize = 9;
+const BYTES_IN: usize = 10;
+const TRACE_ID: usize = 11;
+const SPAN_ID: usize = 13;
+const PARENT_SPAN_ID: usize = 14;
+const OWN_ID: usize = 15;
+const LENGTHS: usize = 16;
+const BODY_LENGTHS: usize = 17;
+const METHOD: Text = Text { first: 24, bytes: 16, shift: 0, bits: 8 };
+const CLIENT_ID: Text = Text { first: 26, bytes: 128, shift: 8, bits: 8 };
+const PATH: Text = Text { first: 42, bytes: 512, shift: 16, bits: 16 };
+const ROUTE: Text = Text { first: 106, bytes: 256, shift: 32, bits: 16 };
+const TRACE_FLAGS: u32 = 56;
+/// Most bytes of a body's beginning and end.
+pub const BODY_HEAD_BYTES: usize = 464;
+pub const BODY_TAIL_BYTES: usize = 480;
+const BODY_HEAD: usize = 138;
+const BODY_TAIL: usize = BODY_HEAD + BODY_HEAD_BYTES / 8;
+const _: () = assert!(BODY_TAIL + BODY_TAIL_BYTES / 8 == SLOT_WORDS);
+
+const STREAMED: u64 = 1 << 16;
+const UNKNOWN_SIZE: u64 = 2 << 16;
+const PROBE: u64 = 4 << 16;
+
+/// Where a text stands, and where its length does in the word of lengths. The length is the text's own, up to what fits
+/// there; what does not fit in the place is cut.
+struct Text {
+    first: usize,
+    bytes: usize,
+    shift: u32,
+    bits: u32,
+}
+
+impl Text {
+    #[inline]
+    fn write(&self, words: &[AtomicU64; SLOT_WORDS], text: &[u8]) -> u64 {
+        copy_in(&words[self.first..self.first + self.bytes / 8], &text[..text.len().min(self.bytes)]);
+        (text.len() as u64).min((1 << self.bits) - 1) << self.shift
+    }
+
+    fn read(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64) -> Vec<u8> {
+        let len = (lengths >> self.shift & ((1 << self.bits) - 1)) as usize;
+        let mut text = view(&words[self.first..self.first + self.bytes / 8], len.min(self.bytes)).into_owned();
+        if len > self.bytes {
+            const CUT: &[u8] = "…".as_bytes();
+            let is_within_character = |at: &usize| text[*at] & 0xc0 == 0x80;
+            let end = (0..=self.bytes - CUT.len()).rev().find(|at| !is_within_character(at)).unwrap_or(0);
+            text.truncate(end);
+            text.extend_from_slice(CUT);
+        }
+        text
+    }
+}
+
+/// What is known of a request at its beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun<'a> {
+    /// Monotonic nanoseconds.
+    pub started: u64,
+    pub started_unix_nano: u64,
+    pub ids: &'a RequestIds,
+    pub method: &'a [u8],
+    pub path: &'a [u8],
+    /// Left out of the records unless it fails.
+    pub is_probe: bool,
+}
+
+/// What is known of its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// 0: none yet.
+    pub status: u16,
+    pub streamed: bool,
+    pub unknown_size: bool,
+}
+
+impl Slot<'_> {
+    /// Writes what is known at the beginning; the slot is free.
+    #[inline]
+    pub fn write_facts(&self, begun: &Begun<'_>) {
+        let word = |at: usize, value| self.words[at].store(value, Ordering::Relaxed);
+        word(FIRST_CHUNK, 0);
+        word(ANSWER, if begun.is_probe { PROBE } else { 0 });
+        word(STARTED, begun.started);
+        word(STARTED_UNIX, begun.started_unix_nano);
+        word(BYTES_IN, 0);
+        word(BODY_LENGTHS, 0);
+        let lengths = METHOD.write(self.words, begun.method) | PATH.write(self.words, begun.path);
+        word(LENGTHS, lengths);
+        self.write_ids(begun.ids);
+    }
+
+    /// Writes the ids, which can become others while the request is handled.
+    #[inline]
+    pub fn write_ids(&self, ids: &RequestIds) {
+        let Trace { trace_id, span_id, parent_span_id, flags } = ids.trace;
+        let word = |at: usize, bytes| self.words[at].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        let (high, low) = trace_id.split_at(8);
+        word(TRACE_ID, high.try_into().unwrap_or_default());
+        word(TRACE_ID + 1, low.try_into().unwrap_or_default());
+        word(SPAN_ID, span_id);
+        word(PARENT_SPAN_ID, parent_span_id);
+        word(OWN_ID, ids.own_id());
+        let client = ids.client().map_or(0, |id| CLIENT_ID.write(self.words, id));
+        let kept = self.words[LENGTHS].load(Ordering::Relaxed) & !(0xff << CLIENT_ID.shift | 0xff << TRACE_FLAGS);
+        self.words[LENGTHS].store(kept | client | u64::from(flags) << TRACE_FLAGS, Ordering::Release);
+    }
+
+    /// Writes the route, once it is known.
+    #[inline]
+    pub fn write_route(&self, prefix: &str, route: &str) {
+        let length = match prefix {
+            "" => ROUTE.write(self.words, route.as_bytes()),
+            _ => ROUTE.write(self.words, [prefix, route].concat().as_bytes()),
+        };
+        let kept = self.words[LENGTHS].load(Ordering::Relaxed) & !(0xffff << ROUTE.shift);
+        self.words[LENGTHS].store(kept | length, Ordering::Release);
+    }
+
+    /// The request's body has `total` bytes now, of which these came last.
+    #[inline]
+    pub fn write_bytes_in(&self, total: u64) {
+        self.words[BYTES_IN].store(total, Ordering::Relaxed);
+    }
+
+    /// Keeps the ends of a JSON body: at most so many bytes of its first part's beginning and of its last part's
+    /// end.
+    #[inline]
+    pub fn write_body(&self, bytes: &[u8], head_limit: usize, tail_limit: usize) {
+        let known = self.words[BODY_LENGTHS].load(Ordering::Relaxed) as usize & 0xffff;
+        let (head, rest) =
+            bytes.split_at(if known == 0 { bytes.len().min(head_limit.min(BODY_HEAD_BYTES)) } else { 0 });
+        copy_in(&self.words[BODY_HEAD..BODY_TAIL], head);
+        let head_len = known + head.len();
+        // While the tail is overwritten there is none.
+        self.words[BODY_LENGTHS].store(head_len as u64, Ordering::Release);
+        let tail = &rest[rest.len().saturating_sub(tail_limit.min(BODY_TAIL_BYTES))..];
+        copy_in(&self.words[BODY_TAIL..], tail);
+        self.words[BODY_LENGTHS].store(head_len as u64 | (tail.len() as u64) << 16, Ordering::Release);
+    }
+
+    /// A chunk has passed: the first one's time, and what is known of the answer.
+    #[inline]
+    pub fn write_answer(&self, answer: Answer) {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = flag(answer.streamed, STREAMED) | flag(answer.unknown_size, UNKNOWN_SIZE);
+        let probe = self.words[ANSWER].load(Ordering::Relaxed) & PROBE;
+        self.words[ANSWER].store(probe | flags | u64::from(answer.status), Ordering::Relaxed);
+    }
+
+    /// The first chunk passes.
+    #[inline]
+    pub fn write_first_chunk(&self, now: u64) {
+        self.words[FIRST_CHUNK].store(now, Ordering::Relaxed);
+    }
+
+    /// Reads everything; the slot is not its owner's any more, or is claimed.
+    #[must_use]
+    pub fn read_facts(&self) -> Facts {
+        let word = |at: usize| self.words[at].load(Ordering::Relaxed);
+        let id = |at: usize| word(at).to_ne_bytes();
+        let (lengths, body, answer) = (
+            self.words[LENGTHS].load(Ordering::Acquire),
+            self.words[BODY_LENGTHS].load(Ordering::Acquire),
+            word(ANSWER),
+        );
+        let ends = |first: usize, last: usize, len: u64| {
+            view(&self.words[first..last], (len as usize & 0xffff).min((last - first) * 8)).into_owned()
+        };
+        let mut trace = Trace {
+            span_id: id(SPAN_ID),
+            parent_span_id: id(PARENT_SPAN_ID),
+            flags: (lengths >> TRACE_FLAGS) as u8,
+            ..Trace::default()
+        };
+        trace.trace_id[..8].copy_from_slice(&id(TRACE_ID));
+        trace.trace_id[8..].copy_from_slice(&id(TRACE_ID + 1));
+        Facts {
+            started: word(STARTED),
+            started_unix_nano: word(STARTED_UNIX),
+            first_chunk: word(FIRST_CHUNK),
+            bytes_in: word(BYTES_IN),
+            answer: Answer {
+                status: answer as u16,
+                streamed: answer & STREAMED != 0,
+                unknown_size: answer & UNKNOWN_SIZE != 0,
+            },
+            is_probe: answer & PROBE != 0,
+            trace,
+            own_id: id(OWN_ID),
+            method: METHOD.read(self.words, lengths),
+            client_id: CLIENT_ID.read(self.words, lengths),
+            path: PATH.read(self.words, lengths),
+            route: ROUTE.read(self.words, lengths),
+            body_head: ends(BODY_HEAD, BODY_TAIL, body),
+            body_tail: ends(BODY_TAIL, SLOT_WORDS, body >> 16),
+        }
+    }
+
+    /// The last time that this slot knows of its process, monotonic: free slots tell it too.
+    #[must_use]
+    pub fn last_sign(&self) -> u64 {
+        self.words[STARTED].load(Ordering::Relaxed).max(self.read_progress().last_chunk)
+    }
+}
+
+/// What a slot told of its request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub started: u64,
+    pub started_unix_nano: u64,
+    /// Monotonic nanoseconds; 0: there was none.
+    pub first_chunk: u64,
+    pub bytes_in: u64,
+    pub answer: Answer,
+    pub is_probe: bool,
+    pub trace: Trace,
+    pub own_id: [u8; 8],
+    pub method: Vec<u8>,
+    /// Empty: the client sent none.
+    pub client_id: Vec<u8>,
+    pub path: Vec<u8>,
+    pub route: Vec<u8>,
+    pub body_head: Vec<u8>,
+    pub body_tail: Vec<u8>,
+}

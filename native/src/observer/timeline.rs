@@ -1,6 +1,6 @@
 //! The chunks of one stream as they pass: how many, how far apart, and a capped list of the gaps (P12).
 
-use super::seconds;
+use crate::flight::terminal::seconds;
 use crate::record::Scratch;
 
 /// Values that [`Timeline::push_values`] appends.
@@ -37,6 +37,12 @@ impl Timeline {
             }
         }
         self.last = now;
+    }
+
+    /// How many chunks have passed.
+    #[inline]
+    pub const fn chunks(&self) -> u64 {
+        self.chunks
     }
 
     /// Leaves out the gaps, which were kept in case.

@@ -10,12 +10,14 @@ use super::request_ids::PyRequestIds;
 use super::sampler::PySampler;
 use super::service::PyService;
 use super::{FunctionDef, bind};
+use crate::flight::facts::Begun;
 use crate::ids::{IdSource, RequestIds};
+use crate::layout::SampledOut;
 use crate::observer::{Chunks, Observer, ObserverSettings};
 use crate::runtime::Overrides;
 use crate::sampler::{Head, Parent};
 use crate::service::Service;
-use crate::system::now_monotonic_nano;
+use crate::system::{now_monotonic_nano, now_unix_nano};
 use crate::trace_state::TraceState;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -159,6 +161,7 @@ impl RequestFactory {
         if head.is_json && item(scope, &keys.method).is_some_and(has_body) {
             state.capture_request(&self.shared.settings);
         }
+        self.enter(&mut state, &ids, item(scope, &keys.method).map_or("", text), path.as_ref(), now);
         let observer = RequestObserver {
             path: path.map(Bound::unbind),
             shared: Arc::clone(&self.shared),
@@ -170,6 +173,25 @@ impl RequestFactory {
             stopwatch: self.shared.turns.next(scope.py()),
         };
         Bound::new(scope.py(), observer)
+    }
+}
+
+impl RequestFactory {
+    /// Gives the request its slot of the flight recorder.
+    #[inline]
+    fn enter(&self, state: &mut Observer, ids: &RequestIds, method: &str, path: Option<&Bound<'_, PyAny>>, now: u64) {
+        let head = state.head();
+        let begun = Begun {
+            started: now,
+            started_unix_nano: now_unix_nano(),
+            ids,
+            method: method.as_bytes(),
+            path: path.map_or("", |path| text(path.as_borrowed())).as_bytes(),
+            is_probe: !head.kept && head.left_out_by == SampledOut::Skipped,
+        };
+        if let Some(in_flight) = self.shared.service.producer.begin_request(&begun) {
+            state.enter(in_flight);
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::FunctionDef;
 use super::asgi::{
-    content, copied, first, is_true, item, mount_prefix, response_kind, template, text, text_of, whole_number,
+    Keys, content, copied, first, is_true, item, mount_prefix, response_kind, template, text, text_of, whole_number,
 };
 use super::factory::Shared;
 use super::gil_cell::GilCell;
@@ -83,8 +83,7 @@ impl RequestObserver {
         let scope = self.scope.bind(py);
         // Owned, since each look-up can run foreign code that empties the scope.
         let own = |key| item(scope, key).map(Borrowed::to_owned);
-        let route = own(&keys.route).and_then(|route| template(scope, &route, keys));
-        let mounts = route.as_ref().map(|_| (own(&keys.app_root_path), own(&keys.root_path)));
+        let route = Route::of(scope, keys);
         let client = own(&keys.client).and_then(|client| first(&client));
         let (method, version) = (own(&keys.method), own(&keys.http_version));
         let path = self.path.as_ref().and_then(|path| {
@@ -94,8 +93,8 @@ impl RequestObserver {
         let texts = RequestTexts {
             method: text_of(&method),
             path: path.unwrap_or("<path that cannot be encoded>").as_bytes(),
-            route_prefix: mounts.as_ref().map_or("", |(outermost, inner)| mount_prefix(outermost, inner)),
-            route: text_of(&route),
+            route_prefix: route.prefix(),
+            route: text_of(&route.template),
             protocol_version: text_of(&version),
             client_address: text_of(&client),
         };
@@ -152,9 +151,13 @@ impl RequestObserver {
         ids.look_for_span(py, false);
         self.settle(py);
         let forced = ids.is_forced();
+        let route = Route::of(self.scope.bind(py), keys);
         let wanted = self.state.with(py, |state| {
             if forced {
                 state.force();
+            }
+            if let Some(in_flight) = state.in_flight() {
+                ids.with(py, |ids| in_flight.settle(ids, route.prefix(), text_of(&route.template)));
             }
             state.wants_content_type(&shared.settings)
         });
@@ -226,6 +229,31 @@ impl RequestObserver {
             "http.disconnect" => self.state.with(py, |state| state.disconnect()),
             _ => (),
         }
+    }
+}
+
+/// The route that was taken, as far as it is known.
+struct Route<'py> {
+    template: Option<Bound<'py, PyAny>>,
+    outermost: Option<Bound<'py, PyAny>>,
+    inner: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> Route<'py> {
+    /// Owned, since each look-up can run foreign code that empties the scope.
+    #[inline]
+    fn of(scope: &Bound<'py, PyDict>, keys: &Keys) -> Self {
+        let own = |key| item(scope, key).map(Borrowed::to_owned);
+        let template = own(&keys.route).and_then(|route| template(scope, &route, keys));
+        match template {
+            None => Self { template, outermost: None, inner: None },
+            Some(_) => Self { template, outermost: own(&keys.app_root_path), inner: own(&keys.root_path) },
+        }
+    }
+
+    #[inline]
+    fn prefix(&self) -> &str {
+        mount_prefix(&self.outermost, &self.inner)
     }
 }
 
