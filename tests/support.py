@@ -26,6 +26,10 @@ FRAMING = ("segment.header", "segment.footer")
 """Lines of a segment that are no records."""
 
 
+PROCESS_ENDED = "process.ended"
+"""The listener's own last record about a process."""
+
+
 def read_lines(directory: Path) -> list[dict[str, Any]]:
     """Return every line of every segment below ``directory``, the files in the order of their names."""
     paths = sorted(path for path in directory.glob("*.jsonl") if not path.is_symlink())
@@ -33,9 +37,10 @@ def read_lines(directory: Path) -> list[dict[str, Any]]:
 
 
 def read_records(directory: Path, event: str | None = None) -> list[dict[str, Any]]:
-    """Return the records (all, or those of one event) of all segments, without headers and footers."""
-    records = [line for line in read_lines(directory) if line["event_name"] not in FRAMING]
-    return [record for record in records if event in (None, record["event_name"])]
+    """Return the records of all segments: those of one event, or all but headers, footers and the ends of processes."""
+    apart = (*FRAMING, PROCESS_ENDED) if event is None else ()
+    lines = [line for line in read_lines(directory) if line["event_name"] not in apart]
+    return [line for line in lines if event in (None, line["event_name"])]
 
 
 def parse(line: bytes) -> dict[str, Any]:

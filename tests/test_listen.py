@@ -65,7 +65,7 @@ def test_it_writes_what_a_server_produces_and_ends_with_nothing_left(config: Con
         assert sidecar.lines[-1].startswith("inference-logging listen: ended queues=0 in_queue=0 written=500 dropped=0")
     assert queue_files(config) == []
     footer = read_lines(config.directory)[-1]
-    assert (footer["event_name"], footer["records"]) == ("segment.footer", 500)
+    assert (footer["event_name"], footer["records"]) == ("segment.footer", 500 + 1), "and the end of the process"
 
 
 def test_it_may_start_before_its_directory_exists_or_after_the_server(config: Config) -> None:

@@ -242,7 +242,7 @@ def test_a_segment_is_closed_with_a_footer_whose_books_balance(recorded: Recorde
     recorded.close()
     header, *_, footer = read_lines(recorded.config.directory)
     assert (header["event_name"], footer["event_name"]) == ("segment.header", "segment.footer")
-    assert footer["records"] == 10
+    assert footer["records"] == 10 + 1, "the end of the process is a record, too"
     (books,) = footer["processes"]
     assert (books["accepted"], books["written"], books["in_queue"], books["dropped"]) == (10, 10, 0, {})
 

@@ -6,6 +6,7 @@
 
 mod in_flight;
 mod room;
+mod telling;
 
 use crate::books::Span;
 use crate::encode::{Encoder, LineHead};
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use room::Room;
+use telling::Telling;
 
 /// Severity that torn and corrupt records are counted under; their own is not known.
 const UNKNOWN_SEVERITY: u8 = 9;
@@ -40,7 +42,7 @@ pub struct Attached {
     torn: u64,
     corrupt: u64,
     records_in_batch: u64,
-    dropped_in_batch: u64,
+    telling: Telling,
     /// Records below are in the histograms already: a leader that died had counted, but not released them.
     counted_below: u64,
     /// The batch has the last this queue has to say: nothing can come any more, and all gaps are told.
@@ -89,7 +91,7 @@ impl Attached {
             torn: 0,
             corrupt: 0,
             records_in_batch: 0,
-            dropped_in_batch: 0,
+            telling: Telling::default(),
             counted_below: 0,
             at_end: false,
             file,
@@ -128,13 +130,13 @@ impl Attached {
             };
             let Some(next) = next else {
                 self.read.position = head.position;
-                self.corrupt += self.skip_to(head.sequence);
+                self.lose_up_to(head.sequence, Reason::Corrupt);
                 return records;
             };
             self.read.position = next;
         }
         if self.orphaned.is_some() && self.read.position == head.position {
-            self.torn += self.skip_to(head.sequence);
+            self.lose_up_to(head.sequence, Reason::Torn);
         }
         records
     }
@@ -151,7 +153,7 @@ impl Attached {
 
     fn encode(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, record: &Record<'_>) -> u64 {
         // Sequence numbers follow the ring's order: a gap is a reservation that its owner did not live to commit.
-        self.torn += self.skip_to(record.sequence);
+        self.lose_up_to(record.sequence, Reason::Torn);
         if usize::from(record.event) >= self.schemas.len() || self.schemas[usize::from(record.event)].is_none() {
             self.read_schemas();
         }
@@ -168,9 +170,20 @@ impl Attached {
         if self.sequence < self.counted_below {
             encoder.forget_observed(counted);
         }
-        self.skip_to(record.sequence.wrapping_add(1));
-        self.corrupt += u64::from(!encoded);
+        if encoded {
+            self.skip_to(record.sequence.wrapping_add(1));
+        } else {
+            self.lose_up_to(record.sequence.wrapping_add(1), Reason::Corrupt);
+        }
         u64::from(encoded)
+    }
+
+    /// Goes on to `sequence` over records that cannot be written, and counts them.
+    fn lose_up_to(&mut self, sequence: u32, reason: Reason) {
+        let first = self.sequence;
+        let records = self.skip_to(sequence);
+        *(if reason == Reason::Torn { &mut self.torn } else { &mut self.corrupt }) += records;
+        self.telling.lose(first, records, reason);
     }
 
     fn skip_to(&mut self, sequence: u32) -> u64 {
@@ -191,29 +204,6 @@ impl Attached {
             }
             self.schemas[id] = Some(schema);
         }
-    }
-
-    /// Adds a `log.dropped` line if records were refused or lost since the last one; returns how many lines it added.
-    pub fn tell_dropped(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
-        self.at_end = self.is_ending() && self.file.ring().is_drained() && !self.has_requests();
-        let mut counts = self.file.header().dropped.snapshot();
-        // Those are still here, and about to be written after all.
-        counts[Reason::ShutdownDeadline as usize] = Default::default();
-        // Wraps, as sequences do: a damaged header must not stop the listener.
-        let total = counts.iter().flatten().fold(0, |total: u64, count| total.wrapping_add(*count));
-        let told = self.file.header().dropped_told.load(Ordering::Relaxed);
-        if total <= told {
-            return 0;
-        }
-        let mut payload = crate::record::Scratch::new();
-        payload.push_uint(total - told);
-        payload.push_json(crate::books::reasons_json(&counts).as_bytes());
-        self.dropped_in_batch = total - told;
-        let head =
-            LineHead { time_unix_nano: now_unix_nano, severity: 17, boot_id: &self.boot_id, pid: self.pid, seq: None };
-        // Cannot fail: the payload is this function's own.
-        let _ = encoder.line(batch, &head, &EventSchema::log_dropped(), payload.as_slice());
-        1
     }
 
     /// Believes what the header notes of the histograms, if they ever came to the generation that it names.
@@ -239,13 +229,11 @@ impl Attached {
     /// The sink took only the first `lines` of a batch, and this queue's lines stand there next: reads the records that
     /// are among them again, for a release; returns how many of `lines` were this queue's.
     pub fn reread_lines(&mut self, lines: u64, encoder: &mut Encoder) -> u64 {
-        let told = u64::from(self.dropped_in_batch > 0 && lines > 0);
-        if told == 0 {
-            self.dropped_in_batch = 0;
-        }
+        let told = self.keep_told(lines);
         self.read = self.file.ring().tail();
         self.sequence = self.file.full_sequence(self.read.sequence);
         (self.torn, self.corrupt, self.at_end) = (0, 0, false);
+        self.telling.forget_lost();
         let records = self.records_in_batch.min(lines - told);
         self.read_into(&mut Vec::new(), Room::of_records(records), encoder);
         told + records
@@ -262,15 +250,11 @@ impl Attached {
             let read = self.read_into(&mut lines, Room::of_records(1), encoder);
             if read == 0 || self.sequence > last + 1 {
                 (self.read, self.sequence, self.torn, self.corrupt) = before;
+                self.telling.forget_lost();
                 encoder.forget_observed(observed);
                 break;
             }
         }
-    }
-
-    /// A listener that died had told of all losses up to this sum of them, but not noted that it had.
-    pub fn note_told(&self, total: u64) {
-        self.file.header().dropped_told.fetch_max(total, Ordering::Relaxed);
     }
 
     /// A second reader, from where this one has come to, which gives nothing back.
@@ -281,6 +265,7 @@ impl Attached {
             boot_id: self.boot_id.clone(),
             schemas: self.schemas.clone(),
             orphaned: None,
+            telling: Telling::default(),
             ..*self
         }
     }
@@ -313,23 +298,15 @@ impl Attached {
     pub fn span(&self) -> Option<Span> {
         let first = self.file.full_sequence(self.file.ring().tail().sequence);
         let last = self.sequence.checked_sub(1).filter(|last| *last >= first)?;
-        Some(Span { boot_id: self.boot_id.clone(), pid: self.pid, first, last })
-    }
-
-    /// The boot id as it stands in lines.
-    #[must_use]
-    pub fn boot_id(&self) -> &str {
-        &self.boot_id
+        let boot_id = self.file.header().boot_id;
+        Some(Span { boot_id, pid: self.pid, first, last, records: self.records_in_batch })
     }
 
     /// Gives what is read back to the producer.
     fn release(&mut self) {
-        let header = self.file.header();
         self.records_in_batch = 0;
-        if self.dropped_in_batch > 0 {
-            header.dropped_told.fetch_add(self.dropped_in_batch, Ordering::Relaxed);
-            self.dropped_in_batch = 0;
-        }
+        self.release_told();
+        let header = self.file.header();
         if self.read == self.file.ring().tail() {
             return;
         }
@@ -339,6 +316,7 @@ impl Attached {
         for (reason, records) in [(Reason::Torn, &mut self.torn), (Reason::Corrupt, &mut self.corrupt)] {
             header.dropped.add(reason, UNKNOWN_SEVERITY, std::mem::take(records));
         }
+        self.telling.release_lost();
         self.file.wake_released();
     }
 

@@ -1,6 +1,7 @@
 //! The counts of queues as JSON, for segment footers and `log.dropped` records.
 
-use crate::layout::{DroppedCounts, LEVELS, REASONS};
+use crate::layout::{DroppedCounts, LEVELS, REASONS, Reason};
+use crate::line::Process;
 use crate::queue_file::Books;
 use std::fmt::Write;
 
@@ -46,20 +47,56 @@ pub fn processes_json(books: &[Books]) -> String {
     json
 }
 
-/// Encodes a list of `{"boot_id":…,"pid":…,"first":…,"last":…}`: the records of one batch, by process.
+/// Encodes a list of `{"boot_id":…,"pid":…,"first":…,"last":…,"records":…}`, by process.
 #[must_use]
-pub fn spans_json(spans: impl Iterator<Item = Span>) -> String {
-    let spans = spans.map(|Span { boot_id, pid, first, last }| {
-        format!("{{\"boot_id\":\"{boot_id}\",\"pid\":{pid},\"first\":{first},\"last\":{last}}}")
+pub fn spans_json<'a>(spans: impl Iterator<Item = &'a Span>) -> String {
+    let spans = spans.map(|Span { boot_id, pid, first, last, records }| {
+        format!(
+            "{{\"boot_id\":\"{boot_id:016x}\",\"pid\":{pid},\"first\":{first},\"last\":{last},\"records\":{records}}}"
+        )
     });
     format!("[{}]", spans.collect::<Vec<_>>().join(","))
 }
 
-/// Records of one process: the sequence numbers from `first` to `last`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Encodes runs of records that were accepted and cannot be written.
+#[must_use]
+pub fn lost_json(lost: &[Lost]) -> String {
+    let runs = lost.iter().map(|run| {
+        let (first, last, reason) = (run.first, run.last, run.reason.name());
+        format!("{{\"first\":{first},\"last\":{last},\"reason\":\"{reason}\"}}")
+    });
+    format!("[{}]", runs.collect::<Vec<_>>().join(","))
+}
+
+/// Records of one process that were accepted and cannot be written: torn, or corrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    pub first: u64,
+    pub last: u64,
+    pub reason: Reason,
+}
+
+/// Records of one process: `records` of the sequence numbers from `first` to `last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    pub boot_id: String,
+    pub boot_id: u64,
     pub pid: u32,
     pub first: u64,
     pub last: u64,
+    pub records: u64,
+}
+
+impl Span {
+    /// One record.
+    #[must_use]
+    pub fn of(process: Process, seq: u64) -> Self {
+        Self { boot_id: process.boot_id, pid: process.pid, first: seq, last: seq, records: 1 }
+    }
+
+    /// Adds other records of the same process.
+    pub fn add(&mut self, other: &Self) {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+        self.records += other.records;
+    }
 }

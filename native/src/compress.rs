@@ -11,7 +11,7 @@
 //! line, which only a dead writer's segment has, is not a record and stays behind.
 
 use crate::segment::{Form, SegmentName};
-use crate::segment_store::Store;
+use crate::segment_store::{Reading, Store};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -193,16 +193,4 @@ fn read_full(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(taken)
-}
-
-/// A file as the standard library's readers want it, read through the store.
-struct Reading<'a, S: Store> {
-    store: &'a mut S,
-    file: &'a File,
-}
-
-impl<S: Store> Read for Reading<'_, S> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.store.read(self.file, into)
-    }
 }

@@ -29,6 +29,8 @@ pub const REQUEST_CHUNK: u16 = 3;
 pub const SEGMENTS_REMOVED: u16 = 4;
 /// Someone has changed something at run time.
 pub const CONTROL_CHANGED: u16 = 5;
+/// The listener's last record about a process: how it ended, and its counts.
+pub const PROCESS_ENDED: u16 = 6;
 /// A listener has cut off a line that one before it did not live to finish.
 pub const SEGMENT_REPAIRED: u16 = 7;
 /// Ids below are built in; schemas of users count from here.
@@ -82,7 +84,7 @@ pub const REQUEST_FIELDS: [&str; 26] = [
     "sampled_by",
     ADJUSTED_COUNT,
 ];
-const REMOVED_FIELDS: [&str; 5] = ["reason", "segments", "bytes", "oldest", "newest"];
+const REMOVED_FIELDS: [&str; 6] = ["reason", "segments", "bytes", "oldest", "newest", "spans"];
 /// How many records one stands for, in the records that sampling has thinned.
 pub const ADJUSTED_COUNT: &str = "adjusted_count";
 const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
@@ -90,6 +92,8 @@ const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since
 /// Who changed what, from and to what, until when; `to` null: as configured again.
 const CONTROL_CHANGED_FIELDS: [&str; 5] = ["who", "what", "from", "to", "until"];
 
+/// How (`closed`, `died`), since when, and the counts of the queue; `accepted` less `written` is torn or corrupt.
+const ENDED_FIELDS: [&str; 6] = ["how", "started", "accepted", "written", "reasons", "sampled_out"];
 /// The segment's file name, where its whole lines end, and how many bytes of an unfinished line stood behind that.
 const SEGMENT_REPAIRED_FIELDS: [&str; 3] = ["segment", "offset", "bytes"];
 
@@ -119,6 +123,7 @@ pub fn builtin() -> Vec<EventSchema> {
         EventSchema::built_in(REQUEST_CHUNK, "request.chunk", &CHUNK_FIELDS),
         EventSchema::built_in(SEGMENTS_REMOVED, "segments.removed", &REMOVED_FIELDS),
         EventSchema::built_in(CONTROL_CHANGED, "control.changed", &CONTROL_CHANGED_FIELDS),
+        EventSchema::process_ended(),
         EventSchema::segment_repaired(),
     ]
 }
@@ -189,7 +194,12 @@ impl EventSchema {
 
     /// Build the schema of [`LOG_DROPPED`].
     pub fn log_dropped() -> Self {
-        Self::built_in(LOG_DROPPED, "log.dropped", &["dropped", "reasons"])
+        Self::built_in(LOG_DROPPED, "log.dropped", &["dropped", "reasons", "lost"])
+    }
+
+    /// Build the schema of [`PROCESS_ENDED`].
+    pub fn process_ended() -> Self {
+        Self::built_in(PROCESS_ENDED, "process.ended", &ENDED_FIELDS)
     }
 
     /// Build the schema of [`SEGMENT_REPAIRED`].

@@ -10,6 +10,7 @@
 //!   which is tried again until the queue takes it, by the next leader if need be.
 //! * It works at the lowest priority and rests as long as it works, and nobody ever waits for it.
 
+use crate::books::spans_json;
 use crate::compress::{self, Pace};
 use crate::control::Control;
 use crate::event;
@@ -40,6 +41,8 @@ const PART_OF_QUOTA: u64 = 16;
 const REST_AFTER_ERROR: Duration = Duration::from_secs(60);
 /// Longest rest between two steps, and what a stop waits for the thread.
 const LONGEST_REST: Duration = Duration::from_millis(200);
+/// What one `segments.removed` record holds: some 6 KB.
+const SPANS_PER_REPORT: usize = 64;
 /// Nice value: the lowest priority, for processor and disk.
 const NICE: libc::c_int = 19;
 
@@ -142,9 +145,15 @@ impl<S: Store> Rounds<S> {
     pub fn tell(&mut self, tell: Tell<'_>) {
         for reason in REASONS {
             let removed = &mut self.untold[reason as usize];
-            if removed.segments > 0 && tell(reason, removed) {
-                self.words.count_told(reason, removed);
-                *removed = Removed::default();
+            while !removed.is_empty() {
+                let part = removed.take(SPANS_PER_REPORT);
+                if !tell(reason, &part) {
+                    let more = std::mem::take(&mut removed.spans);
+                    *removed = part;
+                    removed.spans.extend(more);
+                    break;
+                }
+                self.words.count_told(reason, &part);
             }
         }
     }
@@ -310,6 +319,11 @@ fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
     for name in [&removed.oldest, &removed.newest] {
         // Absent where another process removed them, and did not live to tell.
         if name.is_empty() { payload.push_absent() } else { payload.push_str(name) }
+    }
+    if removed.spans.is_empty() {
+        payload.push_absent();
+    } else {
+        payload.push_json(spans_json(removed.spans.iter()).as_bytes());
     }
     // Too old is what was asked for; too much may be younger than somebody counted on.
     let severity = if reason == Reason::Age { 9 } else { 13 };

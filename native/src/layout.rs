@@ -182,7 +182,9 @@ pub struct QueueHeader {
     pub added_to_totals: AtomicU64,
     /// Additional sinks were given the records below.
     pub copied_sequence: AtomicU64,
-    _pad2: [u64; 8],
+    /// Not 0 once the last record about this queue, `process.ended`, is written.
+    pub end_told: AtomicU64,
+    _pad2: [u64; 7],
 
     /// Bytes of the schema area that are valid.
     pub schemas_len: AtomicU64,

@@ -203,7 +203,7 @@ impl Leader {
                 batch.records += queue.read_copied_into(&mut batch.lines, bytes, &mut self.encoder);
             } else {
                 queue.end_requests();
-                batch.records += queue.tell_dropped(&mut batch.lines, &mut self.encoder, now.unix_nano);
+                batch.records += queue.tell(&mut batch.lines, &mut self.encoder, now.unix_nano);
                 batch.records += queue.read_into(&mut batch.lines, Room::of_bytes(bytes), &mut self.encoder);
             }
         }
@@ -215,7 +215,7 @@ impl Leader {
 
     fn write(&mut self, now: Now) -> Round {
         let queues = &self.queues;
-        let spans = || books::spans_json(queues.iter().filter_map(Attached::span));
+        let spans = || books::spans_json(queues.iter().filter_map(Attached::span).collect::<Vec<_>>().iter());
         match self.delivery.step(now, &spans) {
             Step::Done { records, bytes } => {
                 self.count(records, bytes);

@@ -72,6 +72,8 @@ pub mod layout;
 #[cfg(not(loom))]
 pub mod leader;
 #[cfg(not(loom))]
+pub mod line;
+#[cfg(not(loom))]
 pub mod listener;
 #[cfg(not(loom))]
 pub mod lock;
@@ -105,7 +107,11 @@ pub mod sampler;
 #[cfg(not(loom))]
 pub mod segment;
 #[cfg(not(loom))]
+pub mod segment_account;
+#[cfg(not(loom))]
 pub mod segment_lock;
+#[cfg(not(loom))]
+pub mod segment_spans;
 #[cfg(not(loom))]
 pub mod segment_store;
 #[cfg(not(loom))]

@@ -227,6 +227,18 @@ impl QueueFile {
         total <= self.header().dropped_told.load(Ordering::Acquire)
     }
 
+    /// Whether its `process.ended` record is written, or there is nothing that it could tell.
+    #[must_use]
+    pub fn is_end_told(&self) -> bool {
+        let header = self.header();
+        let nothing = || {
+            let refused = header.dropped.snapshot().iter().flatten().any(|count| *count > 0);
+            let left_out = header.sampled_out.iter().any(|count| count.load(Ordering::Relaxed) > 0);
+            !refused && !left_out && self.books().accepted == 0
+        };
+        header.end_told.load(Ordering::Acquire) != 0 || nothing()
+    }
+
     /// Reads the counts of this queue.
     #[must_use]
     pub fn books(&self) -> Books {

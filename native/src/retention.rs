@@ -7,7 +7,9 @@
 //!   the quota. An empty one is being begun, until it has been empty for [`BEGINNING`].
 //! * What is removed is returned, by reason, whatever else fails.
 
+use crate::books::Span;
 use crate::segment::Form;
+use crate::segment_spans::spans_of;
 use crate::segment_store::{Inventory, Store, Stored};
 use std::fs::File;
 use std::io;
@@ -66,6 +68,8 @@ pub struct Removed {
     /// Names of the first and the last of them.
     pub oldest: String,
     pub newest: String,
+    /// The records in them, as far as they could be read.
+    pub spans: Vec<Span>,
 }
 
 impl Removed {
@@ -80,6 +84,26 @@ impl Removed {
         self.newest = later.newest;
         self.segments += later.segments;
         self.bytes += later.bytes;
+        for span in later.spans {
+            let known = self.spans.iter_mut().rfind(|known| known.boot_id == span.boot_id);
+            match known.filter(|known| known.last.checked_add(1) == Some(span.first)) {
+                Some(known) => known.add(&span),
+                None => self.spans.push(span),
+            }
+        }
+    }
+
+    /// Takes out what one report can tell: everything, or the first `spans` of more; what is left are spans alone.
+    #[must_use]
+    pub fn take(&mut self, spans: usize) -> Self {
+        let more = self.spans.split_off(self.spans.len().min(spans));
+        std::mem::replace(self, Self { spans: more, ..Self::default() })
+    }
+
+    /// Whether there is nothing to report.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments == 0 && self.spans.is_empty()
     }
 }
 
@@ -108,22 +132,25 @@ pub fn enforce(
         }
         let removed = remove(store, dir, stored, now_unix_nano).unwrap_or_else(|error| {
             outcome.error = Some(error);
-            false
+            None
         });
-        if removed {
+        let is_removed = removed.is_some();
+        if let Some(spans) = removed {
             let name = stored.name.to_string();
-            let one = Removed { segments: 1, bytes: stored.bytes(), oldest: name.clone(), newest: name };
+            let one = Removed { segments: 1, bytes: stored.bytes(), oldest: name.clone(), newest: name, spans };
             outcome.removed[reason as usize].add(one);
             total -= stored.bytes();
         }
-        !removed
+        !is_removed
     });
     outcome
 }
 
-/// Removes a segment's files; false if it has a writer, or somebody else removed it.
-fn remove(store: &mut impl Store, dir: &Path, stored: &Stored, now_unix_nano: u64) -> io::Result<bool> {
-    let Some(lock) = lock_dead(store, dir, stored, now_unix_nano)? else { return Ok(false) };
+/// Removes a segment's files and returns what was in them; None if it has a writer, or somebody else removed it.
+fn remove(store: &mut impl Store, dir: &Path, stored: &Stored, now_unix_nano: u64) -> io::Result<Option<Vec<Span>>> {
+    let Some(lock) = lock_dead(store, dir, stored, now_unix_nano)? else { return Ok(None) };
+    // One that cannot be read goes all the same: a damaged segment must not keep a disk full.
+    let spans = spans_of(store, dir, stored, lock.0.as_ref()).unwrap_or_default();
     let mut any = false;
     for (form, _) in stored.files() {
         match store.remove(&dir.join(stored.name.file_name(form))) {
@@ -133,7 +160,7 @@ fn remove(store: &mut impl Store, dir: &Path, stored: &Stored, now_unix_nano: u6
         }
     }
     drop(lock);
-    Ok(any)
+    Ok(any.then_some(spans))
 }
 
 /// What keeps a writer away from a segment while this lives. A compressed one has none.

@@ -9,14 +9,15 @@
 //! ```text
 //! {"timestamp":…,"event_name":"segment.header","schema_version":1,"schema_url":…,"boot_id":…,"segment":N}
 //! …record lines, at least one…
-//! {"timestamp":…,"event_name":"segment.footer","segment":N,"records":R,"bytes":B<,extra members>}
+//! {"timestamp":…,"event_name":"segment.footer","segment":N,"records":R,"bytes":B,"crc32":…,"spans":[…]<,"processes":[…]>}
 //! ```
 //!
 //! Invariants:
 //!
 //! * A name is given once and never changes; a live segment only grows, except that an unfinished
 //!   last line is cut off again when its write failed.
-//! * `records` and `bytes` count the record lines with their `\n`, not header and footer.
+//! * `records` and `bytes` count the record lines with their `\n`, not header and footer; `crc32` and `spans` say more of
+//!   them ([`crate::segment_account`]). `processes`, the counts of the processes' queues, stands in a listener's last one.
 //! * The footer is the last line. A segment without one was live when its listener died, or its
 //!   file failed; only then can it end in a line without `\n`, which is to be ignored.
 //! * Nothing is `fsync`ed: lines survive the death of every process, not the loss of power.

@@ -50,6 +50,18 @@ pub trait Store: Send {
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 }
 
+/// A file as the standard library's readers want it, read through the store.
+pub struct Reading<'a, S: Store> {
+    pub store: &'a mut S,
+    pub file: &'a File,
+}
+
+impl<S: Store> Read for Reading<'_, S> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.store.read(self.file, into)
+    }
+}
+
 /// The kernel itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealStore;

@@ -138,6 +138,7 @@ impl Service {
             self.count_left(&queue.file);
         } else if queue.file.is_told()
             && queue.file.slots().taken() == 0
+            && queue.file.is_end_told()
             && totals::add_ended(&queue.control.page().totals, &queue.file)
         {
             // Usually the leader has done so. Not if it ended between the last write and this process's end.

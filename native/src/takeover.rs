@@ -9,8 +9,10 @@
 use crate::attached::{self, Attached};
 use crate::compress;
 use crate::encode::Encoder;
+use crate::line::{self, Head};
 use crate::record::Scratch;
 use crate::segment::COMPRESSED_EXTENSION;
+use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,13 +23,13 @@ const LONGEST_BATCH: u64 = 1 << 30;
 
 /// Releases what stands in `lines`, which the last leader's last write left in its segment.
 pub fn release_written(lines: &[u8], queues: &mut [Attached], encoder: &mut Encoder) {
+    let left = what_stands_in(lines);
     for queue in &mut *queues {
-        if let Some(last) = last_sequence(lines, queue.boot_id()) {
+        let Some(left) = left.get(&queue.file.header().boot_id) else { continue };
+        if let Some(last) = left.last {
             queue.read_up_to(last, encoder);
         }
-        if let Some(total) = last_told(lines, queue.boot_id()) {
-            queue.note_told(total);
-        }
+        queue.note_told(left.told, left.ended);
     }
     attached::release_all(queues, encoder);
 }
@@ -107,30 +109,33 @@ fn read_compressed(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
     compress::read_lines(Path::new(&compressed), offset, LONGEST_BATCH)
 }
 
-/// The sequence of the last line of this queue. The keys searched for cannot stand in a text: its quotes are escaped.
-fn last_sequence(lines: &[u8], boot_id: &str) -> Option<u64> {
-    let head = format!("\"boot_id\":\"{boot_id}\",\"pid\":");
-    lines.split(|byte| *byte == b'\n').rev().find_map(|line| {
-        let rest = after(line, head.as_bytes())?;
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let rest = rest[digits..].strip_prefix(b",\"seq\":")?;
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
-    })
+/// What a batch holds of one queue.
+#[derive(Default)]
+struct Left {
+    last: Option<u64>,
+    /// The sum of all losses that its `log.dropped` lines tell of.
+    told: u64,
+    ended: bool,
 }
 
-/// The sum of all losses that the last `log.dropped` line of this queue tells of: those told before it too.
-fn last_told(lines: &[u8], boot_id: &str) -> Option<u64> {
-    let head = format!("\"event_name\":\"log.dropped\",\"boot_id\":\"{boot_id}\",");
-    lines.split(|byte| *byte == b'\n').rev().find_map(|line| {
-        let reasons = after(after(line, head.as_bytes())?, b"\"reasons\":")?;
-        // Names of reasons and of levels have no digits.
-        let counts = reasons.split(|byte| !byte.is_ascii_digit()).filter_map(|digits| std::str::from_utf8(digits).ok());
-        Some(counts.filter_map(|digits| digits.parse::<u64>().ok()).fold(0, u64::wrapping_add))
-    })
+fn what_stands_in(lines: &[u8]) -> HashMap<u64, Left> {
+    let mut left = HashMap::<u64, Left>::new();
+    for text in line::whole_lines(lines) {
+        let Some((head, process)) = Head::read(text).and_then(|head| Some((head, head.process?))) else { continue };
+        let left = left.entry(process.boot_id).or_default();
+        match (process.seq, head.event) {
+            (Some(seq), _) => left.last = Some(seq),
+            (None, b"log.dropped") => left.told = left.told.max(losses_in(text).unwrap_or(0)),
+            (None, b"process.ended") => left.ended = true,
+            _ => {}
+        }
+    }
+    left
 }
 
-fn after<'a>(text: &'a [u8], needle: &[u8]) -> Option<&'a [u8]> {
-    let start = text.windows(needle.len()).position(|window| window == needle)?;
-    Some(&text[start + needle.len()..])
+/// The sum of all losses that a `log.dropped` line tells of: those told before it too.
+fn losses_in(line: &[u8]) -> Option<u64> {
+    let line: serde_json::Value = serde_json::from_slice(line).ok()?;
+    let levels = line.get("reasons")?.as_object()?.values().filter_map(|levels| levels.as_object());
+    Some(levels.flat_map(|levels| levels.values()).filter_map(|count| count.as_u64()).fold(0, u64::wrapping_add))
 }

@@ -64,7 +64,7 @@ fn a_schema_has_its_golden_bytes() {
     assert_eq!(&*schema.name_json, b"\"ev\"");
     assert_eq!(&*schema.keys[0], b",\"a\":");
     assert_eq!(&*schema.keys[1], b",\"b\\\"c\":");
-    assert_eq!(EventSchema::log_dropped().to_bytes(), b"\0\0\x0blog.dropped\x02\0\x07dropped\x07reasons");
+    assert_eq!(EventSchema::log_dropped().to_bytes(), b"\0\0\x0blog.dropped\x03\0\x07dropped\x07reasons\x04lost");
     assert_eq!(EventSchema::log().id, event::LOG);
 }
 

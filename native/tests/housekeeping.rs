@@ -8,3 +8,5 @@ mod compression;
 mod damage;
 #[path = "housekeeping/limits.rs"]
 mod limits;
+#[path = "housekeeping/spans.rs"]
+mod spans;

@@ -3,6 +3,8 @@
 
 #[path = "leader/death.rs"]
 mod death;
+#[path = "leader/ended.rs"]
+mod ended;
 #[path = "leader/in_flight.rs"]
 mod in_flight;
 #[path = "leader/lock.rs"]

@@ -341,6 +341,7 @@ fn the_built_in_events_keep_their_ids() {
         (3, "request.chunk"),
         (4, "segments.removed"),
         (5, "control.changed"),
+        (6, "process.ended"),
         (7, "segment.repaired"),
     ];
     assert_eq!(events, expected.map(|(id, name)| (id, name.to_owned())));

@@ -5,6 +5,7 @@ mod support;
 use _native::compress;
 use _native::control::Control;
 use _native::delivery::{Delivery, NamedSink, Sinks};
+use _native::layout::Reason;
 use _native::leader::{Leader, Round};
 use _native::producer::Producer;
 use _native::queue_file;
@@ -14,6 +15,7 @@ use _native::sink::file::{FileSink, FileSinkConfig};
 use _native::sink::{Now, Sink, WriteError};
 use _native::takeover;
 use serde_json::Value;
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -25,6 +27,8 @@ const NOW: Now = Now { unix_nano: 1_000_000_000, monotonic: std::time::Duration:
 /// A file sink whose process dies when `cut` bytes of a write are in the file, after `failures` that each take a line.
 struct Dying {
     inner: FileSink,
+    /// Writes that go well before.
+    spared: usize,
     cut: usize,
     failures: usize,
 }
@@ -38,7 +42,11 @@ impl Sink for Dying {
         self.inner.prepare(bytes, now)
     }
 
-    fn write(&mut self, lines: &[u8], _records: u64, now: Now) -> Result<(), WriteError> {
+    fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError> {
+        if self.spared > 0 {
+            self.spared -= 1;
+            return self.inner.write(lines, records, now);
+        }
         let path = self.inner.live_path().unwrap().to_owned();
         let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
         if self.failures > 0 {
@@ -75,7 +83,7 @@ fn boxed(sink: impl Sink + 'static) -> Box<dyn Sink> {
 }
 
 fn dying(segments: &Path, cut: usize, failures: usize) -> Sinks {
-    boxed(Dying { inner: file_sink(segments, 1), cut, failures }).into()
+    boxed(Dying { inner: file_sink(segments, 1), spared: 0, cut, failures }).into()
 }
 
 /// The segments in either form, but not the link to the newest.
@@ -122,6 +130,36 @@ fn die_and_go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), 
 }
 
 fn go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), filled: u64, message: &str) {
+    let (lines, torn) = die_with(|_| (), first, meanwhile, filled);
+    for thread in 0..3 {
+        assert_eq!(numbers(&lines, thread), dense(4), "{message}");
+    }
+    let told: Vec<(String, u64, u64)> = lines.iter().filter_map(repair).collect();
+    assert_eq!(told, torn, "{message}");
+    assert_eq!(losses(&lines), [1, 1, 1], "{message}: the loss of each process is told once");
+}
+
+/// What is told of the losses of the three processes.
+fn losses(lines: &[Value]) -> Vec<u64> {
+    let producers: HashSet<_> = lines
+        .iter()
+        .filter(|line| line["thread"].as_u64().is_some_and(|thread| thread < 3))
+        .map(|line| line["boot_id"].to_string())
+        .collect();
+    let told = lines.iter().filter(|line| line["event_name"] == "log.dropped");
+    told.filter(|line| producers.contains(&line["boot_id"].to_string()))
+        .map(|line| line["dropped"].as_u64().unwrap())
+        .collect()
+}
+
+/// The lines that both leaders leave, and what the first one left torn; `prepare` is done to each process before it
+/// leads, and the second one's own process offers `filled` records.
+fn die_with(
+    prepare: impl Fn(&Producer),
+    first: impl FnOnce(&Path) -> Sinks,
+    meanwhile: impl Fn(&Path),
+    filled: u64,
+) -> (Vec<Value>, Vec<(String, u64, u64)>) {
     let (queues, segments) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let producers: Vec<Producer> = (0..3).map(|_| Producer::open(queue_settings(queues.path())).unwrap()).collect();
     for (thread, producer) in producers.iter().enumerate() {
@@ -129,6 +167,7 @@ fn go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), filled: 
         (0..4).for_each(|n| assert!(emit(producer, event, INFO, thread as u64, n)));
         assert!(!producer.emit(event, INFO, &[0; 10_000]), "too large");
     }
+    producers.iter().for_each(prepare);
     let (mut first, mut now) = (leader(queues.path(), first(segments.path())), NOW);
     let rounds = catch_unwind(AssertUnwindSafe(|| {
         for _ in 0..20 {
@@ -156,16 +195,7 @@ fn go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), filled: 
         second.round(NOW, true);
     }
     second.close(NOW);
-    let lines = lines(segments.path());
-    for thread in 0..3 {
-        assert_eq!(numbers(&lines, thread), dense(4), "{message}");
-    }
-    let told: Vec<(String, u64, u64)> = lines.iter().filter_map(repair).collect();
-    assert_eq!(told, torn, "{message}");
-    let own = format!("{:016x}", own.queue().unwrap().file.header().boot_id);
-    let told = lines.iter().filter(|line| line["event_name"] == "log.dropped" && line["boot_id"] != own.as_str());
-    let told: Vec<u64> = told.map(|line| line["dropped"].as_u64().unwrap()).collect();
-    assert_eq!(told, [1, 1, 1], "{message}: the loss of each process is told once");
+    (lines(segments.path()), torn)
 }
 
 fn repair(line: &Value) -> Option<(String, u64, u64)> {
@@ -244,4 +274,28 @@ fn a_file_whose_creator_died_before_it_was_finished_is_removed_and_a_fresh_one_i
     std::fs::write(&fresh, []).unwrap();
     queue_file::remove_unfinished(queues.path());
     assert_eq!((unfinished.exists(), fresh.exists()), (false, true));
+}
+
+#[test]
+fn what_is_told_about_a_process_is_told_once_wherever_the_leader_is_cut() {
+    let refuse_and_close = |producer: &Producer| {
+        producer.refuse(Reason::Oversize, INFO);
+        producer.close();
+    };
+    // The first batch has the records and what was refused, the second that the processes have ended.
+    for (spared, cut) in [0, 1].into_iter().flat_map(|spared| (0..3000).step_by(61).map(move |cut| (spared, cut))) {
+        let sinks = |segments: &Path| boxed(Dying { inner: file_sink(segments, 1), spared, cut, failures: 0 }).into();
+        let (lines, _) = die_with(refuse_and_close, sinks, |_| (), 0);
+        let message = format!("cut at {cut} after {spared} writes");
+        let of = |name: &str| lines.iter().filter(|line| line["event_name"] == name).collect::<Vec<_>>();
+        for thread in 0..3 {
+            assert_eq!(numbers(&lines, thread), dense(4), "{message}");
+        }
+        assert_eq!(losses(&lines), [2, 2, 2], "{message}");
+        // The second leader's own process may have had something to say, too.
+        let producers: HashSet<_> = of("test").iter().map(|line| line["boot_id"].to_string()).collect();
+        let ended = of("process.ended").into_iter().map(|line| line["boot_id"].to_string());
+        let ended: Vec<_> = ended.filter(|boot_id| producers.contains(boot_id)).collect();
+        assert_eq!((ended.len(), ended.iter().collect::<HashSet<_>>().len()), (3, 3), "{message}");
+    }
 }

@@ -128,7 +128,7 @@ impl<O: Os> FileSink<O> {
         };
         match live.append(&mut self.os, lines) {
             Ok(()) => {
-                self.count(&mut live, records, lines.len());
+                self.count(&mut live, records, lines);
                 self.live = Some(live);
                 Ok(false)
             }
@@ -138,7 +138,7 @@ impl<O: Os> FileSink<O> {
             }
             Err(Stopped { whole, fate, source }) => {
                 let error = WriteError::after(&lines[..whole], source);
-                self.count(&mut live, error.records, whole);
+                self.count(&mut live, error.records, &lines[..whole]);
                 match fate {
                     Fate::Usable => self.live = Some(live),
                     Fate::Failed => self.footer_or_give_up(live, now),
@@ -189,8 +189,8 @@ impl<O: Os> FileSink<O> {
         Err(last)
     }
 
-    fn count(&mut self, live: &mut LiveSegment, records: u64, bytes: usize) {
-        if bytes == 0 {
+    fn count(&mut self, live: &mut LiveSegment, records: u64, lines: &[u8]) {
+        if lines.is_empty() {
             return;
         }
         if live.records == 0 {
@@ -199,9 +199,9 @@ impl<O: Os> FileSink<O> {
             self.stats.segments += 1;
             self.point_latest_at(live);
         }
-        live.count(records, bytes);
+        live.count(records, lines);
         self.stats.records += records;
-        self.stats.bytes += bytes as u64;
+        self.stats.bytes += lines.len() as u64;
     }
 
     fn point_latest_at(&mut self, live: &LiveSegment) {
@@ -257,7 +257,8 @@ impl<O: Os> FileSink<O> {
     }
 
     fn write_footer(&mut self, live: &mut LiveSegment, now: Now, extra: &[u8]) -> Result<(), Stopped> {
-        let footer = segment::footer_line(now.unix_nano, live.number, live.records, live.bytes, extra);
+        let members = [live.account.members().as_bytes(), extra].concat();
+        let footer = segment::footer_line(now.unix_nano, live.number, live.records, live.bytes, &members);
         if self.durable.is_some() { self.commit_footer(live, footer) } else { live.append(&mut self.os, &footer) }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::os::Os;
 use super::whole_lines;
+use crate::segment_account::SegmentAccount;
 use crate::segment_lock::LiveLock;
 
 /// What an append that failed means for the segment.
@@ -48,6 +49,7 @@ pub(super) struct LiveSegment {
     /// Record lines and their bytes, for the footer.
     pub(super) records: u64,
     pub(super) bytes: u64,
+    pub(super) account: SegmentAccount,
     /// Says to other processes that it is live.
     _lock: LiveLock,
 }
@@ -56,7 +58,7 @@ impl LiveSegment {
     pub(super) fn new(file: File, path: PathBuf, number: u64, begun: Duration) -> Self {
         let file = Arc::new(file);
         let _lock = LiveLock::hold(Arc::clone(&file));
-        Self { file, path, number, begun, len: 0, records: 0, bytes: 0, _lock }
+        Self { file, path, number, begun, len: 0, records: 0, bytes: 0, account: SegmentAccount::default(), _lock }
     }
 
     /// Append `lines`, or as many whole ones as possible.
@@ -79,9 +81,10 @@ impl LiveSegment {
     }
 
     /// Count lines that stand in the file as its records.
-    pub(super) fn count(&mut self, records: u64, bytes: usize) {
+    pub(super) fn count(&mut self, records: u64, lines: &[u8]) {
         self.records += records;
-        self.bytes += bytes as u64;
+        self.bytes += lines.len() as u64;
+        self.account.add(lines, records);
     }
 
     /// Cut everything behind `len` off; false if that cannot be.

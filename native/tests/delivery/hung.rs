@@ -79,7 +79,7 @@ fn the_fallback_takes_a_batch_that_hangs_and_the_log_says_which_records_can_stan
     assert_eq!(names(&lines), ["sink.failed", "sink.fallback"]);
     assert_eq!((&lines[0]["error.type"], &lines[1]["reason"]), (&json!("hung"), &json!("hung")));
     let boot_id = format!("{:016x}", pair.producer.queue().unwrap().file.header().boot_id);
-    let span = json!([{"boot_id": boot_id, "pid": std::process::id(), "first": 0, "last": 2}]);
+    let span = json!([{"boot_id": boot_id, "pid": std::process::id(), "first": 0, "last": 2, "records": 3}]);
     assert_eq!(lines[1]["in_both"], span);
 
     drop(resume);

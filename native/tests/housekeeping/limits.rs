@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 fn removed(segments: u64, oldest: u64, newest: u64) -> Removed {
-    Removed { segments, bytes: segments * 10, oldest: name(oldest), newest: name(newest) }
+    Removed { segments, bytes: segments * 10, oldest: name(oldest), newest: name(newest), spans: Vec::new() }
 }
 
 #[test]

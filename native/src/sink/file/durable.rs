@@ -143,11 +143,12 @@ impl<O: Os> FileSink<O> {
         };
         let (chained, end) = self.chained(lines);
         let committed = self.append_and_sync(&mut live, &chained);
-        let bytes = chained.len();
+        if committed.is_ok() {
+            self.count(&mut live, records, &chained);
+        }
         self.keep(chained);
         match committed {
             Ok(()) => {
-                self.count(&mut live, records, bytes);
                 self.go_on_from(end);
                 self.live = Some(live);
                 Ok(false)
