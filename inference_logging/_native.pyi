@@ -16,6 +16,7 @@ __all__ = [
     "RuntimeControl",
     "Sampler",
     "Service",
+    "TextCapture",
 ]
 
 @final
@@ -72,12 +73,20 @@ class RequestFactory:
         chunk_timeline_limit: int,
         capture_head_bytes: int,
         capture_tail_bytes: int,
+        texts: TextCapture,
+        opt_out_header: str | None,
         sampler: Sampler,
         special_paths: Sequence[str],
     ) -> RequestFactory: ...
     @property
     def begin(self) -> Callable[..., tuple[RequestObserver, RequestIds, _Receive, _Send] | None]: ...
     def reseed(self) -> None: ...
+
+@final
+class TextCapture:
+    def __new__(
+        cls, *, input_mode: str, input_bytes: int, output_mode: str, output_bytes: int, hash_key: bytes | None
+    ) -> TextCapture: ...
 
 @final
 class Sampler:
@@ -127,6 +136,7 @@ class Service:
         compress_level: int | None,
         compress_keep_segments: int,
         redaction: Redaction,
+        hash_key: bytes | None = None,
         durable: bool = False,
         chain: str | None = None,
         chain_key: bytes | None = None,

@@ -18,9 +18,11 @@ from pydantic import ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from inference_logging import _problems as problems
+from inference_logging import capture
 from inference_logging._fields import OptionalPath, parameter
 from inference_logging.errors import ConfigError
 from inference_logging.parameters.audit import AuditParameters
+from inference_logging.parameters.capture import CaptureParameters
 from inference_logging.parameters.control import ControlParameters
 from inference_logging.parameters.health import HealthParameters
 from inference_logging.parameters.listener import ListenerParameters
@@ -35,9 +37,6 @@ from inference_logging.parameters.trace import TraceParameters
 
 ENV_PREFIX = "INFERENCE_LOGGING_"
 FILE_VERSION = 1
-
-REQUEST_RECORD_OVERHEAD_BYTES = 4096
-"""What a request record takes besides captures and timeline: ids, method, route, counters, tags."""
 
 # Kubernetes gives each pod variables for each Service of its namespace. A Service called inference-logging (or
 # inference-logging-anything) must not stop the server, so these names are known not to be ours.
@@ -61,6 +60,7 @@ class Config(
     HealthParameters,
     TraceParameters,
     MetricsParameters,
+    CaptureParameters,
     RedactionParameters,
     RequestParameters,
     SamplingParameters,
@@ -117,20 +117,13 @@ class Config(
     @model_validator(mode="after")
     def _fit_together(self) -> Config:
         largest = self.queue_bytes // 4
-        request = REQUEST_RECORD_OVERHEAD_BYTES + 4 * self.chunk_timeline_limit
-        request += 2 * (self.capture_head_bytes + self.capture_tail_bytes)
         found = []
         if self.max_record_bytes > largest:
             found.append(
                 f"max_record_bytes={self.max_record_bytes}: must be at most {largest}, a quarter of "
                 f"queue_bytes={self.queue_bytes}"
             )
-        if self.max_record_bytes < request:
-            found.append(
-                f"max_record_bytes={self.max_record_bytes}: must be at least {request} to hold a request record with "
-                f"chunk_timeline_limit={self.chunk_timeline_limit}, capture_head_bytes={self.capture_head_bytes} and "
-                f"capture_tail_bytes={self.capture_tail_bytes}; raise it or lower those"
-            )
+        found += capture.problems(self)
         routes = ("health_path", "liveness_path", "wrap_health_path", "metrics_path")
         for name, other in itertools.combinations(routes, 2):
             if (path := getattr(self, name)) is not None and path == getattr(self, other):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal
 
+from inference_logging import capture
 from inference_logging._native import Event, Service
 from inference_logging.audit import AuditLane
 from inference_logging.config import Config
@@ -286,6 +287,7 @@ def open_service(config: Config) -> Service:
             compress_level=config.compress_level if config.compress == "zstd" else None,
             compress_keep_segments=config.compress_keep_segments,
             redaction=redaction(config),
+            hash_key=capture.hash_key(config.capture_hash_key_file),
         )
     except OSError as error:
         raise OpenError(str(error)) from error

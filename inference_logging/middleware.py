@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from inference_logging import metrics, sampling
+from inference_logging import capture, metrics, sampling
 from inference_logging._native import RequestFactory, RequestIds, RequestObserver
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
@@ -128,6 +128,8 @@ class InferenceLoggingMiddleware:
             chunk_timeline_limit=config.chunk_timeline_limit,
             capture_head_bytes=config.capture_head_bytes,
             capture_tail_bytes=config.capture_tail_bytes,
+            texts=capture.text_capture(config),
+            opt_out_header=config.capture_opt_out_header,
             sampler=sampling.sampler(config),
             special_paths=list(self._special_paths),
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.config import REQUEST_RECORD_OVERHEAD_BYTES
+from inference_logging.capture import REQUEST_RECORD_OVERHEAD_BYTES
 from tests.hostile import Action, Raise, Receive, Script, Send, Tail, drive
 from tests.support import Recorded, http_scope
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator
 from inference_logging._fields import matching, none_if_empty, parameter
 
 # A token of RFC 9110; longer names are refused by some servers.
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 
 
 class TraceParameters(BaseModel):
@@ -21,7 +21,7 @@ class TraceParameters(BaseModel):
         "Where trace and span ids come from. auto: the active span of OpenTelemetry and the id of asgi-correlation-id, "
         "where the application uses them, else the request's headers; header: the headers only.",
     )
-    response_header: Annotated[str | None, BeforeValidator(none_if_empty), matching(_HEADER_NAME)] = parameter(
+    response_header: Annotated[str | None, BeforeValidator(none_if_empty), matching(HEADER_NAME)] = parameter(
         None,
         "Header in which each answer carries the client's request id, or ours where the client sent none, for example "
         "X-Request-Id. One that the application sets itself stays as it is. Empty = off.",

@@ -2,12 +2,44 @@
 //!
 //! Only copies; what the bytes mean is read by the listener (see `extract`).
 
-use crate::record::{Body, BodyKind, Scratch};
+use crate::record::{Body, BodyKind, BodyText, Scratch};
+pub use media::{Media, MediaFacts};
+pub use settings::{Content, TextCapture, TextLimit};
+
+mod media;
+mod settings;
+
+/// What is kept of one body as it passes by.
+#[derive(Debug)]
+pub enum Captured {
+    Ends(Capture),
+    Media(Box<Media>),
+}
+
+impl Captured {
+    /// Takes note of the next bytes of the body.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Ends(capture) => capture.push(bytes),
+            Self::Media(media) => media.push(bytes),
+        }
+    }
+
+    /// Appends what was kept as one value; absent if no byte came.
+    pub fn push_value(&mut self, scratch: &mut Scratch) {
+        match self {
+            Self::Ends(capture) => capture.push_value(scratch),
+            Self::Media(media) => media.push_value(scratch),
+        }
+    }
+}
 
 /// Head and tail of one body as it passes by.
 #[derive(Debug)]
 pub struct Capture {
     kind: BodyKind,
+    text: BodyText,
     head_limit: usize,
     tail_limit: usize,
     head: Vec<u8>,
@@ -22,7 +54,14 @@ impl Capture {
     /// Makes a capture; a limit of 0 leaves that end out. Allocates nothing until bytes come.
     #[must_use]
     pub fn new(kind: BodyKind, head_limit: usize, tail_limit: usize) -> Self {
-        Self { kind, head_limit, tail_limit, head: Vec::new(), tail: Vec::new(), tail_at: 0, missing: 0 }
+        let text = BodyText::Withheld;
+        Self { kind, text, head_limit, tail_limit, head: Vec::new(), tail: Vec::new(), tail_at: 0, missing: 0 }
+    }
+
+    /// Says what may be written of its text, which nobody may by itself.
+    #[must_use]
+    pub fn with_text(self, text: BodyText) -> Self {
+        Self { text, ..self }
     }
 
     /// Takes note of the next bytes of the body.
@@ -61,6 +100,6 @@ impl Capture {
         if complete && !self.tail.is_empty() {
             self.head.append(&mut self.tail);
         }
-        scratch.push_body(&Body { kind: self.kind, head: &self.head, tail: &self.tail, complete });
+        scratch.push_body(&Body { kind: self.kind, head: &self.head, tail: &self.tail, complete, text: self.text });
     }
 }

@@ -22,7 +22,7 @@
 
 use crate::event::EventSchema;
 use crate::extract;
-use crate::record::{BodyKind, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
+use crate::record::{BodyKind, BodyText, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
 use crate::redact::{Redaction, Rules};
 use crate::series::Series;
 use crate::series::observe::{Glimpse, Nobody, Watch};
@@ -92,6 +92,7 @@ pub struct Encoder {
     /// Histograms over the requests among the lines, where somebody counts them.
     pub series: Option<Series>,
     redaction: Option<Redaction>,
+    hash_key: Option<[u8; 32]>,
 }
 
 impl Encoder {
@@ -112,6 +113,12 @@ impl Encoder {
         Self { redaction: rules.map(Redaction::new), ..self }
     }
 
+    /// Give hashes that stand for texts this key.
+    #[must_use]
+    pub fn hashing(self, hash_key: Option<[u8; 32]>) -> Self {
+        Self { hash_key, ..self }
+    }
+
     /// Append one line to `out`.
     ///
     /// # Errors
@@ -130,7 +137,7 @@ impl Encoder {
         let pushed = match &mut self.series {
             Some(series) if !schema.roles.is_empty() => {
                 let mut glimpse = Glimpse::new(&schema.roles);
-                let pushed = push_fields(out, schema, payload, &mut glimpse);
+                let pushed = push_fields(out, schema, payload, self.hash_key.as_ref(), &mut glimpse);
                 if let (Ok(()), Some(seen)) = (pushed, glimpse.look(&schema.roles, payload)) {
                     match &mut self.redaction {
                         None => series.observe(&seen, head.time_unix_nano),
@@ -139,7 +146,7 @@ impl Encoder {
                 }
                 pushed
             }
-            _ => push_fields(out, schema, payload, &mut Nobody),
+            _ => push_fields(out, schema, payload, self.hash_key.as_ref(), &mut Nobody),
         };
         match pushed {
             Ok(()) => {
@@ -199,10 +206,7 @@ struct Expanded {
 impl Expanded {
     /// Return whether this is the first body of its side.
     fn first_body(&mut self, kind: BodyKind) -> bool {
-        let seen = match kind {
-            BodyKind::Request => &mut self.request,
-            BodyKind::Response | BodyKind::Stream => &mut self.response,
-        };
+        let seen = if kind.is_request() { &mut self.request } else { &mut self.response };
         !std::mem::replace(seen, true)
     }
 }
@@ -211,6 +215,7 @@ fn push_fields<'a>(
     out: &mut Vec<u8>,
     schema: &EventSchema,
     payload: &'a [u8],
+    hash_key: Option<&[u8; 32]>,
     watch: &mut impl Watch<'a>,
 ) -> Result<(), Malformed> {
     let mut expanded = Expanded::default();
@@ -228,6 +233,9 @@ fn push_fields<'a>(
             Some(Ok(Value::Body(body))) => {
                 if expanded.first_body(body.kind) {
                     watch.model(body.kind, extract::push_facts(out, &body));
+                    if body.text != BodyText::Withheld {
+                        extract::push_texts(out, &body, hash_key);
+                    }
                 }
             }
             Some(Ok(value)) => {
@@ -260,6 +268,11 @@ fn push_value(out: &mut Vec<u8>, value: Value<'_>) {
 #[inline]
 pub(crate) fn push_integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
     put(out, itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Append two lowercase digits for each byte.
+pub(crate) fn push_hex<const N: usize>(out: &mut Vec<u8>, bytes: [u8; N]) {
+    hex::push(out, bytes);
 }
 
 pub(crate) fn push_float(out: &mut Vec<u8>, value: f64) {

@@ -15,7 +15,7 @@
 //! 16, and everything is escaped again; facts that are not there, null, or of another type are left out.
 
 use facts::{RequestFacts, ResponseFacts};
-use lex::Resume;
+use keys::{Key, LEVELS};
 use scan::{Visit, scan};
 
 use crate::record::{Body, BodyKind};
@@ -23,11 +23,15 @@ use crate::record::{Body, BodyKind};
 mod facts;
 mod keys;
 mod lex;
+mod messages;
 mod scan;
 mod text;
 
 pub(crate) use lex::string_end;
+pub use messages::push_texts;
 pub(crate) use text::{escape as escape_at, unescape};
+
+type Resume = lex::Resume<LEVELS>;
 
 /// Append the facts in `body` to `out`, each as `,"key":value`; return the model, as it stands between its quotes.
 pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> Option<&'a [u8]> {
@@ -55,12 +59,13 @@ pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> Option<&'a [u8]> {
             facts.push(out);
             facts.model
         }
+        BodyKind::RequestText | BodyKind::ResponseText | BodyKind::RequestMedia | BodyKind::ResponseMedia => None,
     }
 }
 
 /// Scan the end of a document whose beginning may be missing.
-fn scan_end<'a>(bytes: &'a [u8], visit: &mut impl Visit<'a>) {
-    if let Some(start) = lex::resume_point(bytes) {
+fn scan_end<'a>(bytes: &'a [u8], visit: &mut impl Visit<'a, Key>) {
+    if let Some(start) = lex::resume_point::<LEVELS>(bytes) {
         scan(bytes, start, visit);
     }
 }

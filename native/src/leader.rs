@@ -32,6 +32,8 @@ pub struct ListenerSettings {
     pub housekeeping: Option<HousekeepingSettings>,
     /// What is replaced in lines before any sink sees them.
     pub redaction: Option<Arc<Rules>>,
+    /// Key of the hashes that stand for texts.
+    pub hash_key: Option<[u8; 32]>,
 }
 
 /// How long to look away at most: producers call only at a fill in bytes, so this is how late `flush_records` is seen.
@@ -77,10 +79,10 @@ impl Leader {
         control.page().leaders.fetch_add(1, Ordering::Relaxed);
         // Without room for the histograms the listener still writes.
         let series = Series::open(&settings.queue_directory).ok();
-        let redaction = || settings.redaction.clone();
+        let prepared = |encoder: Encoder| encoder.redacting(settings.redaction.clone()).hashing(settings.hash_key);
         Self {
-            ahead: Ahead::new(Encoder::new().redacting(redaction())),
-            encoder: Encoder::counting(series).redacting(redaction()),
+            ahead: Ahead::new(prepared(Encoder::new())),
+            encoder: prepared(Encoder::counting(series)),
             settings,
             control,
             delivery,

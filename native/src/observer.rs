@@ -4,14 +4,14 @@
 //! capped copy; the record is built once, at the end. Exactly one terminal record per request, whoever calls `finish`
 //! first (P5).
 
-use crate::capture::Capture;
+use crate::capture::{Captured, Content, TextCapture};
 use crate::event::{REQUEST, REQUEST_CHUNK};
 use crate::flight::terminal::{operation, seconds};
 use crate::ids::RequestIds;
 use crate::outcome::{Ending, Outcome};
 use crate::producer::Producer;
 use crate::producer::in_flight::InFlight;
-use crate::record::{BodyKind, Scratch};
+use crate::record::{BodyText, Scratch};
 use crate::runtime::{Overrides, Runtime};
 use crate::sampler::{Head, SampledBy, Sampler};
 use std::sync::Arc;
@@ -57,6 +57,8 @@ pub struct ObserverSettings {
     pub chunk_timeline_limit: usize,
     pub capture_head_bytes: usize,
     pub capture_tail_bytes: usize,
+    /// What is done with the text of bodies: nothing, unless configured.
+    pub texts: TextCapture,
     pub sampler: Arc<Sampler>,
 }
 
@@ -84,8 +86,12 @@ pub struct Observer {
     chunks: Option<Chunks>,
     /// If it fails, it may be one of the errors that are wanted whole; until then its timeline is kept in case.
     watched: Option<Runtime>,
-    request_body: Option<Box<Capture>>,
-    response_body: Option<Box<Capture>>,
+    /// The request's body is JSON, of which facts are wanted.
+    has_facts: bool,
+    /// The answer's text is wanted.
+    wants_output: bool,
+    request_body: Option<Box<Captured>>,
+    response_body: Option<Box<Captured>>,
     /// What is left of the request if the process dies.
     in_flight: Option<InFlight>,
     /// Bytes that stand there of both ends of the request's body.
@@ -113,6 +119,8 @@ impl Observer {
             forced: false,
             chunks: None,
             watched: None,
+            has_facts: false,
+            wants_output: false,
             request_body: None,
             response_body: None,
             in_flight: None,
@@ -120,13 +128,14 @@ impl Observer {
         }
     }
 
-    /// The request's body is JSON: keeps its capped ends for the listener, and those of the answer.
-    pub fn capture_request(&mut self, settings: &ObserverSettings) {
-        if settings.capture_head_bytes + settings.capture_tail_bytes > 0 {
-            let (head, tail) = (settings.capture_head_bytes, settings.capture_tail_bytes);
-            self.request_body = Some(Box::new(Capture::new(BodyKind::Request, head, tail)));
-            self.in_flight_limits = (head, tail);
-        }
+    /// The request has a body: keeps its capped ends for the listener, if they are wanted, and later those of the
+    /// answer. Of a private one no text is kept.
+    pub fn capture_request(&mut self, content: Content<'_>, is_private: bool, settings: &ObserverSettings) {
+        let facts = (settings.capture_head_bytes, settings.capture_tail_bytes);
+        self.has_facts = content == Content::Json && facts != (0, 0);
+        self.wants_output = !is_private && settings.texts.output.text != BodyText::Withheld;
+        self.request_body = settings.texts.request(content, is_private, facts).map(Box::new);
+        self.in_flight_limits = if self.has_facts { facts } else { (0, 0) };
     }
 
     /// The sampler's decision.
@@ -168,12 +177,12 @@ impl Observer {
         if is_kept { settings.chunk_timeline_limit } else { 0 }
     }
 
-    /// Whether the answer's content type matters: not where only a failure could still bring the request on record,
-    /// since a failure tells no usage.
+    /// Whether the answer's content type matters: for its facts not where only a failure could still bring the request
+    /// on record, since a failure tells no usage.
     #[inline]
     #[must_use]
     pub fn wants_content_type(&self, settings: &ObserverSettings) -> bool {
-        self.request_body.is_some() && (self.head.kept || self.forced || settings.sampler.keeps_slow())
+        (self.has_facts && (self.head.kept || self.forced || settings.sampler.keeps_slow())) || self.wants_output
     }
 
     /// The request's bytes as they are received.
@@ -192,18 +201,18 @@ impl Observer {
         self.disconnected |= !self.complete;
     }
 
-    /// The answer begins. `kind` says whether the listener can read its body. Servers refuse a second beginning.
+    /// The answer begins. `content` is what its body holds, where that matters. Servers refuse a second beginning.
     #[inline]
-    pub fn response_start(&mut self, status: u16, kind: Option<BodyKind>, settings: &ObserverSettings) {
+    pub fn response_start(&mut self, status: u16, content: Option<Content<'_>>, settings: &ObserverSettings) {
         if self.status != 0 {
             return;
         }
         self.status = status;
         self.note_answer();
-        if let Some(kind) = kind {
-            // Every event of a stream repeats id and model, so only a whole JSON answer needs its head.
-            let head = if kind == BodyKind::Stream { 0 } else { settings.capture_head_bytes };
-            self.response_body = Some(Box::new(Capture::new(kind, head, settings.capture_tail_bytes)));
+        if let Some(content) = content {
+            let facts =
+                if self.has_facts { (settings.capture_head_bytes, settings.capture_tail_bytes) } else { (0, 0) };
+            self.response_body = settings.texts.response(content, !self.wants_output, facts).map(Box::new);
         }
     }
 
@@ -309,7 +318,7 @@ impl Observer {
         push_texts(&mut scratch, texts);
         self.push_numbers(&mut scratch, now);
         self.push_chunks(&mut scratch, settings);
-        push_text(&mut scratch, if self.request_body.is_some() { operation(texts.path) } else { "" });
+        push_text(&mut scratch, if self.has_facts { operation(texts.path) } else { "" });
         for capture in [&mut self.request_body, &mut self.response_body] {
             match capture {
                 Some(capture) => capture.push_value(&mut scratch),

@@ -20,6 +20,7 @@ mod response_header;
 mod runtime;
 mod sampler;
 mod service;
+mod text_capture;
 mod value;
 mod writer;
 
@@ -39,6 +40,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<factory::RequestFactory>()?;
     module.add_class::<sampler::PySampler>()?;
     module.add_class::<redaction::Redaction>()?;
+    module.add_class::<text_capture::PyTextCapture>()?;
     module.add_class::<runtime::RuntimeControl>()?;
     module.add_class::<value::Json>()?;
     module.add_class::<inspect::HeldQueues>()?;

@@ -20,7 +20,7 @@
 //! | 9   | Trace  | 16 bytes trace id, 8 bytes span id, 8 bytes parent span id (zero = none), 1 byte flags |
 //! | 10  | Map    | `u32` count, then count × (piece: key, one value) |
 //! | 11  | Gaps   | `u32` count, then count × `u32` microseconds |
-//! | 12  | Body   | `u8` kind, piece: head, piece: tail, `u8` complete (0 or 1) |
+//! | 12  | Body   | `u8` kind, piece: head, piece: tail, `u8` complete (0 or 1) + 2 × what is written of its text (0 to 2) |
 //! | 13  | Uint   | `u64` |
 //!
 //! Invariants: Trace and Body stand at the top level only; maps nest at most [`MAX_DEPTH`] deep; a complete Body has
@@ -96,6 +96,14 @@ pub enum BodyKind {
     Response = 2,
     /// Server-sent events of a streamed response.
     Stream = 3,
+    /// Text of a request that is not JSON.
+    RequestText = 4,
+    /// Text of a response that is not JSON.
+    ResponseText = 5,
+    /// What a request holds that is no text: not its bytes but their number, hash and type (`capture`).
+    RequestMedia = 6,
+    /// The same of a response.
+    ResponseMedia = 7,
 }
 
 impl BodyKind {
@@ -105,8 +113,37 @@ impl BodyKind {
             1 => Some(Self::Request),
             2 => Some(Self::Response),
             3 => Some(Self::Stream),
+            4 => Some(Self::RequestText),
+            5 => Some(Self::ResponseText),
+            6 => Some(Self::RequestMedia),
+            7 => Some(Self::ResponseMedia),
             _ => None,
         }
+    }
+
+    /// Return whether it belongs to the request.
+    pub const fn is_request(self) -> bool {
+        matches!(self, Self::Request | Self::RequestText | Self::RequestMedia)
+    }
+}
+
+/// What the listener may write of a body's text (P11).
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyText {
+    /// Nothing: the body is there for its facts only.
+    #[default]
+    Withheld = 0,
+    /// The text.
+    Written = 1,
+    /// Its length and keyed hash.
+    Hashed = 2,
+}
+
+impl BodyText {
+    /// Return the choice of a stored number, or `None` where there is no such choice.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Withheld, Self::Written, Self::Hashed].get(usize::from(byte)).copied()
     }
 }
 
@@ -121,6 +158,8 @@ pub struct Body<'a> {
     pub tail: &'a [u8],
     /// `head` is the whole body.
     pub complete: bool,
+    /// What may be written of its text.
+    pub text: BodyText,
 }
 
 /// Why a payload or a stored schema cannot be read. Retrying never helps: the bytes are wrong.

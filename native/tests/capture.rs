@@ -13,7 +13,7 @@ fn captured(parts: &[&[u8]], head: usize, tail: usize) -> Option<(Vec<u8>, Vec<u
     let values: Vec<Value<'_>> = Values::new(scratch.as_slice()).map(Result::unwrap).collect();
     match values[..] {
         [Value::Absent] => None,
-        [Value::Body(Body { kind: BodyKind::Response, head, tail, complete })] => {
+        [Value::Body(Body { kind: BodyKind::Response, head, tail, complete, .. })] => {
             Some((head.to_vec(), tail.to_vec(), complete))
         }
         ref other => panic!("{other:?}"),

@@ -2,7 +2,7 @@
 
 use _native::encode::{Encoder, LineHead};
 use _native::event::EventSchema;
-use _native::record::{Body, BodyKind, Malformed, Scratch, Trace};
+use _native::record::{Body, BodyKind, BodyText, Malformed, Scratch, Trace};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -145,7 +145,7 @@ fn a_trace_stands_under_its_own_names_and_once() {
 
 #[test]
 fn bodies_stand_as_facts_once_for_each_side() {
-    let body = |kind, head| Body { kind, head, tail: b"", complete: true };
+    let body = |kind, head| Body { kind, head, tail: b"", complete: true, text: BodyText::Withheld };
     let text = fields(|s| {
         s.push_body(&body(BodyKind::Request, b"{\"model\":\"q\"}"));
         s.push_body(&body(BodyKind::Request, b"{\"model\":\"again\"}"));

@@ -1,7 +1,7 @@
 //! What is read from whole bodies, and from bodies whose middle is missing.
 
 use _native::extract::push_facts;
-use _native::record::{Body, BodyKind};
+use _native::record::{Body, BodyKind, BodyText};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ type Facts = Map<String, Value>;
 /// Read the facts of a capture; a key that stands there twice, or invalid JSON, fails.
 fn facts(kind: BodyKind, head: &[u8], tail: &[u8], complete: bool) -> Facts {
     let mut out = b"{\"\":0".to_vec();
-    push_facts(&mut out, &Body { kind, head, tail, complete });
+    push_facts(&mut out, &Body { kind, head, tail, complete, text: BodyText::Withheld });
     out.push(b'}');
     let mut facts: Facts = serde_json::from_slice(&out).unwrap_or_else(|error| {
         panic!("{error}: {}", String::from_utf8_lossy(&out));

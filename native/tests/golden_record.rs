@@ -1,7 +1,9 @@
 //! Golden bytes of the record layout and of stored schemas: what another process, or an older version, wrote.
 
 use _native::event::{self, EventError, EventSchema};
-use _native::record::{Body, BodyKind, INLINE_BYTES, MAX_DEPTH, Malformed, Scratch, Tag, Trace, Value, Values};
+use _native::record::{
+    Body, BodyKind, BodyText, INLINE_BYTES, MAX_DEPTH, Malformed, Scratch, Tag, Trace, Value, Values,
+};
 
 fn payload(push: impl FnOnce(&mut Scratch)) -> Vec<u8> {
     let mut scratch = Scratch::new();
@@ -14,12 +16,16 @@ fn trace() -> Trace {
 }
 
 fn body<'a>(head: &'a [u8], tail: &'a [u8], complete: bool) -> Body<'a> {
-    Body { kind: BodyKind::Stream, head, tail, complete }
+    Body { kind: BodyKind::Stream, head, tail, complete, text: BodyText::Withheld }
+}
+
+fn shown(text: BodyText, complete: bool) -> Body<'static> {
+    Body { text, ..body(b"ab", b"c", complete) }
 }
 
 #[test]
 fn every_tag_has_its_golden_bytes() {
-    let golden: [(Vec<u8>, &[u8]); 17] = [
+    let golden: [(Vec<u8>, &[u8]); 19] = [
         (payload(Scratch::push_absent), &[0]),
         (payload(Scratch::push_null), &[1]),
         (payload(|s| s.push_bool(false)), &[2]),
@@ -44,6 +50,8 @@ fn every_tag_has_its_golden_bytes() {
         (payload(|s| s.push_gaps(&[])), b"\x0b\0\0\0\0"),
         (payload(|s| s.push_body(&body(b"ab", b"c", false))), b"\x0c\x03\x02\0\0\0ab\x01\0\0\0c\0"),
         (payload(|s| s.push_body(&body(b"ab", b"", true))), b"\x0c\x03\x02\0\0\0ab\0\0\0\0\x01"),
+        (payload(|s| s.push_body(&shown(BodyText::Written, false))), b"\x0c\x03\x02\0\0\0ab\x01\0\0\0c\x02"),
+        (payload(|s| s.push_body(&shown(BodyText::Hashed, true))), b"\x0c\x03\x02\0\0\0ab\0\0\0\0\x05"),
         // A complete body has no tail: what a caller passes is dropped.
         (payload(|s| s.push_body(&body(b"ab", b"c", true))), b"\x0c\x03\x02\0\0\0ab\0\0\0\0\x01"),
         (payload(|s| s.push_uint(u64::MAX)), b"\x0d\xff\xff\xff\xff\xff\xff\xff\xff"),
@@ -55,6 +63,8 @@ fn every_tag_has_its_golden_bytes() {
     assert_eq!(Tag::Uint as u8, 13);
     assert_eq!(BodyKind::Request as u8, 1);
     assert_eq!(BodyKind::Response as u8, 2);
+    let more = [BodyKind::RequestText, BodyKind::ResponseText, BodyKind::RequestMedia, BodyKind::ResponseMedia];
+    assert_eq!(more.map(|kind| kind as u8), [4, 5, 6, 7]);
 }
 
 #[test]
@@ -118,8 +128,8 @@ fn a_cut_payload_is_refused_at_every_length() {
 fn values_that_stand_where_they_must_not_are_refused() {
     let refused: [(&[u8], Malformed); 6] = [
         (b"\x0e", Malformed::Unknown),
-        (b"\x0c\x04\0\0\0\0\0\0\0\0\x01", Malformed::Unknown),
-        (b"\x0c\x01\0\0\0\0\0\0\0\0\x02", Malformed::Unknown),
+        (b"\x0c\x08\0\0\0\0\0\0\0\0\x01", Malformed::Unknown),
+        (b"\x0c\x01\0\0\0\0\0\0\0\0\x06", Malformed::Unknown),
         (b"\x0c\x01\0\0\0\0\x01\0\0\0x\x01", Malformed::Misplaced),
         (b"\x0a\x01\0\0\0\0\0\0\0\x09", Malformed::Misplaced),
         (b"\x0a\xff\xff\xff\xff", Malformed::Cut),

@@ -4,12 +4,13 @@
 mod streams;
 mod support;
 
+use _native::capture::{Content, TextCapture};
 use _native::event::{self, REQUEST_FIELDS};
 use _native::ids::RequestIds;
 use _native::observer::{Chunks, Observer, ObserverSettings, RequestTexts};
 use _native::outcome::{Ending, Outcome};
 use _native::producer::Producer;
-use _native::record::{BodyKind, Trace};
+use _native::record::Trace;
 use _native::sampler::{Sampler, SamplerSettings};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ fn settings() -> ObserverSettings {
         chunk_timeline_limit: 4,
         capture_head_bytes: 1024,
         capture_tail_bytes: 1024,
+        texts: TextCapture::default(),
         sampler: sampler(SamplerSettings::default()),
     }
 }
@@ -132,11 +134,11 @@ fn a_plain_request_has_these_fields_in_this_order() {
     let settings = settings();
     let ids = RequestIds::new(TRACE, Some(b"client-7"), None);
     let mut observer = begin(&settings);
-    observer.capture_request(&settings);
+    observer.capture_request(Content::Json, false, &settings);
     assert!(observer.wants_content_type(&settings));
     observer.request_bytes(br#"{"model":"m","#);
     observer.request_bytes(br#""stream":false}"#);
-    observer.response_start(200, Some(BodyKind::Response), &settings);
+    observer.response_start(200, Some(Content::Json), &settings);
     observer.response_body(br#"{"model":"m-1"}"#, false, STARTED + 20 * MS, &settings);
     observer.disconnect();
     let texts = RequestTexts {
@@ -300,7 +302,7 @@ fn the_answer_of_a_request_that_only_a_failure_could_keep_is_not_captured() {
     ] {
         let settings = ObserverSettings { sampler: sampler(sampling), ..settings() };
         let mut observer = begin(&settings);
-        observer.capture_request(&settings);
+        observer.capture_request(Content::Json, false, &settings);
         if forced {
             observer.force();
         }

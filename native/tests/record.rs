@@ -1,7 +1,7 @@
 //! Properties of the record layout and of stored schemas: what was written is read, and noise is read without a panic.
 
 use _native::event::EventSchema;
-use _native::record::{Body, BodyKind, Scratch, Value, Values};
+use _native::record::{Body, BodyKind, BodyText, Scratch, Value, Values};
 use proptest::prelude::*;
 
 fn payload(push: impl FnOnce(&mut Scratch)) -> Vec<u8> {
@@ -11,7 +11,7 @@ fn payload(push: impl FnOnce(&mut Scratch)) -> Vec<u8> {
 }
 
 fn body<'a>(head: &'a [u8], tail: &'a [u8]) -> Body<'a> {
-    Body { kind: BodyKind::Stream, head, tail, complete: false }
+    Body { kind: BodyKind::Stream, head, tail, complete: false, text: BodyText::Withheld }
 }
 
 /// A value that owns its bytes, to write and to compare.

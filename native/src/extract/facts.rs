@@ -28,7 +28,7 @@ pub struct RequestFacts<'a> {
     choice_count: Option<Number>,
 }
 
-impl<'a> Visit<'a> for RequestFacts<'a> {
+impl<'a> Visit<'a, Key> for RequestFacts<'a> {
     fn scalar(&mut self, path: &[Key], value: Scalar<'a>) {
         let [key] = path else { return };
         match key {
@@ -160,7 +160,7 @@ impl<'a> ResponseFacts<'a> {
     }
 }
 
-impl<'a> Visit<'a> for ResponseFacts<'a> {
+impl<'a> Visit<'a, Key> for ResponseFacts<'a> {
     fn scalar(&mut self, path: &[Key], value: Scalar<'a>) {
         match *self.in_body(path) {
             [Key::Id] => set(&mut self.id, as_text(value)),

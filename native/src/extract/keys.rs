@@ -1,9 +1,13 @@
 //! The keys of request and response bodies that mean something here.
 
+use super::scan::Place;
 use super::text;
 
 /// Longest key that is looked at with its escapes resolved.
 const LONGEST_KEY: usize = 32;
+
+/// Levels of a body in which facts stand.
+pub const LEVELS: usize = 4;
 
 /// A key, or the place of a value where no key names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,19 +60,30 @@ pub enum Key {
     ReasoningTokens,
 }
 
-impl Key {
-    /// Return the key for what stands between the quotes; an escaped spelling is the same key.
-    pub fn of(raw: &[u8]) -> Self {
-        if !raw.contains(&b'\\') {
-            return Self::plain(raw);
-        }
-        let mut plain = [0; LONGEST_KEY];
-        match text::unescape(raw, &mut plain) {
-            (len, true) => Self::plain(&plain[..len]),
-            (_, false) => Self::Other,
-        }
+/// Return the key for what stands between the quotes, as `plain` knows it; an escaped spelling is the same key.
+#[inline]
+pub fn key_of<K: Place>(raw: &[u8], plain: impl Fn(&[u8]) -> K) -> K {
+    if !raw.contains(&b'\\') {
+        return plain(raw);
     }
+    let mut name = [0; LONGEST_KEY];
+    match text::unescape(raw, &mut name) {
+        (len, true) => plain(&name[..len]),
+        (_, false) => K::OTHER,
+    }
+}
 
+impl Place for Key {
+    const ITEM: Self = Self::Item;
+    const LOST: Self = Self::Lost;
+    const OTHER: Self = Self::Other;
+
+    fn of(raw: &[u8]) -> Self {
+        key_of(raw, Self::plain)
+    }
+}
+
+impl Key {
     fn plain(name: &[u8]) -> Self {
         match name {
             b"id" => Self::Id,

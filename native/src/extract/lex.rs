@@ -7,9 +7,6 @@
 
 use crate::encode::block::{Block, WIDTH};
 
-/// Levels whose kind is remembered, from the root on.
-pub const TRACKED: usize = 4;
-
 /// A token that has a value, as it stands in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalar<'a> {
@@ -19,15 +16,21 @@ pub enum Scalar<'a> {
     Word(&'a [u8]),
 }
 
-/// Where the end of a document can be read forwards from, and in which containers that is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resume {
+/// Where the end of a document can be read forwards from, and in which containers that is, of `LEVELS` from the root on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resume<const LEVELS: usize> {
     /// Index of the first byte that is known to stand outside of strings.
     pub at: usize,
     /// Number of open containers; 0 if the root itself begins here.
     pub depth: usize,
     /// Whether each of the outermost containers is an object.
-    pub objects: [bool; TRACKED],
+    pub objects: [bool; LEVELS],
+}
+
+impl<const LEVELS: usize> Default for Resume<LEVELS> {
+    fn default() -> Self {
+        Self { at: 0, depth: 0, objects: [false; LEVELS] }
+    }
 }
 
 /// Return the index of the quote that ends the string whose content begins at `from`, if it is there.
@@ -63,7 +66,7 @@ fn ends_word(byte: u8) -> bool {
 ///
 /// `None` if it does not end in `}`, or if an escaped quote turns up where a string would have to end: then `bytes` do
 /// not end where the document does.
-pub fn resume_point(bytes: &[u8]) -> Option<Resume> {
+pub fn resume_point<const LEVELS: usize>(bytes: &[u8]) -> Option<Resume<LEVELS>> {
     let bytes = bytes.trim_ascii_end();
     if bytes.last() != Some(&b'}') {
         return None;
@@ -155,16 +158,16 @@ mod tests {
 
     #[test]
     fn the_end_of_a_document_is_read_from_the_first_certain_byte() {
-        let at = |text: &str| resume_point(text.as_bytes()).map(|point| (point.at, point.depth));
+        let at = |text: &str| resume_point::<4>(text.as_bytes()).map(|point| (point.at, point.depth));
         assert_eq!(at(r#"xx {"a":[1]} "#), Some((3, 0)));
         assert_eq!(at(r#"lost","a":[{"b":"\\"}]}"#), Some((5, 1)));
         assert_eq!(at(r#"\\","a":1}"#), Some((3, 1)), "the backslashes may be the end of an odd number");
         assert_eq!(at(r#"","a":1}"#), Some((1, 1)));
         assert_eq!(at(r#""a":1}"#), Some((3, 1)), "the first quote may be escaped by what is missing");
         assert_eq!(at(r#"12}]}"#), Some((0, 3)));
-        assert_eq!(resume_point(b"1}]}").unwrap().objects, [true, false, true, false]);
+        assert_eq!(resume_point::<4>(b"1}]}").unwrap().objects, [true, false, true, false]);
         assert_eq!(at(r#"\"a\":\"b\"}"#), None, "this is the inside of a string");
         assert_eq!(at(r#"{"a":1"#), None);
-        assert_eq!(resume_point(b""), None::<Resume>);
+        assert_eq!(resume_point(b""), None::<Resume<4>>);
     }
 }

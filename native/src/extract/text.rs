@@ -31,6 +31,81 @@ pub fn unescape(raw: &[u8], out: &mut [u8]) -> (usize, bool) {
     (len, true)
 }
 
+/// Append the text of `raw`, what stands between the quotes, as [`unescape`] reads it.
+pub fn unescape_onto(out: &mut Vec<u8>, raw: &[u8]) {
+    let mut rest = raw;
+    while let Some(run) = memchr::memchr(b'\\', rest) {
+        out.extend_from_slice(&rest[..run]);
+        let (character, taken) = escape(&rest[run..]);
+        out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        rest = &rest[run + taken..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Return `raw`, whose end is missing, without an escape or a character that is cut.
+pub fn without_cut_end(raw: &[u8]) -> &[u8] {
+    let mut end = raw.len();
+    loop {
+        let run = raw[..end].iter().rposition(|byte| *byte == b'\\').map_or(0, |last| last + 1);
+        let first = raw[..run].iter().rposition(|byte| *byte != b'\\').map_or(0, |other| other + 1);
+        if run - first != (run - first) & !1 && ends_within_escape(&raw[run - 1..end]) {
+            end = run - 1;
+        } else {
+            break;
+        }
+    }
+    without_cut_last_character(&raw[..end])
+}
+
+/// Return `kept`, whose end is missing, without a character that is cut.
+pub fn without_cut_last_character(kept: &[u8]) -> &[u8] {
+    let start = kept.len() - kept.iter().rev().take(4).take_while(|byte| **byte & 0xC0 == 0x80).count().min(3);
+    match start.checked_sub(1).map(|first| (first, kept[first])) {
+        Some((first, byte)) if byte >= 0xC0 && kept.len() - first < width(byte) => &kept[..first],
+        _ => kept,
+    }
+}
+
+/// Whether an escape reaches the end of `from`, which begins with one, and may lack something.
+fn ends_within_escape(from: &[u8]) -> bool {
+    match from.get(1) {
+        None => true,
+        Some(b'u') if from.len() < 6 => true,
+        // The first half of a pair.
+        Some(b'u') => from.len() == 6 && unit(from).is_some_and(|unit| (0xD800..0xDC00).contains(&unit)),
+        Some(_) => false,
+    }
+}
+
+const fn width(first: u8) -> usize {
+    match first {
+        0xF0.. => 4,
+        0xE0.. => 3,
+        _ => 2,
+    }
+}
+
+/// Return `raw`, whose beginning is missing, from the first byte on that is certainly not in an escape or a character.
+pub fn without_cut_start(raw: &[u8]) -> &[u8] {
+    // A backslash that is missing may have escaped what stands here: a letter, four digits, or a backslash.
+    let slashes = raw.iter().take_while(|byte| **byte == b'\\').count();
+    let rest = &raw[slashes..];
+    let first = usize::from(!rest.is_empty());
+    let digits = rest.iter().skip(first).take(4).take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let mut rest = &rest[first + digits..];
+    if unit(rest).is_some_and(|unit| (0xDC00..0xE000).contains(&unit)) {
+        rest = &rest[6..];
+    }
+    without_cut_character(rest)
+}
+
+/// Return `bytes`, whose beginning is missing, without the rest of a character.
+pub fn without_cut_character(bytes: &[u8]) -> &[u8] {
+    let inside = bytes.iter().take(3).take_while(|byte| **byte & 0xC0 == 0x80).count();
+    &bytes[inside..]
+}
+
 /// Return how many bytes of `text` fit into `room` without cutting a character.
 pub fn cut(text: &[u8], room: usize) -> usize {
     if text.len() <= room {

@@ -7,7 +7,7 @@ use super::{LastRecord, Progress, Slot};
 use crate::event::REQUEST;
 use crate::ids::hex16;
 use crate::outcome::Outcome;
-use crate::record::{Body, BodyKind, Scratch};
+use crate::record::{Body, BodyKind, BodyText, Scratch};
 
 /// Builds the record of the request in `slot`, of which the last sign of life was at `until` (monotonic).
 #[must_use]
@@ -80,9 +80,15 @@ impl Open {
             to.push_absent();
         } else if complete {
             let whole = [&head[..], tail].concat();
-            to.push_body(&Body { kind: BodyKind::Request, head: &whole, tail: &[], complete });
+            to.push_body(&Body {
+                kind: BodyKind::Request,
+                head: &whole,
+                tail: &[],
+                complete,
+                text: BodyText::Withheld,
+            });
         } else {
-            to.push_body(&Body { kind: BodyKind::Request, head, tail, complete });
+            to.push_body(&Body { kind: BodyKind::Request, head, tail, complete, text: BodyText::Withheld });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Texts of a request, cut so that no client can make its record too long for the queue.
 //!
-//! Together they stay below what `config.py` sets aside for them (`REQUEST_RECORD_OVERHEAD_BYTES`), so that the terminal
+//! Together they stay below what `capture.py` sets aside for them (`REQUEST_RECORD_OVERHEAD_BYTES`), so that the terminal
 //! record of a request always fits (P5).
 
 use crate::record::Scratch;

@@ -1,7 +1,7 @@
 //! Reading ASGI scopes and messages: dictionaries, header lists, texts and bodies, borrowed and never changed.
 
 use super::value::{bytes_of, utf8};
-use crate::record::BodyKind;
+use crate::capture::Content;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -104,21 +104,52 @@ unsafe fn member(sequence: *mut ffi::PyObject, position: isize) -> *mut ffi::PyO
     }
 }
 
-pub fn is_json(content_type: &[u8]) -> bool {
+/// What a body of this type holds.
+#[inline]
+pub fn content_of(content_type: &[u8]) -> Content<'_> {
     let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    kind.eq_ignore_ascii_case(b"application/json")
+    let begins = |with: &[u8]| kind.len() >= with.len() && kind[..with.len()].eq_ignore_ascii_case(with);
+    if kind.eq_ignore_ascii_case(b"application/json")
         || (kind.len() > 5 && kind[kind.len() - 5..].eq_ignore_ascii_case(b"+json"))
+    {
+        Content::Json
+    } else if kind.eq_ignore_ascii_case(b"text/event-stream") {
+        Content::Stream
+    } else if begins(b"text/") || TEXTS.iter().any(|text| kind.eq_ignore_ascii_case(text)) {
+        Content::Text
+    } else {
+        Content::Media(kind)
+    }
 }
 
-pub fn response_kind(headers: Borrowed<'_, '_, PyAny>) -> Option<BodyKind> {
-    let mut kind = None;
+/// Types that hold text though they do not begin with `text/`.
+const TEXTS: [&[u8]; 4] =
+    [b"application/x-www-form-urlencoded", b"application/x-ndjson", b"application/jsonl", b"application/xml"];
+
+/// What a body holds that is not encoded (compressed), by its headers; of an encoded one nothing can be read.
+#[inline]
+pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
+    let (mut content, mut is_encoded) = (Content::Media(b""), false);
     for_each_header(Some(headers), |name, value| {
-        if name.eq_ignore_ascii_case(b"content-type") {
-            let is_stream = value.len() >= 17 && value[..17].eq_ignore_ascii_case(b"text/event-stream");
-            kind = if is_stream { Some(BodyKind::Stream) } else { is_json(value).then_some(BodyKind::Response) };
+        if name.len() == 12 && name.eq_ignore_ascii_case(b"content-type") {
+            content = content_of(value);
+        } else if name.len() == 16 && name.eq_ignore_ascii_case(b"content-encoding") {
+            is_encoded = !value.eq_ignore_ascii_case(b"identity");
         }
     });
-    kind
+    if is_encoded { Content::Media(b"application/octet-stream") } else { content }
+}
+
+/// Whether a header that asks for no capture of text says so: it is there, and not with a value that means no.
+pub fn is_private(headers: Option<Borrowed<'_, '_, PyAny>>, opt_out_header: &[u8]) -> bool {
+    let mut is_private = false;
+    for_each_header(headers, |name, value| {
+        if name.eq_ignore_ascii_case(opt_out_header) {
+            let value = value.trim_ascii();
+            is_private |= ![&b"0"[..], b"false", b"no", b"off"].iter().any(|no| value.eq_ignore_ascii_case(no));
+        }
+    });
+    is_private
 }
 
 pub fn has_body(method: Borrowed<'_, '_, PyAny>) -> bool {

@@ -1,6 +1,6 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
-use super::asgi::{Keys, first, has_body, item, text, text_of};
+use super::asgi::{Keys, first, has_body, is_private, item, text, text_of};
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, CORRELATION_ID};
 use super::gil_cell::GilCell;
 use super::head::RequestHead;
@@ -9,7 +9,9 @@ use super::middleware::{RECEIVE, RequestObserver, SEND};
 use super::request_ids::PyRequestIds;
 use super::sampler::PySampler;
 use super::service::PyService;
+use super::text_capture::PyTextCapture;
 use super::{FunctionDef, bind};
+use crate::capture::Content;
 use crate::flight::facts::Begun;
 use crate::ids::{IdSource, RequestIds};
 use crate::layout::SampledOut;
@@ -43,6 +45,8 @@ pub struct Shared {
     pub observed_receive: Py<PyAny>,
     /// Name of the header in which answers carry a request id.
     pub response_header: Option<Py<PyBytes>>,
+    /// Name of the header by which a client asks that none of its texts is captured.
+    opt_out_header: Option<String>,
     /// Functions that look for other libraries in the process; None: they are not to be asked.
     span_reader: Option<Py<PyAny>>,
     correlation_reader: Option<Py<PyAny>>,
@@ -59,7 +63,7 @@ static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observ
 #[pymethods]
 impl RequestFactory {
     #[new]
-    #[pyo3(signature = (service, observed_receive, *, span_reader, correlation_reader, response_header, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, sampler, special_paths))]
+    #[pyo3(signature = (service, observed_receive, *, span_reader, correlation_reader, response_header, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, texts, opt_out_header, sampler, special_paths))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         py: Python<'_>,
@@ -72,6 +76,8 @@ impl RequestFactory {
         chunk_timeline_limit: usize,
         capture_head_bytes: usize,
         capture_tail_bytes: usize,
+        texts: &PyTextCapture,
+        opt_out_header: Option<String>,
         sampler: &PySampler,
         special_paths: Vec<String>,
     ) -> PyResult<Self> {
@@ -91,6 +97,7 @@ impl RequestFactory {
             chunk_timeline_limit,
             capture_head_bytes,
             capture_tail_bytes,
+            texts: texts.settings.clone(),
             sampler: sampler.sampler(),
         };
         if correlation_reader.is_none() {
@@ -105,6 +112,7 @@ impl RequestFactory {
             observed_receive,
             response_header: response_header
                 .map(|name| PyBytes::new(py, name.to_ascii_lowercase().as_bytes()).unbind()),
+            opt_out_header,
             span_reader,
             correlation_reader,
             requests: AtomicU64::new(0),
@@ -158,8 +166,10 @@ impl RequestFactory {
         if let Some(overrides) = &overrides {
             state.apply(overrides, self.shared.service.runtime);
         }
-        if head.is_json && item(scope, &keys.method).is_some_and(has_body) {
-            state.capture_request(&self.shared.settings);
+        let content = head.content(self.shared.settings.texts.is_on());
+        if self.shared.captures(content) && item(scope, &keys.method).is_some_and(has_body) {
+            let is_private = self.shared.is_private(item(scope, &keys.headers));
+            state.capture_request(content, is_private, &self.shared.settings);
         }
         self.enter(&mut state, &ids, item(scope, &keys.method).map_or("", text), path.as_ref(), now);
         let observer = RequestObserver {
@@ -196,6 +206,19 @@ impl RequestFactory {
 }
 
 impl Shared {
+    /// Whether anything of a body with this content may be wanted.
+    #[inline]
+    fn captures(&self, content: Content<'_>) -> bool {
+        content == Content::Json || self.settings.texts.is_on()
+    }
+
+    /// Whether the client asks that none of its texts is captured, where they would be.
+    #[inline]
+    fn is_private(&self, headers: Option<Borrowed<'_, '_, PyAny>>) -> bool {
+        let header = self.opt_out_header.as_deref().filter(|_| self.settings.texts.is_on());
+        header.is_some_and(|header| is_private(headers, header.as_bytes()))
+    }
+
     #[inline]
     fn is_special(&self, path: &str) -> bool {
         self.special_paths.iter().any(|special| special == path)

@@ -1,6 +1,7 @@
 //! What the headers of a request say about its trace, its id and its body.
 
-use super::asgi::{for_each_header, is_json};
+use super::asgi::{content_of, for_each_header};
+use crate::capture::Content;
 use pyo3::prelude::*;
 
 /// The headers that are looked at, borrowed from the scope.
@@ -9,7 +10,9 @@ pub struct RequestHead<'a> {
     pub traceparent: Lines<'a>,
     pub tracestate: Lines<'a>,
     pub request_id: Option<&'a [u8]>,
-    pub is_json: bool,
+    pub content: Option<Content<'a>>,
+    /// The body is compressed or otherwise encoded.
+    pub is_encoded: bool,
 }
 
 impl<'a> RequestHead<'a> {
@@ -23,10 +26,23 @@ impl<'a> RequestHead<'a> {
             12 if head.request_id.is_none() && name.eq_ignore_ascii_case(b"x-request-id") => {
                 head.request_id = Some(value);
             }
-            12 if name.eq_ignore_ascii_case(b"content-type") => head.is_json = is_json(value),
+            12 if name.eq_ignore_ascii_case(b"content-type") => head.content = Some(content_of(value)),
+            16 if name.eq_ignore_ascii_case(b"content-encoding") => {
+                head.is_encoded = !value.eq_ignore_ascii_case(b"identity");
+            }
             _ => (),
         });
         head
+    }
+
+    /// What the body holds, as far as it is to be read; of an encoded one there is no text.
+    #[inline]
+    pub fn content(&self, reads_text: bool) -> Content<'a> {
+        match self.content {
+            Some(content) if !(self.is_encoded && reads_text) => content,
+            Some(_) => Content::Media(b"application/octet-stream"),
+            None => Content::Media(b""),
+        }
     }
 }
 

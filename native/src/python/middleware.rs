@@ -7,7 +7,8 @@
 
 use super::FunctionDef;
 use super::asgi::{
-    Keys, content, copied, first, is_true, item, mount_prefix, response_kind, template, text, text_of, whole_number,
+    Keys, content, content_of_headers, copied, first, is_true, item, mount_prefix, template, text, text_of,
+    whole_number,
 };
 use super::factory::Shared;
 use super::gil_cell::GilCell;
@@ -162,9 +163,9 @@ impl RequestObserver {
             state.wants_content_type(&shared.settings)
         });
         let headers = if wanted { item(message, &keys.headers) } else { None };
-        let kind = headers.and_then(response_kind);
+        let content = headers.map(content_of_headers);
         self.state.with(py, |state| {
-            state.response_start(status.unwrap_or(0), kind, &shared.settings);
+            state.response_start(status.unwrap_or(0), content, &shared.settings);
             if with_trailers {
                 state.expect_trailers();
             }

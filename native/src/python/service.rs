@@ -56,7 +56,7 @@ impl PyService {
     #[pyo3(signature = (*, queue_directory, queue_bytes, in_flight_slots, max_record_bytes, overflow_info_ratio, listener, sink, fallback, fallback_delay_s,
                         additional_sinks, sink_buffer_bytes, directory,
                         segment_prefix, flush_interval_s, flush_records, flush_bytes, rotate_bytes, rotate_interval_s,
-                        writeback_bytes, retention_s, quota_bytes, compress_level, compress_keep_segments, redaction,
+                        writeback_bytes, retention_s, quota_bytes, compress_level, compress_keep_segments, redaction, hash_key = None,
                         durable = false, chain = None, chain_key = None, writer = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
@@ -85,6 +85,7 @@ impl PyService {
         compress_level: Option<i32>,
         compress_keep_segments: usize,
         redaction: &Redaction,
+        hash_key: Option<[u8; 32]>,
         durable: bool,
         chain: Option<&str>,
         chain_key: Option<&[u8]>,
@@ -129,6 +130,7 @@ impl PyService {
             flush_bytes,
             housekeeping,
             redaction: redaction.rules(),
+            hash_key,
         };
         let service = py.detach(|| Service::open(queue, listening, sinks, listener)).map_err(PyOSError::new_err)?;
         let control = service.control().expect("an open service has a control page");

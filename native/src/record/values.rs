@@ -4,7 +4,7 @@
 //! walked once when it is met, and its entries once more when they are asked for, per level of at most `MAX_DEPTH`);
 //! after the first error the iterator is at its end.
 
-use super::{Body, BodyKind, MAX_DEPTH, Malformed, Tag, Trace};
+use super::{Body, BodyKind, BodyText, MAX_DEPTH, Malformed, Tag, Trace};
 
 /// One value of a record, borrowed from its payload.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -241,13 +241,11 @@ fn take_body<'a>(from: &mut &'a [u8]) -> Result<Body<'a>, Malformed> {
     let kind = BodyKind::from_byte(kind).ok_or(Malformed::Unknown)?;
     let head = take_piece(from)?;
     let tail = take_piece(from)?;
-    let complete = match take_array(from)? {
-        [0] => false,
-        [1] => true,
-        _ => return Err(Malformed::Unknown),
-    };
+    let [flags] = take_array(from)?;
+    let complete = flags & 1 == 1;
+    let text = BodyText::from_byte(flags >> 1).ok_or(Malformed::Unknown)?;
     if complete && !tail.is_empty() {
         return Err(Malformed::Misplaced);
     }
-    Ok(Body { kind, head, tail, complete })
+    Ok(Body { kind, head, tail, complete, text })
 }

@@ -146,7 +146,7 @@ impl Scratch {
         self.fixed([Tag::Body as u8, body.kind as u8]);
         self.untagged_piece(body.head);
         self.untagged_piece(if body.complete { &[] } else { body.tail });
-        self.fixed([u8::from(body.complete)]);
+        self.fixed([u8::from(body.complete) | (body.text as u8) << 1]);
     }
 
     #[inline(always)]

@@ -121,9 +121,10 @@ impl<'a> Watch<'a> for Glimpse<'a> {
 
     #[inline]
     fn model(&mut self, kind: BodyKind, raw: Option<&'a [u8]>) {
-        match kind {
-            BodyKind::Request => self.request_model = raw,
-            BodyKind::Response | BodyKind::Stream => self.response_model = raw,
+        if kind.is_request() {
+            self.request_model = raw;
+        } else {
+            self.response_model = raw;
         }
     }
 }

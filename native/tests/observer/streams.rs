@@ -66,8 +66,8 @@ fn the_memory_of_a_stream_does_not_grow_with_its_length() {
     let settings = settings();
     let text = |chunks: usize| {
         let mut observer = begin(&settings);
-        observer.capture_request(&settings);
-        observer.response_start(200, Some(BodyKind::Stream), &settings);
+        observer.capture_request(Content::Json, false, &settings);
+        observer.response_start(200, Some(Content::Stream), &settings);
         (1..=chunks as u64).for_each(|at| observer.response_body(&[b'x'; 100], true, STARTED + at * MS, &settings));
         observer.response_body(b"", false, STARTED + 1_000_000 * MS, &settings);
         finished(observer, Ending::Returned, &settings).to_string()

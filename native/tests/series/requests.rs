@@ -2,7 +2,7 @@
 
 use _native::event::{REQUEST, REQUEST_FIELDS};
 use _native::producer::Producer;
-use _native::record::{Body, BodyKind, Scratch, Trace};
+use _native::record::{Body, BodyKind, BodyText, Scratch, Trace};
 
 #[derive(Clone)]
 pub struct Request<'a> {
@@ -65,5 +65,5 @@ impl<'a> Request<'a> {
 
 fn push_body(scratch: &mut Scratch, kind: BodyKind, model: &str) {
     let head = if model.is_empty() { "{}".to_owned() } else { format!("{{\"model\":\"{model}\"}}") };
-    scratch.push_body(&Body { kind, head: head.as_bytes(), tail: b"", complete: true });
+    scratch.push_body(&Body { kind, head: head.as_bytes(), tail: b"", complete: true, text: BodyText::Withheld });
 }

@@ -126,6 +126,7 @@ pub fn listener_settings(directory: &Path) -> ListenerSettings {
         flush_bytes: 1 << 20,
         housekeeping: None,
         redaction: None,
+        hash_key: None,
     }
 }
 
