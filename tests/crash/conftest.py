@@ -38,7 +38,12 @@ def play(request: pytest.FixtureRequest, configure: Callable[..., Config], tmp_p
     request.node.add_report_section("call", "crash", f"CRASH_SEED={SEED} CRASH_KILLS={KILLS}")
     name = request.node.name
 
-    def play(script: Callable[[Stage], None], produce: Produce = produce, **parameters: Any) -> Figures:
+    def play(
+        script: Callable[[Stage], None],
+        produce: Produce = produce,
+        recover: Callable[[Config], object] = lambda config: None,
+        **parameters: Any,
+    ) -> Figures:
         figures, seeds = Figures(), random.Random(f"{SEED} {name}")
         while figures.kills < KILLS:
             place = tmp_path / "act"
@@ -46,6 +51,7 @@ def play(request: pytest.FixtureRequest, configure: Callable[..., Config], tmp_p
             with Stage(config, seeds.randrange(1 << 32), min(KILLS, _KILLS_OF_AN_ACT), produce) as stage:
                 script(stage)
                 stage.end()
+                recover(config)
                 figures += judge(config, stage.journal, drain(config), stage.kills)
             shutil.rmtree(place)
         request.config.stash.setdefault(_FIGURES, {})[name] = figures

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from inference_logging import Config, Logger, get_logger
 from tests.crash.journal import ACCEPTED, BORN, REFUSED, Pen
@@ -99,13 +99,6 @@ def in_a_child() -> Iterator[bool]:
     finally:
         if pid == 0:
             os._exit(1)
-
-
-def listen(config: Config) -> NoReturn:
-    """Listen without emitting anything, until killed."""
-    logger: Any = Logger(config)
-    assert logger
-    _wait_for_the_end()
 
 
 def _wait_for_the_end() -> NoReturn:

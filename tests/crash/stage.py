@@ -10,16 +10,17 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
 from inference_logging import Config
 from tests.crash.journal import Journal
-from tests.crash.producing import listen, produce
+from tests.crash.producing import produce
 
 Produce = Callable[[Config, int, int], NoReturn]
 
@@ -66,21 +67,13 @@ class Stage:
         self._born(life, pid)
         return pid
 
-    def start_listener(self, config: Config) -> int:
-        """Start a process that only listens; return its pid."""
-        os_writing = self.journal.writing
-
-        def run() -> NoReturn:
-            os.close(os_writing)  # the journal ends with the last producer
-            listen(config)
-
-        pid = _fork(run)
-        self._listeners[pid] = os.pidfd_open(pid)
-        return pid
-
-    def start_command(self, command: Sequence[str], environment: dict[str, str]) -> int:
-        """Start a process that listens by a command line; return its pid."""
-        process = subprocess.Popen(command, env=environment)
+    def start_listener(self) -> int:
+        """Start ``inference-logging listen`` for the producers; return its pid."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "inference_logging.cli.main", "listen", "--status-interval-s", "0"],
+            env={**os.environ, **environment(self.config)},
+            stderr=subprocess.DEVNULL,
+        )
         self._listeners[process.pid] = os.pidfd_open(process.pid)
         process.returncode = 0  # its end is waited for here, not by that object
         return process.pid
@@ -166,3 +159,8 @@ def _fork(work: Callable[[], NoReturn]) -> int:
 def directories(config: Config) -> list[Path]:
     """Return where the segments of this configuration can be."""
     return [config.directory, *([Path(config.fallback)] if config.fallback.startswith("/") else [])]
+
+
+def environment(config: Config) -> dict[str, str]:
+    """Return the variables that give another process this configuration."""
+    return {f"INFERENCE_LOGGING_{name.upper()}": str(getattr(config, name)) for name in config.model_fields_set}

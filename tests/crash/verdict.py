@@ -40,7 +40,7 @@ class Figures(NamedTuple):
 
 def drain(config: Config) -> dict[str, Any]:
     """Listen until no queue of another process is left; return the totals of the directory."""
-    with Logger(config) as logger:
+    with Logger(config.model_copy(update={"listener": "thread"})) as logger:
         directory = config.resolved_queue_directory
 
         def only_ours() -> bool:
@@ -57,21 +57,21 @@ def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) 
     threads = found.records.keys() | journal.accepted.keys() | journal.refused.keys()
     unjournalled = sum(_compare(thread, found.records[thread], journal.accepted[thread]) for thread in threads)
     lives = {thread.life for thread in threads}
-    written, half_written = _assert_books_balance(found, totals, len(lives))
+    written, half_written = _assert_books_balance(found, totals, kills)
     refused = totals["dropped"]["queue_full"]["INFO"]
     assert 0 <= refused - journal.refused.total() <= len(threads) - unjournalled
     children = sum(life >= FIRST_CHILD for life in lives)
     return Figures(kills, len(lives), children, written, refused, unjournalled, half_written, found.told_in_both)
 
 
-def _assert_books_balance(found: Found, totals: dict[str, Any], processes: int) -> tuple[int, int]:
+def _assert_books_balance(found: Found, totals: dict[str, Any], kills: int) -> tuple[int, int]:
     """Check the totals of the directory; return how many records are written and how many were half-written."""
     written, half_written = sum(map(len, found.sequences.values())), sum(totals["dropped"]["torn"].values())
     assert totals["written"] == written
     assert totals["accepted"] == written + half_written
     missing = {boot: set(range(max(numbers))) - numbers for boot, numbers in found.sequences.items()}
     assert sum(map(len, missing.values())) <= half_written, f"lost: {missing}"
-    assert half_written <= processes, "the interpreter's lock lets one thread emit at a time"
+    assert half_written <= kills, "the interpreter's lock lets one thread emit at a time"
     assert found.losses_told == sum(sum(levels.values()) for levels in totals["dropped"].values())
     return written, half_written
 
