@@ -19,7 +19,7 @@ use crate::system::{now_unix_nano, random_id};
 use std::io;
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub mod in_flight;
@@ -131,6 +131,8 @@ pub struct Producer {
     schemas: ForkSafe<Vec<EventSchema>>,
     /// Set in a forked child until its first record or request has tried to create a queue.
     wants_queue: AtomicBool,
+    /// How many forks lie between this process and the one that opened the producer.
+    generation: AtomicU32,
     /// Refusals while there is no queue to count them in.
     pub without_queue: Dropped,
     after_reopen: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -149,6 +151,7 @@ impl Producer {
             settings,
             schemas: ForkSafe::new(schemas),
             wants_queue: AtomicBool::new(false),
+            generation: AtomicU32::new(0),
             without_queue: Dropped(Default::default()),
             after_reopen: OnceLock::new(),
         })
@@ -226,6 +229,7 @@ impl Producer {
 
     /// Forgets the parent's queue in a forked child; the next record or request creates the child's own.
     pub fn after_fork_in_child(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
         let parents = self.queue.swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: published queues are never freed.
         if let Some(parents) = unsafe { parents.as_ref() } {
@@ -233,6 +237,13 @@ impl Producer {
             self.wants_queue.store(true, Ordering::Release);
         }
         queue_file::forget_parents_queues();
+    }
+
+    /// Changes with each fork: what was begun in another generation belongs to another process.
+    #[inline]
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     /// Ends the requests in flight, and refuses every record from now on, counted as `already_shutdown`. Idempotent.

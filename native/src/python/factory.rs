@@ -174,6 +174,7 @@ impl RequestFactory {
         self.enter(&mut state, &ids, item(scope, &keys.method).map_or("", text), path.as_ref(), now);
         let observer = RequestObserver {
             path: path.map(Bound::unbind),
+            generation: self.shared.service.producer.generation(),
             shared: Arc::clone(&self.shared),
             receive,
             send,

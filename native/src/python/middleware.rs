@@ -36,6 +36,8 @@ pub struct RequestObserver {
     pub(super) path: Option<Py<PyAny>>,
     pub(super) ids: Py<PyRequestIds>,
     pub(super) state: GilCell<Observer>,
+    /// The generation of processes in which the request began.
+    pub(super) generation: u32,
     pub(super) stopwatch: Stopwatch,
 }
 
@@ -77,7 +79,16 @@ impl RequestObserver {
 }
 
 impl RequestObserver {
+    /// Whether the request is the parent's: a forked child that goes on with it must leave the record to its parent.
+    #[inline]
+    fn is_inherited(&self) -> bool {
+        self.generation != self.shared.service.producer.generation()
+    }
+
     fn finish_with(&self, py: Python<'_>, ending: Ending<'_>) {
+        if self.is_inherited() {
+            return;
+        }
         let now = now_monotonic_nano();
         self.settle(py);
         let keys = &self.shared.keys;
@@ -135,7 +146,7 @@ impl RequestObserver {
         let now = now_monotonic_nano();
         self.state.with(py, |state| {
             state.response_body(bytes, more, now, settings);
-            if state.chunks(settings) == Chunks::Events && !bytes.is_empty() {
+            if state.chunks(settings) == Chunks::Events && !bytes.is_empty() && !self.is_inherited() {
                 let producer = &self.shared.service.producer;
                 self.ids.get().with(py, |ids| state.emit_chunk(ids, producer, bytes.len()));
             }
