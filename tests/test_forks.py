@@ -246,7 +246,7 @@ def test_workers_of_a_pool_that_are_replaced_after_some_tasks_lose_nothing(recor
     drain(recorded.logger)
     records = [record for record in recorded.records("log") if record["message"] == "pooled"]
     assert Counter(record["pid"] for record in records) == pids
-    assert set(pids.values()) == {5}
+    assert len(pids) >= 12
 
 
 def test_a_child_has_no_thread_of_ours_until_its_first_record(recorded: Recorded) -> None:
