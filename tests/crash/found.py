@@ -84,7 +84,8 @@ def _spans(span: dict[str, Any], record: tuple[str, int]) -> bool:
 
 
 def _lines(directory: Path) -> Iterator[Any]:
-    for path in sorted(path for path in directory.glob("*.jsonl*") if not path.is_symlink()):
+    # A hidden file is a compression that was killed; its segment is still there.
+    for path in sorted(path for path in directory.glob("[!.]*.jsonl*") if not path.is_symlink()):
         content = _content(path)
         if path.suffix == ".jsonl" and (compressed := path.with_suffix(".jsonl.zst")).exists():
             # The compression was killed between its last two steps. Readers see one of the two.
