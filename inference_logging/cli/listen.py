@@ -57,8 +57,8 @@ def command(file: Path | None, service_name: str | None, queue_directory: Path |
     long as a server produces, at most drain_deadline_s, writes what is left and ends; a second signal ends it at once.
     SIGUSR1 and SIGHUP ask for a status line (SIGHUP of a closed terminal ends it).
 
-    Exit code: 0 if nothing is left in the queues or another listener goes on, 1 if something is, 2 if the configuration
-    is wrong.
+    Exit code: 0 if nothing is left in the queues or another listener goes on, 1 if something is or it could not start,
+    2 if the configuration is wrong.
     """
     given = {"config_file": file, "service_name": service_name, "queue_directory": queue_directory}
     config = Config(**{name: value for name, value in given.items() if value is not None})
@@ -103,8 +103,9 @@ def _drain(listeners: Sequence[Service], deadline_s: float) -> int:
         if _await(ENDING, DRAIN_LOOK_S) is not None:
             end_s = time.monotonic()
             break
-    for listener in listeners:
-        listener.close(max(0.0, end_s - time.monotonic()))
+    for ended, listener in enumerate(listeners):
+        # A lane whose sink hangs leaves the others their share.
+        listener.close(max(0.0, end_s - time.monotonic()) / (len(listeners) - ended))
     left = sum(map(_left, listeners))
     _say(f"ended {_status(listeners)} left={left}")
     return FAILED if left else OK
