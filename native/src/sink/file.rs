@@ -284,10 +284,9 @@ impl<O: Os> FileSink<O> {
     /// Remove a segment without records; its number is free again once its name is.
     fn discard(&mut self, live: &LiveSegment) {
         self.pacer.forget();
-        self.forget_header();
         match self.os.remove(&live.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => self.next_number = live.number + 1,
-            _ => {}
+            _ => self.forget_header(),
         }
     }
 
