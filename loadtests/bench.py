@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from bench_audit import audit
 from bench_emit import emit, tail
 from bench_features import features
 from bench_flight import flight
@@ -30,6 +31,7 @@ SECTIONS: dict[str, Callable[[bool], Report]] = {
     "throughput": throughput,
     "cpu": cpu,
     "listener": listener,
+    "audit": audit,
     "middleware": middleware,
     "features": features,
     "flight": flight,
