@@ -18,12 +18,13 @@ from inference_logging import capture, metrics, sampling
 from inference_logging._native import RequestFactory, RequestIds, RequestObserver
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
+from inference_logging.errors import AuditError
 from inference_logging.health import Health, Watch
 from inference_logging.integrations.correlation import correlation_reader
 from inference_logging.integrations.otel import span_reader
 from inference_logging.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
 from inference_logging.logger import Logger
-from inference_logging.probes import liveness, readiness, respond, wrap
+from inference_logging.probes import liveness, readiness, refuse, respond, wrap
 
 Begun = tuple[RequestObserver, RequestIds, Receive, Send]
 Begin = Callable[..., Begun | None]
@@ -76,8 +77,10 @@ class InferenceLoggingMiddleware:
         try:
             returned = await self.app(scope, receive, send)
         except BaseException as error:
+            answered = isinstance(error, AuditError) and await _answered_unavailable(observer, error, scope, send)
             observer.fail(_ending(error), type(error).__qualname__)
-            raise
+            if not answered:
+                raise
         else:
             observer.finish()
             return returned
@@ -179,6 +182,17 @@ def reopen_all() -> None:
 def _not_open(*_arguments: object) -> Begun | None:
     """Stand for ``begin`` while nothing is open: no request is recorded."""
     return None
+
+
+async def _answered_unavailable(observer: RequestObserver, error: AuditError, scope: Scope, send: Send) -> bool:
+    """Answer 503 for a record that the audit lane did not take, unless the answer has begun; return whether it did."""
+    if observer.started or error.reason == "off":
+        return False
+    try:
+        await refuse(scope, send, f"an audit record was not committed: {error.reason}")
+    except Exception:  # noqa: BLE001 - the client is gone, or the server's own failure: the application's error says more
+        return False
+    return True
 
 
 async def _observed_receive(receive: Receive, observer: RequestObserver) -> Message:

@@ -72,6 +72,15 @@ async def respond(scope: Scope, send: Send, answer: Answer) -> None:
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
 
 
+async def refuse(scope: Scope, send: Send, why: str) -> None:
+    """Send 503, to be tried again, in place of an application's answer to any method."""
+    content = json.dumps({"detail": why}).encode()
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"retry-after", b"1")]
+    headers.append((b"content-length", b"%d" % len(content)))
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else content})
+
+
 def wrap(send: Send, look: Callable[[], Health | None], *, changes_status: bool) -> Send:
     """Return a ``send`` that adds our state to the answer of the server's own health route.
 

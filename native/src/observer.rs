@@ -201,6 +201,12 @@ impl Observer {
         self.disconnected |= !self.complete;
     }
 
+    /// Whether the answer has begun: what was sent cannot be another status any more.
+    #[must_use]
+    pub fn has_started(&self) -> bool {
+        self.status != 0
+    }
+
     /// The answer begins. `content` is what its body holds, where that matters. Servers refuse a second beginning.
     #[inline]
     pub fn response_start(&mut self, status: u16, content: Option<Content<'_>>, settings: &ObserverSettings) {

@@ -53,6 +53,12 @@ impl RequestObserver {
         self.stopwatch.time(message.py(), || self.observe_received(message.py(), message.as_borrowed()));
     }
 
+    /// Whether the answer has begun.
+    #[getter]
+    fn started(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.has_started())
+    }
+
     /// Emit the terminal record of an application that returned; further calls do nothing.
     fn finish(&self, py: Python<'_>) {
         self.finish_with(py, Ending::Returned);
