@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,21 @@ def test_a_record_that_waits_for_room_gets_it_once_somebody_listens(open_: Open,
     asyncio.run(main())
     assert len(records(tmp_path, "step")) == 15
     assert len(records(tmp_path, "late")) == 20
+
+
+def test_a_commit_that_was_asked_for_before_anybody_listened_is_made_by_the_first_who_does(
+    open_: Open, tmp_path: Path
+) -> None:
+    logger = open_(**{**FULL, "audit_block_s": 60.0})
+
+    async def main() -> None:
+        waiting = asyncio.create_task(_audit_one(logger))
+        await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, partial(open_, audit_commit_interval_s=60))
+        assert await waiting
+
+    asyncio.run(main())
+    assert len(records(tmp_path)) == 1
 
 
 def test_a_record_that_is_not_committed_in_time_is_told_and_stays(open_: Open, tmp_path: Path) -> None:
