@@ -51,6 +51,10 @@ class Found:
         """Return how many records stand in the sink and in the fallback, since a write of a stopped process hung."""
         return len(self._second)
 
+    def count_in(self, directory: Path) -> int:
+        """Return how many records stand in this directory and in none before it."""
+        return sum(standing == directory for standing in self._standing.values())
+
     def _take(self, directory: Path, line: Any) -> None:
         if line["event_name"] == "log.dropped":
             if self._told.setdefault(orjson.dumps(line), directory) is directory:

@@ -82,6 +82,10 @@ class Stage:
         """Let them run for a while that they can't foresee."""
         self.journal.read_until(time.monotonic() + min(self.random.expovariate(1 / mean_s), 5 * mean_s))
 
+    def go_on_for(self, duration_s: float) -> None:
+        """Let them run for so long."""
+        self.journal.read_until(time.monotonic() + duration_s)
+
     def go_on_until(self, condition: Callable[[], Any], what: str) -> Any:
         """Let them run until something has happened, and return it."""
         end = time.monotonic() + _PATIENCE_S

@@ -14,6 +14,9 @@ from tests.crash.stage import Stage
 ALWAYS = {"flush_records": 1, "flush_interval_s": 0.01}
 ROTATING = {"rotate_bytes": 1 << 18, "compress": "zstd", "compress_keep_segments": 1}
 
+# Long enough that a write which waits for a busy machine is not called hung: what hangs may stand in both.
+FALLBACK_DELAY_S = 0.8
+
 
 def kill_leaders(stage: Stage) -> None:
     """Keep four processes emitting, one of which leads; kill always that one."""
@@ -36,13 +39,8 @@ def test_leaders_killed_while_segments_rotate_and_are_compressed_leave_each_reco
 
 
 def test_leaders_killed_while_their_sink_fails_or_falls_back_leave_each_record_once(play: Play, tmp_path: Path) -> None:
-    play(
-        kill_leaders_in_trouble,
-        **ALWAYS,
-        **ROTATING,
-        fallback=str(tmp_path / "act" / "fallback"),
-        fallback_delay_s=0.02,
-    )
+    fallback = str(tmp_path / "act" / "fallback")
+    play(kill_leaders_in_trouble, **ALWAYS, **ROTATING, fallback=fallback, fallback_delay_s=FALLBACK_DELAY_S)
 
 
 def kill_leaders_in_trouble(stage: Stage) -> None:
@@ -52,12 +50,19 @@ def kill_leaders_in_trouble(stage: Stage) -> None:
     for _ in range(stage.kills_of_an_act):
         leader = stage.go_on_until(stage.leader, "a process to lead")
         stage.go_on(0.02)
-        for _ in range(stage.random.randrange(4)):
-            stage.random.choice([let_fail, mend, stop, go_on])(stage, leader)
+        for _ in range(stage.random.randrange(5)):
+            stage.random.choice([let_fail, let_fail_for_long, mend, stop, go_on])(stage, leader)
             stage.go_on(0.03)
         stage.kill(leader)
         stage.start_producer()
     stage.go_on()
+
+
+def let_fail_for_long(stage: Stage, pid: int) -> None:
+    """Let it fail until the fallback has taken over, and a little longer."""
+    go_on(stage, pid)
+    let_fail(stage, pid)
+    stage.go_on_for(FALLBACK_DELAY_S)
 
 
 def let_fail(stage: Stage, pid: int) -> None:

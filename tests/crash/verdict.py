@@ -27,6 +27,7 @@ class Figures(NamedTuple):
     """Accepted, and killed before the entry was in the journal."""
     half_written: int = 0
     """Reserved, and killed before the commit: never accepted, skipped and counted as torn."""
+    in_fallback: int = 0
     told_in_both: int = 0
     """In the sink and in the fallback, as a ``sink.fallback`` record tells: the write of a stopped process hung."""
     lost: int = 0
@@ -53,15 +54,19 @@ def drain(config: Config) -> dict[str, Any]:
 
 def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) -> Figures:
     """Compare the segments with the journal and with the totals, record by record; return the figures."""
-    found = Found(directories(config))
+    primary, *fallback = directories(config)
+    found = Found([primary, *fallback])
     threads = found.records.keys() | journal.accepted.keys() | journal.refused.keys()
     unjournalled = sum(_compare(thread, found.records[thread], journal.accepted[thread]) for thread in threads)
     lives = {thread.life for thread in threads}
     written, half_written = _assert_books_balance(found, totals, kills)
     refused = totals["dropped"]["queue_full"]["INFO"]
     assert 0 <= refused - journal.refused.total() <= len(threads) - unjournalled
+    in_fallback = sum(map(found.count_in, fallback))
     children = sum(life >= FIRST_CHILD for life in lives)
-    return Figures(kills, len(lives), children, written, refused, unjournalled, half_written, found.told_in_both)
+    return Figures(
+        kills, len(lives), children, written, refused, unjournalled, half_written, in_fallback, found.told_in_both
+    )
 
 
 def _assert_books_balance(found: Found, totals: dict[str, Any], kills: int) -> tuple[int, int]:
