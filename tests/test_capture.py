@@ -141,7 +141,20 @@ def test_a_long_text_keeps_its_first_and_its_last_words(recording: Recording) ->
         assert contents[-1].endswith("Last.")
         assert any("…" in content for content in contents)
         assert all(part["truncated"] is True for part in parts)
-        assert 100 < sum(len(content) for content in contents) <= 4096
+        assert 1000 < sum(len(content) for content in contents) <= 4096
+
+
+def test_an_answer_of_a_thousand_tokens_is_kept_whole_by_default(recording: Recording) -> None:
+    said = [f" token{number}" for number in range(1000)]
+    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1763000000, "model": "llama-3"}
+    choices = [[{"index": 0, "delta": {"content": token}, "finish_reason": None}] for token in said]
+    usage = {"prompt_tokens": 3, "completion_tokens": 1000}
+    chunks = [chunk | {"choices": choice} for choice in choices] + [chunk | {"choices": [], "usage": usage}]
+    events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in chunks]
+    record = serve(recording(**ON), chat("?"), *events, b"data: [DONE]\n\n", types=(JSON, STREAM))
+    assert record["gen_ai.output.messages"][0]["parts"] == [text("".join(said))]
+    assert (record["gen_ai.response.model"], record["gen_ai.usage.output_tokens"]) == ("llama-3", 1000)
+    assert "output_truncated" not in record
 
 
 def test_full_keeps_all_that_a_record_can_hold(recording: Recording) -> None:
@@ -243,6 +256,14 @@ def test_the_text_of_an_error_is_captured_though_nobody_samples_it(recording: Re
     assert record["gen_ai.output.messages"][0]["parts"][0]["content"] == '{"error": "out of memory"}'
 
 
+def contents(record: dict[str, Any], direction: str) -> Iterator[str]:
+    """Yield the pieces of one direction's texts; none of a body of which too little was kept to understand it."""
+    for message in record.get(f"gen_ai.{direction}.messages", []):
+        for part in message["parts"]:
+            if part["type"] == "text":
+                yield from part["content"].split("…")
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     path = tmp_path_factory.mktemp("small")
@@ -260,12 +281,8 @@ def test_what_is_written_of_any_chat_was_said(small: Recorded, said: list[str], 
     request = json.dumps({"messages": messages}, ensure_ascii=is_ascii).encode("utf-8", "replace")
     said = [content.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for content in said]
     record = serve(small, request, *sse(*said), types=(JSON, STREAM))
-    for message in record.get("gen_ai.input.messages", []):
-        for part in message["parts"]:
-            for content in part.get("content", "").split("…"):
-                assert any(content in whole for whole in said)
-    joined = "".join(said)
-    for message in record.get("gen_ai.output.messages", []):
-        for part in message["parts"]:
-            assert all(content in joined for content in part.get("content", "").split("…"))
+    for content in contents(record, "input"):
+        assert any(content in whole for whole in said)
+    for content in contents(record, "output"):
+        assert content in "".join(said)
     assert record.get("input_truncated", False) is (len(request) > 256)

@@ -30,8 +30,8 @@ class CaptureParameters(BaseModel):
     capture_text_bytes: Bytes = parameter(
         16 * KIB,
         "Bytes of a body that are copied for its text where the mode is truncated, per direction: half of them its "
-        "first, half its last. What lies between is not seen, and the record says so (input_truncated, "
-        "output_truncated).",
+        "first, half its last; of a stream only what is new in each event counts. What lies between is not seen, and "
+        "the record says so (input_truncated, output_truncated).",
         unit="bytes",
         limits=(256, 8 * MIB),
     )

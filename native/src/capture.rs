@@ -4,15 +4,18 @@
 
 use crate::record::{Body, BodyKind, BodyText, Scratch};
 pub use media::{Media, MediaFacts};
+use packed::PackedStream;
 pub use settings::{Content, TextCapture, TextLimit};
 
 mod media;
+pub mod packed;
 mod settings;
 
 /// What is kept of one body as it passes by.
 #[derive(Debug)]
 pub enum Captured {
     Ends(Capture),
+    Stream(PackedStream),
     Media(Box<Media>),
 }
 
@@ -22,6 +25,7 @@ impl Captured {
     pub fn push(&mut self, bytes: &[u8]) {
         match self {
             Self::Ends(capture) => capture.push(bytes),
+            Self::Stream(stream) => stream.push(bytes),
             Self::Media(media) => media.push(bytes),
         }
     }
@@ -30,6 +34,7 @@ impl Captured {
     pub fn push_value(&mut self, scratch: &mut Scratch) {
         match self {
             Self::Ends(capture) => capture.push_value(scratch),
+            Self::Stream(stream) => stream.push_value(scratch),
             Self::Media(media) => media.push_value(scratch),
         }
     }

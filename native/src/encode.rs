@@ -20,6 +20,7 @@
 //!
 //! Invariant: a line is appended whole or not at all, and the only line break in it is its last byte.
 
+use crate::capture::packed::Unpacked;
 use crate::event::EventSchema;
 use crate::extract;
 use crate::record::{BodyKind, BodyText, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
@@ -27,6 +28,7 @@ use crate::redact::{Redaction, Rules};
 use crate::series::Series;
 use crate::series::observe::{Glimpse, Nobody, Watch};
 use process::ProcessCache;
+use std::cell::OnceCell;
 use std::sync::Arc;
 use timestamp::SecondCache;
 
@@ -134,10 +136,11 @@ impl Encoder {
         out.reserve(payload.len() + USUAL_LINE_BYTES);
         self.push_head(out, head, schema);
         let fields = out.len();
+        let unpacked = OnceCell::new();
         let pushed = match &mut self.series {
             Some(series) if !schema.roles.is_empty() => {
                 let mut glimpse = Glimpse::new(&schema.roles);
-                let pushed = push_fields(out, schema, payload, self.hash_key.as_ref(), &mut glimpse);
+                let pushed = push_fields(out, schema, payload, self.hash_key.as_ref(), &unpacked, &mut glimpse);
                 if let (Ok(()), Some(seen)) = (pushed, glimpse.look(&schema.roles, payload)) {
                     match &mut self.redaction {
                         None => series.observe(&seen, head.time_unix_nano),
@@ -146,7 +149,7 @@ impl Encoder {
                 }
                 pushed
             }
-            _ => push_fields(out, schema, payload, self.hash_key.as_ref(), &mut Nobody),
+            _ => push_fields(out, schema, payload, self.hash_key.as_ref(), &unpacked, &mut Nobody),
         };
         match pushed {
             Ok(()) => {
@@ -216,6 +219,7 @@ fn push_fields<'a>(
     schema: &EventSchema,
     payload: &'a [u8],
     hash_key: Option<&[u8; 32]>,
+    unpacked: &'a OnceCell<Unpacked>,
     watch: &mut impl Watch<'a>,
 ) -> Result<(), Malformed> {
     let mut expanded = Expanded::default();
@@ -232,6 +236,10 @@ fn push_fields<'a>(
             }
             Some(Ok(Value::Body(body))) => {
                 if expanded.first_body(body.kind) {
+                    let body = match body.kind {
+                        BodyKind::PackedStream => unpacked.get_or_init(|| Unpacked::of(&body)).body(),
+                        _ => body,
+                    };
                     watch.model(body.kind, extract::push_facts(out, &body));
                     if body.text != BodyText::Withheld {
                         extract::push_texts(out, &body, hash_key);

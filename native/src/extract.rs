@@ -59,7 +59,8 @@ pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> Option<&'a [u8]> {
             facts.push(out);
             facts.model
         }
-        BodyKind::RequestText | BodyKind::ResponseText | BodyKind::RequestMedia | BodyKind::ResponseMedia => None,
+        // No JSON, or a stream that is to be unpacked first.
+        _ => None,
     }
 }
 

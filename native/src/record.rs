@@ -104,6 +104,8 @@ pub enum BodyKind {
     RequestMedia = 6,
     /// The same of a response.
     ResponseMedia = 7,
+    /// A stream of which the text is wanted, each event as a difference from another (`capture::packed`).
+    PackedStream = 8,
 }
 
 impl BodyKind {
@@ -117,6 +119,7 @@ impl BodyKind {
             5 => Some(Self::ResponseText),
             6 => Some(Self::RequestMedia),
             7 => Some(Self::ResponseMedia),
+            8 => Some(Self::PackedStream),
             _ => None,
         }
     }

@@ -65,6 +65,7 @@ fn every_tag_has_its_golden_bytes() {
     assert_eq!(BodyKind::Response as u8, 2);
     let more = [BodyKind::RequestText, BodyKind::ResponseText, BodyKind::RequestMedia, BodyKind::ResponseMedia];
     assert_eq!(more.map(|kind| kind as u8), [4, 5, 6, 7]);
+    assert_eq!(BodyKind::PackedStream as u8, 8);
 }
 
 #[test]
@@ -128,7 +129,7 @@ fn a_cut_payload_is_refused_at_every_length() {
 fn values_that_stand_where_they_must_not_are_refused() {
     let refused: [(&[u8], Malformed); 6] = [
         (b"\x0e", Malformed::Unknown),
-        (b"\x0c\x08\0\0\0\0\0\0\0\0\x01", Malformed::Unknown),
+        (b"\x0c\x09\0\0\0\0\0\0\0\0\x01", Malformed::Unknown),
         (b"\x0c\x01\0\0\0\0\0\0\0\0\x06", Malformed::Unknown),
         (b"\x0c\x01\0\0\0\0\x01\0\0\0x\x01", Malformed::Misplaced),
         (b"\x0a\x01\0\0\0\0\0\0\0\x09", Malformed::Misplaced),

@@ -1,5 +1,6 @@
 //! What is captured of which body: for its facts by default, for its text only where that is configured (P11).
 
+use super::packed::PackedStream;
 use super::{Capture, Captured, Media};
 use crate::record::{BodyKind, BodyText};
 
@@ -71,6 +72,9 @@ impl TextCapture {
         match content {
             Content::Json => ends(kinds[0], head, tail),
             // Every event of a stream repeats id and model, so only a whole JSON answer needs its head for its facts.
+            Content::Stream if is_text_wanted => {
+                Some(Captured::Stream(PackedStream::new(limit.text, text_head, tail.max(text_tail))))
+            }
             Content::Stream => ends(kinds[1], 0, tail),
             Content::Text if is_text_wanted => ends(kinds[2], 0, 0),
             Content::Media(media_type) if is_text_wanted => {

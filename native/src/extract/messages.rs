@@ -6,6 +6,7 @@
 
 use super::{lex, scan::scan, without_mark};
 use crate::capture::MediaFacts;
+use crate::capture::packed::Unpacked;
 use crate::record::{Body, BodyKind};
 use names::LEVELS;
 use parts::{Kind, Message, Part, Piece};
@@ -33,6 +34,7 @@ pub fn push_texts(out: &mut Vec<u8>, body: &Body<'_>, hash_key: Option<&[u8; 32]
         BodyKind::Request => push_read(out, &mut writer, body, read_document(body, Side::Request, hash_key)),
         BodyKind::Response => push_read(out, &mut writer, body, read_document(body, Side::Response, hash_key)),
         BodyKind::Stream => push_read(out, &mut writer, body, read_stream(body, hash_key)),
+        BodyKind::PackedStream => return push_texts(out, &Unpacked::of(body).body(), hash_key),
     }
     if !body.complete {
         out.extend_from_slice(if is_request { br#","input_truncated":true"# } else { br#","output_truncated":true"# });
