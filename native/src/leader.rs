@@ -91,7 +91,8 @@ impl Leader {
             notices: 0,
             last_flush: now.monotonic,
             last_scan: None,
-            flushes_done: control.flush_requests(),
+            // Who asked before anybody led does not ask again.
+            flushes_done: control.flush_requests().wrapping_sub(1),
             unsettled: vec![FALLBACK_SLOT, PRIMARY_SLOT],
         }
     }

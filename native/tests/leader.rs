@@ -86,6 +86,20 @@ fn a_batch_is_written_when_someone_asks() {
 }
 
 #[test]
+fn a_request_that_came_before_anybody_led_is_met_by_the_first_who_does() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    let event = register(&producer);
+    emit(&producer, event, INFO, 0, 0);
+    producer.queue().unwrap().control.request_flush();
+    drop(bench.next_leader());
+    assert_eq!(bench.round(TICK, false), Round::Wrote);
+    assert!(is_idle(bench.round(TICK, false)));
+    emit(&producer, event, INFO, 0, 1);
+    assert!(is_idle(bench.round(TICK, false)), "the next one waits as ever");
+}
+
+#[test]
 fn a_batch_ends_at_flush_bytes_and_every_queue_has_its_turn() {
     let mut bench = Bench::with(|settings| settings.flush_bytes = 2000);
     let producers = [bench.producer(), bench.producer()];
