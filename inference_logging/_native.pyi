@@ -17,6 +17,7 @@ __all__ = [
     "Sampler",
     "Service",
     "TextCapture",
+    "verify",
 ]
 
 @final
@@ -212,3 +213,10 @@ class RuntimeControl:
     def overrides(self) -> list[dict[str, Any]]: ...
     def change(self, what: str, value: str | float, for_s: float, who: str) -> None: ...
     def reset(self, who: str) -> int: ...
+
+def verify(
+    directories: Sequence[str | Path],
+    queue_directories: Sequence[str | Path],
+    prefixes: Sequence[str],
+    chain_key: bytes | None,
+) -> str: ...

@@ -47,6 +47,10 @@ COMMANDS: Final[dict[str, Entry]] = {
     "recover": Entry(
         "Write what dead servers left in their queues.", "inference-logging recover /mnt/saved-queues --json"
     ),
+    "verify": Entry(
+        "Prove that no record is missing, or name each gap.",
+        "inference-logging verify logs --queue-directory /dev/shm/inference_logging-0-chat",
+    ),
     "tail": Entry("Print the last records, and follow as they are written.", "inference-logging tail --last 5"),
     "query": Entry(
         "Run SQL over the records.",

@@ -16,6 +16,7 @@
 //!            ├ series          histograms of inference requests, computed from the records
 //!            ├ housekeeper     beside the leader: retention, compress, through segment_store
 //!            └ sink, segment   file, stdout, null, sockets; names, rotation, locks, paced writeback
+//! verify                       proves the books: segments and queues, read without taking part
 //! inspect, totals              what anyone may see of a directory: its queues, and the counts of those that have ended
 //! runtime                      what an operator has changed for a while
 //! report                       what a listener says itself, through its own process's queue
@@ -135,3 +136,5 @@ pub mod totals;
 pub mod trace_state;
 #[cfg(not(loom))]
 pub mod twin;
+#[cfg(not(loom))]
+pub mod verify;

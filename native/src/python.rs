@@ -22,6 +22,7 @@ mod sampler;
 mod service;
 mod text_capture;
 mod value;
+mod verify;
 mod writer;
 
 use pyo3::ffi;
@@ -44,6 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<runtime::RuntimeControl>()?;
     module.add_class::<value::Json>()?;
     module.add_class::<inspect::HeldQueues>()?;
+    module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
     Ok(())
 }
 

@@ -1,0 +1,201 @@
+//! Proves the books of directories (P6): per process `accepted = written + torn + corrupt + in_queue`, or where not.
+//!
+//! Read are the segments of directories, plain, compressed and live, and the queues of queue directories. Of each
+//! process it is known how many records it accepted: by its `process.ended` record, or by its queue. Their sequences
+//! are dense, so each one must stand in a segment, wait in the queue, be told as torn or corrupt, or have stood in a
+//! segment that retention removed and told of. What is left is a gap. Beyond that, a sealed segment must hold what its
+//! footer says, and a chained one must be a chain.
+//!
+//! A directory in use can be verified: queues are looked at before segments, so that all that they released must be
+//! found. A segment that is compressed meanwhile is found in its other form; if one was removed meanwhile, everything is
+//! read once more.
+
+mod account;
+mod chains;
+mod intervals;
+mod listing;
+mod report;
+mod scan;
+mod told;
+
+use crate::chain::Value as ChainValue;
+use crate::inspect::{self, QueueSnapshot};
+use account::{Account, Segments, Verdict};
+use listing::Listed;
+use report::{Problem, path_of};
+use scan::Found;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// How often everything is read again because a segment vanished.
+const ATTEMPTS: u32 = 5;
+const MOST_THREADS: usize = 16;
+
+/// What is to be verified.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    pub directories: Vec<PathBuf>,
+    pub queue_directories: Vec<PathBuf>,
+    /// Names of services; empty: all.
+    pub prefixes: Vec<String>,
+    /// Of chains that have one.
+    pub chain_key: Option<ChainValue>,
+}
+
+/// Reads everything and draws the balance, as JSON: `balanced`, `totals`, `processes`, `problems`, `notes`, `segments`.
+///
+/// # Errors
+/// A directory or a segment cannot be read.
+pub fn verify(request: &Request) -> io::Result<Value> {
+    let begun = Instant::now();
+    let mut attempt = 1;
+    loop {
+        let queues: Vec<QueueSnapshot> =
+            request.queue_directories.iter().flat_map(|dir| inspect::queues(dir)).collect();
+        let mut listed = Vec::new();
+        for directory in &request.directories {
+            listed.extend(listing::list(directory, &request.prefixes).map_err(|error| named(directory, &error))?);
+        }
+        let found = read_all(&listed, request.chain_key)?;
+        let vanished = found.iter().filter(|found| found.is_none()).count();
+        if vanished == 0 || attempt == ATTEMPTS {
+            // Queues that were opened meanwhile have no record that must stand here.
+            let later = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir));
+            let known: Vec<u64> = queues.iter().map(|queue| queue.books.boot_id).collect();
+            let later = later.filter(|queue| !known.contains(&queue.books.boot_id)).map(unreleased);
+            let queues = queues.into_iter().chain(later).collect();
+            let present = listed.into_iter().zip(found).filter_map(|(listed, found)| Some((listed, found?))).collect();
+            let mut report = balance(present, queues);
+            report["seconds"] = json!(begun.elapsed().as_secs_f64());
+            return Ok(report);
+        }
+        attempt += 1;
+    }
+}
+
+fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn unreleased(mut queue: QueueSnapshot) -> QueueSnapshot {
+    queue.books.in_queue = queue.books.accepted;
+    queue
+}
+
+/// Scans segments on all processors; None for those that are gone.
+fn read_all(listed: &[Listed], key: Option<ChainValue>) -> io::Result<Vec<Option<Found>>> {
+    let found: Vec<Mutex<Option<io::Result<Option<Found>>>>> = listed.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < listed.len()) {
+            let one = scan::scan(&listed[at], key).map_err(|error| named(&listed[at].directory, &error));
+            *found[at].lock().expect("no thread panics holding it") = Some(one);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(listed.len());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let taken = |one: Mutex<Option<_>>| one.into_inner().ok().flatten().unwrap_or(Ok(None));
+    found.into_iter().map(taken).collect()
+}
+
+fn balance(segments: Vec<(Listed, Found)>, queues: Vec<QueueSnapshot>) -> Value {
+    let (listed, found): (Vec<Listed>, Vec<Found>) = segments.into_iter().unzip();
+    let mut told = told::by_process(found.iter().flat_map(|found| &found.told));
+    for found in &found {
+        told::take_footer(&mut told, &found.processes);
+    }
+    let short: Vec<HashMap<u64, u64>> = found.iter().map(|found| found.short.clone()).collect();
+    let places = Segments { listed: &listed, short: &short };
+    let accounts = accounts(&found, told, queues);
+    let mut verdicts: Vec<Verdict> = accounts.values().map(|account| account.judge(&places)).collect();
+    verdicts.sort_by_key(|verdict| verdict.json["first_time"].as_str().unwrap_or("~").to_owned());
+    let mut problems: Vec<Problem> = verdicts.iter().flat_map(|verdict| verdict.problems.clone()).collect();
+    problems.extend(found.iter().flat_map(|found| found.problems.clone()));
+    let (chain, broken) = chains::check(&listed, &found);
+    problems.extend(broken);
+    json!({
+        "balanced": problems.is_empty(),
+        "totals": totals(&verdicts),
+        "processes": verdicts.iter().map(|verdict| verdict.json.clone()).collect::<Vec<_>>(),
+        "problems": problems.iter().map(Problem::to_json).collect::<Vec<_>>(),
+        "notes": notes(&listed, &found),
+        "chain": chain,
+        "segments": sizes(&listed, &found),
+    })
+}
+
+fn accounts<'a>(
+    found: &'a [Found],
+    told: HashMap<u64, (u32, told::Told)>,
+    queues: Vec<QueueSnapshot>,
+) -> BTreeMap<u64, Account<'a>> {
+    let mut accounts = BTreeMap::<u64, Account<'a>>::new();
+    let mut of = |boot_id: u64, pid: u32, change: &mut dyn FnMut(&mut Account<'a>)| {
+        change(accounts.entry(boot_id).or_insert_with(|| Account { boot_id, pid, ..Account::default() }));
+    };
+    for (at, found) in found.iter().enumerate() {
+        for run in &found.runs {
+            of(run.boot_id, run.pid, &mut |account| account.runs.push((at, run)));
+        }
+    }
+    for (boot_id, (pid, told)) in told {
+        of(boot_id, pid, &mut |account| account.told = told.clone());
+    }
+    for queue in queues {
+        of(queue.books.boot_id, queue.books.pid, &mut |account| account.queue = Some(queue.clone()));
+    }
+    // Known by a footer's counts alone: it never had a record, and says nothing.
+    accounts.retain(|_, account| !account.is_empty());
+    accounts
+}
+
+fn totals(verdicts: &[Verdict]) -> Value {
+    let mut sums = BTreeMap::<&str, u64>::new();
+    let mut dropped = BTreeMap::<String, u64>::new();
+    for verdict in verdicts {
+        verdict.counts.iter().for_each(|(name, count)| *sums.entry(name).or_default() += count);
+        for (reason, levels) in verdict.json["dropped"].as_object().into_iter().flatten() {
+            *dropped.entry(reason.clone()).or_default() += account::sum_of(levels);
+        }
+    }
+    let mut totals = json!(sums);
+    totals["processes"] = json!(verdicts.len());
+    totals["dropped"] = json!(dropped);
+    totals
+}
+
+/// What an operator may want to know and that is no fault.
+fn notes(listed: &[Listed], found: &[Found]) -> Vec<Value> {
+    let mut notes = Vec::new();
+    for (listed, found) in listed.iter().zip(found) {
+        let mut note =
+            |kind: &str, text: String| notes.push(json!({"kind": kind, "segment": path_of(listed), "text": text}));
+        if found.torn_bytes > 0 && !found.live {
+            note("torn_end", format!("{} bytes of an unfinished line at its end: not a record", found.torn_bytes));
+        }
+        if !found.sealed && !found.live {
+            note("no_footer", "its listener did not live to seal it: there is no checksum to compare".to_owned());
+        }
+        if listed.plain && listed.compressed {
+            note("two_forms", "plain and compressed; the plain one was read".to_owned());
+        }
+    }
+    notes
+}
+
+fn sizes(listed: &[Listed], found: &[Found]) -> Value {
+    json!({
+        "files": listed.len(),
+        "compressed": listed.iter().filter(|listed| !listed.plain).count(),
+        "live": found.iter().filter(|found| found.live).count(),
+        "sealed": found.iter().filter(|found| found.sealed).count(),
+        "lines": found.iter().map(|found| found.lines).sum::<u64>(),
+        "bytes": found.iter().map(|found| found.bytes).sum::<u64>(),
+        "disk_bytes": listed.iter().map(|listed| listed.disk_bytes).sum::<u64>(),
+    })
+}

@@ -1,0 +1,76 @@
+//! What verification found, as JSON.
+
+use super::listing::Listed;
+use serde_json::{Map, Value, json};
+
+/// Something that does not balance, or does not fit. Without any, the books balance.
+#[derive(Clone, Debug, Default)]
+pub struct Problem {
+    pub kind: &'static str,
+    pub text: String,
+    pub segment: Option<String>,
+    /// Counted from 1.
+    pub line: Option<u64>,
+    pub boot_id: Option<String>,
+    /// Sequences.
+    pub first: Option<u64>,
+    pub last: Option<u64>,
+}
+
+impl Problem {
+    /// One of a segment.
+    #[must_use]
+    pub fn of_segment(kind: &'static str, listed: &Listed, text: String) -> Self {
+        Self { kind, text, segment: Some(path_of(listed)), ..Self::default() }
+    }
+
+    /// One of a process.
+    #[must_use]
+    pub fn of(kind: &'static str, boot_id: u64, text: String) -> Self {
+        let mut own = Self { kind, text, ..Self::default() };
+        own.of_process(boot_id);
+        own
+    }
+
+    /// Says at which line; 0: at none.
+    #[must_use]
+    pub fn at_line(mut self, line: u64) -> Self {
+        self.line = (line > 0).then_some(line);
+        self
+    }
+
+    /// Says of which records.
+    #[must_use]
+    pub fn at(mut self, first: u64, last: u64) -> Self {
+        (self.first, self.last) = (Some(first), Some(last));
+        self
+    }
+
+    /// Says of which process.
+    pub fn of_process(&mut self, boot_id: u64) {
+        self.boot_id = Some(format!("{boot_id:016x}"));
+    }
+
+    /// The problem as JSON, without what is not known.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let members = [
+            ("kind", Some(json!(self.kind))),
+            ("text", Some(json!(self.text))),
+            ("segment", self.segment.as_ref().map(|path| json!(path))),
+            ("line", self.line.map(|line| json!(line))),
+            ("boot_id", self.boot_id.as_ref().map(|boot_id| json!(boot_id))),
+            ("first", self.first.map(|first| json!(first))),
+            ("last", self.last.map(|last| json!(last))),
+        ];
+        let known = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Value::Object(known.collect::<Map<_, _>>())
+    }
+}
+
+/// The path of a segment as it is shown: its plain form's, or the compressed one's if that is what there is.
+#[must_use]
+pub fn path_of(listed: &Listed) -> String {
+    let form = if listed.plain { crate::segment::Form::Plain } else { crate::segment::Form::Compressed };
+    listed.path(form).display().to_string()
+}

@@ -1,0 +1,103 @@
+//! What the rare lines of segments tell about processes.
+
+use super::intervals::Interval;
+use crate::line;
+use crate::segment_spans::read_span;
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// A process's last record.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub how: &'static str,
+    pub accepted: u64,
+    pub written: u64,
+    pub reasons: Value,
+    pub sampled_out: Value,
+    /// How often it stands there.
+    pub times: u64,
+}
+
+/// All that is told about one process.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    pub ended: Option<Ended>,
+    /// The sum of its `log.dropped` records.
+    pub dropped: u64,
+    /// Sequences that were accepted and not written, and why.
+    pub lost: Vec<(Interval, &'static str)>,
+    /// Records in removed segments.
+    pub removed: Vec<Interval>,
+    /// Records that can stand in the sink and in its fallback.
+    pub in_both: Vec<Interval>,
+    /// From a listener's last footer: counts at that time.
+    pub last_known_accepted: u64,
+    pub at_deadline: u64,
+    pub last_reasons: Value,
+}
+
+/// Sorts lines by the process that they tell of.
+#[must_use]
+pub fn by_process<'a>(lines: impl Iterator<Item = &'a Value>) -> HashMap<u64, (u32, Told)> {
+    let mut all = HashMap::new();
+    for line in lines {
+        match line["event_name"].as_str() {
+            Some("process.ended") => of_line(&mut all, line).into_iter().for_each(|told| take_ended(told, line)),
+            Some("log.dropped") => of_line(&mut all, line).into_iter().for_each(|told| take_dropped(told, line)),
+            Some("segments.removed") => take_spans(&mut all, &line["spans"], |told| &mut told.removed),
+            Some("sink.fallback") => take_spans(&mut all, &line["in_both"], |told| &mut told.in_both),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Takes the counts of processes in a footer.
+pub fn take_footer(all: &mut HashMap<u64, (u32, Told)>, processes: &[Value]) {
+    for process in processes {
+        let Some(told) = of_line(all, process) else { continue };
+        let accepted = process["accepted"].as_u64().unwrap_or(0);
+        if accepted >= told.last_known_accepted {
+            told.last_known_accepted = accepted;
+            told.last_reasons = process["dropped"].clone();
+            told.at_deadline = super::account::sum_of(&process["dropped"]["shutdown_deadline"]);
+        }
+    }
+}
+
+fn of_line<'a>(all: &'a mut HashMap<u64, (u32, Told)>, line: &Value) -> Option<&'a mut Told> {
+    let boot_id = line::parse_boot_id(line["boot_id"].as_str()?.as_bytes().try_into().ok()?)?;
+    let pid = u32::try_from(line["pid"].as_u64()?).ok()?;
+    Some(&mut all.entry(boot_id).or_insert_with(|| (pid, Told::default())).1)
+}
+
+fn take_ended(told: &mut Told, line: &Value) {
+    let number = |name: &str| line[name].as_u64().unwrap_or(0);
+    let how = if line["how"] == "died" { "died" } else { "closed" };
+    told.ended = Some(Ended {
+        how,
+        accepted: number("accepted"),
+        written: number("written"),
+        reasons: line["reasons"].clone(),
+        sampled_out: line["sampled_out"].clone(),
+        times: told.ended.as_ref().map_or(0, |ended| ended.times) + 1,
+    });
+}
+
+fn take_dropped(told: &mut Told, line: &Value) {
+    told.dropped += line["dropped"].as_u64().unwrap_or(0);
+    for run in line["lost"].as_array().into_iter().flatten() {
+        let (Some(first), Some(last)) = (run["first"].as_u64(), run["last"].as_u64()) else { continue };
+        let reason = if run["reason"] == "corrupt" { "corrupt" } else { "torn" };
+        if first <= last {
+            told.lost.push((Interval { first, last }, reason));
+        }
+    }
+}
+
+fn take_spans(all: &mut HashMap<u64, (u32, Told)>, spans: &Value, list: impl Fn(&mut Told) -> &mut Vec<Interval>) {
+    for span in spans.as_array().into_iter().flatten().filter_map(read_span) {
+        let told = &mut all.entry(span.boot_id).or_insert_with(|| (span.pid, Told::default())).1;
+        list(told).push(Interval { first: span.first, last: span.last });
+    }
+}
