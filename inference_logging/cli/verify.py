@@ -20,7 +20,6 @@ from inference_logging.cli.main import FAILED, OK
 from inference_logging.cli.options import PREFIX
 from inference_logging.cli.terminal import safe
 from inference_logging.config import Config
-from inference_logging.errors import ConfigError
 
 AUDIT_DIRECTORY: Final = "audit"
 """Below a directory of segments, and below a queue directory: the audit lane's."""
@@ -134,9 +133,9 @@ def _read_key(path: Path | None) -> bytes | None:
     try:
         match = _KEY.fullmatch(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"chain_key_file={path}: {error.strerror}") from None
+        raise click.UsageError(f"chain_key_file={path}: {error.strerror}") from None
     if match is None:
-        raise ConfigError(f"chain_key_file={path}: must hold 64 lowercase hexadecimal digits")
+        raise click.UsageError(f"chain_key_file={path}: must hold 64 lowercase hexadecimal digits")
     return bytes.fromhex(match[1].decode())
 
 
@@ -179,7 +178,7 @@ def _numbered(problems: Sequence[Mapping[str, Any]], processes: Sequence[Mapping
 
 
 def _headline(problem: Mapping[str, Any], pids: Mapping[str, int]) -> str:
-    words = problem["kind"].replace("_", " ").upper()
+    words = str(problem["kind"]).replace("_", " ").upper()
     if "boot_id" in problem:
         words += f": process {problem['boot_id']} (pid {pids.get(problem['boot_id'], '?')})"
     if "first" in problem:
@@ -242,7 +241,8 @@ def _what_was_read(found: Mapping[str, Any]) -> str:
     speed = segments["bytes"] / 1e6 / max(found["seconds"], 1e-9)
     words = (
         f"Read {_count(segments['files'], 'segment')} ({segments['compressed']} compressed, {segments['live']} live), "
-        f"{segments['lines']:,} lines, {segments['bytes'] / 1e6:,.1f} MB in {found['seconds']:.2f} s ({speed:,.0f} MB/s)."
+        f"{segments['lines']:,} lines, {segments['bytes'] / 1e6:,.1f} MB in {found['seconds']:.2f} s "
+        f"({speed:,.0f} MB/s)."
     )
     if chain is not None:
         key = "with" if chain["keyed"] else "without"

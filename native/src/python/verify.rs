@@ -15,7 +15,7 @@ pub fn verify(
     prefixes: Vec<String>,
     chain_key: Option<Vec<u8>>,
 ) -> PyResult<String> {
-    let key = chain_key.map(|key| <[u8; 32]>::try_from(key)).transpose();
+    let key = chain_key.map(<[u8; 32]>::try_from).transpose();
     let chain_key =
         key.map_err(|key| PyValueError::new_err(format!("chain_key has {} bytes, must have 32", key.len())))?;
     let request = Request { directories, queue_directories, prefixes, chain_key };

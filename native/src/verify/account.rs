@@ -162,17 +162,15 @@ impl<'a> Account<'a> {
             let detail = Some(format!("before line {line} of {path}"));
             return (if counted { "line_removed" } else { "unknown" }, detail);
         }
+        if let Some(names) = missing_segments(after, before, segments.listed) {
+            return ("segment_missing", Some(names));
+        }
         let short = [after, before].into_iter().flatten().find(|at| segments.short[*at].contains_key(&self.boot_id));
         if let Some(short) = short {
             return ("line_removed", Some(format!("at an end of {}", path_of(&segments.listed[short]))));
         }
-        match missing_segments(after, before, segments.listed) {
-            Some(names) => ("segment_missing", Some(names)),
-            None if self.told.ended.is_none() && self.queue.is_none() && before.is_none() => {
-                (if self.told.at_deadline > 0 { "shutdown_deadline" } else { "unknown" }, None)
-            }
-            None => ("unknown", None),
-        }
+        let is_at_end = self.told.ended.is_none() && self.queue.is_none() && before.is_none();
+        (if is_at_end && self.told.at_deadline > 0 { "shutdown_deadline" } else { "unknown" }, None)
     }
 
     /// Torn and corrupt records whose sequences nobody has told: what is missing is them, if it is no more than they.

@@ -1,0 +1,173 @@
+"""`inference-logging verify` on what loggers really wrote: its answer, its words, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference_logging import Config, Logger, get_logger
+from inference_logging.cli.main import COMMANDS
+from inference_logging.cli.verify import command
+from tests.command_line import Done, run
+
+Configure = Callable[..., Config]
+
+
+def log(config: Config, count: int) -> None:
+    """Write `count` records in many batches, as one process after the other would."""
+    with Logger(config) as logger:
+        for number in range(count):
+            assert get_logger("t").info("n", n=number)
+            if number % 10 == 9:
+                assert logger.flush()
+
+
+def verify(config: Config, *more: str) -> Done:
+    return run("verify", str(config.directory), "--queue-directory", str(config.resolved_queue_directory), *more)
+
+
+def found(config: Config, *more: str) -> dict[str, Any]:
+    report = json.loads(verify(config, "--json", *more).out)
+    assert isinstance(report, dict)
+    return report
+
+
+def segments(config: Config) -> list[Path]:
+    return sorted(path for path in config.directory.glob("*.jsonl") if not path.is_symlink())
+
+
+@pytest.fixture
+def config(configure: Configure) -> Config:
+    return configure(rotate_bytes=65536)
+
+
+def test_what_a_logger_wrote_balances_and_the_exit_code_says_so(config: Config) -> None:
+    log(config, 1000)
+    log(config, 5)
+    done = verify(config)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("BALANCED: every record of 2 processes is accounted for.\n")
+    assert "accepted  1,005" in done.out
+    assert found(config)["totals"]["written"] == 1005
+
+
+def test_while_servers_run_their_queues_are_part_of_the_books(config: Config) -> None:
+    with Logger(config) as logger:
+        for number in range(100):
+            assert get_logger("t").info("n", n=number)
+        report = found(config)
+        assert report["problems"] == []
+        assert report["totals"]["accepted"] == 100
+        assert logger.flush()
+        report = found(config)
+        assert (report["totals"]["written"], report["processes"][0]["state"]) == (100, "alive")
+
+
+def test_a_killed_process_is_told_from_its_queue_and_balances_when_the_next_one_has_written_it(config: Config) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            Logger(config.model_copy(update={"listener": "external"}))
+            assert all(get_logger("t").info("n", n=number) for number in range(50))
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    config.directory.mkdir(exist_ok=True)
+    report = found(config)
+    assert (report["problems"], report["totals"]["in_queue"]) == ([], 50)
+    assert report["processes"][0]["state"] == "waiting_for_a_listener"
+    log(config, 1)
+    report = found(config)
+    assert (report["problems"], report["totals"]["written"]) == ([], 51)
+    assert [one["state"] for one in report["processes"]] == ["died", "closed"]
+
+
+def test_a_removed_line_and_a_removed_segment_are_named_with_process_time_and_place(config: Config) -> None:
+    log(config, 2000)
+    first, second, third, *_ = segments(config)
+    lines = first.read_text().splitlines(keepends=True)
+    gone = json.loads(lines.pop(4))
+    first.write_text("".join(lines))
+    inside = [json.loads(line) for line in second.read_text().splitlines() if '"seq":' in line]
+    second.unlink()
+    done = verify(config)
+    assert done.code == 1
+    assert done.out.startswith("NOT BALANCED: 3 problems.\n")
+    assert f"MISSING: process {gone['boot_id']} (pid {os.getpid()}), seq {gone['seq']}\n" in done.out
+    assert f"where: before line 5 of {first}\n" in done.out
+    assert f"seq {inside[0]['seq']} to {inside[-1]['seq']} ({len(inside):,} records)" in done.out
+    after = json.loads(third.read_text().splitlines()[1])["timestamp"]
+    assert f"before {after}" in done.out
+    assert "a whole segment is missing" in done.out
+    assert "FOOTER DISAGREES" in done.out
+
+
+def test_an_altered_value_is_found_by_the_checksum(config: Config) -> None:
+    log(config, 20)
+    (segment,) = segments(config)
+    segment.write_text(segment.read_text().replace('"n":7}', '"n":8}'))
+    report = found(config)
+    assert [problem["kind"] for problem in report["problems"]] == ["footer_disagrees"]
+    assert "altered" in report["problems"][0]["text"]
+
+
+def test_the_audit_lane_is_verified_with_its_chain_and_its_key(configure: Configure, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("0f" * 32)
+    config = configure(audit="on", audit_chain_key_file=key)
+    with Logger(config) as logger:
+        step = logger.event("step", ["n"], lane="audit")
+        assert all(step(number) for number in range(20))
+        assert logger.flush()
+    report = found(config, "--chain-key-file", str(key))
+    assert report["problems"] == []
+    assert report["chain"] == {"segments": 1, "algorithm": "blake3", "keyed": True, "checked": True}
+    assert [problem["kind"] for problem in found(config)["problems"]] == ["chain_unchecked"]
+    (segment,) = (config.directory / "audit").glob("*.jsonl")
+    segment.write_text(segment.read_text().replace('"n":7,', '"n":8,'))
+    problems = found(config, "--chain-key-file", str(key))["problems"]
+    assert {problem["kind"] for problem in problems} == {"chain_broken", "footer_disagrees"}
+    assert [problem["first"] for problem in problems if problem["kind"] == "chain_broken"] == [7]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere",), "nowhere: no such directory"),
+        ((".", "--queue-directory", "nowhere"), "nowhere: no such directory"),
+        ((".", "--chain-key-file", "nowhere"), "chain_key_file=nowhere: No such file"),
+        ((".", "--color"), "No such option"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+    done = run("verify", *arguments)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_key_that_is_none_is_exit_code_2_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("not the key")
+    done = run("verify", str(tmp_path), "--chain-key-file", str(tmp_path / "key"))
+    assert (done.code, "64 lowercase hexadecimal digits" in done.err) == (2, True)
+    assert "not the key" not in done.err
+
+
+def test_the_examples_run_where_a_server_has_written(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    log(config, 3)
+    _, _, lines = (command.epilog or "").partition("Examples:\n")
+    examples = [*(line.strip() for line in lines.splitlines()), COMMANDS["verify"].example]
+    assert len(examples) == 4
+    for name in ("logs", "logs-fallback"):
+        (config.directory.parent / name).mkdir(exist_ok=True)
+    monkeypatch.chdir(config.directory.parent)
+    monkeypatch.setenv("INFERENCE_LOGGING_DIRECTORY", str(config.directory))
+    for example in examples:
+        words = shlex.split(example.partition("|")[0].replace("/dev/shm/inference_logging-0-chat", "."))
+        assert run(*words[1:]).code == 0, example
