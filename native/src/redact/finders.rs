@@ -280,16 +280,17 @@ pub fn phones(expression: &Regex, text: &[u8], hit: &mut Hits<'_>) {
 /// Keys that say what they are, and values that are called keys or passwords.
 pub fn key() -> [Regex; 2] {
     let known = concat!(
-        r"(?-u)sk-[A-Za-z0-9_\-]{16,}|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{16,}",
+        // Not the end of a word, as of risk-.
+        r"(?-u)(?:\b|_)(?:sk-[A-Za-z0-9_\-]{16,}|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{16,}",
         r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}",
         r"|glpat-[A-Za-z0-9_\-]{16,}|xox[abeoprs]-[A-Za-z0-9\-]{10,}|xapp-[A-Za-z0-9\-]{10,}",
         r"|AIza[A-Za-z0-9_\-]{30,}|ya29\.[A-Za-z0-9_\-]{16,}|hf_[A-Za-z0-9]{20,}|nvapi-[A-Za-z0-9_\-]{20,}",
         r"|gsk_[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}|pplx-[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}",
         r"|pypi-[A-Za-z0-9_\-]{20,}|SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}|dop_v1_[a-f0-9]{20,}",
-        r"|eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)*",
+        r"|eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)*)",
         r"|(?s:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY.*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\z))",
         // Beside a cut: the beginning of one of these, or the end of anything that looks like one.
-        r"|(?:sk-|sk_|rk_|pk_|AKIA|ASIA|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|AIza|hf_|nvapi-|gsk_|eyJ)",
+        r"|(?:\b|_)(?:sk-|sk_|rk_|pk_|AKIA|ASIA|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|AIza|hf_|nvapi-|gsk_|eyJ)",
         r"[A-Za-z0-9_.\-]*\xE2\x80\xA6",
         r"|\xE2\x80\xA6[A-Za-z0-9+/=\s]{0,4096}-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----",
         r"|\xE2\x80\xA6[A-Za-z0-9_+/=.~\-]{16,}",

@@ -129,7 +129,7 @@ impl<'r, 'e> Walk<'r, 'e> {
         let key = view.string(range);
         self.states.truncate(from.end);
         let found = self.rules.paths.member(&mut self.states, from.start, from.end, &key.bytes);
-        self.search(&key, true);
+        self.search_rounds(&key, true);
         Next { found, states: from.end..self.states.len(), is_id }
     }
 
@@ -196,7 +196,10 @@ impl<'r, 'e> Walk<'r, 'e> {
             self.nested -= 1;
             self.states.truncate(depth);
             if whole.is_some() {
-                return self.search(text, false);
+                return self.rules.patterns.find(&text.bytes, &mut |range, name| {
+                    let replacement = self.rules.replacement(name);
+                    self.edits.text(text.spelled(range), &replacement, text.quoting);
+                });
             }
             self.edits.truncate(mark);
             if leads {
@@ -205,13 +208,16 @@ impl<'r, 'e> Walk<'r, 'e> {
                 return self.edits.text(text.spelled(0..text.bytes.len()), &replacement, text.quoting);
             }
         }
-        self.search(text, false);
-        self.search_spelled(text);
+        self.search_rounds(text, false);
+    }
+
+    /// Search a text, and what it becomes when it is decoded.
+    fn search_rounds(&mut self, text: &View<'_>, is_key: bool) {
+        self.search(text, is_key);
         let mut decoded = text.decoded();
         for _ in 0..MAX_ROUNDS {
             let Some(text) = decoded else { return };
-            self.search(&text, false);
-            self.search_spelled(&text);
+            self.search(&text, is_key);
             decoded = text.decoded();
         }
     }
@@ -228,7 +234,7 @@ impl<'r, 'e> Walk<'r, 'e> {
 
     fn search(&mut self, text: &View<'_>, is_key: bool) {
         let (rules, edits) = (self.rules, &mut *self.edits);
-        rules.patterns.find(&text.bytes, &mut |range, name| {
+        let mut hit = |range, name: &str| {
             let replacement = rules.replacement(name);
             let spelled = text.spelled(range);
             if is_key {
@@ -236,14 +242,11 @@ impl<'r, 'e> Walk<'r, 'e> {
             } else {
                 edits.text(spelled, &replacement, text.quoting);
             }
-        });
-    }
-
-    fn search_spelled(&mut self, text: &View<'_>) {
-        let (rules, edits) = (self.rules, &mut *self.edits);
-        rules.spelled.find(&text.bytes, |range, name| {
-            edits.text(text.spelled(range), &rules.replacement(name), text.quoting);
-        });
+        };
+        rules.patterns.find(&text.bytes, &mut hit);
+        if !is_key {
+            rules.spelled.find(&text.bytes, hit);
+        }
     }
 }
 

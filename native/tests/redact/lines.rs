@@ -1,0 +1,154 @@
+//! A line stays a line of JSON, whatever is in it and whatever replaces it.
+
+use super::{ALL, HEAD, RedactionSettings, compiled, custom, line, read, settings, text};
+use _native::encode::Encoder;
+use _native::event::EventSchema;
+use _native::record::Scratch;
+use proptest::prelude::*;
+use serde_json::Value;
+
+#[test]
+fn what_is_replaced_may_need_escapes_at_any_depth() {
+    for replacement in ["\"", "\\", "a\"b\\c", "…", "{name}\"", "\u{2028}", ""] {
+        let rules = RedactionSettings { replacement: replacement.to_owned(), ..settings(&["p"], &["email"]) };
+        let shown = |name: &str| replacement.replace("{name}", name);
+        assert_eq!(text(&rules, "x a@b.com y"), format!("x {} y", shown("email")));
+        let nested = text(&rules, r#"{"p":1,"q":"{\"r\":\"a@b.com\"}"}"#);
+        let nested: Value = serde_json::from_str(&nested).unwrap();
+        assert_eq!(nested["p"], shown("field"));
+        let deeper: Value = serde_json::from_str(nested["q"].as_str().unwrap()).unwrap();
+        assert_eq!(deeper["r"], shown("email"));
+    }
+}
+
+#[test]
+fn a_record_that_is_not_json_says_so_and_nothing_else() {
+    let rules = settings(&["password"], &["email"]);
+    for broken in
+        ["{\"a\":", "{\"password\":\"x", "[1,]", "alice@example.com", "{}}", "{\"a\":1}}, \"x\":[", "\"", "1 2", "{]"]
+    {
+        let record = line(&rules, |s| s.push_json(broken.as_bytes()));
+        let record = read(&record);
+        assert_eq!(record["redaction"], "the record was not valid JSON", "{broken}");
+        assert_eq!(record["seq"], 7);
+        assert!(!record.contains_key("a"));
+    }
+}
+
+#[test]
+fn json_nested_too_deeply_to_be_followed_is_searched_all_the_same() {
+    let rules = settings(&["password"], &["email"]);
+    let mut nested = r#"{"m":"alice@example.com","password":"hunter2"}"#.to_owned();
+    for _ in 0..6 {
+        nested = serde_json::to_string(&serde_json::json!({ "n": nested })).unwrap();
+    }
+    let after = text(&rules, &nested);
+    assert!(!after.contains("alice") && !after.contains("hunter2"), "{after}");
+    let brackets = format!("{}\"alice@example.com\"{}", "[".repeat(400), "]".repeat(400));
+    assert!(!text(&rules, &brackets).contains("alice"));
+    assert!(!line(&rules, |s| s.push_json(brackets.as_bytes())).contains("alice"));
+}
+
+#[test]
+fn the_first_of_two_matches_that_overlap_stands_for_both() {
+    assert_eq!(text(&custom("a@b|b.com x"), "a@b.com x"), "[redacted:own].com x");
+    let mut both = settings(&[], &["email"]);
+    both.custom = vec![("own".to_owned(), "com x+".to_owned())];
+    assert_eq!(text(&both, "a@b.com xx y"), "[redacted:email] y");
+}
+
+#[test]
+fn an_expression_without_end_gets_a_limited_number_of_matches() {
+    let text = text(&custom("x+y"), &"xy ".repeat(400));
+    assert_eq!(text.matches("[redacted:own]").count(), 257);
+    assert!(text.ends_with("[redacted:own]") && !text.contains('x'));
+    let limited = super::text(&custom("x{1,9}y"), &"xy ".repeat(400));
+    assert_eq!(limited.matches("[redacted:own]").count(), 400);
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+        "[ -~]{0,20}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::vec(("[a-z]{1,4}", inner.clone()), 0..6).prop_map(|members| Value::from_iter(members)),
+            inner.prop_map(|inner| Value::from(inner.to_string())),
+        ]
+    })
+}
+
+/// Puts `secret` into the leaf that `path` happens to lead to, as text, as JSON in a text, or as a key.
+fn plant(value: &mut Value, path: &[u8], secret: &str) {
+    let (step, rest) = path.split_first().map_or((0, path), |(step, rest)| (usize::from(*step), rest));
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            let at = step % items.len();
+            plant(&mut items[at], rest, secret);
+        }
+        Value::Object(members) if !members.is_empty() && step < 200 => {
+            let at = step % members.len();
+            plant(members.values_mut().nth(at).unwrap(), rest, secret);
+        }
+        Value::Object(members) => {
+            members.insert(format!("k {secret}"), Value::Null);
+        }
+        other => *other = Value::from(format!("before {secret} after")),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_secret_is_found_wherever_it_is_planted(
+        mut value in any_json(), path in prop::collection::vec(any::<u8>(), 0..6), quoting in 0..4
+    ) {
+        plant(&mut value, &path, "canary.x7@example.com");
+        for _ in 0..quoting {
+            value = Value::from(value.to_string());
+        }
+        let after = line(&settings(&[], &["email"]), |s| s.push_json(value.to_string().as_bytes()));
+        read(&after);
+        prop_assert!(!after.contains("canary"), "{}", after);
+    }
+
+    #[test]
+    fn what_holds_no_secret_is_left_byte_for_byte(value in any_json()) {
+        let text = value.to_string();
+        prop_assume!(!text.contains(['@', '+', ':']) || !text.contains('@') && !text.contains("://"));
+        let push = |s: &mut Scratch| s.push_json(text.as_bytes());
+        prop_assert_eq!(line(&settings(&["no such name"], &["email"]), push), line(&settings(&[], &[]), push));
+    }
+
+    #[test]
+    fn any_bytes_make_a_line_of_json(parts in prop::collection::vec(prop_oneof![
+        Just(b"a@b.com".to_vec()), Just(b"\"".to_vec()), Just(b"\\".to_vec()), Just(b"{\"p\":".to_vec()), Just(b"%40".to_vec()),
+        Just(b"\\u0040".to_vec()), Just(b"]".to_vec()), Just(b"4111111111111111".to_vec()), Just(b"p=".to_vec()),
+        Just("…".into()), Just(b"\xE2\x80".to_vec()), prop::collection::vec(any::<u8>(), 0..4)
+    ], 0..12)) {
+        let bytes = parts.concat();
+        let mut rules = settings(&["p", "$.b[0].p"], &ALL);
+        rules.custom = vec![("own".to_owned(), r#"["\\].?"#.to_owned())];
+        let after = line(&rules, |s| {
+            s.push_bytes(&bytes);
+            s.push_json(&bytes);
+        });
+        read(&after);
+    }
+
+    #[test]
+    fn any_payload_makes_a_line_of_json_or_none(noise in prop::collection::vec(any::<u8>(), 0..64)) {
+        let schema = EventSchema::new(16, "e", &["a", "b", "c"]).unwrap();
+        let mut encoder = Encoder::new().redacting(compiled(&settings(&["a"], &ALL)));
+        let mut out = Vec::new();
+        if encoder.line(&mut out, &HEAD, &schema, &noise).is_ok() {
+            read(std::str::from_utf8(&out).unwrap());
+        }
+    }
+}
