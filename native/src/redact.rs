@@ -10,8 +10,10 @@
 //! them (`view`): JSON's escapes resolved, also those of JSON within a string, percent-encoding resolved. JSON within a
 //! string has paths of its own; where it is broken or cut, the names of fields are searched for (`spelled`).
 //!
-//! Invariants: a valid line stays valid; a line that is none becomes one that says so, since nothing can be trusted to
-//! stand where it seems to; time is linear in the line, whatever the line and the rules. The head of a line and the ids
+//! Most lines hold nothing that any rule could need, which a look shows (`gate`).
+//!
+//! Invariants: a valid line stays valid; one that has to be looked into and is none becomes one that says so, since
+//! nothing can be trusted to stand where it seems to; time is linear in the line, whatever the line and the rules. The head of a line and the ids
 //! of a trace are never touched: other records and the listener's books refer to them.
 
 use std::borrow::Cow;
@@ -22,6 +24,7 @@ use crate::encode::escape;
 use crate::series::observe::Seen;
 
 use edits::Edits;
+use gate::{Gate, Sight};
 use paths::Paths;
 use patterns::Patterns;
 use spelled::Spelled;
@@ -29,6 +32,7 @@ use walk::Walk;
 
 mod edits;
 mod finders;
+mod gate;
 mod paths;
 mod patterns;
 mod spelled;
@@ -79,6 +83,7 @@ pub struct Rules {
     paths: Paths,
     patterns: Patterns,
     spelled: Spelled,
+    gate: Gate,
     replacement: String,
 }
 
@@ -99,7 +104,12 @@ impl Rules {
         let paths = Paths::compile(&settings.fields, &patterns)?;
         let nothing = paths.is_empty() && patterns.is_empty();
         let spelled = Spelled::compile(&paths)?;
-        Ok((!nothing).then(|| Arc::new(Self { paths, patterns, spelled, replacement })))
+        let gate = Gate::compile(&patterns, &paths)?;
+        Ok((!nothing).then(|| Arc::new(Self { paths, patterns, spelled, gate, replacement })))
+    }
+
+    fn look(&self, text: &[u8]) -> Sight {
+        self.gate.look(text, &self.patterns)
     }
 
     /// What replaces a match of the pattern called `name`.
@@ -126,7 +136,12 @@ impl Redaction {
     #[inline(never)]
     pub fn line(&mut self, out: &mut Vec<u8>, fields: usize) {
         let line = &out[fields..];
-        let whole = Walk::new(&self.rules, &mut self.edits).line(line.strip_suffix(b"\n").unwrap_or(line));
+        let sight = self.rules.look(line);
+        if sight.is_empty() {
+            return;
+        }
+        let walk = Walk::new(&self.rules, &mut self.edits, sight);
+        let whole = std::str::from_utf8(line).is_ok() && walk.line(line.strip_suffix(b"\n").unwrap_or(line));
         if !whole {
             self.edits.clear();
             out.truncate(fields);
@@ -162,7 +177,11 @@ impl Redaction {
             return None;
         }
         let quoted = [b",\"", key.as_bytes(), b"\":\"", raw, b"\"}"].concat();
-        if !Walk::new(&self.rules, &mut self.edits).line(&quoted) {
+        let sight = self.rules.look(&quoted);
+        if sight.is_empty() {
+            return None;
+        }
+        if !Walk::new(&self.rules, &mut self.edits, sight).line(&quoted) {
             self.edits.clear();
             return Some(b"_OTHER".to_vec());
         }

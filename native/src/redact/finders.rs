@@ -12,7 +12,7 @@ use regex::bytes::Regex;
 pub type Hits<'h> = dyn FnMut(Range<usize>, &str) + 'h;
 
 /// Stands where a text was cut.
-const CUT: &[u8] = "…".as_bytes();
+pub const CUT: &[u8] = "…".as_bytes();
 /// Card numbers have at most so many digits.
 const MOST_DIGITS: usize = 19;
 /// A run of hexadecimal digits from this length on is an id or a hash.
@@ -132,6 +132,36 @@ pub fn cards(text: &[u8], hit: &mut Hits<'_>) {
             from = group;
         }
     }
+}
+
+/// Whether there may be a number of a card, or of a `phone`: looked for in steps that pass over none.
+pub fn has_digits(text: &[u8], phone: bool) -> bool {
+    let is_of_number = |byte: &u8| byte.is_ascii_digit() || *byte >= 0x80 || b" -.+_\t()/".contains(byte);
+    let step = if phone { 7 } else { 12 };
+    let (mut at, mut from) = (step - 1, 0);
+    while let Some(byte) = text.get(at) {
+        if is_of_number(byte) {
+            let before = text[from..at].iter().rev().take_while(|byte| is_of_number(byte)).count();
+            let end = at + text[at..].iter().take_while(|byte| is_of_number(byte)).count();
+            if is_of_card_or_phone(&text[at - before..end], phone) {
+                return true;
+            }
+            (from, at) = (end, end);
+        }
+        at += step;
+    }
+    false
+}
+
+/// The least that a card and each form of a phone's number have.
+fn is_of_card_or_phone(run: &[u8], phone: bool) -> bool {
+    let digits = run.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let has = |mark: u8| run.contains(&mark);
+    digits >= 12
+        || phone
+            && ((digits >= 7 && has(b'+'))
+                || (digits >= 8 && (has(b' ') || has(b'-') || has(b'/')))
+                || (digits >= 10 && (has(b'.') || has(b'(') || run.windows(2).any(|two| two == b"00"))))
 }
 
 fn group_end(text: &[u8], from: usize) -> usize {
@@ -303,6 +333,24 @@ pub fn key() -> [Regex; 2] {
     [expression(known), expression(called)]
 }
 
+/// What each of them needs, without regard to case; but for passwords in URLs, which need an at sign.
+pub fn key_words() -> Vec<String> {
+    const KNOWN: &str = "sk- sk_live sk_test rk_live rk_test pk_live pk_test whsec_ akia asia abia acca ghp_ gho_ ghu_ ghs_ \
+        ghr_ github_pat_ glpat- xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xapp- aiza ya29. hf_ nvapi- gsk_ r8_ xai- \
+        pplx- npm_ pypi- sg. dop_v1_ eyj passw passphrase pwd";
+    let mut words: Vec<String> = KNOWN.split_whitespace().map(str::to_owned).collect();
+    words.push("private key".to_owned());
+    for owner in ["api", "access", "secret", "private", "auth", "client", "account"] {
+        for between in ["", "_", "-", " "] {
+            words.extend(["key", "token", "secret"].map(|kind| format!("{owner}{between}{kind}")));
+        }
+    }
+    for before in ["?", "&"] {
+        words.extend(["token", "key", "sig", "secret", "code"].map(|name| format!("{before}{name}")));
+    }
+    words
+}
+
 pub fn keys([known, called]: &[Regex; 2], text: &[u8], hit: &mut Hits<'_>) {
     known.find_iter(text).for_each(|found| hit(found.range(), "key"));
     first_groups(called, text, "key", hit);
@@ -318,6 +366,9 @@ pub fn bearer() -> Regex {
         r#"|(?:\bauthorization|\bx-api-key|\bcookie)["'\\\x60]{0,4}(?:\s{0,4}[:=,]>?\s{0,4})[\\b"'\x60]{0,4}([^"'\r\n\\]{4,4096})"#,
     ))
 }
+
+/// What each of them needs, without regard to case.
+pub const BEARER_WORDS: [&str; 5] = ["bearer", "basic", "authorization", "x-api-key", "cookie"];
 
 pub fn bearers(expression: &Regex, text: &[u8], hit: &mut Hits<'_>) {
     for found in expression.captures_iter(text) {

@@ -39,6 +39,15 @@ struct Rule {
     scalars: bool,
 }
 
+impl Rule {
+    fn last_name(&self) -> Option<&str> {
+        self.steps.iter().rev().find_map(|step| match step {
+            Step::Name(name) | Step::Key(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+}
+
 /// How far a rule has come: its number, and the step that is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
@@ -149,15 +158,16 @@ impl Paths {
         }
     }
 
+    /// Of each rule a name without which it finds nothing, also in texts that are no JSON: if it has one.
+    pub fn needed_names(&self) -> impl Iterator<Item = Option<&str>> {
+        let is_spelled_once = |name: &&str| !name.contains(['"', '\\', '/']);
+        self.rules.iter().map(move |rule| rule.last_name().filter(is_spelled_once))
+    }
+
     /// The last key of each rule that may begin anywhere, what it is replaced as, and whether that key is all of it.
     pub fn last_names(&self) -> impl Iterator<Item = (&str, &'static str, bool)> {
-        self.rules.iter().filter(|rule| !rule.anchored).filter_map(|rule| {
-            let last = rule.steps.iter().rev().find_map(|step| match step {
-                Step::Name(name) | Step::Key(name) => Some(name.as_str()),
-                _ => None,
-            });
-            last.map(|last| (last, rule.name, rule.steps.len() == 1))
-        })
+        let anywhere = self.rules.iter().filter(|rule| !rule.anchored);
+        anywhere.filter_map(|rule| rule.last_name().map(|last| (last, rule.name, rule.steps.len() == 1)))
     }
 }
 

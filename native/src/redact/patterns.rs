@@ -6,9 +6,11 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::ParserBuilder;
+use regex_syntax::hir::Look;
 
 use super::Refused;
 use super::finders::{self, Hits};
+use super::gate::Sight;
 
 /// Names of the built-in patterns.
 pub const BUILT_IN: [&str; 5] = ["email", "phone", "card", "key", "bearer"];
@@ -48,6 +50,8 @@ struct Custom {
     name: String,
     expression: Regex,
     most: usize,
+    /// Whether a match in a text is one in any line that holds the text as it is.
+    is_local: bool,
 }
 
 /// All patterns.
@@ -86,8 +90,7 @@ impl Patterns {
     }
 
     pub fn is_empty(&self) -> bool {
-        let built_in = self.email || self.card || self.phone.is_some() || self.key.is_some() || self.bearer.is_some();
-        !built_in && self.custom.is_empty()
+        !self.has_built_in() && self.custom.is_empty()
     }
 
     /// Names of fields that come with the patterns that are on.
@@ -100,24 +103,53 @@ impl Patterns {
         on.flat_map(|(pattern, names)| names.iter().map(|name| (*pattern, name)))
     }
 
+    pub fn has_built_in(&self) -> bool {
+        self.email || self.card || self.phone.is_some() || self.key.is_some() || self.bearer.is_some()
+    }
+
+    /// Whether an at sign matters: in an address, or before a host.
+    pub fn needs_at(&self) -> bool {
+        self.email || self.key.is_some()
+    }
+
+    /// Whether a text has as many digits as a pattern needs.
+    pub fn has_digits(&self, text: &[u8]) -> bool {
+        (self.card || self.phone.is_some()) && finders::has_digits(text, self.phone.is_some())
+    }
+
+    /// Words, one of which each key and each credential begins with or follows, in any case.
+    pub fn words(&self) -> Vec<String> {
+        let keys = self.key.is_some().then(finders::key_words).unwrap_or_default();
+        let bearer = if self.bearer.is_some() { &finders::BEARER_WORDS[..] } else { &[] };
+        keys.into_iter().chain(bearer.iter().map(|word| (*word).to_owned())).collect()
+    }
+
+    /// Whether an expression can match something in `text`, a line or a part of one.
+    pub fn may_match_custom(&self, text: &[u8]) -> bool {
+        let escaped = !self.custom.is_empty() && memchr::memchr(b'\\', text).is_some();
+        self.custom.iter().any(|custom| escaped || !custom.is_local || custom.expression.is_match(text))
+    }
+
     /// Show each range of `text` that a pattern matches, and the pattern's name, to `hit`. Ranges may overlap.
-    pub fn find(&self, text: &[u8], hit: &mut Hits<'_>) {
-        if self.email {
+    pub fn find(&self, text: &[u8], sight: Sight, hit: &mut Hits<'_>) {
+        if self.email && sight.has(Sight::AT) {
             finders::emails(text, hit);
         }
-        if self.card {
+        if self.card && sight.has(Sight::DIGITS | Sight::CUT) {
             finders::cards(text, hit);
         }
-        if let Some(expression) = &self.phone {
+        if let Some(expression) = self.phone.as_ref().filter(|_| sight.has(Sight::DIGITS | Sight::CUT)) {
             finders::phones(expression, text, hit);
         }
-        if let Some(expressions) = &self.key {
+        if let Some(expressions) = self.key.as_ref().filter(|_| sight.has(Sight::KEYS | Sight::AT | Sight::CUT)) {
             finders::keys(expressions, text, hit);
         }
-        if let Some(expression) = &self.bearer {
+        if let Some(expression) = self.bearer.as_ref().filter(|_| sight.has(Sight::KEYS)) {
             finders::bearers(expression, text, hit);
         }
-        self.find_custom(text, hit);
+        if sight.has(Sight::CUSTOM) {
+            self.find_custom(text, hit);
+        }
     }
 
     fn find_custom(&self, text: &[u8], hit: &mut Hits<'_>) {
@@ -165,7 +197,13 @@ fn compiled(name: &str, text: &str) -> Result<Custom, Refused> {
         })
     })?;
     let most = if properties.maximum_len().is_some() { usize::MAX } else { MOST_UNBOUNDED };
-    Ok(Custom { name: name.to_owned(), expression, most })
+    let looks = properties.look_set();
+    let is_local = looks.iter().all(|look| !matches!(look, Look::Start | Look::End) && !is_of_lines(look));
+    Ok(Custom { name: name.to_owned(), expression, most, is_local })
+}
+
+fn is_of_lines(look: Look) -> bool {
+    matches!(look, Look::StartLF | Look::EndLF | Look::StartCRLF | Look::EndCRLF)
 }
 
 /// The last line of the parser's message says what is wrong; those before show where.

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use crate::extract::string_end;
 
+use super::gate::Sight;
 use super::paths::{Found, State};
 use super::view::View;
 use super::{Edits, FIELD, Rules};
@@ -53,17 +54,26 @@ pub struct Walk<'r, 'e> {
     rules: &'r Rules,
     edits: &'e mut Edits,
     states: Vec<State>,
+    /// Whether the name of any field can be met.
+    follows: bool,
+    /// Whether JSON in texts has to be read.
+    enters: bool,
     nested: usize,
 }
 
 impl<'r, 'e> Walk<'r, 'e> {
-    pub fn new(rules: &'r Rules, edits: &'e mut Edits) -> Self {
-        Self { rules, edits, states: Vec::new(), nested: 0 }
+    /// Begin with what was seen in the line.
+    pub fn new(rules: &'r Rules, edits: &'e mut Edits, seen: Sight) -> Self {
+        let follows = seen.has(Sight::NAMES | Sight::CODED);
+        let enters = follows || seen.has(Sight::DIGITS | Sight::CUSTOM);
+        Self { rules, edits, states: Vec::new(), follows, enters, nested: 0 }
     }
 
     /// Walk what follows the head of a line: members and the brace that ends it. Returns whether that is valid.
-    pub fn line(&mut self, fields: &[u8]) -> bool {
-        self.rules.paths.start(&mut self.states);
+    pub fn line(mut self, fields: &[u8]) -> bool {
+        if self.follows {
+            self.rules.paths.start(&mut self.states);
+        }
         let root = Frame { is_object: true, states: 0..self.states.len(), index: 0 };
         self.document(&View::of_line(fields), vec![root], Expect::CommaOrEnd).is_some()
     }
@@ -128,7 +138,10 @@ impl<'r, 'e> Walk<'r, 'e> {
         let is_id = is_top && raw == REQUEST_ID;
         let key = view.string(range);
         self.states.truncate(from.end);
-        let found = self.rules.paths.member(&mut self.states, from.start, from.end, &key.bytes);
+        let mut found = Found::Nothing;
+        if self.follows {
+            found = self.rules.paths.member(&mut self.states, from.start, from.end, &key.bytes);
+        }
         self.search_rounds(&key, true);
         Next { found, states: from.end..self.states.len(), is_id }
     }
@@ -136,7 +149,10 @@ impl<'r, 'e> Walk<'r, 'e> {
     fn element(&mut self, frame: &Frame) -> Next {
         let from = frame.states.clone();
         self.states.truncate(from.end);
-        let found = self.rules.paths.element(&mut self.states, from.start, from.end, frame.index);
+        let mut found = Found::Nothing;
+        if self.follows {
+            found = self.rules.paths.element(&mut self.states, from.start, from.end, frame.index);
+        }
         Next { found, states: from.end..self.states.len(), is_id: false }
     }
 
@@ -187,7 +203,8 @@ impl<'r, 'e> Walk<'r, 'e> {
 
     /// Look at the text of a value, into which `states` lead.
     fn string(&mut self, text: &View<'_>, states: Range<usize>) {
-        if self.nested < MAX_NESTED && matches!(text.bytes.trim_ascii_start().first(), Some(b'{' | b'[')) {
+        if self.enters && self.nested < MAX_NESTED && matches!(text.bytes.trim_ascii_start().first(), Some(b'{' | b'['))
+        {
             let (mark, leads) =
                 (self.edits.len(), self.states[states.clone()].iter().any(|state| state.is_under_way()));
             let depth = self.states.len();
@@ -196,7 +213,8 @@ impl<'r, 'e> Walk<'r, 'e> {
             self.nested -= 1;
             self.states.truncate(depth);
             if whole.is_some() {
-                return self.rules.patterns.find(&text.bytes, &mut |range, name| {
+                let sight = self.rules.look(&text.bytes);
+                return self.rules.patterns.find(&text.bytes, sight, &mut |range, name| {
                     let replacement = self.rules.replacement(name);
                     self.edits.text(text.spelled(range), &replacement, text.quoting);
                 });
@@ -213,12 +231,15 @@ impl<'r, 'e> Walk<'r, 'e> {
 
     /// Search a text, and what it becomes when it is decoded.
     fn search_rounds(&mut self, text: &View<'_>, is_key: bool) {
-        self.search(text, is_key);
-        let mut decoded = text.decoded();
+        let mut coded = self.search(text, is_key);
+        let mut decoded = None;
         for _ in 0..MAX_ROUNDS {
-            let Some(text) = decoded else { return };
-            self.search(&text, is_key);
-            decoded = text.decoded();
+            if !coded {
+                return;
+            }
+            decoded = decoded.as_ref().map_or_else(|| text.decoded(), View::decoded);
+            let Some(text) = &decoded else { return };
+            coded = self.search(text, is_key);
         }
     }
 
@@ -232,8 +253,13 @@ impl<'r, 'e> Walk<'r, 'e> {
         self.document(&text.part(at + 1..bytes.len()), vec![root], expect)
     }
 
-    fn search(&mut self, text: &View<'_>, is_key: bool) {
+    /// Search a text as it is; return whether it is encoded and has to be searched again.
+    fn search(&mut self, text: &View<'_>, is_key: bool) -> bool {
         let (rules, edits) = (self.rules, &mut *self.edits);
+        let sight = rules.look(&text.bytes);
+        if sight.is_empty() {
+            return false;
+        }
         let mut hit = |range, name: &str| {
             let replacement = rules.replacement(name);
             let spelled = text.spelled(range);
@@ -243,10 +269,11 @@ impl<'r, 'e> Walk<'r, 'e> {
                 edits.text(spelled, &replacement, text.quoting);
             }
         };
-        rules.patterns.find(&text.bytes, &mut hit);
-        if !is_key {
+        rules.patterns.find(&text.bytes, sight, &mut hit);
+        if !is_key && sight.has(Sight::NAMES) {
             rules.spelled.find(&text.bytes, hit);
         }
+        sight.has(Sight::CODED)
     }
 }
 
