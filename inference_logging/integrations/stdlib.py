@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +50,14 @@ class Handler(logging.Handler):
             self.handleError(record)
         finally:
             under_way.record = None
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging.Handler
+        """Tell on stderr where a record was made that cannot be formatted, not what it says: that can be a secret."""
+        error = sys.exc_info()[0]
+        if logging.raiseExceptions and sys.stderr and error is not None:
+            place = f"{record.pathname}:{record.lineno}"
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"inference_logging: a record of {place} cannot be formatted: {error.__name__}\n")
 
     def _put(self, record: logging.LogRecord) -> None:
         logger = self._loggers.get(record.name)

@@ -108,8 +108,8 @@ impl Rules {
         Ok((!nothing).then(|| Arc::new(Self { paths, patterns, spelled, gate, replacement })))
     }
 
-    fn look(&self, text: &[u8]) -> Sight {
-        self.gate.look(text, &self.patterns)
+    fn look(&self, text: &[u8], seen: Sight) -> Sight {
+        self.gate.look(text, &self.patterns, seen)
     }
 
     /// What replaces a match of the pattern called `name`.
@@ -136,7 +136,7 @@ impl Redaction {
     #[inline(never)]
     pub fn line(&mut self, out: &mut Vec<u8>, fields: usize) {
         let line = &out[fields..];
-        let sight = self.rules.look(line);
+        let sight = self.rules.look(line, Sight::ALL);
         if sight.is_empty() {
             return;
         }
@@ -177,7 +177,7 @@ impl Redaction {
             return None;
         }
         let quoted = [b",\"", key.as_bytes(), b"\":\"", raw, b"\"}"].concat();
-        let sight = self.rules.look(&quoted);
+        let sight = self.rules.look(&quoted, Sight::ALL);
         if sight.is_empty() {
             return None;
         }

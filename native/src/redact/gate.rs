@@ -4,7 +4,7 @@
 //! is encoded ([`Sight::CODED`]) says nothing about what it is when it is decoded, and has to be looked over again then.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
-use memchr::{memchr, memchr_iter, memmem};
+use memchr::{memchr, memchr_iter, memchr2, memmem};
 
 use super::Refused;
 use super::finders::CUT;
@@ -30,6 +30,9 @@ impl Sight {
     pub const CUSTOM: Self = Self(32);
     /// The mark of a cut.
     pub const CUT: Self = Self(64);
+
+    /// Anything at all.
+    pub const ALL: Self = Self(127);
 
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -79,20 +82,39 @@ impl Gate {
         })
     }
 
-    /// Look over what stands in a line, escapes and all, or over a text.
-    pub fn look(&self, text: &[u8], patterns: &Patterns) -> Sight {
+    /// Look over what stands in a line, escapes and all, or over a text; only for what there is in `seen`.
+    pub fn look(&self, text: &[u8], patterns: &Patterns, seen: Sight) -> Sight {
         let mut sight = Sight::default();
-        sight.add(Sight::AT, self.at && (memchr(b'@', text).is_some() || memchr(0xEF, text).is_some()));
-        sight.add(Sight::CODED, is_coded(text));
-        sight.add(Sight::CUT, patterns.has_built_in() && memmem::find(text, CUT).is_some());
-        sight.add(Sight::DIGITS, patterns.has_digits(text));
-        if self.words.as_ref().is_some_and(|words| words.is_match(text)) {
-            sight.add(Sight::KEYS, self.keys.as_ref().is_some_and(|keys| keys.is_match(text)));
-            sight.add(Sight::NAMES, self.names.as_ref().is_some_and(|names| names.is_match(text)));
+        if seen.has(Sight::AT) && self.at {
+            sight.add(Sight::AT, memchr2(b'@', 0xEF, text).is_some());
         }
-        sight.add(Sight::NAMES, self.every_line);
-        sight.add(Sight::CUSTOM, patterns.may_match_custom(text));
+        if seen.has(Sight::CODED) {
+            sight.add(Sight::CODED, is_coded(text));
+        }
+        if seen.has(Sight::CUT) && patterns.has_built_in() {
+            sight.add(Sight::CUT, memmem::find(text, CUT).is_some());
+        }
+        if seen.has(Sight::DIGITS) {
+            sight.add(Sight::DIGITS, patterns.has_digits(text));
+        }
+        if seen.has(Sight::KEYS | Sight::NAMES) {
+            self.look_for_words(text, seen, &mut sight);
+        }
+        if seen.has(Sight::CUSTOM) {
+            sight.add(Sight::CUSTOM, patterns.may_match_custom(text));
+        }
         sight
+    }
+
+    fn look_for_words(&self, text: &[u8], seen: Sight, sight: &mut Sight) {
+        sight.add(Sight::NAMES, self.every_line && seen.has(Sight::NAMES));
+        let is_in = |words: &Option<AhoCorasick>| words.as_ref().is_some_and(|words| words.is_match(text));
+        let both = seen.has(Sight::KEYS) && seen.has(Sight::NAMES);
+        if both && !is_in(&self.words) {
+            return;
+        }
+        sight.add(Sight::KEYS, seen.has(Sight::KEYS) && is_in(&self.keys));
+        sight.add(Sight::NAMES, seen.has(Sight::NAMES) && is_in(&self.names));
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Walk<'r, 'e> {
     rules: &'r Rules,
     edits: &'e mut Edits,
     states: Vec<State>,
+    /// What there can be in a text.
+    seen: Sight,
     /// Whether the name of any field can be met.
     follows: bool,
     /// Whether JSON in texts has to be read.
@@ -66,7 +68,9 @@ impl<'r, 'e> Walk<'r, 'e> {
     pub fn new(rules: &'r Rules, edits: &'e mut Edits, seen: Sight) -> Self {
         let follows = seen.has(Sight::NAMES | Sight::CODED);
         let enters = follows || seen.has(Sight::DIGITS | Sight::CUSTOM);
-        Self { rules, edits, states: Vec::new(), follows, enters, nested: 0 }
+        // What is encoded can become anything.
+        let seen = if seen.has(Sight::CODED) { Sight::ALL } else { seen };
+        Self { rules, edits, states: Vec::new(), seen, follows, enters, nested: 0 }
     }
 
     /// Walk what follows the head of a line: members and the brace that ends it. Returns whether that is valid.
@@ -142,7 +146,9 @@ impl<'r, 'e> Walk<'r, 'e> {
         if self.follows {
             found = self.rules.paths.member(&mut self.states, from.start, from.end, &key.bytes);
         }
-        self.search_rounds(&key, true);
+        if self.seen != Sight::NAMES {
+            self.search_rounds(&key, true);
+        }
         Next { found, states: from.end..self.states.len(), is_id }
     }
 
@@ -213,7 +219,7 @@ impl<'r, 'e> Walk<'r, 'e> {
             self.nested -= 1;
             self.states.truncate(depth);
             if whole.is_some() {
-                let sight = self.rules.look(&text.bytes);
+                let sight = self.rules.look(&text.bytes, self.seen);
                 return self.rules.patterns.find(&text.bytes, sight, &mut |range, name| {
                     let replacement = self.rules.replacement(name);
                     self.edits.text(text.spelled(range), &replacement, text.quoting);
@@ -256,7 +262,7 @@ impl<'r, 'e> Walk<'r, 'e> {
     /// Search a text as it is; return whether it is encoded and has to be searched again.
     fn search(&mut self, text: &View<'_>, is_key: bool) -> bool {
         let (rules, edits) = (self.rules, &mut *self.edits);
-        let sight = rules.look(&text.bytes);
+        let sight = rules.look(&text.bytes, self.seen);
         if sight.is_empty() {
             return false;
         }

@@ -1,0 +1,85 @@
+"""Redaction by configuration: what is refused at start, how it is written, and what an application sees of it.
+
+What the rules find is tested beside them, in native/tests/redact.rs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from inference_logging import Config, Logger, get_logger
+from inference_logging.config import ENV_PREFIX
+from inference_logging.errors import ConfigError
+from inference_logging.testing import capture_records
+from tests.support import read_records
+
+Configure = Callable[..., Config]
+
+
+def problem(**parameters: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        Config(**parameters)
+    (found,) = caught.value.problems
+    return found
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"redact_custom": {"pin": "(a"}}, 'redact_custom["pin"]="(a": is no regular expression: unclosed group'),
+        ({"redact_custom": {"pin": "a*"}}, 'redact_custom["pin"]="a*": must not match an empty text'),
+        (
+            {"redact_custom": {"pin": r"(\w{99}){99}"}},
+            r'redact_custom["pin"]="(\\w{99}){99}": must take at most 1048576',
+        ),
+        ({"redact_custom": {"pin": r"(?<=a)b"}}, "look-around, including look-ahead and look-behind, is not supported"),
+        ({"redact_fields": ["user..email"]}, 'redact_fields="user..email": must have a name between two dots'),
+        ({"redact_fields": ["a", "a"]}, "redact_fields=['a', 'a'] (keyword): must be at most 256 paths"),
+        ({"redact_patterns": ["mail"]}, "redact_patterns='mail' (item 1 of keyword): must be email, phone, card, key"),
+        ({"redact_replacement": "a\nb"}, r"redact_replacement='a\nb' (keyword): must be at most 200 characters"),
+    ],
+)
+def test_a_rule_that_cannot_be_used_stops_the_start_with_its_name_and_value(
+    parameters: dict[str, Any], told: str
+) -> None:
+    assert told in problem(**parameters)
+
+
+def test_expressions_are_written_one_per_line_in_a_variable_and_as_a_mapping_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expressions = {"ssn": r"\b\d{3}-\d{2}-\d{4}\b", "ticket": "T=[A-Z]{2,4}"}
+    file = tmp_path / "c.yaml"
+    file.write_text(yaml.safe_dump({"version": 1, "redact_custom": expressions, "redact_fields": ["a.b", "c[*]"]}))
+    written = Config(config_file=file)
+    assert dict(written.redact_custom) == expressions
+    monkeypatch.setenv(f"{ENV_PREFIX}REDACT_CUSTOM", "".join(f"{name}={text}\n" for name, text in expressions.items()))
+    monkeypatch.setenv(f"{ENV_PREFIX}REDACT_FIELDS", "a.b, c[*]")
+    assert (Config().redact_custom, Config().redact_fields) == (written.redact_custom, written.redact_fields)
+
+
+def test_records_are_redacted_by_field_pattern_and_expression(configure: Configure) -> None:
+    config = configure(
+        redact_fields=["password", "$.attributes.user.email"],
+        redact_patterns=["email", "card"],
+        redact_custom={"ssn": r"\b\d{3}-\d{2}-\d{4}\b"},
+        redact_replacement="<{name}>",
+    )
+    with Logger(config):
+        user = {"email": "x", "tags": ["a@example.com"]}
+        assert get_logger("shop").info("for a@example.com, 123-45-6789", password=1, user=user, card=4111111111111111)
+    (record,) = read_records(config.directory, "log")
+    assert record["message"] == "for <email>, <ssn>"
+    kept = {"password": "<field>", "user": {"email": "<field>", "tags": ["<email>"]}, "card": "<card>"}
+    assert record["attributes"] == kept
+
+
+def test_what_an_application_tests_can_be_redacted_as_in_production() -> None:
+    with capture_records(redact_patterns=["email"]) as records:
+        get_logger("shop").info("for a@example.com")
+    assert [record["message"] for record in records.logs] == ["for [redacted:email]"]
