@@ -5,6 +5,9 @@ What the rules find is tested beside them, in native/tests/redact.rs.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,32 @@ from typing import Any
 import pytest
 import yaml
 
-from inference_logging import Config, Logger, get_logger
+from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.config import ENV_PREFIX
 from inference_logging.errors import ConfigError
 from inference_logging.testing import capture_records
-from tests.support import read_records
+from tests.support import Message, Receive, Send, read_records
 
 Configure = Callable[..., Config]
+
+
+def post(config: Config, body: object) -> None:
+    """Send one request for chat through the middleware."""
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+
+    async def send(message: Message) -> None:
+        pass
+
+    scope: Message = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b""}
+    scope["headers"] = [(b"content-type", b"application/json")]
+    asyncio.run(InferenceLoggingMiddleware(app, config)(scope, receive, send))
 
 
 def problem(**parameters: Any) -> str:
@@ -77,6 +99,23 @@ def test_records_are_redacted_by_field_pattern_and_expression(configure: Configu
     assert record["message"] == "for <email>, <ssn>"
     kept = {"password": "<field>", "user": {"email": "<field>", "tags": ["<email>"]}, "card": "<card>"}
     assert record["attributes"] == kept
+
+
+def test_a_secret_that_the_cap_of_a_capture_cuts_is_found_by_what_is_left_of_it(configure: Configure) -> None:
+    caps = {"capture_head_bytes": 64, "capture_tail_bytes": 64, "capture_text_bytes": 512}
+    config = configure(capture_input="truncated", redact_patterns=["card", "key"], **caps)
+    card, key = "4111111111111111", "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+    with Logger(config):
+        for padding in range(160, 300, 3):
+            before, after = "x " * (padding // 2) + "." * (padding % 2), " z" * (padding // 2)
+            text = f"{before}{card} {key} {'y ' * 500} {card} {key}{after}"
+            post(config, {"messages": [{"role": "user", "content": text}]})
+    records = read_records(config.directory, "request")
+    assert len(records) > 40
+    for record in records:
+        assert record["input_truncated"]
+        written = json.dumps(record["gen_ai.input.messages"], ensure_ascii=False)
+        assert not re.search(r"[a-z]{17}|sk-a|\d{5}", written), written
 
 
 def test_what_an_application_tests_can_be_redacted_as_in_production() -> None:

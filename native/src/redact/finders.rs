@@ -205,7 +205,7 @@ fn card_end(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Six digits or more beside a cut: of a number that may go on, or has begun, where nobody sees it.
+/// Five digits or more beside a cut: of a number that may go on, or has begun, where nobody sees it.
 fn cut_card_end(text: &[u8], start: usize) -> Option<usize> {
     let (mut at, mut digits) = (start, 0);
     loop {
@@ -213,12 +213,12 @@ fn cut_card_end(text: &[u8], start: usize) -> Option<usize> {
         digits += group - at;
         let next = group + separator(&text[group..]);
         let before = &text[..start];
-        if digits >= 6 && (text[group..].starts_with(CUT) || text[next..].starts_with(CUT)) {
+        if digits >= 5 && (text[group..].starts_with(CUT) || text[next..].starts_with(CUT)) {
             return Some(group);
         }
         if !text.get(next).is_some_and(u8::is_ascii_digit) || digits > MOST_DIGITS {
             let is_rest = before.ends_with(CUT) || before.strip_suffix(b" ").is_some_and(|text| text.ends_with(CUT));
-            return (digits >= 6 && is_rest).then_some(group);
+            return (digits >= 5 && is_rest).then_some(group);
         }
         at = next;
     }
