@@ -104,7 +104,7 @@ def test_records_are_redacted_by_field_pattern_and_expression(configure: Configu
 def test_a_secret_that_the_cap_of_a_capture_cuts_is_found_by_what_is_left_of_it(configure: Configure) -> None:
     caps = {"capture_head_bytes": 64, "capture_tail_bytes": 64, "capture_text_bytes": 512}
     config = configure(capture_input="truncated", redact_patterns=["card", "key"], **caps)
-    card, key = "4111111111111111", "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+    card, key = "4111111111111111", "sk-a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6"
     with Logger(config):
         for padding in range(160, 300, 3):
             before, after = "x " * (padding // 2) + "." * (padding % 2), " z" * (padding // 2)
@@ -115,7 +115,8 @@ def test_a_secret_that_the_cap_of_a_capture_cuts_is_found_by_what_is_left_of_it(
     for record in records:
         assert record["input_truncated"]
         written = json.dumps(record["gen_ai.input.messages"], ensure_ascii=False)
-        assert not re.search(r"[a-z]{17}|sk-a|\d{5}", written), written
+        assert not re.search(r"\d{5}", written), written
+        assert not any(key[at : at + 6] in written for at in range(len(key) - 5)), written
 
 
 def test_what_an_application_tests_can_be_redacted_as_in_production() -> None:

@@ -323,7 +323,7 @@ pub fn key() -> [Regex; 2] {
         r"|(?:\b|_)(?:sk-|sk_|rk_|pk_|AKIA|ASIA|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|AIza|hf_|nvapi-|gsk_|eyJ)",
         r"[A-Za-z0-9_.\-]*\xE2\x80\xA6",
         r"|\xE2\x80\xA6[A-Za-z0-9+/=\s]{0,4096}-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----",
-        r"|\xE2\x80\xA6[A-Za-z0-9_+/=.~\-]{16,}",
+        r"|\xE2\x80\xA6[A-Za-z0-9_+/=.~\-]{6,}",
     );
     let called = concat!(
         r#"(?i-u)(?:(?:api|access|secret|private|auth|client|account)[_\- ]?(?:key|token|secret)|passw(?:or)?d|passphrase|pwd"#,
@@ -352,8 +352,15 @@ pub fn key_words() -> Vec<String> {
 }
 
 pub fn keys([known, called]: &[Regex; 2], text: &[u8], hit: &mut Hits<'_>) {
-    known.find_iter(text).for_each(|found| hit(found.range(), "key"));
+    known.find_iter(text).filter(|found| !is_word(found.as_bytes())).for_each(|found| hit(found.range(), "key"));
     first_groups(called, text, "key", hit);
+}
+
+/// Whether what stands behind a cut is rather the end of a word than that of a key.
+fn is_word(found: &[u8]) -> bool {
+    let Some(rest) = found.strip_prefix(CUT) else { return false };
+    let is_mixed = rest.iter().any(u8::is_ascii_digit) && rest.iter().any(u8::is_ascii_alphabetic);
+    rest.len() < 16 && !is_mixed
 }
 
 // --- bearer ----------------------------------------------------------------------------------------------------------

@@ -82,6 +82,8 @@ fn beside_a_cut_a_part_of_a_secret_is_enough() {
         ("Bearer abc…", "Bearer [redacted:bearer]"),
         ("-----BEGIN PRIVATE KEY-----\nMIIE…[5 bytes]…AAAA\n-----END PRIVATE KEY----- x", "[redacted:key] x"),
         ("…AAAA\nBBBB\n-----END PRIVATE KEY----- x", "[redacted:key] x"),
+        ("…3d4e5f done", "[redacted:key] done"),
+        ("…standing there, …1234567", "…standing there, …[redacted:card]"),
         ("call +49 15…", "call [redacted:phone]"),
         ("and so on… or not", "and so on… or not"),
     ] {

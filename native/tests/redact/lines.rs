@@ -80,7 +80,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 32, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::vec(("[a-z]{1,4}", inner.clone()), 0..6).prop_map(|members| Value::from_iter(members)),
+            prop::collection::vec(("[a-z]{1,4}", inner.clone()), 0..6).prop_map(Value::from_iter),
             inner.prop_map(|inner| Value::from(inner.to_string())),
         ]
     })
