@@ -335,7 +335,7 @@ fn live_through(
     lane.device.machine().faults.clear();
     lane.device.machine().fails_next = None;
     if batch < 3 {
-        std::mem::forget(leader);
+        drop(leader);
         meanwhile(&lane);
         leader = lane.leader(None);
         (batch..3).for_each(|batch| assert!(lane.work(&mut leader, batch)));

@@ -334,6 +334,7 @@ impl<O: Os> Sink for FileSink<O> {
         if let Some(sealed) = self.seal(now, footer)? {
             self.pacer.leave(&mut self.os, &sealed.file, sealed.len);
         }
+        self.give_back_claim();
         Ok(())
     }
 

@@ -175,7 +175,7 @@ fn the_next_listeners_chain_goes_on_behind_the_last_whole_line() {
         let mut bench = chained();
         bench.sink.write(AB, 2, at(0)).unwrap();
         let path = bench.sink.live_path().unwrap().to_owned();
-        std::mem::forget(bench.sink);
+        drop(bench.sink);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, [&whole[..], torn].concat()).unwrap();
         successor(&bench.dir).write(A, 1, at(1)).unwrap();
@@ -188,9 +188,10 @@ fn the_next_listeners_chain_goes_on_behind_the_last_whole_line() {
 fn the_next_listeners_chain_goes_on_behind_a_segment_that_has_only_a_header() {
     let mut bench = chained();
     bench.sink.write(A, 1, at(0)).unwrap();
+    drop(bench.sink);
     let mut second = successor(&bench.dir);
     second.prepare(10, at(1)).unwrap();
-    std::mem::forget(second);
+    drop(second);
     successor(&bench.dir).write(B, 1, at(2)).unwrap();
     assert_eq!(checked_chain(&bench.dir), [LINE_A, LINE_B]);
 }
@@ -227,8 +228,25 @@ fn a_line_longer_than_the_first_look_at_the_end_is_found() {
     let mut bench = chained();
     let long = format!("{{\"line\":\"{}\"}}\n", "x".repeat(700_000));
     bench.sink.write(long.as_bytes(), 1, at(0)).unwrap();
+    drop(bench.sink);
     successor(&bench.dir).write(A, 1, at(1)).unwrap();
     assert_eq!(checked_chain(&bench.dir).len(), 2);
+}
+
+#[test]
+fn a_chain_has_one_writer_at_a_time() {
+    let mut bench = chained();
+    bench.sink.write(A, 1, at(0)).unwrap();
+    let mut second = successor(&bench.dir);
+    let error = second.write(A, 1, at(1)).unwrap_err();
+    assert_eq!((error.written, error.source.kind()), (0, std::io::ErrorKind::ResourceBusy));
+    assert!(error.source.to_string().contains("a directory of its own"));
+    bench.sink.close(at(2), b"").unwrap();
+    second.write(B, 1, at(3)).unwrap();
+    assert!(bench.sink.write(A, 1, at(4)).is_err(), "now the other one");
+    drop(second);
+    bench.sink.write(A, 1, at(5)).unwrap();
+    assert_eq!(checked_chain(&bench.dir), [LINE_A, LINE_B, LINE_A], "each goes on where the other ended");
 }
 
 #[test]

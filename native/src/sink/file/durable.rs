@@ -8,12 +8,15 @@
 //! * The descriptor stays open from the write to the sync, and nothing else waits for its writeback: an error is told
 //!   once, to whoever asks first.
 //! * The name of a new segment is on the device, and that of its directory, before a line in it counts.
+//! * One sink at a time writes the segments of a prefix in a directory, by a lock that the kernel releases: a chain has no
+//!   branches. It is taken with the first segment and given back with the close.
 //! * With a chain ([`crate::chain`]) every line carries its value. A sink begins behind the end of the newest segment;
 //!   names never go back, whatever the clock does, so that the newest is the last name.
 
 use super::{Fate, FileSink, LiveSegment, Stopped};
 use crate::chain::{self, Algorithm, Chain, START, Value};
 use crate::compress;
+use crate::lock::{Attempt, ProcessLock};
 use crate::segment::Form;
 use crate::segment_store::{Inventory, RealStore, Stored};
 use crate::sink::os::Os;
@@ -55,11 +58,39 @@ pub(super) struct Durable {
     chain: Option<Chain>,
     /// Before the live segment's header, which counts only with the first batch behind it.
     before_header: Option<Chain>,
-    /// The directory was looked at, and is on the device.
-    is_founded: bool,
+    /// Held from the first segment to the close; then the directory was looked at, and is on the device.
+    claim: Option<Claim>,
     /// When the newest segment began, by its name.
     newest_milli: u64,
     spare: Vec<u8>,
+}
+
+/// The right to write the segments of a prefix in a directory.
+enum Claim {
+    Held {
+        _lock: ProcessLock,
+    },
+    /// The file system knows no locks.
+    Unlocked,
+}
+
+impl Claim {
+    fn take(dir: &Path, prefix: &str) -> io::Result<Self> {
+        match ProcessLock::try_acquire(&dir.join(format!(".{prefix}.lock")), true) {
+            Ok(Attempt::Acquired(lock)) => Ok(Self::Held { _lock: lock }),
+            Ok(Attempt::HeldElsewhere | Attempt::HeldByThisProcess) => {
+                let message = format!(
+                    "the segments of {prefix} in {} have another writer: each queue directory needs a directory of its own",
+                    dir.display()
+                );
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+            }
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)) => {
+                Ok(Self::Unlocked)
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl fmt::Debug for Durable {
@@ -71,7 +102,7 @@ impl fmt::Debug for Durable {
 impl Durable {
     pub(super) fn new(settings: &DurableSettings) -> Self {
         let settings = settings.clone();
-        Self { settings, chain: None, before_header: None, is_founded: false, newest_milli: 0, spare: Vec::new() }
+        Self { settings, chain: None, before_header: None, claim: None, newest_milli: 0, spare: Vec::new() }
     }
 }
 
@@ -79,19 +110,27 @@ impl<O: Os> FileSink<O> {
     /// Before the first segment: go on where the last one of the directory ends. Not at the opening: another process may
     /// lead still.
     pub(super) fn find_end_of_chain(&mut self) -> io::Result<()> {
-        if self.durable.as_ref().is_none_or(|durable| durable.is_founded) {
+        if self.durable.as_ref().is_none_or(|durable| durable.claim.is_some()) {
             return Ok(());
         }
         self.create_dir()?;
         let (Some(durable), dir) = (&mut self.durable, &self.config.dir) else { return Ok(()) };
+        let claim = Claim::take(dir, &self.config.prefix)?;
         let inventory = Inventory::take(&mut RealStore, dir, &self.config.prefix)?;
         durable.newest_milli = inventory.segments.last().map_or(0, |stored| stored.name.begun_unix_milli);
         if let Some(ChainSettings { algorithm, key }) = &durable.settings.chain {
             let end = end_of_chain(dir, &inventory.segments)?;
             durable.chain = Some(Chain::new(*algorithm, *key, end));
         }
-        durable.is_founded = true;
+        durable.claim = Some(claim);
         Ok(())
+    }
+
+    /// Let the next sink write here.
+    pub(super) fn give_back_claim(&mut self) {
+        if let Some(durable) = &mut self.durable {
+            durable.claim = None;
+        }
     }
 
     /// Create the directory if it is missing; a durable one is on the device then.
