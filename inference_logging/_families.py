@@ -122,6 +122,20 @@ def listener(stats: Mapping[str, Any]) -> Iterator[Metric]:
     yield _counter("listener_starts", "How often a listener began to serve the queue directory", stats["leaders"])
 
 
+def audit(totals: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yield the counts of the audit lane, of all processes."""
+    yield _counter("audit_records_accepted", "Audit records that were put into a queue", totals["accepted"])
+    yield _counter("audit_records_committed", "Audit records that are on the device", totals["written"])
+    yield _counter("audit_commits", "Groups of audit records that one fsync committed", stats["batches_written"])
+    yield _counter("audit_sink_errors", "Commits of the audit lane that failed", stats["sink_errors"])
+    dropped = CounterMetricFamily(
+        f"{PREFIX}_audit_records_dropped", "Audit records that were refused or lost", labels=["reason"]
+    )
+    for reason, levels in totals["dropped"].items():
+        dropped.add_metric([reason], sum(levels.values()))
+    yield dropped
+
+
 def housekeeping(stats: Mapping[str, Any]) -> Iterator[Metric]:
     """Yield what became of sealed segments."""
     for name, key, meaning in [

@@ -16,7 +16,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
 from inference_logging.config import Config
@@ -230,11 +230,23 @@ class Source(Protocol):
 class Watch:
     """Looks at the logging of a queue directory from one process, and remembers what the next look needs."""
 
-    def __init__(self, config: Config, source: Source, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin to look at ``source``; ``clock`` is monotonic, in seconds."""
+    def __init__(
+        self,
+        config: Config,
+        source: Source,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        audit: Source | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Begin to look at ``source``, and at the ``audit`` lane if there is one; ``clock`` is monotonic, in s."""
         self._source = source
         self._clock = clock
-        self._limits = Limits.of(config)
+        self._limits = limits if limits is not None else Limits.of(config)
+        self._audit: Watch | None = None
+        if audit is not None:
+            age_s = config.audit_commit_interval_s + config.health_oldest_age_s
+            self._audit = Watch(config, audit, clock, limits=replace(self._limits, oldest_age_s=age_s))
         self._listens = config.listener == "thread"
         self._started_s = clock()
         self._dropped_of: dict[str, int] = {}
@@ -244,9 +256,13 @@ class Watch:
         self._health = self.look()
 
     def look(self) -> Health:
-        """Look now and grade what is seen."""
-        self._health = grade(self._snapshot(self._clock()), self._limits, self._health)
-        return self._health
+        """Look now and grade what is seen; the audit lane's reasons count like those of the fast one."""
+        own = self._health = grade(self._snapshot(self._clock()), self._limits, self._health)
+        if self._audit is None:
+            return own
+        audit = self._audit.look()
+        found = (Reason(why.state, f"audit.{why.kind}", f"audit lane: {why.text}") for why in audit.reasons)
+        return Health(own.snapshot, (*own.reasons, *found), max(own.retry_after_s, audit.retry_after_s))
 
     def _snapshot(self, now_s: float) -> Snapshot:
         queues, listener = self._source.queues(), self._source.listener_stats()

@@ -101,6 +101,11 @@ class Logger:
         """The native service."""
         return self._service
 
+    @property
+    def audit_service(self) -> Service | None:
+        """The native service of the audit lane, if there is one."""
+        return self._audit.service if self._audit is not None else None
+
     def event(
         self,
         name: str,

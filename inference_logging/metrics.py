@@ -66,13 +66,15 @@ class InferenceLoggingCollector:
         yield from families.listener(stats)
         yield from families.housekeeping(stats)
         yield families.state(self._watch(logger).look().state)
+        if logger.audit_service is not None:
+            yield from families.audit(logger.audit_service.totals(), logger.audit_service.listener_stats())
         yield from families.histograms(service.gen_ai_histograms())
         yield from families.node(_MEMINFO)
         yield families.build(BUILD, self._version)
 
     def _watch(self, logger: Logger) -> Watch:
         if logger not in self._watches:
-            self._watches[logger] = Watch(logger.config, logger.service)
+            self._watches[logger] = Watch(logger.config, logger.service, audit=logger.audit_service)
         return self._watches[logger]
 
 

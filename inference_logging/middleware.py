@@ -115,7 +115,7 @@ class InferenceLoggingMiddleware:
         if self._logger is None:
             self._logger = Logger.shared(self.config)
             _open_middlewares.add(self)
-            self._watch = Watch(self.config, self._logger.service)
+            self._watch = Watch(self.config, self._logger.service, audit=self._logger.audit_service)
             if self.config.metrics_path is not None or self.config.metrics_registry == "default":
                 self._collector = metrics.InferenceLoggingCollector(self._logger)
                 if self.config.metrics_registry == "default":

@@ -82,8 +82,8 @@ class Records(Sequence[Record]):
             return
         if not self.logger.flush(deadline_s):
             raise InferenceLoggingError(f"the records are not written after deadline_s={deadline_s}")
-        if self._directory.exists():
-            self._records = list(read_records(self._directory))
+        lanes = [self._directory, self.logger.config.resolved_audit_directory]
+        self._records = [record for directory in lanes if directory.exists() for record in read_records(directory)]
 
     def end(self) -> None:
         """Read what there is for the last time."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from inference_logging import Config
+from inference_logging import Config, Logger
 from tests.support import Recorded
 
 # How long one example takes says nothing on a busy machine, so no deadline; the same examples in each CI run.
@@ -55,3 +55,18 @@ def recording(configure: Callable[..., Config]) -> Iterator[Callable[..., Record
 def recorded(recording: Callable[..., Recorded]) -> Recorded:
     """Return an open logger with the default parameters."""
     return recording()
+
+
+@pytest.fixture(name="open_")
+def open_audit(tmp_path: Path) -> Iterator[Callable[..., Logger]]:
+    """Open loggers with an audit lane and the given parameters; they are closed after the test."""
+    opened: list[Logger] = []
+
+    def open_(**parameters: Any) -> Logger:
+        own = {"service_name": "t", "directory": tmp_path / "logs", "queue_directory": tmp_path / "queues"}
+        opened.append(Logger(Config(**{"audit": "on", **own, **parameters})))
+        return opened[-1]
+
+    yield open_
+    for logger in opened:
+        logger.close()

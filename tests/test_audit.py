@@ -3,52 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inference_logging import AuditError, Config, Logger, get_logger
+from inference_logging import AuditError, Logger, get_logger
 from inference_logging._native import LineChain
-from inference_logging.audit_sqlite import SqliteWriter, broken_line
 from inference_logging.errors import OpenError
+from tests.audited import Open, lines, records
 from tests.support import wait_until
 
 KEY = "0f" * 32
-Open = Callable[..., Logger]
-
-
-@pytest.fixture(name="open_")
-def _open(tmp_path: Path) -> Any:
-    opened: list[Logger] = []
-
-    def open_(**parameters: Any) -> Logger:
-        own = {"service_name": "t", "directory": tmp_path / "logs", "queue_directory": tmp_path / "queues"}
-        opened.append(Logger(Config(**{"audit": "on", **own, **parameters})))
-        return opened[-1]
-
-    yield open_
-    for logger in opened:
-        logger.close()
-
-
-def lines(directory: Path) -> list[str]:
-    """Return the lines of all audit segments as they stand in the files now."""
-    paths = sorted(directory.glob("logs/audit/t-audit-*.jsonl"))
-    return [line for path in paths for line in path.read_text().splitlines()]
-
-
-def records(directory: Path, event: str | None = None) -> list[dict[str, Any]]:
-    """Return the audit records in the files, those of ``event`` or all that processes made."""
-    found = [json.loads(line) for line in lines(directory)]
-    wanted = [event] if event is not None else []
-    return [line for line in found if (line["event_name"] in wanted if wanted else line.get("seq") is not None)]
 
 
 def test_an_awaited_record_is_in_the_segment_when_audit_returns(open_: Open, tmp_path: Path) -> None:
@@ -271,127 +238,3 @@ def test_a_value_too_large_is_refused_and_counted(open_: Open) -> None:
     logger = open_(audit_overflow="count")
     assert not asyncio.run(logger.audit("decision", text="x" * 70_000))
     assert logger.stats()["audit"]["dropped"] == {"oversize": {"INFO": 1}}
-
-
-def test_a_task_that_is_cancelled_disturbs_no_other(open_: Open, tmp_path: Path) -> None:
-    logger = open_()
-
-    async def main() -> None:
-        tasks = [asyncio.create_task(logger.audit("decision", number=number)) for number in range(100)]
-        await asyncio.sleep(0)
-        for task in tasks[::2]:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        assert ended[1::2] == [True] * 50
-
-    asyncio.run(main())
-    logger.flush()
-    assert len(records(tmp_path)) == 100
-
-
-def test_each_event_loop_is_served(open_: Open, tmp_path: Path) -> None:
-    logger = open_()
-    for _ in range(3):
-        assert asyncio.run(_audit_one(logger))
-
-    async def in_threads() -> list[bool]:
-        loop = asyncio.get_running_loop()
-        return await asyncio.gather(
-            *(loop.run_in_executor(None, lambda: asyncio.run(_audit_one(logger))) for _ in range(4))
-        )
-
-    assert asyncio.run(in_threads()) == [True] * 4
-    assert len(records(tmp_path)) == 7
-
-
-def test_trio_is_served(open_: Open, tmp_path: Path) -> None:
-    trio = pytest.importorskip("trio")
-    logger = open_()
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            for number in range(5):
-                nursery.start_soon(lambda number=number: logger.audit("decision", number=number))
-
-    trio.run(main)
-    assert sorted(line["number"] for line in records(tmp_path)) == list(range(5))
-
-
-def test_a_forked_child_has_an_audit_queue_of_its_own(open_: Open, tmp_path: Path) -> None:
-    logger = open_()
-
-    async def two() -> bool:
-        return await logger.audit("decision", pid=0, number=1) and await logger.audit("decision", pid=0, number=2)
-
-    with pytest.raises(ValueError, match="pid"):
-        asyncio.run(two())
-    assert asyncio.run(_audit_one(logger))
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            status = 0 if asyncio.run(_audit_one(logger)) and logger.close() else 1
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
-    assert asyncio.run(_audit_one(logger))
-    found = records(tmp_path)
-    assert sorted(line["pid"] for line in found) == sorted([os.getpid(), os.getpid(), child])
-
-
-# SQLite
-
-
-def rows(directory: Path) -> list[tuple[Any, ...]]:
-    """Return boot id, sequence and line of each row, in their order."""
-    with closing(sqlite3.connect(directory / "logs/audit/t-audit.sqlite")) as connection:
-        return connection.execute("SELECT boot_id, seq, line FROM records ORDER BY rowid").fetchall()
-
-
-def test_sqlite_holds_each_record_once_in_a_chain(open_: Open, tmp_path: Path) -> None:
-    def decisions() -> list[tuple[Any, ...]]:
-        return [row for row in rows(tmp_path) if row[1] is not None]
-
-    async def main(logger: Logger) -> None:
-        await asyncio.gather(*(logger.audit("decision", number=number) for number in range(50)))
-        assert len(decisions()) % 50 == 0, "awaited is committed"
-
-    for _ in range(2):
-        logger = open_(audit_sink="sqlite")
-        asyncio.run(main(logger))
-        logger.close()
-    found = decisions()
-    assert [row[1] for row in found] == [*range(50), *range(50)]
-    assert len(rows(tmp_path)) == 2 * 51, "and the end of each process"
-    assert [json.loads(row[2])["number"] for row in found] == [*range(50), *range(50)]
-    path = tmp_path / "logs/audit/t-audit.sqlite"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert broken_line(path, "blake3") is None
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE records SET line = replace(line, '\"number\":9', '\"number\":8') WHERE rowid = 10")
-    assert broken_line(path, "blake3") == 10
-
-
-def test_a_batch_that_sqlite_has_already_is_passed_over_and_the_chain_goes_on(tmp_path: Path) -> None:
-    def line(boot_id: str, seq: int) -> bytes:
-        return json.dumps({"timestamp": "t", "event_name": "e", "boot_id": boot_id, "seq": seq}).encode() + b"\n"
-
-    path = tmp_path / "logs/audit/t-audit.sqlite"
-    batch = line("a", 0) + line("b", 0) + line("a", 1)
-    SqliteWriter(path, "sha256", None)(batch)
-    successor = SqliteWriter(path, "sha256", None)
-    successor(batch + line("a", 2))
-    successor(None)
-    assert [row[:2] for row in rows(tmp_path)] == [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
-    assert broken_line(path, "sha256") is None
-
-
-def test_an_sqlite_transaction_that_fails_leaves_nothing_and_the_next_one_works(tmp_path: Path) -> None:
-    path = tmp_path / "logs/audit/t-audit.sqlite"
-    writer = SqliteWriter(path, None, None)
-    good = b'{"timestamp":"t","event_name":"e","boot_id":"a","seq":0}\n'
-    with pytest.raises(ValueError, match="invalid literal"):
-        writer(good + b"no JSON\n")
-    assert rows(tmp_path) == []
-    writer(good)
-    assert len(rows(tmp_path)) == 1

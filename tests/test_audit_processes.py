@@ -6,10 +6,11 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from inference_logging import Config, Logger
 from inference_logging._native import LineChain
+from inference_logging.audit_sqlite import broken_line
 from tests.support import wait_until
 
 # Tells each record through a pipe once its commit was awaited: a journal of its own, which no kill can take back.
@@ -113,6 +115,24 @@ def test_what_a_killed_process_had_awaited_is_there_once_and_the_chain_goes_on(
             acknowledged |= read(process)
     recover(parameters)
     check(parameters, acknowledged)
+
+
+def test_sqlite_has_what_a_killed_process_had_awaited_once(parameters: dict[str, Any]) -> None:
+    parameters["audit_sink"] = "sqlite"
+    acknowledged: Acknowledged = set()
+    for count in (10, 70, 200):
+        with producer(parameters) as process:
+            acknowledged |= read(process, count)
+            process.send_signal(signal.SIGKILL)
+            acknowledged |= read(process)
+    recover(parameters)
+    path = Path(parameters["directory"]) / "audit" / "t-audit.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        rows = [json.loads(line) for (line,) in connection.execute("SELECT line FROM records")]
+    found = [(line["pid"], line["task"], line["number"]) for line in rows if line["event_name"] == "decision"]
+    assert len(found) == len(set(found))
+    assert acknowledged <= set(found)
+    assert broken_line(path, "blake3") is None
 
 
 def test_when_the_leading_process_is_killed_the_others_awaits_go_on(parameters: dict[str, Any]) -> None:

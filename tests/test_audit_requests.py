@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +104,23 @@ def test_a_server_without_an_audit_lane_answers_500(app: FastAPI, parameters: di
         assert client.get("/decide").status_code == 500
 
 
-def test_what_the_client_sees_is_json(app: FastAPI, stuck: Config) -> None:
+def test_health_tells_of_an_audit_lane_that_cannot_write(app: FastAPI, stuck: Config) -> None:
     with served(app, stuck) as client:
-        assert json.loads(client.get("/decide").content)["detail"].startswith("an audit record")
+        assert client.get("/decide").status_code == 503
+
+        def reasons() -> list[str]:
+            found: list[str] = client.get("/health/logging").json()["reasons"]
+            return [reason for reason in found if reason.startswith("audit lane: sink file is failing")]
+
+        wait_until(reasons, "the reason")
+
+
+def test_metrics_count_the_audit_lane(app: FastAPI, parameters: dict[str, Any]) -> None:
+    pytest.importorskip("prometheus_client")
+    with served(app, Config(**parameters, metrics_path="/metrics")) as client:
+        for _ in range(3):
+            assert client.get("/decide").status_code == 200
+        lines = client.get("/metrics").text.splitlines()
+    assert "inference_logging_audit_records_committed_total 3.0" in lines
+    assert "inference_logging_audit_records_accepted_total 3.0" in lines
+    assert 'inference_logging_audit_records_dropped_total{reason="queue_full"} 0.0' in lines

@@ -128,8 +128,6 @@ impl Shared {
     }
 
     fn go_round(&self, mut leader: Leader, control: Control) {
-        // Who asked the last leader, or before there was one, waits still.
-        control.request_flush();
         let (mut spent, mut hurried) = (thread_cpu_nano(), false);
         loop {
             let stopping = self.stop_at.load(Ordering::Acquire) != 0;

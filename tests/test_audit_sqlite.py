@@ -1,0 +1,71 @@
+"""Audit records in SQLite: each once, in one chain, all of a batch or none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference_logging import Logger
+from inference_logging.audit_sqlite import SqliteWriter, broken_line
+from tests.audited import Open
+
+
+def rows(directory: Path) -> list[tuple[Any, ...]]:
+    """Return boot id, sequence and line of each row, in their order."""
+    with closing(sqlite3.connect(directory / "logs/audit/t-audit.sqlite")) as connection:
+        return connection.execute("SELECT boot_id, seq, line FROM records ORDER BY rowid").fetchall()
+
+
+def test_sqlite_holds_each_record_once_in_a_chain(open_: Open, tmp_path: Path) -> None:
+    def decisions() -> list[tuple[Any, ...]]:
+        return [row for row in rows(tmp_path) if row[1] is not None]
+
+    async def main(logger: Logger) -> None:
+        await asyncio.gather(*(logger.audit("decision", number=number) for number in range(50)))
+        assert len(decisions()) % 50 == 0, "awaited is committed"
+
+    for _ in range(2):
+        logger = open_(audit_sink="sqlite")
+        asyncio.run(main(logger))
+        logger.close()
+    found = decisions()
+    assert [row[1] for row in found] == [*range(50), *range(50)]
+    assert len(rows(tmp_path)) == 2 * 51, "and the end of each process"
+    assert [json.loads(row[2])["number"] for row in found] == [*range(50), *range(50)]
+    path = tmp_path / "logs/audit/t-audit.sqlite"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert broken_line(path, "blake3") is None
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE records SET line = replace(line, '\"number\":9', '\"number\":8') WHERE rowid = 10")
+    assert broken_line(path, "blake3") == 10
+
+
+def test_a_batch_that_sqlite_has_already_is_passed_over_and_the_chain_goes_on(tmp_path: Path) -> None:
+    def line(boot_id: str, seq: int) -> bytes:
+        return json.dumps({"timestamp": "t", "event_name": "e", "boot_id": boot_id, "seq": seq}).encode() + b"\n"
+
+    path = tmp_path / "logs/audit/t-audit.sqlite"
+    batch = line("a", 0) + line("b", 0) + line("a", 1)
+    SqliteWriter(path, "sha256", None)(batch)
+    successor = SqliteWriter(path, "sha256", None)
+    successor(batch + line("a", 2))
+    successor(None)
+    assert [row[:2] for row in rows(tmp_path)] == [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
+    assert broken_line(path, "sha256") is None
+
+
+def test_an_sqlite_transaction_that_fails_leaves_nothing_and_the_next_one_works(tmp_path: Path) -> None:
+    path = tmp_path / "logs/audit/t-audit.sqlite"
+    writer = SqliteWriter(path, None, None)
+    good = b'{"timestamp":"t","event_name":"e","boot_id":"a","seq":0}\n'
+    with pytest.raises(ValueError, match="invalid literal"):
+        writer(good + b"no JSON\n")
+    assert rows(tmp_path) == []
+    writer(good)
+    assert len(rows(tmp_path)) == 1
