@@ -4,7 +4,9 @@
 //! the sink took the batch does `release` give them back to the producer. A listener that dies in between leaves them
 //! in the queue.
 
+mod copied;
 mod in_flight;
+mod lost;
 mod room;
 mod telling;
 
@@ -45,6 +47,10 @@ pub struct Attached {
     telling: Telling,
     /// Records below are in the histograms already: a leader that died had counted, but not released them.
     counted_below: u64,
+    /// How many records were accepted and released when the header was last seen, in case the file is cut to nothing.
+    seen: u64,
+    released: u64,
+    told_lost: bool,
     /// The batch has the last this queue has to say: nothing can come any more, and all gaps are told.
     at_end: bool,
 }
@@ -72,6 +78,9 @@ impl Attached {
             Some(file) => file,
             None => QueueFile::open(path)?,
         };
+        if file.is_headless() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file was cut short"));
+        }
         let header = file.header();
         let releasing = Mark::from_word(header.releasing.load(Ordering::Acquire));
         if releasing != file.ring().tail() {
@@ -85,6 +94,9 @@ impl Attached {
             pid: header.pid,
             read,
             sequence,
+            seen: sequence,
+            released: sequence,
+            told_lost: false,
             schemas: Vec::new(),
             schema_bytes: 0,
             orphaned: None,
@@ -105,6 +117,11 @@ impl Attached {
         let head = ring.head();
         // A damaged head: more than the ring holds.
         let overfull = u64::from(words_between(self.read.position, head.position)) * 8 > self.file.header().data_bytes;
+        let is_dead = self.is_dead();
+        if self.file.is_headless() {
+            return 0;
+        }
+        self.seen = self.sequence.wrapping_add(u64::from(head.sequence.wrapping_sub(self.read.sequence)));
         let mut records = 0;
         while self.read.position != head.position
             && batch.len() < room.bytes
@@ -121,10 +138,8 @@ impl Attached {
                     Some(next)
                 }
                 Peek::Pad { next } => Some(next),
-                Peek::Reserved { next } if self.orphaned.is_some() => {
-                    Some(next).filter(|next| !self.is_beyond(*next, head))
-                }
-                Peek::Untouched if self.orphaned.is_some() => Some(ring.skip_untouched(self.read.position)),
+                Peek::Reserved { next } if is_dead => Some(next).filter(|next| !self.is_beyond(*next, head)),
+                Peek::Untouched if is_dead => Some(ring.skip_untouched(self.read.position)),
                 Peek::Corrupt => None,
                 Peek::Reserved { .. } | Peek::Untouched | Peek::Empty => return records,
             };
@@ -135,10 +150,15 @@ impl Attached {
             };
             self.read.position = next;
         }
-        if self.orphaned.is_some() && self.read.position == head.position {
+        if is_dead && self.read.position == head.position {
             self.lose_up_to(head.sequence, Reason::Torn);
         }
         records
+    }
+
+    /// Whether nothing comes any more that is not there: the owner is dead, or the file is cut short.
+    fn is_dead(&self) -> bool {
+        self.orphaned.is_some() || self.file.is_lost()
     }
 
     /// Whether what ends at `next` passes the head, and so cannot be.
@@ -257,42 +277,6 @@ impl Attached {
         }
     }
 
-    /// A second reader, from where this one has come to, which gives nothing back.
-    #[must_use]
-    pub fn scout(&self) -> Self {
-        Self {
-            file: Arc::clone(&self.file),
-            boot_id: self.boot_id.clone(),
-            schemas: self.schemas.clone(),
-            orphaned: None,
-            telling: Telling::default(),
-            ..*self
-        }
-    }
-
-    /// Whether another reader of the same queue has come further.
-    #[must_use]
-    pub fn is_behind(&self, other: &Self) -> bool {
-        self.sequence < other.sequence
-    }
-
-    /// Notes that additional sinks were given all that this reader has come to.
-    pub fn note_copied(&self) {
-        self.file.header().copied_sequence.store(self.sequence, Ordering::Relaxed);
-    }
-
-    /// Whether additional sinks have records that this reader has not come to.
-    #[must_use]
-    pub fn is_behind_copies(&self) -> bool {
-        self.unread() > 0 && self.sequence < self.file.header().copied_sequence.load(Ordering::Relaxed)
-    }
-
-    /// As `read_into`, as far as additional sinks have the records already.
-    pub fn read_copied_into(&mut self, batch: &mut Vec<u8>, bytes: usize, encoder: &mut Encoder) -> u64 {
-        let until = self.file.header().copied_sequence.load(Ordering::Relaxed);
-        self.read_into(batch, Room { until, ..Room::of_bytes(bytes) }, encoder)
-    }
-
     /// The records that are read and not released.
     #[must_use]
     pub fn span(&self) -> Option<Span> {
@@ -310,6 +294,7 @@ impl Attached {
         if self.read == self.file.ring().tail() {
             return;
         }
+        self.released = self.sequence;
         header.sequence_base.store(self.sequence.saturating_sub(u64::from(u32::MAX / 2)), Ordering::Release);
         header.releasing.store(self.read.to_word(), Ordering::Release);
         self.file.ring().release(self.read);
@@ -347,13 +332,16 @@ impl Attached {
     /// Whether the owner has closed its queue or died.
     #[must_use]
     pub fn is_ending(&self) -> bool {
-        self.orphaned.is_some() || self.file.ring().is_closed()
+        self.is_dead() || self.file.ring().is_closed()
     }
 
     /// Adds the finished queue to the directory's totals, removes its file and returns its last counts; nothing if the
     /// totals cannot be had now. What its owner counted as `shutdown_deadline` has been written after all.
     #[must_use]
     pub fn finish(&self, words: &TotalsWords) -> Option<Books> {
+        if self.file.is_headless() {
+            return self.finish_lost(words);
+        }
         if !totals::add_ended(words, &self.file) {
             return None;
         }

@@ -11,7 +11,8 @@ use crate::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
 use crate::delivery::{Delivery, Step};
 use crate::encode::Encoder;
 use crate::housekeeper::HousekeepingSettings;
-use crate::queue_file::{self, Books};
+use crate::lock::ProcessLock;
+use crate::queue_file::{self, Books, QueueFile};
 use crate::redact::Rules;
 use crate::series::Series;
 use crate::sink::Now;
@@ -69,6 +70,17 @@ pub struct Leader {
     flushes_done: u32,
     /// What the last leader left in its sinks, until it is settled.
     unsettled: Vec<usize>,
+    rule: Option<Rule>,
+    /// The directory is another one by now, or its lock is: what is attached is all there is to do.
+    evicted: bool,
+}
+
+/// What a leader leads.
+pub enum Rule {
+    /// Every queue of the directory, as long as `path` names the locked file.
+    Directory { lock: ProcessLock, path: PathBuf },
+    /// One queue of this process that nobody else leads.
+    Queue { path: PathBuf },
 }
 
 impl Leader {
@@ -94,6 +106,42 @@ impl Leader {
             // Who asked before anybody led does not ask again.
             flushes_done: control.flush_requests().wrapping_sub(1),
             unsettled: vec![FALLBACK_SLOT, PRIMARY_SLOT],
+            rule: None,
+            evicted: false,
+        }
+    }
+
+    /// Leads under a rule that can end.
+    #[must_use]
+    pub fn within(mut self, rule: Rule) -> Self {
+        if let Rule::Queue { path } = &rule {
+            self.queues.extend(Attached::open(path).ok());
+            self.evicted = true;
+        }
+        self.rule = Some(rule);
+        self
+    }
+
+    /// Whether the rule has ended, and everything that nobody else can find is written.
+    #[must_use]
+    pub fn is_without_rule(&self) -> bool {
+        self.evicted && self.queues.is_empty() && !self.delivery.has_batch()
+    }
+
+    /// Whether this queue is one of those that it reads.
+    #[must_use]
+    pub fn reads(&self, file: &QueueFile) -> bool {
+        self.queues.iter().any(|queue| std::ptr::eq(&raw const *queue.file, file))
+    }
+
+    /// Sees whether the lock still stands for the directory. If not, queues that have their names are the next leader's.
+    fn check_rule(&mut self) {
+        let Some(Rule::Directory { lock, path }) = &self.rule else { return };
+        if !self.evicted && !lock.is_named(path) {
+            self.evicted = true;
+        }
+        if self.evicted && !self.delivery.has_batch() {
+            self.queues.retain(|queue| queue.file.has_vanished());
         }
     }
 
@@ -149,7 +197,9 @@ impl Leader {
             return;
         }
         let first = self.last_scan.replace(now.monotonic).is_none();
-        for path in queue_file::list(&self.settings.queue_directory).unwrap_or_default() {
+        self.check_rule();
+        let listed = if self.evicted { Ok(Vec::new()) } else { queue_file::list(&self.settings.queue_directory) };
+        for path in listed.unwrap_or_default() {
             if !self.queues.iter().any(|queue| queue.file.path == path) {
                 // A file that cannot be attached (foreign version, vanished) is left alone and looked at again.
                 let Ok(mut queue) = Attached::open(&path) else { continue };
@@ -159,7 +209,7 @@ impl Leader {
                 self.queues.push(queue);
             }
         }
-        if first {
+        if first && !self.evicted {
             queue_file::remove_unfinished(&self.settings.queue_directory);
         }
         for queue in &mut self.queues {

@@ -23,6 +23,7 @@
 //! control, sink_words, …       pages that all processes map (shared_page, twin); futex, published counts
 //! commits                      waiting until records are released, from any process
 //! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
+//! sigbus                       mapped files that somebody cuts short do not end the process
 //! flight                       what requests in flight have come to, on borrowed words (loom, proptest)
 //! ring                         reserve → fill → commit, on borrowed words (loom, proptest)
 //! chain                        a hash over lines, so that tampering shows
@@ -121,6 +122,8 @@ pub mod series;
 pub mod service;
 #[cfg(not(loom))]
 mod shared_page;
+#[cfg(not(loom))]
+pub mod sigbus;
 #[cfg(not(loom))]
 pub mod sink;
 #[cfg(not(loom))]

@@ -6,7 +6,7 @@
 use crate::control::Control;
 use crate::delivery::{Delivery, Sinks, read_now};
 use crate::housekeeper::Housekeeper;
-use crate::leader::{Leader, ListenerSettings, Round};
+use crate::leader::{Leader, ListenerSettings, Round, Rule};
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::QueueFile;
 use crate::runtime::{self, Runtime};
@@ -20,6 +20,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Thread;
 use std::time::Duration;
 
+const LOCK_NAME: &str = "leader.lock";
 /// Short enough that one look may be missed and the leadership still moves within 200 ms; it costs three system calls.
 const ELECTION_INTERVAL: Duration = Duration::from_millis(50);
 const ELECTION_INTERVAL_AT_STOP: Duration = Duration::from_millis(2);
@@ -27,6 +28,19 @@ const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(5);
 /// What a stop waits beyond its deadline for the thread: for footers, copies of additional sinks, housekeeping.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// How often a process sees whether its queue is still there.
+const LOOK_AFTER_INTERVAL: Duration = Duration::from_millis(500);
+/// A leader without a sign of life for so long does not come back to a queue that has no name any more.
+const ABANDONED_AFTER: Duration = Duration::from_secs(5);
+
+/// How a time as the leader ended.
+enum Led {
+    ToTheEnd,
+    /// The lock's file has another name or none: whoever locks the new one leads.
+    Evicted,
+    Failed,
+}
 
 /// Opens every sink; called by the thread that leads, and again after a panic.
 pub type OpenSinks = Box<dyn FnMut() -> Result<Sinks, String> + Send>;
@@ -40,6 +54,10 @@ pub struct Listener {
 }
 
 struct Shared {
+    /// Another queue has taken the place of this one's: only what is left in it is still to be written.
+    retired_at: AtomicU64,
+    look_after: Box<dyn Fn() + Send + Sync>,
+    looked_at: AtomicU64,
     /// Monotonic nanoseconds after which the thread must be gone; 0 while it should run.
     stop_at: AtomicU64,
     queue: Arc<QueueFile>,
@@ -53,8 +71,24 @@ impl Listener {
     /// # Errors
     /// The control page cannot be mapped, or no thread can be started.
     pub fn start(settings: ListenerSettings, open: OpenSinks, queue: Arc<QueueFile>) -> io::Result<Self> {
+        Self::start_looking_after(settings, open, queue, Box::new(|| ()))
+    }
+
+    /// As `start`; now and then the thread calls `look_after`, which sees whether the process needs another queue.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_looking_after(
+        settings: ListenerSettings,
+        open: OpenSinks,
+        queue: Arc<QueueFile>,
+        look_after: Box<dyn Fn() + Send + Sync>,
+    ) -> io::Result<Self> {
         let control = Control::open(&settings.queue_directory)?;
         let shared = Arc::new(Shared {
+            retired_at: AtomicU64::new(0),
+            look_after,
+            looked_at: AtomicU64::new(0),
             stop_at: AtomicU64::new(0),
             queue,
             runtime: Runtime::open(&settings.queue_directory)?,
@@ -67,6 +101,12 @@ impl Listener {
             run.run(&settings, control, open, alive);
         })?;
         Ok(Self { shared, thread: handle.thread().clone(), ended, control })
+    }
+
+    /// Lets the thread drain its queue, which another one has replaced, and end by itself. Waits for nothing.
+    pub fn retire(self) {
+        self.shared.retired_at.store(now_monotonic_nano().max(1), Ordering::Release);
+        self.thread.unpark();
     }
 
     /// Drains this process's queue and ends the thread, within `deadline`. Returns whether the thread has ended.
@@ -86,22 +126,24 @@ impl Shared {
         let mut restart_pause = FIRST_RESTART_PAUSE;
         loop {
             // Before any thought of the end: the last process of a directory also leads once, and leaves no file behind.
-            let attempt = ProcessLock::try_acquire(&settings.queue_directory.join("leader.lock"), true);
-            if let Ok(Attempt::Acquired(lock)) = attempt {
+            if let Some(rule) = self.may_lead(settings, control) {
                 let housekeeper = Housekeeper::start(settings.housekeeping.as_ref(), control, &self.queue);
-                if open().is_ok_and(|sinks| self.lead(settings, control, sinks)) {
-                    break;
-                }
+                let led = open().map_or(Led::Failed, |sinks| self.lead(settings, control, sinks, rule));
                 drop(housekeeper);
-                drop(lock);
-                if !self.may_end() {
-                    std::thread::park_timeout(restart_pause);
+                match led {
+                    Led::ToTheEnd => break,
+                    Led::Evicted => {}
+                    Led::Failed if self.may_end() => break,
+                    Led::Failed => {
+                        std::thread::park_timeout(restart_pause);
+                        restart_pause = (restart_pause * 2).min(LONGEST_RESTART_PAUSE);
+                    }
                 }
-                restart_pause = (restart_pause * 2).min(LONGEST_RESTART_PAUSE);
             }
             if self.may_end() {
                 break;
             }
+            self.look_after();
             let stopping = self.stop_at.load(Ordering::Acquire) != 0;
             if stopping {
                 control.request_flush();
@@ -111,12 +153,43 @@ impl Shared {
         drop(alive);
     }
 
-    /// Leads until the stop; returns false after a panic, once no thread of a sink writes any more.
-    fn lead(&self, settings: &ListenerSettings, control: Control, sinks: Sinks) -> bool {
+    /// What this thread may lead now, if anything.
+    fn may_lead(&self, settings: &ListenerSettings, control: Control) -> Option<Rule> {
+        let path = settings.queue_directory.join(LOCK_NAME);
+        if self.retired_at.load(Ordering::Acquire) == 0 && !self.queue.has_vanished() {
+            let Ok(Attempt::Acquired(lock)) = ProcessLock::try_acquire(&path, true) else { return None };
+            return Some(Rule::Directory { lock, path });
+        }
+        // Who leads has the old queue mapped too, and drains it, unless that one died as well.
+        let age = control.heartbeat_age_s(now_monotonic_nano());
+        let is_left = !self.queue.ring().is_drained() && age.is_none_or(|age| age > ABANDONED_AFTER.as_secs_f64());
+        is_left.then(|| Rule::Queue { path: self.queue.path.clone() })
+    }
+
+    /// Sees whether the process needs another queue, from time to time.
+    fn look_after(&self) {
+        let now = now_monotonic_nano();
+        if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_AFTER_INTERVAL.as_nanos() as u64 {
+            self.looked_at.store(now, Ordering::Relaxed);
+            if !self.is_ending() {
+                (self.look_after)();
+            }
+        }
+    }
+
+    /// Whether the thread is to end, once its queue is drained.
+    fn is_ending(&self) -> bool {
+        self.stop_at.load(Ordering::Acquire) != 0 || self.retired_at.load(Ordering::Acquire) != 0
+    }
+
+    /// Leads until the stop, or until the directory has become another one; after a panic returns once no thread of a
+    /// sink writes any more.
+    fn lead(&self, settings: &ListenerSettings, control: Control, sinks: Sinks, rule: Rule) -> Led {
         let (alive, ended) = channel::<()>();
         let led = catch_unwind(AssertUnwindSafe(|| {
             let delivery = Delivery::start(sinks, control, read_now(), &alive);
-            self.go_round(Leader::new(settings.clone(), control, delivery, read_now()), control);
+            let leader = Leader::new(settings.clone(), control, delivery, read_now());
+            self.go_round(leader.within(rule), control)
         }));
         drop(alive);
         if led.is_err() {
@@ -124,10 +197,10 @@ impl Shared {
             // The next leader reads what was written last: nothing may be added to it after that.
             let _ = ended.recv_timeout(LONGEST_RESTART_PAUSE);
         }
-        led.is_ok()
+        led.unwrap_or(Led::Failed)
     }
 
-    fn go_round(&self, mut leader: Leader, control: Control) {
+    fn go_round(&self, mut leader: Leader, control: Control) -> Led {
         let (mut spent, mut hurried) = (thread_cpu_nano(), false);
         loop {
             let stopping = self.stop_at.load(Ordering::Acquire) != 0;
@@ -136,27 +209,35 @@ impl Shared {
                 leader.hurry(Duration::from_nanos(left));
                 hurried = true;
             }
-            let round = leader.round(read_now(), stopping);
+            let round = leader.round(read_now(), self.is_ending());
             let before = std::mem::replace(&mut spent, thread_cpu_nano() + leader.sinks_cpu_nano());
             control.page().listener_cpu_nano.fetch_add(spent.saturating_sub(before), Ordering::Relaxed);
-            if stopping && (self.is_past_deadline() || (self.queue.ring().is_drained() && !leader.has_work())) {
+            if self.may_end() && (self.is_past_deadline() || !leader.has_work()) || self.is_elsewhere(&leader) {
                 break;
             }
+            self.look_after();
             runtime::writer::clear_over(self.runtime, &self.directory, &self.queue);
             if let Round::Idle(pause) = round {
-                leader.wait(if stopping { pause.min(ELECTION_INTERVAL_AT_STOP) } else { pause });
+                leader.wait(if self.is_ending() { pause.min(ELECTION_INTERVAL_AT_STOP) } else { pause });
             }
         }
+        let led = if self.may_end() { Led::ToTheEnd } else { Led::Evicted };
         leader.close(read_now());
+        led
+    }
+
+    /// Whether what is still to be done is not done by this leader: the directory is another one by now.
+    fn is_elsewhere(&self, leader: &Leader) -> bool {
+        leader.is_without_rule() || (self.retired_at.load(Ordering::Acquire) != 0 && !leader.reads(&self.queue))
     }
 
     fn may_end(&self) -> bool {
-        let stopping = self.stop_at.load(Ordering::Acquire) != 0;
-        stopping && (self.queue.ring().is_drained() || self.is_past_deadline())
+        self.is_ending() && (self.queue.ring().is_drained() || self.is_past_deadline())
     }
 
     fn is_past_deadline(&self) -> bool {
-        now_monotonic_nano() >= self.stop_at.load(Ordering::Acquire)
+        let stop_at = self.stop_at.load(Ordering::Acquire);
+        stop_at != 0 && now_monotonic_nano() >= stop_at
     }
 }
 
@@ -166,6 +247,10 @@ pub(crate) fn mask_signals() {
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
+        // Blocked, a fault ends the process whatever its handler would do.
+        for fault in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&mut all, fault);
+        }
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
     }
 }

@@ -123,6 +123,13 @@ impl ProcessLock {
         })
     }
 
+    /// Whether `path` still names the locked file: if not, somebody else can lock another one of that name.
+    #[must_use]
+    pub fn is_named(&self, path: &Path) -> bool {
+        std::fs::symlink_metadata(path)
+            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (self.held.device, self.held.inode))
+    }
+
     /// The locked file. Duplicates of the descriptor must outlive nothing: closing one drops the lock.
     #[must_use]
     pub fn file(&self) -> &OwnedFd {

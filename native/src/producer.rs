@@ -15,14 +15,16 @@ use crate::layout::{Dropped, LEVELS, Reason, level_index};
 use crate::lock::{ForkSafe, ProcessLock};
 use crate::queue_file::{self, QueueFile, QueueSizes};
 use crate::ring::Refused;
+use crate::sigbus;
 use crate::system::{now_unix_nano, random_id};
 use std::io;
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub mod in_flight;
+mod renewal;
 
 /// What a queue is made of.
 #[derive(Clone, Debug)]
@@ -50,6 +52,9 @@ pub struct Queue {
     free_slots: FreeSlots,
     /// Whether the slots are this process's to change: not in a forked child, not after the end, not if there are none.
     keeps_slots: AtomicBool,
+    /// Losses of shared pages before this queue was made.
+    lost_pages: usize,
+    looked_unix_nano: AtomicU64,
     _lock: ProcessLock,
 }
 
@@ -60,6 +65,7 @@ impl Queue {
         for schema in schemas {
             file.append_schema(&schema.to_bytes())?;
         }
+        let lost_pages = sigbus::lost_pages();
         let control = Control::open(&settings.directory)?;
         let words = settings.queue_bytes / 8;
         let info = (words as f64 * settings.overflow_info_ratio) as u32;
@@ -69,24 +75,22 @@ impl Queue {
             settings.max_record_bytes.min(u32::try_from(settings.queue_bytes / 4).unwrap_or(u32::MAX));
         let free_slots = FreeSlots::all(sizes.slot_count);
         let keeps_slots = AtomicBool::new(sizes.slot_count > 0);
-        Ok(Self { file, control, limit_words, wake_words, max_record_bytes, free_slots, keeps_slots, _lock: lock })
-    }
-
-    #[inline]
-    fn emit(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
-        self.emit_noting(event, severity, time_unix_nano, payload, |_| ())
-    }
-
-    /// As `emit`; tells `note` the record's sequence before it is committed.
-    #[inline]
-    fn emit_noting(&self, event: u16, severity: u8, time: u64, payload: &[u8], note: impl FnOnce(u32)) -> bool {
-        match self.offer(event, severity, time, payload, note) {
-            Ok(_) => true,
-            Err(reason) => self.refuse(reason, severity),
-        }
+        Ok(Self {
+            file,
+            control,
+            limit_words,
+            wake_words,
+            max_record_bytes,
+            free_slots,
+            keeps_slots,
+            lost_pages,
+            looked_unix_nano: AtomicU64::new(0),
+            _lock: lock,
+        })
     }
 
     /// Puts one record into the queue and returns the low 32 bits of its sequence, or why not, which nobody counts yet.
+    /// `AlreadyShutdown` and `NoQueue`: this queue takes nothing any more, perhaps another one does.
     #[inline]
     fn offer(
         &self,
@@ -111,16 +115,10 @@ impl Queue {
             }
             Err(Refused::Full) => {
                 self.control.wake();
-                Err(Reason::QueueFull)
+                Err(if self.is_gone(time_unix_nano) { Reason::NoQueue } else { Reason::QueueFull })
             }
             Err(Refused::Closed) => Err(Reason::AlreadyShutdown),
         }
-    }
-
-    #[cold]
-    fn refuse(&self, reason: Reason, severity: u8) -> bool {
-        self.file.header().dropped.add(reason, severity, 1);
-        false
     }
 }
 
@@ -136,6 +134,9 @@ pub struct Producer {
     /// Refusals while there is no queue to count them in.
     pub without_queue: Dropped,
     after_reopen: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    closed: AtomicBool,
+    /// Monotonic nanoseconds before which a lost queue is not replaced again.
+    next_renewal_nano: AtomicU64,
 }
 
 impl Producer {
@@ -154,10 +155,13 @@ impl Producer {
             generation: AtomicU32::new(0),
             without_queue: Dropped(Default::default()),
             after_reopen: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            next_renewal_nano: AtomicU64::new(0),
         })
     }
 
-    /// Sets what runs after a forked child has created its own queue: the start of its listener.
+    /// Sets what runs after a process has taken a new queue, in a forked child or in place of a lost one: the start of
+    /// its listener.
     pub fn after_reopen(&self, run: impl Fn() + Send + Sync + 'static) {
         let _ = self.after_reopen.set(Box::new(run));
     }
@@ -172,10 +176,9 @@ impl Producer {
     /// Puts one record into the queue, stamped with the time now. Returns whether it was accepted; never blocks.
     #[inline]
     pub fn emit(&self, event: u16, severity: u8, payload: &[u8]) -> bool {
-        let now = now_unix_nano();
-        match self.queue() {
-            Some(queue) => queue.emit(event, severity, now, payload),
-            None => self.emit_after_fork(event, severity, now, payload),
+        match self.offer(event, severity, payload) {
+            Ok(_) => true,
+            Err(reason) => self.refuse(reason, severity),
         }
     }
 
@@ -184,12 +187,15 @@ impl Producer {
     ///
     /// # Errors
     /// The reason.
+    #[inline]
     pub fn offer(&self, event: u16, severity: u8, payload: &[u8]) -> Result<(&Queue, u32), Reason> {
-        if self.queue().is_none() && self.wants_queue.swap(false, Ordering::AcqRel) {
-            self.reopen();
+        let now = now_unix_nano();
+        let Some(queue) = self.queue() else { return self.offer_anew(event, severity, now, payload) };
+        match queue.offer(event, severity, now, payload, |_| ()) {
+            Ok(sequence) => Ok((queue, sequence)),
+            Err(Reason::AlreadyShutdown | Reason::NoQueue) => self.offer_anew(event, severity, now, payload),
+            Err(reason) => Err(reason),
         }
-        let queue = self.queue().ok_or(Reason::NoQueue)?;
-        queue.offer(event, severity, now_unix_nano(), payload, |_| ()).map(|sequence| (queue, sequence))
     }
 
     /// Counts a record that was refused before it came to the queue. Returns false, for the caller to pass on.
@@ -200,14 +206,6 @@ impl Producer {
         false
     }
 
-    #[cold]
-    fn emit_after_fork(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
-        if let Some(queue) = self.queue_after_fork() {
-            return queue.emit(event, severity, time_unix_nano, payload);
-        }
-        self.refuse(Reason::NoQueue, severity)
-    }
-
     /// The queue of a forked child, which is created here.
     #[cold]
     fn queue_after_fork(&self) -> Option<&Queue> {
@@ -215,16 +213,6 @@ impl Producer {
             self.reopen();
         }
         self.queue()
-    }
-
-    fn reopen(&self) {
-        let schemas = self.schemas.with(|schemas| schemas.clone());
-        if let Ok(queue) = Queue::create(&self.settings, &schemas) {
-            self.queue.store(Box::into_raw(Box::new(queue)), Ordering::Release);
-            if let Some(run) = self.after_reopen.get() {
-                run();
-            }
-        }
     }
 
     /// Forgets the parent's queue in a forked child; the next record or request creates the child's own.
@@ -248,6 +236,7 @@ impl Producer {
 
     /// Ends the requests in flight, and refuses every record from now on, counted as `already_shutdown`. Idempotent.
     pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
         self.wants_queue.store(false, Ordering::Release);
         if let Some(queue) = self.queue() {
             queue.end_requests();

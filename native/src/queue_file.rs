@@ -11,7 +11,9 @@ use crate::layout::{
 };
 use crate::lock::{Attempt, ForkSafe, ProcessLock, open};
 use crate::ring::Ring;
+use crate::sigbus::Watched;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ pub struct QueueFile {
     data_bytes: usize,
     slot_count: u32,
     pub path: PathBuf,
+    watched: Watched,
 }
 
 /// How large a queue file's parts are.
@@ -60,7 +63,6 @@ pub struct Books {
 
 struct Owned {
     pid: u32,
-    boot_id: u64,
     file: Arc<QueueFile>,
 }
 
@@ -93,7 +95,7 @@ impl QueueFile {
                 // Whoever in this process sees the file by its name also finds it owned.
                 std::fs::rename(&hidden, &path)?;
                 owned.retain(|entry| entry.pid == pid);
-                owned.push(Owned { pid, boot_id, file: Arc::clone(&file) });
+                owned.push(Owned { pid, file: Arc::clone(&file) });
                 Ok(file)
             })
         });
@@ -148,11 +150,31 @@ impl QueueFile {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { base: base.cast(), bytes, data_bytes: 0, slot_count: 0, path: path.to_owned() })
+        let watched = Watched::queue(base.cast(), bytes, offset_of!(QueueHeader, head));
+        Ok(Self { base: base.cast(), bytes, data_bytes: 0, slot_count: 0, path: path.to_owned(), watched })
     }
 
     fn note_sizes(&mut self, sizes: QueueSizes) {
         (self.data_bytes, self.slot_count) = (sizes.data_bytes as usize, sizes.slot_count);
+    }
+
+    /// Whether somebody has cut the file short, or it cannot be read any more: what is gone became empty memory here.
+    #[inline]
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.watched.is_lost()
+    }
+
+    /// Whether the header is lost too, so that nothing can be known of the queue any more.
+    #[must_use]
+    pub fn is_headless(&self) -> bool {
+        self.is_lost() && self.header().magic != layout::MAGIC
+    }
+
+    /// Whether the file has no name any more: whoever comes later cannot find it.
+    #[must_use]
+    pub fn has_vanished(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// The file's first page.
@@ -263,8 +285,7 @@ impl QueueFile {
     /// Ends this process's ownership: the data pages go back to the system, the mapping stays valid for an emit that is
     /// just on its way (it will find the ring closed).
     pub fn disown(self: &Arc<Self>) {
-        let boot_id = self.header().boot_id;
-        OWNED.with(|owned| owned.retain(|entry| entry.boot_id != boot_id));
+        OWNED.with(|owned| owned.retain(|entry| !Arc::ptr_eq(&entry.file, self)));
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: replaces whole pages inside our own mapping; whoever still reads them sees zeroes.
@@ -277,6 +298,7 @@ impl QueueFile {
 
 impl Drop for QueueFile {
     fn drop(&mut self) {
+        self.watched.unwatch();
         // SAFETY: our own mapping, and no reference to it is left.
         unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }

@@ -317,7 +317,7 @@ impl<'a> Ring<'a> {
 
     /// Refuses every reservation from now on; those already made can still commit. Idempotent.
     pub fn close(&self) {
-        self.head.fetch_or(CLOSED, Ordering::Relaxed);
+        close_word(self.head);
     }
 
     /// Whether [`Self::close`] was called.
@@ -350,6 +350,11 @@ impl<'a> Ring<'a> {
         let tail = self.tail().position;
         words_between(tail, self.head().position)
     }
+}
+
+/// Closes the ring whose head word this is, as [`Ring::close`] does.
+pub(crate) fn close_word(head: &AtomicU64) {
+    head.fetch_or(CLOSED, Ordering::Relaxed);
 }
 
 /// Goes on by `words`.

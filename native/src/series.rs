@@ -12,6 +12,7 @@
 //! Nothing in the file grows: labels and series are tables of fixed size, see `labels`.
 
 use crate::lock::open;
+use crate::sigbus::Watched;
 use crate::twin::Generation;
 use histogram::{ALL_BUCKETS, BOUNDS, KINDS, WORDS};
 use labels::{Labels, MAX_SERIES, Names};
@@ -230,6 +231,7 @@ fn map(fd: &OwnedFd) -> io::Result<&'static Page> {
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
+    Watched::pages(base.cast(), bytes);
     // SAFETY: page-aligned, large enough, only atomics, and never unmapped.
     Ok(unsafe { &*base.cast::<Page>() })
 }

@@ -14,7 +14,7 @@ use crate::segment_lock;
 use crate::sink::{DeliverySettings, SinkSettings};
 use crate::system::now_monotonic_nano;
 use crate::totals;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Opens the sinks, or says which parameter is at fault. An additional one that cannot be had is an error too.
@@ -46,6 +46,7 @@ pub struct Service {
     delivery_settings: DeliverySettings,
     listener: ForkSafe<Option<Listener>>,
     runs_listener: bool,
+    me: Weak<Self>,
 }
 
 impl Service {
@@ -66,7 +67,8 @@ impl Service {
         })?;
         let runtime = Runtime::open(&directory)
             .map_err(|error| format!("run-time control in queue_directory={}: {error}", directory.display()))?;
-        let service = Arc::new(Self {
+        let service = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             producer,
             budget: OnceLock::new(),
             runtime,
@@ -98,9 +100,23 @@ impl Service {
         let Some(queue) = self.producer.queue().filter(|_| self.runs_listener) else { return Ok(()) };
         let (settings, own) = (self.delivery_settings.clone(), Arc::clone(&queue.file));
         let open = move || first.take().map_or_else(|| open_sinks(&settings, &own), Ok);
-        let started = Listener::start(self.listener_settings.clone(), Box::new(open), Arc::clone(&queue.file));
+        let me = self.me.clone();
+        let look_after = move || {
+            if let Some(service) = me.upgrade() {
+                service.producer.look_after_queue();
+            }
+        };
+        let started = Listener::start_looking_after(
+            self.listener_settings.clone(),
+            Box::new(open),
+            Arc::clone(&queue.file),
+            Box::new(look_after),
+        );
         let listener = started.map_err(|error| format!("the listener thread cannot be started: {error}"))?;
-        self.listener.with(|slot| *slot = Some(listener));
+        if let Some(before) = self.listener.with(|slot| slot.replace(listener)) {
+            // Of a queue that was lost: it writes what is left of that.
+            before.retire();
+        }
         Ok(())
     }
 

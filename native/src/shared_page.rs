@@ -4,6 +4,7 @@
 //! way, and both versions can be at work in one directory, each with its own file.
 
 use crate::lock::open;
+use crate::sigbus::Watched;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -34,6 +35,7 @@ pub fn map(directory: &Path, name: &str, bytes: usize, magic: u64, version: u32)
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
+    Watched::pages(base.cast(), bytes);
     // SAFETY: page-aligned, large enough, only atomics, and never unmapped.
     let stamp = unsafe { &*base.cast::<Stamp>() };
     let found = stamp.magic.compare_exchange(0, magic, Ordering::Relaxed, Ordering::Relaxed);

@@ -136,31 +136,54 @@ impl EndedWords {
     }
 }
 
+impl TotalsWords {
+    fn add(&self, boot_id: u64, queue: &Totals) {
+        self.generation.change(|from, to| {
+            let mut sum = self.copies[from].load();
+            sum.add(queue);
+            self.copies[to].store(&sum, boot_id);
+        });
+    }
+}
+
 /// Adds the counts of an ended queue to the totals of its directory, unless somebody has done so. Returns whether they
 /// are in there; if not, the file must stay.
 #[must_use]
 pub fn add_ended(words: &TotalsWords, file: &QueueFile) -> bool {
-    let Some(_lock) = file.path.parent().and_then(lock) else { return false };
+    let Some(_alone) = file.path.parent().and_then(lock) else { return false };
     if !words.generation.read(|copy| words.copies[copy].holds(file)) {
         // It has ended, and an owner in good order closes its ring first.
         let is_server = file.header().only_listens.load(Ordering::Relaxed) == 0;
         let producer_deaths = u64::from(is_server && !file.ring().is_closed());
         let queue = Totals { producer_deaths, ..Totals::of(file) };
-        words.generation.change(|from, to| {
-            let mut sum = words.copies[from].load();
-            sum.add(&queue);
-            words.copies[to].store(&sum, file.header().boot_id);
-        });
+        words.add(file.header().boot_id, &queue);
     }
     file.header().added_to_totals.store(1, Ordering::Release);
     true
 }
 
-fn lock(directory: &Path) -> Option<ProcessLock> {
+/// Adds a queue of whose file not even the header is left: what its last reader knows of it.
+pub fn add_lost(words: &TotalsWords, directory: &Path, boot_id: u64, known: &Totals) -> bool {
+    let Some(_alone) = lock(directory) else { return false };
+    words.add(boot_id, known);
+    true
+}
+
+/// The right to add, which nobody has to share who has nobody to share it with.
+enum Alone {
+    Locked {
+        _lock: ProcessLock,
+    },
+    /// The directory was removed: who comes later has another control page.
+    Nobody,
+}
+
+fn lock(directory: &Path) -> Option<Alone> {
     for _ in 0..LOCK_TRIES {
         match ProcessLock::try_acquire(&directory.join("totals.lock"), true) {
-            Ok(Attempt::Acquired(lock)) => return Some(lock),
+            Ok(Attempt::Acquired(lock)) => return Some(Alone::Locked { _lock: lock }),
             Ok(_) => std::thread::sleep(LOCK_PAUSE),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(Alone::Nobody),
             Err(_) => return None,
         }
     }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 const NAMED_LOSSES: usize = 64;
 const INFO: u8 = 9;
 const WARN: u8 = 13;
-const ERROR: u8 = 17;
+pub(super) const ERROR: u8 = 17;
 
 /// What of this queue is to be told, and what of that stands in the batch.
 #[derive(Default)]
@@ -56,6 +56,9 @@ impl Attached {
     /// Adds what there is to tell: a `log.dropped` line if records were refused or lost since the last one, and
     /// `process.ended` once nothing can come any more; returns how many lines it added.
     pub fn tell(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
+        if self.file.is_headless() {
+            return self.tell_lost(batch, encoder, now_unix_nano);
+        }
         self.at_end = self.is_ending() && self.file.ring().is_drained() && !self.has_requests();
         let dropped = self.tell_dropped(batch, encoder, now_unix_nano);
         dropped + self.tell_ended(batch, encoder, now_unix_nano)
@@ -110,7 +113,7 @@ impl Attached {
         books
     }
 
-    fn push(
+    pub(super) fn push(
         &self,
         batch: &mut Vec<u8>,
         encoder: &mut Encoder,

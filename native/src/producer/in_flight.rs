@@ -9,7 +9,7 @@ use crate::event::{REQUEST, REQUEST_FIELDS};
 use crate::flight::facts::{Answer, Begun};
 use crate::flight::{self, Progress, Slot, terminal};
 use crate::ids::RequestIds;
-use crate::layout::SampledOut;
+use crate::layout::{Reason, SampledOut};
 use crate::outcome::Outcome;
 use crate::system::{now_monotonic_nano, now_unix_nano};
 use std::fmt;
@@ -48,7 +48,12 @@ impl Producer {
     pub fn end_request(&self, ending: Ending, severity: u8, payload: &[u8]) -> bool {
         let Place { queue, slot, .. } = ending.0;
         // Dropped last: the slot is free once the record is in the ring, or refused and counted.
-        queue.emit_noting(REQUEST, severity, now_unix_nano(), payload, |sequence| slot.end_with(sequence))
+        match queue.offer(REQUEST, severity, now_unix_nano(), payload, |sequence| slot.end_with(sequence)) {
+            Ok(_) => true,
+            // Another queue may have taken its place meanwhile.
+            Err(Reason::AlreadyShutdown | Reason::NoQueue) => self.emit(REQUEST, severity, payload),
+            Err(reason) => self.refuse(reason, severity),
+        }
     }
 }
 
@@ -102,7 +107,8 @@ impl InFlight {
     #[must_use]
     pub fn end(self) -> Option<Ending> {
         let this = ManuallyDrop::new(self);
-        let claimed = this.live().is_some_and(Slot::claim);
+        // Of a slot that is lost with its file nobody else can tell.
+        let claimed = this.live().is_some_and(|slot| slot.claim() || this.0.queue.file.is_lost());
         claimed.then(|| Ending(this.0))
     }
 

@@ -4,6 +4,7 @@ use super::histogram::{ALL_BUCKETS, WORDS};
 use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, text};
 use super::{ExemplarWords, FILE_NAME, MAGIC, Page, VERSION};
 use crate::lock::open;
+use crate::sigbus::Watched;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -48,8 +49,10 @@ pub fn read(directory: &Path) -> io::Result<Vec<SeriesSnapshot>> {
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
+    let mut watched = Watched::new(base.cast(), bytes);
     // SAFETY: page-aligned, large enough, only atomics that are only loaded; unmapped below, after the last use.
     let series = read_page(unsafe { &*base.cast::<Page>() });
+    watched.unwatch();
     // SAFETY: our own mapping; what was read is a copy.
     unsafe { libc::munmap(base, bytes) };
     series

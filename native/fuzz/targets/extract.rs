@@ -1,0 +1,37 @@
+//! Any bytes as a captured body, cut anywhere: what is found is valid JSON, and of facts it is short.
+//!
+//! The first byte chooses the kind of body and what may be written of its text, the next two where the kept head ends and
+//! where the kept tail begins, in 256ths of the rest.
+
+use _native::extract;
+use _native::record::{Body, BodyKind, BodyText};
+use serde_json::Value as Json;
+
+/// No fact is longer, escaped or not, and there are less than 32 of them, one a list of 16.
+const MOST_BYTES: usize = 48 * 256 * 6;
+const KEY: [u8; 32] = [7; 32];
+
+/// Checks one input.
+pub fn check(bytes: &[u8]) {
+    let [choice, head, tail, body @ ..] = bytes else { return };
+    let kind = BodyKind::from_byte(choice % 7 + 1).unwrap();
+    let text = BodyText::from_byte(choice / 7 % 3).unwrap();
+    read(&Body { kind, head: body, tail: b"", complete: true, text });
+    read(&Body { kind, head: b"", tail: body, complete: false, text });
+    let head = body.len() * usize::from(*head) / 256;
+    let tail = (body.len() * usize::from(*tail) / 256).max(head);
+    read(&Body { kind, head: &body[..head], tail: &body[tail..], complete: false, text });
+}
+
+fn read(body: &Body<'_>) {
+    let mut out = br#"{"first":1"#.to_vec();
+    extract::push_facts(&mut out, body);
+    assert!(out.len() <= MOST_BYTES, "{} bytes of facts", out.len());
+    if body.text != BodyText::Withheld {
+        extract::push_texts(&mut out, body, Some(&KEY));
+    }
+    assert!(!out.contains(&b'\n'), "a line break");
+    out.push(b'}');
+    let parsed = serde_json::from_slice::<Json>(&out);
+    assert!(parsed.is_ok(), "{}", String::from_utf8_lossy(&out));
+}

@@ -1,0 +1,102 @@
+//! Another queue in the place of one that is not there or takes nothing any more: after a fork, after its file was cut
+//! short or its directory removed.
+//!
+//! The old queue is closed, so that whoever has it mapped drains it and is done with it; what comes from then on goes
+//! into the new one, under a new boot id, where others can find it.
+
+use super::{Producer, Queue};
+use crate::event::EventSchema;
+use crate::layout::Reason;
+use crate::sigbus;
+use crate::system::now_monotonic_nano;
+use std::sync::atomic::Ordering;
+
+/// How long a process that could not replace its queue waits for the next try, and between two looks at a full one.
+const RENEWAL_PAUSE_NANO: u64 = 250_000_000;
+
+impl Queue {
+    /// Whether the file of a queue that is full has no name any more, so that perhaps nobody drains it: looks only from
+    /// time to time, since this is on the way of a request.
+    #[cold]
+    pub(super) fn is_gone(&self, now_unix_nano: u64) -> bool {
+        let before = self.looked_unix_nano.load(Ordering::Relaxed);
+        if now_unix_nano.abs_diff(before) < RENEWAL_PAUSE_NANO {
+            return false;
+        }
+        self.looked_unix_nano.store(now_unix_nano, Ordering::Relaxed);
+        self.file.has_vanished()
+    }
+
+    fn is_useless(&self) -> bool {
+        self.file.is_lost() || self.file.ring().is_closed() || self.file.has_vanished()
+    }
+}
+
+impl Producer {
+    /// Goes on where there is no queue that takes it: after a fork, after the queue was lost, after the close.
+    #[cold]
+    pub(super) fn offer_anew(
+        &self,
+        event: u16,
+        severity: u8,
+        now: u64,
+        payload: &[u8],
+    ) -> Result<(&Queue, u32), Reason> {
+        if self.queue().is_some_and(Queue::is_useless) {
+            self.renew();
+        }
+        let queue = self.queue_after_fork().ok_or(Reason::NoQueue)?;
+        let offered = queue.offer(event, severity, now, payload, |_| ()).map(|sequence| (queue, sequence));
+        offered.map_err(|reason| match reason {
+            Reason::AlreadyShutdown if !self.closed.load(Ordering::Acquire) => Reason::NoQueue,
+            reason => reason,
+        })
+    }
+
+    pub(super) fn reopen(&self) -> bool {
+        let schemas = self.schemas.with(|schemas| schemas.clone());
+        let Ok(queue) = Queue::create(&self.settings, &schemas) else { return false };
+        self.queue.store(Box::into_raw(Box::new(queue)), Ordering::Release);
+        self.schemas.with(|now| self.append_schemas(&now[schemas.len()..]));
+        if self.closed.load(Ordering::SeqCst) {
+            // Closed meanwhile, and perhaps only the queue before this one.
+            self.close();
+        }
+        if let Some(run) = self.after_reopen.get() {
+            run();
+        }
+        true
+    }
+
+    /// Adds what was registered while the queue was made.
+    fn append_schemas(&self, schemas: &[EventSchema]) {
+        for schema in schemas {
+            // One that has no room is unknown to the reader, which counts its records.
+            let _ = self.queue().map(|queue| queue.file.append_schema(&schema.to_bytes()));
+        }
+    }
+
+    /// Takes a new queue if this process's own is cut short, closed by whoever saw that, or has vanished with its
+    /// directory, or if pages that the directory's processes share are gone. Call it now and then; a request that meets a
+    /// lost queue calls it too.
+    pub fn look_after_queue(&self) {
+        if self.queue().is_some_and(|queue| queue.is_useless() || sigbus::lost_pages() != queue.lost_pages) {
+            self.renew();
+        }
+    }
+
+    /// Replaces the queue; one thread at a time, and after a failure not at once again.
+    fn renew(&self) {
+        let (now, next) = (now_monotonic_nano(), self.next_renewal_nano.load(Ordering::Relaxed));
+        let Some(old) = self.queue().filter(|_| now >= next && !self.closed.load(Ordering::Acquire)) else { return };
+        let until = now + RENEWAL_PAUSE_NANO;
+        let is_mine = self.next_renewal_nano.compare_exchange(next, until, Ordering::AcqRel, Ordering::Relaxed);
+        if is_mine.is_ok() && self.reopen() {
+            old.file.ring().close();
+            if old.file.is_lost() {
+                // Nobody can open it any more, and its owner is known to be alive.
+                let _ = std::fs::remove_file(&old.file.path);
+            }
+        }
+    }
+}
