@@ -236,7 +236,9 @@ impl QueueFile {
     /// All 64 bits of a sequence that is not more than 2³² past the last released record.
     #[must_use]
     pub fn full_sequence(&self, sequence: u32) -> u64 {
-        let base = self.header().sequence_base.load(Ordering::Acquire);
+        // No process lives to number so many records: a damaged base must not take a sequence to the end of its bits.
+        let base =
+            Some(self.header().sequence_base.load(Ordering::Acquire)).filter(|base| base >> 56 == 0).unwrap_or(0);
         base.wrapping_add(u64::from(sequence.wrapping_sub(base as u32)))
     }
 
