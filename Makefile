@@ -13,6 +13,10 @@ DEPENDENCIES := $(VENV)/.stamp-dependencies
 NATIVE := $(VENV)/.stamp-native
 NATIVE_SOURCES := $(shell find native/src -type f) $(wildcard native/build.rs native/Cargo.toml native/Cargo.lock)
 
+# In native/fuzz; what they keep in its corpus is run by every `make test`.
+FUZZ_TARGETS := queue_file record extract redact
+FUZZ_SECONDS := 600
+
 # The first Python on the PATH that is new enough.
 FIND_PYTHON = for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && { command -v "$$p"; break; }; done || true
@@ -28,7 +32,7 @@ command -v $(1) >/dev/null || { \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-hostile crash lint check demo bench clean toolchain
+.PHONY: help build test test-hostile crash lint check demo bench clean toolchain fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +54,13 @@ test-hostile: build ## Run the tests with hostile clients at length: more exampl
 
 crash: build ## Kill processes under load at length, 1,500 of them; set CRASH_SEED to repeat a run (about ten minutes)
 	CRASH_KILLS=$${CRASH_KILLS:-200} $(PYTHON) -m pytest tests/crash
+
+fuzz: toolchain ## Fuzz what reads bytes that others wrote, FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "missing: cargo-fuzz. Install it: cargo install cargo-fuzz" >&2; exit 1; }
+	cd native && for target in $(FUZZ_TARGETS); do \
+		mkdir -p fuzz/found/$$target && cargo +nightly fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=25; \
+	done
 
 lint: build ## Run all linters and type checkers: Python, stub, Rust
 	$(PYTHON) -m ruff check
