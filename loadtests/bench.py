@@ -24,6 +24,7 @@ from bench_middleware import middleware
 from bench_report import Report, machine
 from bench_throughput import cpu, throughput
 from bench_uvicorn import uvicorn
+from bench_verify import verify
 
 SECTIONS: dict[str, Callable[[bool], Report]] = {
     "emit": emit,
@@ -31,6 +32,7 @@ SECTIONS: dict[str, Callable[[bool], Report]] = {
     "throughput": throughput,
     "cpu": cpu,
     "listener": listener,
+    "verify": verify,
     "audit": audit,
     "middleware": middleware,
     "features": features,

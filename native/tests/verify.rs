@@ -9,6 +9,7 @@ mod support;
 
 use _native::layout::Reason;
 use _native::producer::Producer;
+use _native::verify::{Request, verify};
 use place::Place;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -128,6 +129,37 @@ fn removed_segments_balance_once_a_record_tells_of_them_and_not_before() {
     assert!(gone > 10 && reasons(&report).iter().all(|(_, _, reason)| reason == "retention"), "{report}");
     place.retain(2);
     assert!(kinds(&place.verify()).contains("missing"), "of this one nobody told");
+}
+
+#[test]
+fn what_stands_in_the_fallback_too_is_no_fault_if_it_is_told_and_doubled_if_not() {
+    let place = Place::write(1, 30);
+    let fallback = Place::new(1 << 12);
+    let name = place.files()[2].file_name().unwrap().to_owned();
+    let copy = fallback.segments.path().join(name);
+    std::fs::copy(&place.files()[2], &copy).unwrap();
+    let directories = [&place, &fallback].map(|one| one.segments.path().to_owned()).to_vec();
+    let request = Request { directories, ..Request::default() };
+    let report = verify(&request).unwrap();
+    assert_eq!(kinds(&report), ["doubled".to_owned()].into());
+
+    let boot_id = report["processes"][0]["boot_id"].as_str().unwrap();
+    let span = format!("{{\"boot_id\":\"{boot_id}\",\"pid\":1,\"first\":0,\"last\":29,\"records\":30}}");
+    let told = format!(
+        "{{\"timestamp\":\"2026-11-21T05:00:00.000000000Z\",\"event_name\":\"sink.fallback\",\
+         \"boot_id\":\"{boot_id}\",\"pid\":1,\"in_both\":[{span}]}}\n"
+    );
+    let text = std::fs::read_to_string(&copy).unwrap();
+    let unsealed: String = text.split_inclusive('\n').filter(|line| !line.contains("segment.footer")).collect();
+    let ended = place.files().into_iter().map(|path| std::fs::read_to_string(path).unwrap());
+    let ended: String = ended
+        .flat_map(|text| text.lines().map(|line| format!("{line}\n")).collect::<Vec<_>>())
+        .filter(|line| line.contains("process.ended") || line.contains("log.dropped"))
+        .collect();
+    std::fs::write(&copy, unsealed + &told + &ended).unwrap();
+    let report = verify(&request).unwrap();
+    assert_eq!(report["problems"], json!([]));
+    assert!(report["processes"][0]["in_fallback_too"].as_u64().unwrap() > 0);
 }
 
 #[test]

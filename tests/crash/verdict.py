@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any, NamedTuple
 
-from inference_logging import Config, Logger
+from inference_logging import Config, Logger, _native
 from tests.crash.found import Found, Record
 from tests.crash.journal import Journal, Thread
 from tests.crash.producing import FIRST_CHILD
@@ -56,6 +57,7 @@ def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) 
     """Compare the segments with the journal and with the totals, record by record; return the figures."""
     primary, *fallback = directories(config)
     found = Found([primary, *fallback])
+    _assert_verify_agrees(config)
     threads = found.records.keys() | journal.accepted.keys() | journal.refused.keys()
     unjournalled = sum(_compare(thread, found.records[thread], journal.accepted[thread]) for thread in threads)
     lives = {thread.life for thread in threads}
@@ -67,6 +69,14 @@ def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) 
     return Figures(
         kills, len(lives), children, written, refused, unjournalled, half_written, in_fallback, found.told_in_both
     )
+
+
+def _assert_verify_agrees(config: Config) -> None:
+    """Check that `inference-logging verify` comes to the same by other ways: every sequence is accounted for."""
+    report = json.loads(_native.verify(directories(config), [config.resolved_queue_directory], [], None))
+    assert report["balanced"], report["problems"][:10]
+    states = {one["state"] for one in report["processes"]}
+    assert states <= {"closed", "died"}, states
 
 
 def _assert_books_balance(found: Found, totals: dict[str, Any], kills: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ use super::intervals::Interval;
 use crate::line;
 use crate::segment_spans::read_span;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A process's last record.
 #[derive(Clone, Debug)]
@@ -38,9 +38,16 @@ pub struct Told {
 
 /// Sorts lines by the process that they tell of.
 #[must_use]
-pub fn by_process<'a>(lines: impl Iterator<Item = &'a Value>) -> HashMap<u64, (u32, Told)> {
+pub fn by_process<'a>(lines: impl Iterator<Item = &'a Value> + Clone) -> HashMap<u64, (u32, Told)> {
     let mut all = HashMap::new();
+    // A batch that hung in the sink can stand in the fallback too, with all its lines: the records in it are told.
+    let is_in_both = |line: &Value| line["event_name"] == "sink.fallback" && line.get("in_both").is_some();
+    let may_repeat = lines.clone().any(is_in_both);
+    let mut seen = HashSet::new();
     for line in lines {
+        if may_repeat && line.get("seq").is_none() && !seen.insert(line.to_string()) {
+            continue;
+        }
         match line["event_name"].as_str() {
             Some("process.ended") => of_line(&mut all, line).into_iter().for_each(|told| take_ended(told, line)),
             Some("log.dropped") => of_line(&mut all, line).into_iter().for_each(|told| take_dropped(told, line)),
