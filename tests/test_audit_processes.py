@@ -101,9 +101,18 @@ def check(parameters: dict[str, Any], acknowledged: Acknowledged) -> None:
     assert len(identities) == len(set(identities)), "once"
     assert acknowledged <= {(line["pid"], line["task"], line["number"]) for line in records}
     assert acknowledged
+    verified = verify(parameters)
+    assert verified.returncode == 0, verified.stdout
 
 
-@pytest.mark.parametrize("seed", range(5))
+def verify(parameters: dict[str, Any], *more: str) -> subprocess.CompletedProcess[str]:
+    """Run `inference-logging verify` over the segments and what is left of queues."""
+    where = [parameters["directory"], "--queue-directory", parameters["queue_directory"]]
+    command = [sys.executable, "-m", "inference_logging.cli.main", "verify", *where, *more]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_what_a_killed_process_had_awaited_is_there_once_and_the_chain_goes_on(
     parameters: dict[str, Any], seed: int
 ) -> None:
@@ -115,6 +124,19 @@ def test_what_a_killed_process_had_awaited_is_there_once_and_the_chain_goes_on(
             acknowledged |= read(process)
     recover(parameters)
     check(parameters, acknowledged)
+
+
+def test_verify_shows_an_audit_line_that_was_altered(parameters: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("0f" * 32)
+    parameters["audit_chain_key_file"] = str(tmp_path / "key")
+    with Logger(Config(**parameters)) as logger:
+        decide = logger.event("decision", ["allowed"], lane="audit")
+        assert all(decide(number % 2 == 0) for number in range(10))
+    key = ("--chain-key-file", str(tmp_path / "key"))
+    assert verify(parameters, *key).returncode == 0
+    (path,) = Path(parameters["directory"]).glob("audit/t-audit-*.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'"allowed":false', b'"allowed":true', 1))
+    assert verify(parameters, *key).returncode == 1
 
 
 def test_sqlite_has_what_a_killed_process_had_awaited_once(parameters: dict[str, Any]) -> None:
