@@ -177,6 +177,16 @@ def test_bare_logger_writes_what_it_accepts(tmp_path: Path) -> None:
     assert steps[-1]["note"] == {"encoded": "already"}
 
 
+def test_audit_records_are_committed_in_a_chain(tmp_path: Path) -> None:
+    output = run("audit_records", tmp_path)
+    assert [line for line in output.splitlines() if "committed" in line] == [
+        f"{user}: committed" for user in ("alice", "bob", "mallory")
+    ]
+    found = read_records(tmp_path / "logs" / "audit")
+    assert [record["event_name"] for record in found[:6]] == ["policy.decision"] * 3 + ["billing.tokens"] * 3
+    assert all("chain" in record for record in found)
+
+
 def run(example: str, directory: Path) -> str:
     """Run an example from another directory, as a user would; its default directory is the current one's logs."""
     script = next(path for path in EXAMPLES if path.stem == example)
