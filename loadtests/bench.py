@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench_audit import audit
+from bench_capture import capture
 from bench_emit import emit, tail
 from bench_features import features
 from bench_flight import flight
@@ -37,6 +38,7 @@ SECTIONS: dict[str, Callable[[bool], Report]] = {
     "middleware": middleware,
     "features": features,
     "flight": flight,
+    "capture": capture,
     "uvicorn": uvicorn,
 }
 

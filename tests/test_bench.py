@@ -43,6 +43,12 @@ def test_each_feature_has_a_figure_and_all_of_them_together(tmp_path: Path) -> N
     assert len(names) == len(set(names))
 
 
+def test_the_capture_of_texts_has_figures_for_the_request_and_for_the_listener(tmp_path: Path) -> None:
+    _, found = run_bench(tmp_path, "capture")
+    names = [figure["name"] for figure in found["sections"]["capture"]["figures"]]
+    assert {"added per event", "listener: per request, capture on"} <= set(names)
+
+
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_real_server_is_loaded_and_its_records_counted(tmp_path: Path) -> None:
     output, found = run_bench(tmp_path, "uvicorn")
