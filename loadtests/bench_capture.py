@@ -24,7 +24,7 @@ from bench_report import Report, pairwise
 from inference_logging import InferenceLoggingMiddleware, Logger
 
 CHUNKS: Final = 256
-ON: Final = {"capture_input": "truncated", "capture_output": "truncated"}
+ON: Final[dict[str, Any]] = {"capture_input": "truncated", "capture_output": "truncated"}
 BODY: Final = json.dumps(
     {
         "model": "meta/llama-3-8b",
@@ -34,6 +34,13 @@ BODY: Final = json.dumps(
 ).encode()
 JSON: Final = (b"content-type", b"application/json")
 REDACTED: Final = {"redact_patterns": ["email", "phone", "card", "key", "bearer"]}
+
+
+VARIANTS: Final[dict[str, dict[str, Any]]] = {
+    "off": {},
+    "on": ON,
+    "on, five patterns redacted": {**ON, **REDACTED},
+}
 
 
 async def chat(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -59,7 +66,7 @@ def capture(quick: bool) -> Report:
     report = Report(f"capture: a chat of {len(BODY)} bytes, answered by {CHUNKS} events of {len(EVENTS[0])} bytes")
     with scratch_directory(memory_directory()) as directory:
         uvloop.run(_measure(report, directory, 4 if quick else 200, 3 if quick else 10))
-        for name, settings in [("off", {}), ("on", ON), ("on, five patterns redacted", {**ON, **REDACTED})]:
+        for name, settings in VARIANTS.items():
             rounds = [
                 _listener_us(directory / name / str(number), settings, quick) for number in range(2 if quick else 7)
             ]
@@ -103,8 +110,9 @@ def _listener_us(directory: Path, settings: dict[str, Any], quick: bool) -> floa
         before = logger.stats()["listener"]["listener_cpu_s"]
         uvloop.run(paired_blocks_us((app, app), f"/stream/{CHUNKS}", 1, requests // 4 + 1, ([JSON], [JSON])))
         logger.flush()
-        accepted, listener = logger.stats()["accepted"], logger.stats()["listener"]
-        return (listener["listener_cpu_s"] - before) / accepted * 1e6
+        taken_s: float = logger.stats()["listener"]["listener_cpu_s"] - before
+        accepted: int = logger.stats()["accepted"]
+        return taken_s / accepted * 1e6
 
 
 def _middle(values: list[float]) -> list[float]:

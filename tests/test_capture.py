@@ -256,6 +256,51 @@ def test_the_text_of_an_error_is_captured_though_nobody_samples_it(recording: Re
     assert record["gen_ai.output.messages"][0]["parts"][0]["content"] == '{"error": "out of memory"}'
 
 
+# Keys under which texts stand, and some without a meaning; those of facts (model, id, finish_reason) are no texts.
+KEYS = st.sampled_from(
+    [
+        "messages",
+        "content",
+        "text",
+        "prompt",
+        "input",
+        "role",
+        "choices",
+        "delta",
+        "message",
+        "output",
+        "tools",
+        "x",
+        "name",
+    ]
+)
+DOCUMENTS = st.recursive(
+    st.just(SECRET),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    path = tmp_path_factory.mktemp("silent")
+    places: dict[str, Any] = {"directory": path / "segments", "queue_directory": path / "queues"}
+    recorded = Recorded(Config(queue_bytes=1 << 20, flush_interval_s=0.01, **places))
+    yield recorded
+    recorded.logger.close()
+
+
+@given(DOCUMENTS, st.lists(DOCUMENTS, max_size=3), st.integers(0, 400), st.sampled_from([JSON, STREAM, b"text/plain"]))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_off_writes_no_text_of_any_body_whole_or_cut(
+    silent: Recorded, asked: object, told: list[object], cut: int, answered: bytes
+) -> None:
+    body = json.dumps(asked).encode()
+    events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in told] or [b""]
+    record = serve(silent, body[: len(body) - cut], *events, types=(JSON, answered))
+    assert SECRET not in json.dumps(record)
+
+
 def contents(record: dict[str, Any], direction: str) -> Iterator[str]:
     """Yield the pieces of one direction's texts; none of a body of which too little was kept to understand it."""
     for message in record.get(f"gen_ai.{direction}.messages", []):

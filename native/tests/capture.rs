@@ -1,7 +1,7 @@
 //! The capped capture of a body, against a naive model that keeps everything.
 
-use _native::capture::Capture;
-use _native::record::{Body, BodyKind, Scratch, Value, Values};
+use _native::capture::{Capture, Content, TextCapture};
+use _native::record::{Body, BodyKind, BodyText, Scratch, Value, Values};
 use proptest::prelude::*;
 
 /// What the capture of `parts` puts into a record: head, tail, complete; nothing if no byte came.
@@ -43,6 +43,24 @@ fn every_split_of_a_short_body_at_every_pair_of_limits_agrees_with_the_model() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn without_a_mode_nothing_is_kept_but_the_ends_of_json() {
+    let off = TextCapture::default();
+    assert!(!off.is_on());
+    for content in [Content::Text, Content::Media(b"image/png")] {
+        assert!(off.request(content, false, (9, 9)).is_none() && off.response(content, false, (9, 9)).is_none());
+    }
+    assert!(off.request(Content::Json, false, (0, 0)).is_none());
+    for (content, expected) in [(Content::Json, (&b"0123"[..], &b"cdef"[..])), (Content::Stream, (b"", b"cdef"))] {
+        let mut captured = off.response(content, false, (4, 4)).unwrap();
+        captured.push(b"0123456789abcdef");
+        let mut scratch = Scratch::new();
+        captured.push_value(&mut scratch);
+        let Some(Ok(Value::Body(body))) = Values::new(scratch.as_slice()).next() else { panic!("a body") };
+        assert_eq!(((body.head, body.tail), body.text), (expected, BodyText::Withheld));
     }
 }
 

@@ -182,3 +182,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn of_an_array_whose_key_is_missing_only_messages_are_read() {
+    let body = json!({"documents": [{"content": "not said"}, {"content": "nor this"}, {"text": "nor that"}],
+        "messages": [{"role": "user", "content": "said"}]});
+    let body = body.to_string();
+    let from = body.find("\"not said").unwrap();
+    let read = Value::Object(texts(BodyKind::Request, b"", &body.as_bytes()[from..], false));
+    assert_eq!(contents(&read), ["said"]);
+}
+
+#[test]
+fn the_hash_of_a_data_url_that_is_cut_would_be_wrong_so_there_is_none() {
+    let body =
+        json!({"messages": [{"role": "user", "content": format!("See data:image/png;base64,{}", "Ab1+".repeat(100))}]});
+    let read = texts(BodyKind::Request, &body.to_string().as_bytes()[..300], b"", false);
+    let part = &read["gen_ai.input.messages"][0]["parts"][0];
+    assert_eq!(part, &json!({"type": "text", "content": "See [image/png, cut]…", "truncated": true}));
+}
