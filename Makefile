@@ -39,13 +39,13 @@ help: ## Show this list
 
 build: $(NATIVE) ## Set up .venv and build the Rust core in release mode
 
-test: build ## Run all tests: Rust, the ring under loom, Python
+test: build ## Run all tests: Rust, ring and slots under loom, Python
 	@($(call require,wrk,wrk,the tests that drive a server with it; without it they are skipped)) || true
 	@($(call require,promtool,prometheus,the test of the metrics' form; without it that one is skipped)) || true
 	@($(call require,chromium,chromium,the tests that look at the report; without it they are skipped)) || true
 	cd native && cargo test --quiet
 	cd native && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
-		cargo test --quiet --release --test loom --target-dir target/loom
+		cargo test --quiet --release --test loom --test loom_flight --target-dir target/loom
 	$(PYTHON) -m pytest
 
 test-hostile: build ## Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)

@@ -2,11 +2,15 @@
 //! in another process may be of another build.
 
 use _native::event::EventSchema;
+use _native::flight::Progress;
+use _native::flight::facts::{Answer, Begun};
+use _native::ids::RequestIds;
 use _native::layout::{
     HEADER_BYTES, LEVELS, MAX_SLOTS, QueueHeader, REASONS, Reason, SAMPLED_OUT, SCHEMAS_OFFSET, SLOTS_OFFSET, VERSION,
     data_offset,
 };
 use _native::queue_file::{QueueFile, QueueSizes};
+use _native::record::Trace;
 use _native::ring::Mark;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
@@ -131,6 +135,71 @@ fn the_end_of_a_lap_is_filled_with_a_pad_of_these_bytes() {
     assert_eq!(bytes[DATA + 65_520..], [2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[DATA..DATA + 8], [0, 0, 0, 0, 1, 0, 1, 2]);
     assert_eq!(bytes[128..136], [3, 0x20, 0, 0, 10, 0, 0, 0]);
+}
+
+#[test]
+fn a_slot_of_a_request_in_flight_has_these_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), SIZES, BOOT_ID, CREATED).unwrap();
+    let trace = Trace { trace_id: *b"0123456789abcdef", span_id: *b"spanspan", parent_span_id: *b"parentid", flags: 3 };
+    let ids = RequestIds::new(trace, Some(b"client"), None);
+    let begun = Begun {
+        started: 0x0102,
+        started_unix_nano: TIME,
+        ids: &ids,
+        method: b"POST",
+        path: b"/v1/completions",
+        is_probe: true,
+    };
+    let slot = file.slots().get(1).unwrap();
+    slot.write_facts(&begun);
+    slot.open();
+    slot.write_bytes_in(0x0304);
+    slot.write_body(b"head of a body, and its tail", 16, 4);
+    slot.write_route("/v1", "/{kind}");
+    slot.write_first_chunk(0x0506);
+    slot.write_answer(Answer { status: 200, streamed: true, unknown_size: true });
+    slot.progress(Progress { chunks: 1, bytes: 0x11, last_chunk: 0x12 });
+    slot.progress(Progress { chunks: 2, bytes: 0x21, last_chunk: 0x22 });
+    let bytes = std::fs::read(&file.path).unwrap();
+    let slot_bytes = |at: usize| &bytes[65_536 + at * 2048..][..2048];
+    let golden: [(usize, &[u8]); 23] = [
+        (0, b"\0\0\0\0OPEN"),
+        (8, &[2]),
+        (16, &[0x21]),
+        (24, &[0x22]),
+        (32, &[0x11]),
+        (40, &[0x12]),
+        (48, &[6, 5]),
+        // Status; streamed, size not known, probe.
+        (56, &[200, 0, 7, 0]),
+        (64, &[2, 1]),
+        (72, &TIME.to_le_bytes()),
+        (80, &[4, 3]),
+        (88, b"0123456789abcdef"),
+        (104, b"spanspan"),
+        (112, b"parentid"),
+        (120, b"spanspan"),
+        // Lengths: method, client's id, path, route; then the trace flags.
+        (128, &[4, 6, 15, 0, 10, 0, 0, 3]),
+        (136, &[16, 0, 4, 0]),
+        (192, b"POST"),
+        (208, b"client"),
+        (336, b"/v1/completions"),
+        (848, b"/v1/{kind}"),
+        (1104, b"head of a body, "),
+        (1568, b"tail"),
+    ];
+    check(slot_bytes(1), &golden);
+    assert!([0, 2].iter().all(|at| slot_bytes(*at).iter().all(|byte| *byte == 0)));
+    slot.end_with(0x0a0b_0c0d);
+    let state = || std::fs::read(&file.path).unwrap()[65_536 + 2048..][..8].to_vec();
+    assert_eq!(state(), b"\x0d\x0c\x0b\x0aENDS");
+    slot.unclaim();
+    assert!(slot.claim());
+    assert_eq!(state(), b"\0\0\0\0CLAI");
+    slot.free();
+    assert_eq!(state(), [0; 8]);
 }
 
 #[test]
