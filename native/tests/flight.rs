@@ -309,8 +309,12 @@ fn threads_never_hold_the_same_slot() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50_000 {
-                    if let Some(index) = free.take() {
+                    // Two, given back in the order in which they were taken: so the stack changes, and changes back.
+                    let taken = [free.take(), free.take()];
+                    for index in taken.into_iter().flatten() {
                         assert_eq!(held[index as usize].swap(1, Ordering::AcqRel), 0);
+                    }
+                    for index in taken.into_iter().flatten() {
                         held[index as usize].store(0, Ordering::Release);
                         free.give_back(index);
                     }

@@ -134,3 +134,21 @@ fn two_threads_never_hold_the_same_slot() {
         other.join().unwrap();
     });
 }
+
+#[test]
+fn a_stack_that_changed_and_changed_back_is_not_taken_for_the_same_one() {
+    model(3, || {
+        let free = Arc::new(FreeSlots::all(3));
+        let other = {
+            let free = Arc::clone(&free);
+            thread::spawn(move || free.take())
+        };
+        let (first, second) = (free.take().expect("there are three"), free.take().expect("there are three"));
+        free.give_back(first);
+        let there = other.join().unwrap().expect("there are three");
+        let mut all = vec![there, second];
+        all.extend(std::iter::from_fn(|| free.take()));
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2], "each is held once");
+    });
+}

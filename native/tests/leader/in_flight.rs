@@ -299,6 +299,21 @@ fn a_request_that_found_no_room_at_the_close_gets_its_record_after_the_process()
 }
 
 #[test]
+fn a_closed_queue_with_a_request_that_has_no_record_yet_stays_while_its_owner_lives() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    let request = begin(&producer, 1);
+    // As one that begins while the queue is just being closed.
+    producer.queue().unwrap().file.ring().close();
+    bench.drain();
+    assert!(!bench.leader.has_work(), "nothing can be done for it now");
+    assert_eq!((bench.queue_files().len(), outcomes(&bench).len()), (1, 0));
+    drop(request);
+    bench.drain();
+    assert!(bench.queue_files().is_empty());
+}
+
+#[test]
 fn more_requests_than_the_queue_has_room_for_are_all_told() {
     const TEST: &str = "more_requests_than_the_queue_has_room_for_are_all_told";
     const MANY: u32 = 700;
