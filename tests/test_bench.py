@@ -23,7 +23,9 @@ def run_bench(tmp_path: Path, *sections: str) -> tuple[str, dict[str, Any]]:
     return output, json.loads(result.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("section", ["emit", "tail", "throughput", "cpu", "listener", "verify", "audit", "middleware", "flight"])
+@pytest.mark.parametrize(
+    "section", ["emit", "tail", "throughput", "cpu", "listener", "verify", "audit", "middleware", "flight"]
+)
 def test_each_section_prints_its_goals_with_a_mark(section: str, tmp_path: Path) -> None:
     output, found = run_bench(tmp_path, section)
     figures = found["sections"][section]["figures"]
