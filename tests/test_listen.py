@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -89,6 +90,18 @@ def test_a_server_that_is_killed_and_started_again_under_it_loses_nothing(config
         wait_for_numbers(config, list(range(250)))
         wait_until(lambda: len(queue_files(config)) == 1, "the queues of the dead to be removed")
         assert sidecar.stop() == 0
+
+
+def test_it_goes_on_in_a_new_directory_when_somebody_deletes_its_own(config: Config) -> None:
+    with Sidecar(config) as sidecar:
+        produce(config, 0, 100)
+        wait_for_numbers(config, list(range(100)))
+        shutil.rmtree(config.resolved_queue_directory)
+        produce(config, 100, 100)
+        wait_for_numbers(config, list(range(200)))
+        sidecar.wait_for("leader queues=0")
+        assert sidecar.stop() == 0
+    assert queue_files(config) == []
 
 
 @pytest.mark.parametrize("arguments", [["--status-interval-s", "-1"], ["--config", "nowhere.yaml"]])

@@ -83,6 +83,8 @@ def _serve(listeners: Sequence[Service], status_interval_s: float) -> None:
     """Tell how it goes until a signal says to end."""
     roles, due_s = "", 0.0
     while True:
+        for listener in listeners:
+            listener.set_only_listens()  # again, in case the directory was deleted: it has a new queue then
         before, roles = roles, _roles(listeners)
         if roles != before or (status_interval_s > 0 and time.monotonic() >= due_s):
             _say(f"{roles} {_status(listeners)}")
