@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import orjson
+
 from bench_loggers import emit_until_accepted, memory_directory, ours, scratch_directory
 from bench_report import Report, at_least
 from inference_logging import _native
@@ -63,7 +64,7 @@ def _assert_balanced(directory: Path) -> None:
 
 
 def _assert_dense(directory: Path) -> None:
-    sequences = set()
+    sequences: set[int] = set()
     for path in _segments(directory):
         with path.open("rb") as lines:
             sequences.update(record["seq"] for record in map(orjson.loads, lines) if "seq" in record)
