@@ -53,6 +53,26 @@ fn json_nested_too_deeply_to_be_followed_is_searched_all_the_same() {
 }
 
 #[test]
+fn bytes_that_are_not_text_make_a_record_that_is_not_json() {
+    let broken = b"\"alice@example.com \xE2\x80\"";
+    let mut scratch = Scratch::new();
+    scratch.push_json(broken);
+    let schema = EventSchema::new(16, "e", &["a"]).unwrap();
+    let mut out = Vec::new();
+    let mut encoder = Encoder::new().redacting(compiled(&settings(&[], &["email"])));
+    encoder.line(&mut out, &HEAD, &schema, scratch.as_slice()).unwrap();
+    assert_eq!(read(std::str::from_utf8(&out).unwrap())["redaction"], "the record was not valid JSON");
+}
+
+#[test]
+fn a_match_of_a_part_of_a_character_takes_all_of_it() {
+    for expression in [r"(?-u)\xC3", r"(?-u)\xA9", r"(?-u:\xA9)x"] {
+        assert_eq!(text(&custom(expression), "aéxb").replace('x', ""), "a[redacted:own]b");
+    }
+    assert_eq!(text(&custom(r"(?-u)\x98"), "a😀b"), "a[redacted:own]b");
+}
+
+#[test]
 fn the_first_of_two_matches_that_overlap_stands_for_both() {
     assert_eq!(text(&custom("a@b|b.com x"), "a@b.com x"), "[redacted:own].com x");
     let mut both = settings(&[], &["email"]);
@@ -127,6 +147,21 @@ proptest! {
         prop_assume!(!text.contains(['@', '+', ':']) || !text.contains('@') && !text.contains("://"));
         let push = |s: &mut Scratch| s.push_json(text.as_bytes());
         prop_assert_eq!(line(&settings(&["no such name"], &["email"]), push), line(&settings(&[], &[]), push));
+    }
+
+    #[test]
+    fn what_is_passed_over_at_a_glance_would_not_have_been_found(value in any_json(), part in prop_oneof![
+        Just("a@b.com"), Just("Bearer abcdef"), Just("4111 1111 1111 1111"), Just("+1 555 010 9999"), Just("pin: 1"),
+        Just("sk-abcdefghijklmnopqrst"), Just("api_key=abcd"), Just("x…12345"), Just("a%40b.com"), Just("none")
+    ]) {
+        let rules = settings(&["pin"], &ALL);
+        // Never matches, and its text is searched in every line for that: none is passed over.
+        let thorough = RedactionSettings { custom: vec![("own".to_owned(), "$never".to_owned())], ..rules.clone() };
+        let push = |s: &mut Scratch| {
+            s.push_json(value.to_string().as_bytes());
+            s.push_str(part);
+        };
+        prop_assert_eq!(line(&rules, push), line(&thorough, push));
     }
 
     #[test]
