@@ -23,6 +23,9 @@ const MAX_PATH_BYTES: usize = 2048;
 /// Whose write is published: the primary sink's or its fallback's.
 pub const PRIMARY_SLOT: usize = 0;
 pub const FALLBACK_SLOT: usize = 1;
+/// The same two, and behind each, the newest first, where earlier parts of the same batch are in other files.
+pub const SLOTS_OLDEST_FIRST: [usize; 6] = [4, 2, PRIMARY_SLOT, 5, 3, FALLBACK_SLOT];
+const SINKS_THAT_PUBLISH: usize = 2;
 const _: () = assert!(size_of::<ControlPage>() <= BYTES);
 
 /// Shared words; all of them may be read by any process.
@@ -50,7 +53,7 @@ pub struct ControlPage {
     /// CPU time of all leading listeners so far, and of their sinks' threads.
     pub listener_cpu_nano: AtomicU64,
     /// Of the primary sink and of its fallback.
-    write_places: [WritePlace; 2],
+    write_places: [WritePlace; SINKS_THAT_PUBLISH],
     /// 1 while the fallback writes instead of the primary sink.
     pub fallback_active: AtomicU32,
     /// Every sink of the leader: the primary first, then its fallback, then the additional ones.
@@ -59,6 +62,8 @@ pub struct ControlPage {
     /// As `heartbeat_unix_nano`, by the monotonic clock, which all processes of a machine share: nobody can set it.
     pub heartbeat_monotonic_nano: AtomicU64,
     pub housekeeping: HousekeepingWords,
+    /// Where the batch under way began, if its sink had to go on in another file; then those of longer ago.
+    earlier_places: [WritePlace; 2 * SINKS_THAT_PUBLISH],
 }
 
 /// Where a sink's write under way, or its last one, began in its live segment.
@@ -102,10 +107,31 @@ impl Control {
         Some(Duration::from_nanos(age).as_secs_f64())
     }
 
+    fn place(&self, slot: usize) -> &'static WritePlace {
+        self.0.write_places.get(slot).unwrap_or_else(|| &self.0.earlier_places[slot - SINKS_THAT_PUBLISH])
+    }
+
+    /// The rest of a batch goes to another file: keeps where the part before it is. Its records are still in the queues.
+    pub fn keep_write(&self, slot: usize) {
+        for (from, to) in
+            [(slot + SINKS_THAT_PUBLISH, slot + 2 * SINKS_THAT_PUBLISH), (slot, slot + SINKS_THAT_PUBLISH)]
+        {
+            let place = self.published_write(from);
+            self.publish_write(to, place.as_ref().map(|(path, offset)| (path.as_path(), *offset)));
+        }
+    }
+
+    /// A batch begins: where parts of the last one are is of no interest any more.
+    pub fn forget_kept(&self, slot: usize) {
+        for slot in [slot + SINKS_THAT_PUBLISH, slot + 2 * SINKS_THAT_PUBLISH] {
+            self.place(slot).path_len.store(0, Ordering::Release);
+        }
+    }
+
     /// Publishes where a sink's next write goes, before it begins; None: it has no live segment any more. `slot` is
-    /// [`PRIMARY_SLOT`] or [`FALLBACK_SLOT`].
+    /// [`PRIMARY_SLOT`] or [`FALLBACK_SLOT`], or one of those behind them.
     pub fn publish_write(&self, slot: usize, place: Option<(&Path, u64)>) {
-        let words = &self.0.write_places[slot];
+        let words = self.place(slot);
         let (path, offset) = place.map_or((&b""[..], 0), |(path, offset)| (path.as_os_str().as_bytes(), offset));
         let path = if path.len() <= MAX_PATH_BYTES { path } else { b"" };
         // In between there is no place, rather than half of one.
@@ -121,7 +147,7 @@ impl Control {
     /// Where the last leader's last write of a sink went, if it did not end its output.
     #[must_use]
     pub fn published_write(&self, slot: usize) -> Option<(PathBuf, u64)> {
-        let words = &self.0.write_places[slot];
+        let words = self.place(slot);
         let len = words.path_len.load(Ordering::Acquire) as usize;
         let stored = words.path.get(..len).filter(|path| !path.is_empty())?;
         let path: Vec<u8> = stored.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();

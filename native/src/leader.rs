@@ -7,7 +7,7 @@
 use crate::ahead::Ahead;
 use crate::attached::{self, Attached, Room};
 use crate::books;
-use crate::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
+use crate::control::{Control, SLOTS_OLDEST_FIRST};
 use crate::delivery::{Delivery, Step};
 use crate::encode::Encoder;
 use crate::housekeeper::HousekeepingSettings;
@@ -105,7 +105,7 @@ impl Leader {
             last_scan: None,
             // Who asked before anybody led does not ask again.
             flushes_done: control.flush_requests().wrapping_sub(1),
-            unsettled: vec![FALLBACK_SLOT, PRIMARY_SLOT],
+            unsettled: SLOTS_OLDEST_FIRST.iter().rev().copied().collect(),
             rule: None,
             evicted: false,
         }

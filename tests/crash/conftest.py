@@ -8,14 +8,13 @@ import shutil
 from collections.abc import Callable
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from inference_logging import Config
 from tests.crash.producing import produce
-from tests.crash.stage import Produce, Stage
+from tests.crash.stage import Produce, Stage, directories
 from tests.crash.verdict import Figures, drain, judge
 
 KILLS: Final = int(os.environ.get("CRASH_KILLS", "8"))
@@ -30,7 +29,7 @@ _FIGURES: Final = pytest.StashKey[dict[str, Figures]]()
 
 
 @pytest.fixture
-def play(request: pytest.FixtureRequest, configure: Callable[..., Config], tmp_path: Path) -> Play:
+def play(request: pytest.FixtureRequest, configure: Callable[..., Config]) -> Play:
     """Play a script, each time with directories of its own, until enough is killed; judge each time; keep the figures.
 
     Whatever parameter of the configuration is given is as given.
@@ -46,14 +45,14 @@ def play(request: pytest.FixtureRequest, configure: Callable[..., Config], tmp_p
     ) -> Figures:
         figures, seeds = Figures(), random.Random(f"{SEED} {name}")
         while figures.kills < KILLS:
-            place = tmp_path / "act"
-            config = configure(**{"directory": place / "segments", "queue_directory": place / "queues", **parameters})
+            config = configure(**parameters)
             with Stage(config, seeds.randrange(1 << 32), min(KILLS, _KILLS_OF_AN_ACT), produce) as stage:
                 script(stage)
                 stage.end()
                 recover(config)
                 figures += judge(config, stage.journal, drain(config), stage.kills)
-            shutil.rmtree(place)
+            for directory in [*directories(config), config.resolved_queue_directory]:
+                shutil.rmtree(directory)
         request.config.stash.setdefault(_FIGURES, {})[name] = figures
         return figures
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import signal
+import subprocess
 from pathlib import Path
 
 from tests.crash.conftest import Play
 from tests.crash.stage import Stage
+from tests.sinks import remount, small_file_system
 
 # Writes as often as can be, so that many die between writing a batch and taking it out of the queues.
 ALWAYS = {"flush_records": 1, "flush_interval_s": 0.01}
@@ -39,30 +42,56 @@ def test_leaders_killed_while_segments_rotate_and_are_compressed_leave_each_reco
 
 
 def test_leaders_killed_while_their_sink_fails_or_falls_back_leave_each_record_once(play: Play, tmp_path: Path) -> None:
-    fallback = str(tmp_path / "act" / "fallback")
-    play(kill_leaders_in_trouble, **ALWAYS, **ROTATING, fallback=fallback, fallback_delay_s=FALLBACK_DELAY_S)
+    with small_file_system(tmp_path / "small", "1g") as small:
+        trouble = Trouble(small)
+        figures = play(
+            trouble.kill_leaders,
+            **ALWAYS,
+            **ROTATING,
+            directory=small / "segments",
+            fallback=str(tmp_path / "fallback"),
+            fallback_delay_s=FALLBACK_DELAY_S,
+        )
+    assert figures.in_fallback > 0
 
 
-def kill_leaders_in_trouble(stage: Stage) -> None:
-    """As ``kill_leaders``; before, let the leader fail in the middle of a line, mend it, stop and continue it."""
-    for _ in range(4):
-        stage.start_producer()
-    for _ in range(stage.kills_of_an_act):
-        leader = stage.go_on_until(stage.leader, "a process to lead")
-        stage.go_on(0.02)
-        for _ in range(stage.random.randrange(5)):
-            stage.random.choice([let_fail, let_fail_for_long, mend, stop, go_on])(stage, leader)
-            stage.go_on(0.03)
-        stage.kill(leader)
-        stage.start_producer()
-    stage.go_on()
+class Trouble:
+    """What happens to leaders whose segments are on a file system that is made smaller and larger."""
 
+    def __init__(self, small: Path) -> None:
+        self._small = small
 
-def let_fail_for_long(stage: Stage, pid: int) -> None:
-    """Let it fail until the fallback has taken over, and a little longer."""
-    go_on(stage, pid)
-    let_fail(stage, pid)
-    stage.go_on_for(FALLBACK_DELAY_S)
+    def kill_leaders(self, stage: Stage) -> None:
+        """As ``kill_leaders``; before, let the leader fail in the middle of a line, mend it, stop and continue it."""
+        for _ in range(4):
+            stage.start_producer()
+        for number in range(stage.kills_of_an_act):
+            leader = stage.go_on_until(stage.leader, "a process to lead")
+            if number % 4 == 0:
+                self.fill(stage, leader)
+                stage.go_on_for(FALLBACK_DELAY_S)
+            for _ in range(stage.random.randrange(5)):
+                stage.random.choice([self.fill, self.make_room, let_fail, mend, stop, go_on])(stage, leader)
+                stage.go_on(0.03)
+            stage.kill(leader)
+            stage.start_producer()
+            if number % 4 == 2:
+                self.make_room(stage, leader)
+        stage.go_on()
+        self.make_room(stage, 0)
+
+    def fill(self, stage: Stage, pid: int) -> None:
+        """Leave so little room that the next write or the one after it ends anywhere."""
+        while True:
+            statistics = os.statvfs(self._small)
+            used_bytes = (statistics.f_blocks - statistics.f_bfree) * statistics.f_frsize
+            # Refused if it has come to hold more since.
+            with contextlib.suppress(subprocess.CalledProcessError):
+                return remount(self._small, f"size={used_bytes + stage.random.randrange(64) * 4096}")
+
+    def make_room(self, stage: Stage, pid: int) -> None:
+        """Leave much room again."""
+        remount(self._small, "size=1g")
 
 
 def let_fail(stage: Stage, pid: int) -> None:

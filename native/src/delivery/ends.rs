@@ -15,7 +15,7 @@ impl Delivery {
         let delay = self.fallback_delay;
         let elsewhere = self.fallback.is_some();
         let outlet = match &mut self.fallback {
-            Some(fallback) if slot == FALLBACK_SLOT => fallback,
+            Some(fallback) if slot % 2 == FALLBACK_SLOT => fallback,
             _ => &mut self.primary,
         };
         if outlet.is_free() {

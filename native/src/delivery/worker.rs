@@ -78,7 +78,7 @@ impl Desk {
         match job {
             Job::Write { batch, from, records, continues, now } => {
                 let begun = now_monotonic_nano();
-                let result = self.write(&batch.lines[from..], records, continues, now);
+                let result = self.write(&batch, from, records, continues, now);
                 let took = Duration::from_nanos(now_monotonic_nano() - begun);
                 Answer::Written { result, took, refused: self.sink.take_refused() }
             }
@@ -104,12 +104,18 @@ impl Desk {
         (!told).then_some(torn)
     }
 
-    fn write(&mut self, lines: &[u8], records: u64, continues: bool, now: Now) -> Result<(), WriteError> {
+    fn write(&mut self, batch: &Batch, from: usize, records: u64, continues: bool, now: Now) -> Result<(), WriteError> {
+        let (lines, is_durable) = (&batch.lines[from..], self.sink.is_durable());
         let place = self.sink.prepare(lines.len(), now).map_err(WriteError::nothing_written)?;
         if let Some((path, offset)) = place {
             // The rest of a batch in the same file: the records before it are in the queue still.
             let same = self.begun.as_ref().filter(|(begun, _)| continues && begun == path);
             let offset = same.map_or(offset, |(_, first)| *first);
+            if from == 0 {
+                self.control.forget_kept(self.slot);
+            } else if same.is_none() && !is_durable {
+                self.control.keep_write(self.slot);
+            }
             self.control.publish_write(self.slot, Some((path, offset)));
             if same.is_none() {
                 self.begun = Some((path.to_owned(), offset));
@@ -118,7 +124,7 @@ impl Desk {
             self.control.publish_write(self.slot, None);
         }
         self.sink.write(lines, records, now)?;
-        if self.sink.is_durable() {
+        if is_durable {
             self.control.publish_committed(self.slot);
         }
         Ok(())

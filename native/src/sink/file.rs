@@ -91,6 +91,8 @@ pub struct FileSink<O: Os = RealOs> {
     next_number: u64,
     stats: SinkStats,
     durable: Option<Durable>,
+    /// A part of a batch is in the live segment, and the rest may follow.
+    divided: bool,
 }
 
 impl FileSink {
@@ -112,7 +114,7 @@ impl<O: Os> FileSink<O> {
         let durable = config.durable.as_ref().map(Durable::new);
         // Who waits for paced writeback is told its errors, and the sync that must know them is not.
         let pacer = Pacer::new(if durable.is_some() { 0 } else { config.writeback_bytes });
-        Ok(Self { config, os, live: None, pacer, next_number: 1, stats: SinkStats::default(), durable })
+        Ok(Self { config, os, live: None, pacer, next_number: 1, stats: SinkStats::default(), durable, divided: false })
     }
 
     /// Return the path of the live segment, if there is one.
@@ -126,6 +128,7 @@ impl<O: Os> FileSink<O> {
             Some(live) => live,
             None => self.begin(now).map_err(WriteError::nothing_written)?,
         };
+        let divided = std::mem::take(&mut self.divided);
         match live.append(&mut self.os, lines) {
             Ok(()) => {
                 self.count(&mut live, records, lines);
@@ -140,7 +143,10 @@ impl<O: Os> FileSink<O> {
                 let error = WriteError::after(&lines[..whole], source);
                 self.count(&mut live, error.records, &lines[..whole]);
                 match fate {
-                    Fate::Usable => self.live = Some(live),
+                    Fate::Usable => {
+                        self.live = Some(live);
+                        self.divided = divided || whole > 0;
+                    }
                     Fate::Failed => self.footer_or_give_up(live, now),
                     Fate::Torn | Fate::Removed => self.give_up(live),
                 }
@@ -213,7 +219,8 @@ impl<O: Os> FileSink<O> {
 
     /// End the live segment if it is too old, or too full for `more` bytes.
     fn rotate_if_due(&mut self, more: usize, now: Now) -> io::Result<()> {
-        let Some(live) = &self.live else {
+        // A leader that dies has told only where the rest of its batch goes, so that is where its beginning is.
+        let Some(live) = self.live.as_ref().filter(|_| !self.divided) else {
             return Ok(());
         };
         let FileSinkConfig { rotate_bytes, rotate_interval, .. } = self.config;
