@@ -31,6 +31,8 @@ struct Dying {
     spared: usize,
     cut: usize,
     failures: usize,
+    /// Each failure makes it go on in another segment.
+    moves: bool,
 }
 
 impl Sink for Dying {
@@ -54,6 +56,9 @@ impl Sink for Dying {
             let line = lines.split_inclusive(|byte| *byte == b'\n').next().unwrap();
             // Through the sink, which knows then that its segment has grown.
             self.inner.write(line, 1, now).unwrap();
+            if self.moves {
+                self.inner.close(now, b"").unwrap();
+            }
             return Err(WriteError::after(line, io::Error::other("on command")));
         }
         file.write_all(&lines[..self.cut.min(lines.len())]).unwrap();
@@ -83,7 +88,7 @@ fn boxed(sink: impl Sink + 'static) -> Box<dyn Sink> {
 }
 
 fn dying(segments: &Path, cut: usize, failures: usize) -> Sinks {
-    boxed(Dying { inner: file_sink(segments, 1), spared: 0, cut, failures }).into()
+    boxed(Dying { inner: file_sink(segments, 1), spared: 0, cut, failures, moves: false }).into()
 }
 
 /// The segments in either form, but not the link to the newest.
@@ -244,6 +249,17 @@ fn a_leader_that_dies_after_writes_that_failed_in_the_middle_loses_and_doubles_n
 }
 
 #[test]
+fn a_leader_that_dies_when_parts_of_its_batch_are_in_several_segments_loses_and_doubles_nothing() {
+    for (failures, cut) in [(1, 0), (1, 500), (1, 5000), (2, 0), (2, 700), (2, 5000)] {
+        let sinks = |segments: &Path| {
+            let sink = Dying { inner: file_sink(segments, 1), spared: 0, cut, failures, moves: true };
+            Sinks::from(boxed(sink))
+        };
+        die_and_go_on(sinks, |_| (), &format!("{failures} other segments, then cut at {cut}"));
+    }
+}
+
+#[test]
 fn a_leader_that_dies_in_its_write_to_the_fallback_loses_and_doubles_nothing() {
     for cut in (0..2400).step_by(111) {
         let sinks = |segments: &Path| {
@@ -284,7 +300,9 @@ fn what_is_told_about_a_process_is_told_once_wherever_the_leader_is_cut() {
     };
     // The first batch has the records and what was refused, the second that the processes have ended.
     for (spared, cut) in [0, 1].into_iter().flat_map(|spared| (0..3000).step_by(61).map(move |cut| (spared, cut))) {
-        let sinks = |segments: &Path| boxed(Dying { inner: file_sink(segments, 1), spared, cut, failures: 0 }).into();
+        let sinks = |segments: &Path| {
+            boxed(Dying { inner: file_sink(segments, 1), spared, cut, failures: 0, moves: false }).into()
+        };
         let (lines, _) = die_with(refuse_and_close, sinks, |_| (), 0);
         let message = format!("cut at {cut} after {spared} writes");
         let of = |name: &str| lines.iter().filter(|line| line["event_name"] == name).collect::<Vec<_>>();
