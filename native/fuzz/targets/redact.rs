@@ -4,6 +4,7 @@
 
 use _native::redact::{Redaction, RedactionSettings, Rules};
 use serde_json::Value as Json;
+use std::sync::{Arc, OnceLock};
 
 /// Checks one input.
 pub fn check(bytes: &[u8]) {
@@ -29,11 +30,16 @@ fn quoted(text: &[u8]) -> Vec<u8> {
 }
 
 fn redaction() -> Redaction {
+    static RULES: OnceLock<Arc<Rules>> = OnceLock::new();
+    Redaction::new(Arc::clone(RULES.get_or_init(rules)))
+}
+
+fn rules() -> Arc<Rules> {
     let settings = RedactionSettings {
         fields: ["map.secret", "$.headers.authorization", "messages[*].content"].map(str::to_owned).into(),
         patterns: ["email", "phone", "card", "key", "bearer"].map(str::to_owned).into(),
         custom: vec![("order".to_owned(), "ORD-[0-9]{4,}".to_owned())],
         replacement: "[{name}]".to_owned(),
     };
-    Redaction::new(Rules::compile(&settings).unwrap().unwrap())
+    Rules::compile(&settings).unwrap().unwrap()
 }
