@@ -1,10 +1,14 @@
 //! Damage from outside while everything runs: files cut short, removed or overwritten, clocks that jump. Each test's name
 //! says what holds nevertheless.
 
+#[path = "faults/clock.rs"]
+mod clock;
 #[path = "faults/cut.rs"]
 mod cut;
 #[path = "faults/gone.rs"]
 mod gone;
+#[path = "faults/noise.rs"]
+mod noise;
 mod support;
 
 use _native::leader::ListenerSettings;
