@@ -24,7 +24,7 @@ pub mod settings;
 pub mod writer;
 
 use crate::shared_page;
-use settings::{RULES, Rule, Settings, Target, Timed, Until};
+use settings::{RULES, Rule, Settings, Target, Timed, Until, chunks, level, ratio};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -106,9 +106,7 @@ impl Runtime {
     /// The least severity of application records, if it is overridden at `now` (monotonic nanoseconds).
     #[must_use]
     pub fn level(&self, now: u64) -> Option<u8> {
-        self.read(|flags, copy| (flags & LEVEL != 0).then(|| copy.timed(0, now)).flatten())
-            .flatten()
-            .map(|level| level as u8)
+        self.read(|flags, copy| (flags & LEVEL != 0).then(|| copy.timed(0, now)).flatten()).flatten().and_then(level)
     }
 
     /// What is different for a request that begins at `now` (monotonic nanoseconds).
@@ -116,8 +114,8 @@ impl Runtime {
     pub fn of_request(&self, trace_id: &[u8; 16], path: &[u8], now: u64) -> Overrides {
         self.read(|flags, copy| {
             let mut found = Overrides {
-                ratio: (flags & RATIO != 0).then(|| copy.timed(1, now)).flatten().map(f64::from_bits),
-                chunks: (flags & CHUNKS != 0).then(|| copy.timed(2, now)).flatten().map(|code| code as u8),
+                ratio: (flags & RATIO != 0).then(|| copy.timed(1, now)).flatten().and_then(ratio),
+                chunks: (flags & CHUNKS != 0).then(|| copy.timed(2, now)).flatten().and_then(chunks),
                 ..Overrides::default()
             };
             if flags & CAPTURE != 0 {
@@ -176,9 +174,9 @@ impl Runtime {
                 Some(Timed { value: Rule { id: copy.id(slot), target }, until: copy.until(copy.rule(slot) + 1) })
             };
             Settings {
-                level: timed(0).map(|(value, until)| Timed { value: value as u8, until }),
-                ratio: timed(1).map(|(value, until)| Timed { value: f64::from_bits(value), until }),
-                chunks: timed(2).map(|(value, until)| Timed { value: value as u8, until }),
+                level: timed(0).and_then(|(word, until)| Some(Timed { value: level(word)?, until })),
+                ratio: timed(1).and_then(|(word, until)| Some(Timed { value: ratio(word)?, until })),
+                chunks: timed(2).and_then(|(word, until)| Some(Timed { value: chunks(word)?, until })),
                 rules: std::array::from_fn(rule),
             }
         })
@@ -202,7 +200,7 @@ impl Runtime {
 
     /// An id that no rule has had: the generation to come, of which there is one per change.
     fn next_id(&self) -> u32 {
-        (self.0.published.load(Ordering::Relaxed) >> 8) as u32 + 1
+        ((self.0.published.load(Ordering::Relaxed) >> 8) as u32).wrapping_add(1)
     }
 
     /// Fills the copy that is not valid, and then makes it the valid one. The caller holds the writers' lock.

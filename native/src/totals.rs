@@ -75,9 +75,9 @@ impl Totals {
     }
 
     fn add(&mut self, other: &Self) {
-        self.queues += other.queues;
         // Wraps, as sequences do: a damaged header must not stop the listener.
         for (sum, more) in [
+            (&mut self.queues, other.queues),
             (&mut self.accepted, other.accepted),
             (&mut self.written, other.written),
             (&mut self.hot_path_nano, other.hot_path_nano),

@@ -39,7 +39,8 @@ impl Generation {
         let now = self.now();
         fence(Ordering::Release);
         write((now & 1) as usize, (now & 1 ^ 1) as usize);
-        self.0.store(now + 1, Ordering::Release);
+        // Wraps: a damaged page must not stop the writer.
+        self.0.store(now.wrapping_add(1), Ordering::Release);
     }
 }
 

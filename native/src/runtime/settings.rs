@@ -80,6 +80,19 @@ impl Settings {
     }
 }
 
+/// Reads a stored level; what nobody can have asked for, out of a damaged page, is none. So with the next two.
+pub(super) fn level(word: u64) -> Option<u8> {
+    u8::try_from(word).ok()
+}
+
+pub(super) fn ratio(word: u64) -> Option<f64> {
+    Some(f64::from_bits(word)).filter(|ratio| (0.0..=1.0).contains(ratio))
+}
+
+pub(super) fn chunks(word: u64) -> Option<u8> {
+    u8::try_from(word).ok().filter(|code| usize::from(*code) < CHUNKS_MODES.len())
+}
+
 pub(super) fn to_words(settings: &Settings) -> [u64; COPY_WORDS] {
     let mut words = [0; COPY_WORDS];
     let mut put = |at: usize, value: u64, until: Until| {

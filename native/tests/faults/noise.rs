@@ -4,6 +4,7 @@ use super::support::{Bench, INFO, dense, emit, numbers, register};
 use _native::control::Control;
 use _native::inspect;
 use _native::runtime::Runtime;
+use _native::runtime::settings::CHUNKS_MODES;
 use _native::series;
 use _native::totals;
 use std::fs::{self, OpenOptions};
@@ -69,6 +70,7 @@ fn noise_in_the_page_of_run_time_control_changes_no_more_than_an_operator_could(
             let _ = (runtime.is_active(), runtime.level(now), runtime.take_error(now));
             let found = runtime.of_request(&[7; 16], b"/v1/chat/completions", now);
             assert!(found.ratio.is_none_or(|ratio| (0.0..=1.0).contains(&ratio)), "seed {seed}: {:?}", found.ratio);
+            assert!(found.chunks.is_none_or(|code| usize::from(code) < CHUNKS_MODES.len()), "seed {seed}");
         }
         let _ = format!("{:?}", runtime.settings());
     }
