@@ -13,7 +13,7 @@ mod telling;
 use crate::books::Span;
 use crate::encode::{Encoder, LineHead};
 use crate::event::EventSchema;
-use crate::layout::Reason;
+use crate::layout::{QueueHeader, Reason};
 use crate::lock::{Attempt, ProcessLock};
 use crate::queue_file::{self, Books, QueueFile};
 use crate::ring::{Mark, Peek, Record, words_between};
@@ -21,7 +21,7 @@ use crate::totals::{self, TotalsWords};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use room::Room;
 use telling::Telling;
@@ -68,6 +68,19 @@ pub fn release_all(queues: &mut [Attached], encoder: &mut Encoder) {
     }
 }
 
+/// Does what `releasing` says; whoever dies in the middle of it is followed by one who does it all again.
+fn finish_release(file: &QueueFile, releasing: Mark) {
+    let header = file.header();
+    for (reason, sum) in unreadable(header) {
+        header.dropped.of(reason, UNKNOWN_SEVERITY).fetch_max(sum.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    file.ring().release(releasing);
+}
+
+fn unreadable(header: &QueueHeader) -> impl Iterator<Item = (Reason, &AtomicU64)> {
+    [Reason::Torn, Reason::Corrupt].into_iter().zip(&header.unreadable)
+}
+
 impl Attached {
     /// Attaches the queue at `path`, through this process's own mapping if it is the owner.
     ///
@@ -85,7 +98,7 @@ impl Attached {
         let releasing = Mark::from_word(header.releasing.load(Ordering::Acquire));
         if releasing != file.ring().tail() {
             // A listener died between the write and the end of its release.
-            file.ring().release(releasing);
+            finish_release(&file, releasing);
         }
         let read = file.ring().tail();
         let sequence = file.full_sequence(read.sequence);
@@ -296,11 +309,12 @@ impl Attached {
         }
         self.released = self.sequence;
         header.sequence_base.store(self.sequence.saturating_sub(u64::from(u32::MAX / 2)), Ordering::Release);
-        header.releasing.store(self.read.to_word(), Ordering::Release);
-        self.file.ring().release(self.read);
-        for (reason, records) in [(Reason::Torn, &mut self.torn), (Reason::Corrupt, &mut self.corrupt)] {
-            header.dropped.add(reason, UNKNOWN_SEVERITY, std::mem::take(records));
+        for ((reason, sum), records) in unreadable(header).zip([&mut self.torn, &mut self.corrupt]) {
+            let before = header.dropped.of(reason, UNKNOWN_SEVERITY).load(Ordering::Relaxed);
+            sum.store(before.wrapping_add(std::mem::take(records)), Ordering::Relaxed);
         }
+        header.releasing.store(self.read.to_word(), Ordering::Release);
+        finish_release(&self.file, self.read);
         self.telling.release_lost();
         self.file.wake_released();
     }

@@ -101,9 +101,15 @@ pub const fn level_index(severity: u8) -> usize {
 pub struct Dropped(pub [[AtomicU64; LEVELS.len()]; REASONS.len()]);
 
 impl Dropped {
+    /// One counter.
+    #[must_use]
+    pub const fn of(&self, reason: Reason, severity: u8) -> &AtomicU64 {
+        &self.0[reason as usize][level_index(severity)]
+    }
+
     /// Counts `records` more.
     pub fn add(&self, reason: Reason, severity: u8, records: u64) {
-        self.0[reason as usize][level_index(severity)].fetch_add(records, Ordering::Relaxed);
+        self.of(reason, severity).fetch_add(records, Ordering::Relaxed);
     }
 
     /// Reads all counters.
@@ -184,7 +190,10 @@ pub struct QueueHeader {
     pub copied_sequence: AtomicU64,
     /// Not 0 once the last record about this queue, `process.ended`, is written.
     pub end_told: AtomicU64,
-    _pad2: [u64; 7],
+    /// All torn and all corrupt records once the release in progress is done: set before `releasing`, so that whoever
+    /// goes on with a release counts what it skips, once.
+    pub unreadable: [AtomicU64; 2],
+    _pad2: [u64; 5],
 
     /// Bytes of the schema area that are valid.
     pub schemas_len: AtomicU64,

@@ -189,6 +189,31 @@ fn a_listener_killed_during_its_release_leaves_no_record_to_be_written_twice() {
 }
 
 #[test]
+fn a_listener_killed_during_its_release_of_torn_records_leaves_them_to_be_counted_once() {
+    if let Some(directory) = child_directory() {
+        let (producer, _) = three_records(&directory);
+        let ring = producer.queue().unwrap().file.ring();
+        let _ = ring.reserve(8, u32::MAX).unwrap();
+        die();
+    }
+    for begun in [false, true] {
+        let mut bench = Bench::new();
+        kill("death::a_listener_killed_during_its_release_of_torn_records_leaves_them_to_be_counted_once", &bench);
+        let file = QueueFile::open(&bench.queue_files()[0]).unwrap();
+        file.header().unreadable[0].store(1, Ordering::Relaxed);
+        if begun {
+            // All is written, and the successor finds the rest of the release to do.
+            file.header().releasing.store(file.ring().head().to_word(), Ordering::Release);
+        }
+        bench.drain();
+        assert_eq!(numbers(&bench.sink.events("test"), 0), if begun { vec![] } else { dense(3) });
+        let books = file.books();
+        assert_eq!((books.accepted, books.written, books.dropped[Reason::Torn as usize]), (4, 3, [0, 0, 1, 0, 0, 0]));
+        assert_eq!(bench.sink.events("log.dropped")[0]["dropped"], 1);
+    }
+}
+
+#[test]
 fn a_listener_killed_before_its_write_leaves_every_record() {
     let mut bench = Bench::new();
     let producer = bench.producer();
