@@ -52,8 +52,8 @@ test-hostile: build ## Run the tests with hostile clients at length: more exampl
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
 		$(PYTHON) -m pytest tests/foreign tests/test_hostile_*.py tests/test_asgi_behaviour.py
 
-crash: build ## Kill processes under load at length, 1,500 of them; set CRASH_SEED to repeat a run (about ten minutes)
-	CRASH_KILLS=$${CRASH_KILLS:-200} $(PYTHON) -m pytest tests/crash
+crash: build ## Kill processes under load at length, 1,800 of them; set CRASH_SEED to repeat a run (about ten minutes)
+	CRASH_KILLS=$${CRASH_KILLS:-200} $(PYTHON) -m pytest tests/crash -o faulthandler_timeout=1800
 
 fuzz: toolchain ## Fuzz what reads bytes that others wrote, FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "missing: cargo-fuzz. Install it: cargo install cargo-fuzz" >&2; exit 1; }

@@ -12,6 +12,7 @@ import zstandard
 
 from tests.crash.journal import Thread
 from tests.crash.producing import FIELDS, text
+from tests.crash.serving import CHUNK, CHUNKS
 
 _LARGEST_SEGMENT_BYTES = 1 << 30
 
@@ -22,6 +23,8 @@ class Record(NamedTuple):
     boot_id: str
     seq: int
     number: int
+    cut_off: bool = False
+    """A request that its process did not live to end."""
 
 
 class Found:
@@ -61,8 +64,11 @@ class Found:
                 self.losses_told += line["dropped"]
         elif line["event_name"] == "sink.fallback":
             self._in_both.extend(line.get("in_both", []))
-        elif "seq" in line and self._is_first(directory, line) and line["event_name"] in ("crash", "log"):
-            self._take_record(line)
+        elif "seq" in line and self._is_first(directory, line):
+            if line["event_name"] == "request":
+                self._take_request(line)
+            elif line["event_name"] in ("crash", "log"):
+                self._take_record(line)
 
     def _is_first(self, directory: Path, line: Any) -> bool:
         """Note where the record stands. A second one may stand in another directory."""
@@ -81,6 +87,14 @@ class Found:
         life, thread, number, content = (record[field] for field in FIELDS)
         assert content == text(life, thread, number), f"torn: {line}"
         self.records[Thread(life, thread)].append(Record(line["boot_id"], line["seq"], number))
+
+    def _take_request(self, line: Any) -> None:
+        life, client, number = map(int, line["client_request_id"].split("."))
+        chunks, sent_bytes = line.get("chunks", 0), line["http.response.body.size"]
+        assert sent_bytes == chunks * len(CHUNK), f"torn: {line}"
+        cut_off = line["outcome"] == "process_died"
+        assert cut_off or (line["outcome"], chunks) == ("ok", CHUNKS), f"torn: {line}"
+        self.records[Thread(life, client)].append(Record(line["boot_id"], line["seq"], number, cut_off))
 
 
 def _spans(span: dict[str, Any], record: tuple[str, int]) -> bool:

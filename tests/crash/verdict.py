@@ -28,6 +28,8 @@ class Figures(NamedTuple):
     """Accepted, and killed before the entry was in the journal."""
     half_written: int = 0
     """Reserved, and killed before the commit: never accepted, skipped and counted as torn."""
+    cut_off: int = 0
+    """Requests in flight when their process was killed."""
     in_fallback: int = 0
     told_in_both: int = 0
     """In the sink and in the fallback, as a ``sink.fallback`` record tells: the write of a stopped process hung."""
@@ -65,9 +67,19 @@ def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) 
     refused = totals["dropped"]["queue_full"]["INFO"]
     assert 0 <= refused - journal.refused.total() <= len(threads) - unjournalled
     in_fallback = sum(map(found.count_in, fallback))
+    cut_off = sum(record.cut_off for records in found.records.values() for record in records)
     children = sum(life >= FIRST_CHILD for life in lives)
     return Figures(
-        kills, len(lives), children, written, refused, unjournalled, half_written, in_fallback, found.told_in_both
+        kills,
+        len(lives),
+        children,
+        written,
+        refused,
+        unjournalled,
+        half_written,
+        cut_off,
+        in_fallback,
+        found.told_in_both,
     )
 
 
@@ -98,6 +110,7 @@ def _compare(thread: Thread, records: list[Record], accepted: int) -> int:
     assert not doubled, f"doubled: {thread} {doubled}"
     lost = set(range(accepted)) - set(numbers)
     assert not lost, f"lost: {thread}, {accepted} accepted: {sorted(lost)[:10]}"
+    assert not any(record.cut_off for record in records[:-1]), f"{thread}: a request was cut off that had an end"
     assert numbers == list(range(len(numbers))), f"{thread}: not in the order in which it emitted"
     assert len(numbers) - accepted in (0, 1), f"{thread}: {len(numbers)} records, {accepted} accepted"
     return len(numbers) - accepted
