@@ -1,4 +1,4 @@
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
@@ -219,4 +219,5 @@ def verify(
     queue_directories: Sequence[str | Path],
     prefixes: Sequence[str],
     chain_key: bytes | None,
+    databases: Sequence[tuple[Path, str, Callable[[], Iterable[bytes]]]] = ...,
 ) -> str: ...

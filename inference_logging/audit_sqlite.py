@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -20,6 +22,10 @@ CREATE TABLE IF NOT EXISTS records (
 """
 _INSERT = "INSERT OR IGNORE INTO records (boot_id, seq, timestamp, event_name, line) VALUES (?, ?, ?, ?, ?)"
 _LAST = "SELECT line FROM records ORDER BY rowid DESC LIMIT 1"
+_MEMBER = ',"chain":"'
+_LAST_CHAINED = f"SELECT line FROM records WHERE instr(line, '{_MEMBER}') ORDER BY rowid DESC LIMIT 1"
+_TOLD = "SELECT line FROM records WHERE boot_id = ? AND seq IS NULL AND event_name = ?"
+_BLOCK_ROWS = 1000
 
 
 class SqliteWriter:
@@ -56,21 +62,49 @@ class SqliteWriter:
     def _insert(self, connection: sqlite3.Connection, lines: bytes) -> None:
         with closing(connection.cursor()) as cursor:
             cursor.execute("BEGIN IMMEDIATE")
-            last = cursor.execute(_LAST).fetchone()
-            chain = LineChain(self._chain, self._key, last[0].encode() if last else None) if self._chain else None
+            chain = self._end_of_chain(cursor)
             for line in lines.splitlines():
                 record = orjson.loads(line)
-                text = chain.next(line) if chain is not None else line
-                keys = (record.get("boot_id"), record.get("seq"), record["timestamp"], record["event_name"])
-                cursor.execute(_INSERT, (*keys, text.decode()))
+                untold = line if "seq" in record else _untold(cursor, record, line)
+                if untold is None:
+                    continue
+                text = chain.next(untold) if chain is not None else untold
+                cursor.execute(_INSERT, (*_columns(record), text.decode()))
                 if chain is not None and cursor.rowcount == 1:
                     chain.keep()
             cursor.execute("COMMIT")
+
+    def _end_of_chain(self, cursor: sqlite3.Cursor) -> LineChain | None:
+        if self._chain is None:
+            return None
+        last = cursor.execute(_LAST).fetchone()
+        if last is not None and _MEMBER not in last[0]:
+            # Lines from the time before there was a chain.
+            last = cursor.execute(_LAST_CHAINED).fetchone()
+        return LineChain(self._chain, self._key, last[0].encode() if last is not None else None)
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _untold(cursor: sqlite3.Cursor, record: dict[str, Any], line: bytes) -> bytes | None:
+    """Return what of a listener's own line does not stand there yet.
+
+    A listener that died behind its commit leaves it to the next one to tell its processes' drops and ends again.
+    """
+    event = record["event_name"]
+    told = [orjson.loads(line) for (line,) in cursor.execute(_TOLD, (record.get("boot_id"), event))]
+    if not told or event not in ("log.dropped", "process.ended"):
+        return line
+    if event == "process.ended":
+        return None
+    counted = sum(count for levels in record["reasons"].values() for count in levels.values())
+    left = counted - sum(line["dropped"] for line in told)
+    if left <= 0:
+        return None
+    return line if left == record["dropped"] else orjson.dumps({**record, "dropped": left})
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -98,11 +132,19 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def broken_line(path: Path, chain: str, key: bytes | None = None) -> int | None:
-    """Return the rowid of the first record of a database that does not fit its chain; None: all do."""
-    expected = LineChain(chain, key, None)
+def blocks_of_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a database in the order of their chain, some at a time.
+
+    Raises ``sqlite3.Error``, or ValueError for a row whose columns are not what its line says.
+    """
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        for rowid, line in connection.execute("SELECT rowid, line FROM records ORDER BY rowid"):
-            if not expected.check(line.encode()):
-                return int(rowid)
-    return None
+        rows = connection.execute("SELECT rowid, boot_id, seq, timestamp, event_name, line FROM records ORDER BY rowid")
+        while block := rows.fetchmany(_BLOCK_ROWS):
+            for rowid, *columns, line in block:
+                if columns != list(_columns(orjson.loads(line))):
+                    raise ValueError(f"row {rowid}: its columns are not what its line says")
+            yield "".join(f"{row[-1]}\n" for row in block).encode()
+
+
+def _columns(record: dict[str, Any]) -> tuple[Any, ...]:
+    return record.get("boot_id"), record.get("seq"), record["timestamp"], record["event_name"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inference_logging import Logger
+from tests.command_line import run
 
 Open = Callable[..., Logger]
 
@@ -23,3 +24,12 @@ def records(directory: Path, event: str | None = None) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in lines(directory)]
     wanted = [event] if event is not None else []
     return [line for line in found if (line["event_name"] in wanted if wanted else line.get("seq") is not None)]
+
+
+def problems(directory: Path, *more: str) -> list[dict[str, Any]]:
+    """Return what `inference-logging verify` finds wrong."""
+    done = run("verify", str(directory / "logs"), "--queue-directory", str(directory / "queues"), "--json", *more)
+    report = json.loads(done.out)
+    assert done.code == (1 if report["problems"] else 0)
+    found: list[dict[str, Any]] = report["problems"]
+    return found

@@ -91,6 +91,8 @@ def test_the_same_event_may_have_other_fields(open_: Open, tmp_path: Path) -> No
             await logger.audit("request", a=1)
         with pytest.raises(ValueError, match="boot_id"):
             await logger.audit("decision", boot_id=1)
+        with pytest.raises(ValueError, match="hash chain"):
+            await logger.audit("decision", chain="mine")
 
     asyncio.run(main())
     assert [(line.get("a"), line.get("b")) for line in records(tmp_path)] == [(1, None), (None, "x"), (None, None)]

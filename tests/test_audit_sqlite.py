@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from inference_logging import Logger
-from inference_logging.audit_sqlite import SqliteWriter, broken_line
-from tests.audited import Open
+from inference_logging._native import LineChain
+from inference_logging.audit_sqlite import SqliteWriter
+from tests.audited import Open, problems
 
 
 def rows(directory: Path) -> list[tuple[Any, ...]]:
@@ -40,10 +41,7 @@ def test_sqlite_holds_each_record_once_in_a_chain(open_: Open, tmp_path: Path) -
     assert [json.loads(row[2])["number"] for row in found] == [*range(50), *range(50)]
     path = tmp_path / "logs/audit/t-audit.sqlite"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert broken_line(path, "blake3") is None
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE records SET line = replace(line, '\"number\":9', '\"number\":8') WHERE rowid = 10")
-    assert broken_line(path, "blake3") == 10
+    assert problems(tmp_path) == []
 
 
 def test_a_batch_that_sqlite_has_already_is_passed_over_and_the_chain_goes_on(tmp_path: Path) -> None:
@@ -57,7 +55,38 @@ def test_a_batch_that_sqlite_has_already_is_passed_over_and_the_chain_goes_on(tm
     successor(batch + line("a", 2))
     successor(None)
     assert [row[:2] for row in rows(tmp_path)] == [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
-    assert broken_line(path, "sha256") is None
+    chain = LineChain("sha256", None, None)
+    assert all(chain.check(row[2].encode()) for row in rows(tmp_path))
+
+
+def test_what_a_listener_told_before_it_died_is_not_told_again_by_the_next_one(tmp_path: Path) -> None:
+    def dropped(new: int, in_all: int) -> bytes:
+        reasons = {"queue_full": {"INFO": in_all - 1, "WARN": 1}}
+        return line("log.dropped", dropped=new, reasons=reasons)
+
+    def line(event: str, **fields: Any) -> bytes:
+        return json.dumps({"timestamp": "t", "event_name": event, "boot_id": "a", **fields}).encode() + b"\n"
+
+    path = tmp_path / "logs/audit/t-audit.sqlite"
+    SqliteWriter(path, None, None)(dropped(3, 3))
+    successor = SqliteWriter(path, None, None)
+    for lines in (dropped(3, 3), dropped(5, 5), dropped(2, 7), line("process.ended"), line("process.ended")):
+        successor(lines)
+    told = [json.loads(row[2]) for row in rows(tmp_path)]
+    assert [one.get("dropped") for one in told] == [3, 2, 2, None]
+
+
+def test_a_chain_can_begin_in_a_database_that_had_none_and_change_how_it_is_computed(
+    open_: Open, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("0f" * 32)
+    keyed: dict[str, Any] = {"audit_chain_key_file": tmp_path / "key"}
+    for parameters in ({"audit_chain": "off"}, {}, {"audit_chain": "sha256"}, keyed):
+        logger = open_(audit_sink="sqlite", **parameters)
+        assert asyncio.run(logger.audit("decision", number=1))
+        logger.close()
+        keys = ("--chain-key-file", str(tmp_path / "key")) if parameters is keyed else ()
+        assert problems(tmp_path, *keys) == []
 
 
 def test_an_sqlite_transaction_that_fails_leaves_nothing_and_the_next_one_works(tmp_path: Path) -> None:

@@ -128,13 +128,30 @@ def test_the_audit_lane_is_verified_with_its_chain_and_its_key(configure: Config
         assert logger.flush()
     report = found(config, "--chain-key-file", str(key))
     assert report["problems"] == []
-    assert report["chain"] == {"segments": 1, "algorithm": "blake3", "keyed": True, "checked": True}
-    assert [problem["kind"] for problem in found(config)["problems"]] == ["chain_unchecked"]
     (segment,) = (config.directory / "audit").glob("*.jsonl")
+    last = {"segment": str(segment), "value": json.loads(segment.read_text().splitlines()[-1])["chain"]}
+    assert report["chain"] == {"segments": 1, "algorithm": "blake3", "keyed": True, "checked": True, "last": [last]}
+    assert f"Last value, of {segment}: {last['value']}\n" in verify(config, "--chain-key-file", str(key)).out
+    assert [problem["kind"] for problem in found(config)["problems"]] == ["chain_unchecked"]
     segment.write_text(segment.read_text().replace('"n":7,', '"n":8,'))
     problems = found(config, "--chain-key-file", str(key))["problems"]
     assert {problem["kind"] for problem in problems} == {"chain_broken", "footer_disagrees"}
     assert [problem["first"] for problem in problems if problem["kind"] == "chain_broken"] == [7]
+
+
+def test_a_service_is_verified_with_its_audit_lane_wherever_that_is(
+    configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    config = configure(audit="on", audit_directory=elsewhere)
+    for name in ("directory", "queue_directory", "audit_directory"):
+        monkeypatch.setenv(f"INFERENCE_LOGGING_{name.upper()}", str(getattr(config, name)))
+    with Logger(config) as logger:
+        assert logger.event("step", ["n"], lane="audit")(1)
+        assert logger.flush()
+        for arguments in ((), ("--prefix", config.service_name)):
+            report = json.loads(run("verify", "--json", *arguments).out)
+            assert (report["problems"], report["totals"]["written"], report["segments"]["files"]) == ([], 1, 1)
 
 
 @pytest.mark.parametrize(

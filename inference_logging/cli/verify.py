@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from inference_logging.config import Config
 
 AUDIT_DIRECTORY: Final = "audit"
 """Below a directory of segments, and below a queue directory: the audit lane's."""
+AUDIT_SUFFIX: Final = "-audit"
+"""What the audit lane adds to the service's name for its segments, or its database."""
 SHOWN: Final = 20
 """Problems, processes and gaps that are listed; --json has all."""
 
@@ -90,8 +93,9 @@ def command(
 
     Per process: accepted = written + removed by retention + torn or corrupt + in its queue. All that belongs to one set
     of processes must be given together: the sink's directory and its fallback's. Segments are read plain, compressed
-    and while they are written; those of the audit lane in DIR/audit too, and their hash chain is checked. A sealed
-    segment is compared with the counts and the checksum in its footer, so that lines altered since are found.
+    and while they are written; those of the audit lane in DIR/audit too, or its SQLite database, and their hash chain
+    is checked. A sealed segment is compared with the counts and the checksum in its footer, so that lines altered since
+    are found. What was removed at the end of a chain shows only to who noted its last value elsewhere: it is printed.
 
     Exit code: 0 only if the books balance, 1 if they do not or something cannot be read, 2 for a wrong command line or
     configuration.
@@ -101,29 +105,51 @@ def command(
     for directory in (*chosen, *queues):
         if not directory.is_dir():
             raise click.UsageError(f"{directory}: no such directory")
+    read = _with_audit(chosen, config)
     found = json.loads(
         _native.verify(
-            _with_audit(chosen),
+            read,
             _with_audit(_queue_directories(chosen, queues, config)),
-            list(prefixes or ()),
+            [of for name in prefixes or () for of in (name, name + AUDIT_SUFFIX)],
             _read_key(chain_key_file or config.audit_chain_key_file),
+            _databases(read, prefixes),
         )
     )
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(_text(found)))
     return OK if found["balanced"] else FAILED
 
 
-def _with_audit(directories: Sequence[Path]) -> list[Path]:
-    """Return the directories and, where there is one, that of the audit lane below; each once."""
-    below = [directory / AUDIT_DIRECTORY for directory in directories if (directory / AUDIT_DIRECTORY).is_dir()]
-    return list({directory.resolve(): directory for directory in (*directories, *below)}.values())
+def _with_audit(directories: Sequence[Path], config: Config | None = None) -> list[Path]:
+    """Return the directories and, where there is one, that of the audit lane below or as configured; each once."""
+    below = [directory / AUDIT_DIRECTORY for directory in directories]
+    if config is not None and _has(directories, config.directory):
+        below.append(config.resolved_audit_directory)
+    audit = [directory for directory in below if directory.is_dir()]
+    return list({directory.resolve(): directory for directory in (*directories, *audit)}.values())
+
+
+def _has(directories: Sequence[Path], directory: Path) -> bool:
+    return directory.resolve() in {one.resolve() for one in directories}
+
+
+def _databases(
+    directories: Sequence[Path], prefixes: Sequence[str] | None
+) -> list[tuple[Path, str, Callable[[], Iterator[bytes]]]]:
+    """Return the audit lane's databases there: path, prefix, and what reads their lines."""
+    paths = [path for directory in directories for path in sorted(directory.glob(f"*{AUDIT_SUFFIX}.sqlite"))]
+    chosen = [path for path in paths if not prefixes or path.stem.removesuffix(AUDIT_SUFFIX) in prefixes]
+    if not chosen:
+        return []
+    from inference_logging.audit_sqlite import blocks_of_lines  # sqlite3 only where there is a database
+
+    return [(path, path.stem, partial(blocks_of_lines, path)) for path in chosen]
 
 
 def _queue_directories(directories: Sequence[Path], given: Sequence[Path], config: Config) -> list[Path]:
     """Return the queue directories: as given, else those among DIR, else the configured one of a configured DIR."""
     found = [*given, *(directory for directory in directories if (directory / "leader.lock").exists())]
     configured = config.resolved_queue_directory
-    is_configured = config.directory.resolve() in {directory.resolve() for directory in directories}
+    is_configured = _has(directories, config.directory)
     return found or ([configured] if is_configured and configured.is_dir() else [])
 
 
@@ -247,6 +273,7 @@ def _what_was_read(found: Mapping[str, Any]) -> str:
     if chain is not None:
         key = "with" if chain["keyed"] else "without"
         words += f" Chain: {chain['algorithm']} {key} a key, over {_count(chain['segments'], 'segment')}."
+        words += "".join(f"\nLast value, of {safe(one['segment'])}: {one['value']}" for one in chain["last"])
     return words
 
 

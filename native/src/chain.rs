@@ -24,6 +24,8 @@ pub type Value = [u8; 32];
 /// The value before the first line of all.
 pub const START: Value = [0; 32];
 
+/// The name of the member.
+pub const NAME: &str = "chain";
 const MEMBER: &[u8] = br#","chain":""#;
 const END: &[u8] = br#""}"#;
 const HEX_LEN: usize = 64;

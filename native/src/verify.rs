@@ -12,6 +12,7 @@
 
 mod account;
 mod chains;
+pub mod database;
 mod intervals;
 mod listing;
 mod report;
@@ -21,6 +22,7 @@ mod told;
 use crate::chain::Value as ChainValue;
 use crate::inspect::{self, QueueSnapshot};
 use account::{Account, Segments, Verdict};
+use database::Database;
 use listing::Listed;
 use report::{Problem, path_of};
 use scan::Found;
@@ -40,6 +42,8 @@ const MOST_THREADS: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub directories: Vec<PathBuf>,
+    /// With segments, or instead of them.
+    pub databases: Vec<Database>,
     pub queue_directories: Vec<PathBuf>,
     /// Names of services; empty: all.
     pub prefixes: Vec<String>,
@@ -61,6 +65,7 @@ pub fn verify(request: &Request) -> io::Result<Value> {
         for directory in &request.directories {
             listed.extend(listing::list(directory, &request.prefixes).map_err(|error| named(directory, &error))?);
         }
+        listed.extend(request.databases.iter().map(Listed::of_database));
         let found = read_all(&listed, request.chain_key)?;
         let vanished = found.iter().filter(|found| found.is_none()).count();
         if vanished == 0 || attempt == ATTEMPTS {
@@ -70,7 +75,7 @@ pub fn verify(request: &Request) -> io::Result<Value> {
             let later = later.filter(|queue| !known.contains(&queue.books.boot_id)).map(unreleased);
             let queues = queues.into_iter().chain(later).collect();
             let present = listed.into_iter().zip(found).filter_map(|(listed, found)| Some((listed, found?))).collect();
-            let mut report = balance(present, queues);
+            let mut report = balance(present, queues, request.chain_key.is_some());
             report["seconds"] = json!(begun.elapsed().as_secs_f64());
             return Ok(report);
         }
@@ -103,7 +108,7 @@ fn read_all(listed: &[Listed], key: Option<ChainValue>) -> io::Result<Vec<Option
     found.into_iter().map(taken).collect()
 }
 
-fn balance(segments: Vec<(Listed, Found)>, queues: Vec<QueueSnapshot>) -> Value {
+fn balance(segments: Vec<(Listed, Found)>, queues: Vec<QueueSnapshot>, has_key: bool) -> Value {
     let (listed, found): (Vec<Listed>, Vec<Found>) = segments.into_iter().unzip();
     let mut told = told::by_process(found.iter().flat_map(|found| &found.told));
     for found in &found {
@@ -116,7 +121,7 @@ fn balance(segments: Vec<(Listed, Found)>, queues: Vec<QueueSnapshot>) -> Value 
     verdicts.sort_by_key(|verdict| verdict.json["first_time"].as_str().unwrap_or("~").to_owned());
     let mut problems: Vec<Problem> = verdicts.iter().flat_map(|verdict| verdict.problems.clone()).collect();
     problems.extend(found.iter().flat_map(|found| found.problems.clone()));
-    let (chain, broken) = chains::check(&listed, &found);
+    let (chain, broken) = chains::check(&listed, &found, has_key);
     problems.extend(broken);
     json!({
         "balanced": problems.is_empty(),
@@ -178,7 +183,7 @@ fn notes(listed: &[Listed], found: &[Found]) -> Vec<Value> {
         if found.torn_bytes > 0 && !found.live {
             note("torn_end", format!("{} bytes of an unfinished line at its end: not a record", found.torn_bytes));
         }
-        if !found.sealed && !found.live {
+        if !found.sealed && !found.live && listed.database.is_none() {
             note("no_footer", "its listener did not live to seal it: there is no checksum to compare".to_owned());
         }
         if listed.plain && listed.compressed {

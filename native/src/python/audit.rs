@@ -75,6 +75,10 @@ impl AuditQueue {
         severity: u8,
         context: Option<Py<PyAny>>,
     ) -> PyResult<Py<PyAny>> {
+        if fields.iter().any(|field| field == chain::NAME) {
+            let text = format!("field {:?} is the hash chain's and cannot be redefined", chain::NAME);
+            return Err(PyValueError::new_err(text));
+        }
         let values = fields.len() - if context.is_some() { 2 } else { 0 };
         let id = self.service.producer.register_form(name, &fields, true).map_err(PyValueError::new_err)?;
         let (service, commit_records) = (Arc::clone(&self.service), self.commit_records);

@@ -1,5 +1,6 @@
 //! Which segments there are to read.
 
+use super::database::Database;
 use crate::segment::{Form, SegmentName};
 use std::collections::BTreeMap;
 use std::io;
@@ -14,13 +15,33 @@ pub struct Listed {
     pub plain: bool,
     pub compressed: bool,
     pub disk_bytes: u64,
+    /// It is no segment: the name has its prefix alone.
+    pub database: Option<Database>,
 }
 
 impl Listed {
     /// The path of a form.
     #[must_use]
     pub fn path(&self, form: Form) -> PathBuf {
-        self.directory.join(self.name.file_name(form))
+        match &self.database {
+            Some(database) => database.path.clone(),
+            None => self.directory.join(self.name.file_name(form)),
+        }
+    }
+
+    /// A store of lines among the segments.
+    #[must_use]
+    pub fn of_database(database: &Database) -> Self {
+        let name =
+            SegmentName { prefix: database.prefix.clone(), begun_unix_milli: 0, boot_id: String::new(), number: 1 };
+        Self {
+            directory: database.directory().to_owned(),
+            name,
+            plain: true,
+            compressed: false,
+            disk_bytes: std::fs::metadata(&database.path).map_or(0, |facts| facts.len()),
+            database: Some(database.clone()),
+        }
     }
 }
 
@@ -35,7 +56,8 @@ pub fn list(directory: &Path, prefixes: &[String]) -> io::Result<Vec<Listed>> {
         let wanted = form != Form::Temporary && (prefixes.is_empty() || prefixes.contains(&name.prefix));
         let Some(facts) = entry.metadata().ok().filter(|facts| wanted && facts.is_file()) else { continue };
         let directory = directory.to_owned();
-        let new = Listed { directory, name: name.clone(), plain: false, compressed: false, disk_bytes: 0 };
+        let new =
+            Listed { directory, name: name.clone(), plain: false, compressed: false, disk_bytes: 0, database: None };
         let listed = found.entry(name).or_insert(new);
         listed.plain |= form == Form::Plain;
         listed.compressed |= form == Form::Compressed;

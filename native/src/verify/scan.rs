@@ -2,7 +2,7 @@
 
 use super::listing::Listed;
 use super::report::Problem;
-use crate::chain::{self, Algorithm, Broken, Chain, Value as ChainValue};
+use crate::chain::{self, ALGORITHMS, Algorithm, Broken, Chain, START, Value as ChainValue};
 use crate::line::{self, Head, Process};
 use crate::segment::Form;
 use crate::segment_lock;
@@ -67,6 +67,13 @@ pub struct Found {
 /// # Errors
 /// It cannot be opened.
 pub fn scan(listed: &Listed, key: Option<ChainValue>) -> io::Result<Option<Found>> {
+    if let Some(database) = &listed.database {
+        let reading = Reading::new(listed, key);
+        return Ok(Some(match (database.open)() {
+            Ok(lines) => reading.read(lines),
+            Err(error) => reading.damaged(&error),
+        }));
+    }
     let plain = listed.plain.then(|| listed.path(Form::Plain));
     let file = match plain.as_deref().map(open) {
         Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -180,9 +187,7 @@ impl<'a> Reading<'a> {
                 self.record_bytes += text.len() as u64 + 1;
                 self.take_record(head, text);
             }
-            if let Some(chain) = &mut self.chain
-                && let Err(broken) = chain.check(text)
-            {
+            if let Err(broken) = self.check_chain(text) {
                 self.take_broken(text, broken);
             }
             start = end;
@@ -190,8 +195,49 @@ impl<'a> Reading<'a> {
         self.checksum.update(&lines[summed..]);
     }
 
+    fn check_chain(&mut self, text: &[u8]) -> Result<(), Broken> {
+        let is_database = self.listed.database.is_some();
+        if is_database && self.chain.is_none() {
+            self.begin_chain(text);
+        }
+        let Some(chain) = &mut self.chain else { return Ok(()) };
+        let previous = chain.value();
+        match chain.check(text) {
+            Err(Broken::Differs) if is_database => self.go_on_otherwise(text, previous),
+            checked => checked,
+        }
+    }
+
+    /// Nothing tells how the chain of a database is computed, but its lines.
+    fn begin_chain(&mut self, text: &[u8]) {
+        if chain::value_of(text).is_some() {
+            self.chain = Some(Chain::new(Algorithm::Blake3, self.key, START));
+            let (algorithm, keyed, checked) = (Algorithm::Blake3, self.key.is_some(), true);
+            self.found.links = Some(Links { algorithm, keyed, checked, previous: START, last: START });
+        }
+    }
+
+    /// Whether the line follows in one of the other ways to compute a chain, as after a change of configuration.
+    fn go_on_otherwise(&mut self, text: &[u8], previous: ChainValue) -> Result<(), Broken> {
+        for algorithm in ALGORITHMS {
+            for key in [self.key, None] {
+                let mut chain = Chain::new(algorithm, key, previous);
+                if chain.check(text).is_ok() {
+                    self.chain = Some(chain);
+                    let keyed = key.is_some();
+                    self.found.links = self.found.links.take().map(|links| Links { algorithm, keyed, ..links });
+                    return Ok(());
+                }
+            }
+        }
+        Err(Broken::Differs)
+    }
+
     /// Whether the line is the segment's own.
     fn is_framing(&mut self, head: Option<&Head<'_>>, text: &[u8]) -> bool {
+        if self.listed.database.is_some() {
+            return false;
+        }
         let event =
             head.filter(|head| head.process.is_none() || head.event == b"segment.header").map(|head| head.event);
         match event {
@@ -269,6 +315,9 @@ impl<'a> Reading<'a> {
         }
         let what = match broken {
             Broken::Missing => "the first line without a value of the chain",
+            Broken::Differs if self.found.lines == 1 => {
+                "its first line does not begin it: altered, or not the first, or the chain has another key (--chain-key-file)"
+            }
             Broken::Differs => {
                 "the first line that does not follow from the one before: it, or one before it, was altered, removed or added"
             }
