@@ -140,7 +140,7 @@ impl Shared {
                     }
                 }
             }
-            if self.may_end() {
+            if self.may_end() && self.is_without_queue() {
                 break;
             }
             self.look_after();
@@ -233,6 +233,11 @@ impl Shared {
 
     fn may_end(&self) -> bool {
         self.is_ending() && (self.queue.ring().is_drained() || self.is_past_deadline())
+    }
+
+    /// Whether nobody has to do anything more with the queue: who leads in this one's place also tells its end.
+    fn is_without_queue(&self) -> bool {
+        self.retired_at.load(Ordering::Acquire) != 0 || self.is_past_deadline() || self.queue.has_vanished()
     }
 
     fn is_past_deadline(&self) -> bool {
