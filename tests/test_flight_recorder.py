@@ -170,6 +170,10 @@ def test_a_request_killed_before_its_answer_tells_the_model_that_it_asked_for(co
     assert [record.get("http.response.status_code") for record in records] == [None, 200]
     assert records[1]["http.response.body.size"] == 3 * len(CHUNK)
     assert all(record["outcome"] == "process_died" for record in records)
+    with Logger(config) as logger:
+        histograms = logger.service.gen_ai_histograms()
+    counted = [(one["name"], one["operation"], one["error_type"], one["buckets"][-1][1]) for one in histograms]
+    assert counted == [("gen_ai_server_request_duration_seconds", "chat", "process_died", 2)]
 
 
 def test_what_finds_no_slot_is_counted_and_still_recorded_at_its_end(recording: Callable[..., Recorded]) -> None:

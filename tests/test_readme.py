@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,6 +91,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run(blocks("python")[0] + DRIVER, place)
     assert done.returncode == 0, done.stderr
     (place / "logging.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    shutil.copytree(place / "queues", place / "saved-queues")
     return place
 
 

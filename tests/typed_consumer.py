@@ -12,6 +12,7 @@ from typing_extensions import assert_type
 
 from inference_logging import (
     ApplicationLogger,
+    AuditError,
     Config,
     ConfigError,
     Handler,
@@ -87,6 +88,18 @@ def log(config: Config) -> None:
     assert_type(application_logger.info("loaded", parameters=7), bool)
     assert_type(application_logger.name, str)
     logging.basicConfig(handlers=[Handler()])
+
+
+async def decide(logger: Logger) -> bool:
+    """Make records of the audit lane."""
+    tokens = logger.event("billing.tokens", ["user", "count"], lane="audit")
+    assert_type(tokens("alice", 12), bool)
+    try:
+        assert_type(await logger.committed(), bool)
+        return assert_type(await get_logger(__name__).audit("policy.decision", allowed=True), bool)
+    except AuditError as error:
+        assert_type(error.reason, str)
+        return False
 
 
 def read(directory: Path) -> None:

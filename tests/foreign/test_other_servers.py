@@ -156,7 +156,7 @@ def test_a_shutdown_that_ends_an_open_stream_leaves_its_record(configure: Config
 def test_what_granian_has_answered_before_it_kills_a_worker_with_an_open_stream_is_written_by_the_next_start(
     configure: Configure,
 ) -> None:
-    # It sends SIGKILL: no code of ours runs, so that the request under way has no record; what was accepted has.
+    # It sends SIGKILL: no code of ours runs. What was accepted is in the queue, and the request under way in its slot.
     config = configure(flush_interval_s=60, flush_records=1_000_000)
     with serve(config, "granian") as running:
         running.get("/")
@@ -164,7 +164,8 @@ def test_what_granian_has_answered_before_it_kills_a_worker_with_an_open_stream_
             running.stop()
     with Logger(config) as next_start:
         wait_until(lambda: next_start.flush() and not next_start.backlog_records(), "the queue of the killed worker")
-    assert [record["url.path"] for record in read_records(config.directory, "request")] == ["/"]
+    found = [(record["url.path"], record["outcome"]) for record in read_records(config.directory, "request")]
+    assert found == [("/", "ok"), ("/endless", "process_died")]
 
 
 @pytest.mark.parametrize("server", ["hypercorn-asyncio", "granian"])

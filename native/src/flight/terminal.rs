@@ -52,7 +52,10 @@ impl Open {
             "http.request.body.size" => to.push_uint(facts.bytes_in),
             "http.response.body.size" if !facts.answer.unknown_size => to.push_uint(self.progress.bytes),
             "duration_s" => to.push_float(seconds(self.duration_nano())),
-            "gen_ai.operation.name" if !facts.body_head.is_empty() => push_text(to, operation(&facts.path).as_bytes()),
+            "gen_ai.operation.name" if !facts.body_head.is_empty() => match operation(&facts.path) {
+                "" => to.push_absent(),
+                name => to.push_str(name),
+            },
             "request_body" => self.push_body(to),
             "sampled_by" => to.push_str(if self.outcome == Outcome::ProcessDied { "error" } else { "abort" }),
             "adjusted_count" => to.push_float(1.0),
