@@ -89,6 +89,26 @@ def test_a_killed_process_is_told_from_its_queue_and_balances_when_the_next_one_
     assert [one["state"] for one in report["processes"]] == ["died", "closed"]
 
 
+def test_before_any_listener_the_queues_alone_are_the_books(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERENCE_LOGGING_DIRECTORY", str(config.directory))
+    monkeypatch.setenv("INFERENCE_LOGGING_QUEUE_DIRECTORY", str(config.resolved_queue_directory))
+    done = run("verify")
+    assert (done.code, "no such directory" in done.err) == (2, True)
+    child = os.fork()
+    if child == 0:
+        try:
+            Logger(config.model_copy(update={"listener": "external"}))
+            assert all(get_logger("t").info("n", n=number) for number in range(50))
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert not config.directory.exists()
+    done = run("verify")
+    assert (done.code, done.err) == (0, "")
+    assert "50 records and 0 requests in flight of processes that have ended wait for a listener" in done.out
+    assert run("verify", str(config.directory)).code == 2, "what is named must be there"
+
+
 def test_a_removed_line_and_a_removed_segment_are_named_with_process_time_and_place(config: Config) -> None:
     log(config, 2000)
     first, second, third, *_ = segments(config)

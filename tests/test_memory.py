@@ -15,6 +15,7 @@ import pytest
 from inference_logging import get_logger
 from tests.support import Client, Receive, Recorded, Send, answer, body_messages, http_scope, replying
 
+KIB = 1 << 10
 MIB = 1 << 20
 STREAMS = 1000
 
@@ -47,8 +48,8 @@ def test_a_full_queue_has_the_size_that_was_configured_and_counts_what_it_refuse
     assert 0.95 * MIB <= stats["bytes_in_queue"] <= MIB
     assert stats["dropped"] == {"queue_full": {"FATAL": 1000}}
     (queue,) = recorded.config.resolved_queue_directory.glob("*.queue")
-    of_slots = 2048 * recorded.config.in_flight_slots
-    assert MIB <= queue.stat().st_size - of_slots <= MIB + 64 * 1024 * 4
+    # Header and schemas, the slots of requests in flight, the records.
+    assert queue.stat().st_size == 64 * KIB + recorded.config.in_flight_slots * 2 * KIB + MIB
 
 
 def test_info_is_refused_at_four_fifths_and_warnings_still_find_room(recording: Callable[..., Recorded]) -> None:

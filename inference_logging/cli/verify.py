@@ -102,14 +102,17 @@ def command(
     """
     config = Config()
     chosen = list(directories) or [config.directory]
-    for directory in (*chosen, *queues):
+    all_queues = _queue_directories(chosen, queues, config)
+    if not directories and all_queues and not config.directory.is_dir():
+        chosen = []  # servers have begun to produce, and no listener to write
+    for directory in (*chosen, *all_queues):
         if not directory.is_dir():
             raise click.UsageError(f"{directory}: no such directory")
     read = _with_audit(chosen, config)
     found = json.loads(
         _native.verify(
             read,
-            _with_audit(_queue_directories(chosen, queues, config)),
+            _with_audit(all_queues),
             [of for name in prefixes or () for of in (name, name + AUDIT_SUFFIX)],
             _read_key(chain_key_file or config.audit_chain_key_file),
             _databases(read, prefixes),
@@ -252,12 +255,16 @@ def _gaps(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _notes(found: Mapping[str, Any]) -> Iterator[str]:
-    notes = found["notes"]
+    notes = [f"{safe(note['segment'])}: {safe(note['text'])}" for note in found["notes"]]
+    waiting = [one for one in found["processes"] if one["state"] == "waiting_for_a_listener"]
+    records, requests = (sum(one[name] for one in waiting) for name in ("in_queue", "in_flight"))
+    if records or requests:
+        words = f"{_count(records, 'record')} and {_count(requests, 'request')} in flight"
+        notes.insert(0, f"{words} of processes that have ended wait for a listener, or for inference-logging recover")
     if notes:
         yield ""
         yield "Worth knowing, no fault:"
-    for note in notes[:SHOWN]:
-        yield f"  {safe(note['segment'])}: {safe(note['text'])}"
+    yield from (f"  {note}" for note in notes[:SHOWN])
     if len(notes) > SHOWN:
         yield f"  … and {len(notes) - SHOWN} more"
 

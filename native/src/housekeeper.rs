@@ -6,8 +6,9 @@
 //! * One housekeeper at a time per directory and prefix, of whatever process: it holds `.{prefix}.housekeeping.lock`
 //!   for a round, and a round that does not get it does nothing.
 //! * Removal goes before compression, so a full disk is met by what frees most; one segment is compressed per round.
-//! * Nothing disappears silently: each removal is counted in the control page and told by a `segments.removed` record,
-//!   which is tried again until the queue takes it, by the next leader if need be.
+//! * Nothing disappears silently: each removal is counted in the control page and told by a `segments.removed` record.
+//!   That is in the queue, and so outlives this process, before the segment goes; where the queue has no room it is
+//!   tried again, by the next leader if need be: a full disk is not kept full for it.
 //! * It works at the lowest priority and rests as long as it works, and nobody ever waits for it.
 
 use crate::books::spans_json;
@@ -88,8 +89,10 @@ pub struct Rounds<S: Store = RealStore> {
     settings: HousekeepingSettings,
     words: &'static HousekeepingWords,
     store: S,
-    /// Removed and not told yet.
+    /// Announced, and not told yet.
     untold: [Removed; REASONS.len()],
+    /// Names of segments that were announced, and could not be removed yet.
+    announced: HashSet<String>,
     /// Segments that cannot be compressed: left to retention.
     given_up: HashSet<SegmentName>,
     /// Unix nanoseconds before which nothing is compressed.
@@ -104,7 +107,7 @@ impl<S: Store> Rounds<S> {
         store: S,
         untold: [Removed; REASONS.len()],
     ) -> Self {
-        Self { settings, words, store, untold, given_up: HashSet::new(), rest_until: 0 }
+        Self { settings, words, store, untold, announced: HashSet::new(), given_up: HashSet::new(), rest_until: 0 }
     }
 
     /// Does one round in each directory; returns whether there may be more to compress.
@@ -128,34 +131,28 @@ impl<S: Store> Rounds<S> {
         for leftover in &inventory.leftovers {
             self.store.remove(leftover)?;
         }
+        let Self { store, words, untold, announced, .. } = self;
+        let mut announce = |removed: Vec<(Reason, Removed)>| {
+            for (reason, removed) in removed {
+                if announced.insert(removed.newest.clone()) {
+                    untold[reason as usize].add(removed);
+                }
+            }
+            tell_all(words, untold, tell)
+        };
         let mut goes_on = || pace(Duration::ZERO);
         let limits = self.settings.limits;
-        let outcome = retention::enforce(&mut self.store, dir, &mut inventory, limits, now_unix_nano, &mut goes_on);
-        for (reason, removed) in REASONS.into_iter().zip(outcome.removed) {
-            self.words.segments_removed[reason as usize].fetch_add(removed.segments, Ordering::Relaxed);
-            self.words.removed_bytes[reason as usize].fetch_add(removed.bytes, Ordering::Relaxed);
-            self.untold[reason as usize].add(removed);
-        }
-        self.tell(tell);
-        outcome.error.map_or(Ok(()), Err)?;
-        self.compress_one(dir, &inventory, now_unix_nano, pace)
-    }
-
-    /// Reports what was removed, as far as the report is taken.
-    pub fn tell(&mut self, tell: Tell<'_>) {
+        let outcome =
+            retention::enforce(store, dir, &mut inventory, limits, now_unix_nano, &mut goes_on, &mut announce);
         for reason in REASONS {
-            let removed = &mut self.untold[reason as usize];
-            while !removed.is_empty() {
-                let part = removed.take(SPANS_PER_REPORT);
-                if !tell(reason, &part) {
-                    let more = std::mem::take(&mut removed.spans);
-                    *removed = part;
-                    removed.spans.extend(more);
-                    break;
-                }
-                self.words.count_told(reason, &part);
-            }
+            let at = reason as usize;
+            words.segments_removed[at].fetch_add(outcome.segments[at], Ordering::Relaxed);
+            words.removed_bytes[at].fetch_add(outcome.bytes[at], Ordering::Relaxed);
         }
+        tell_all(words, untold, tell);
+        outcome.error.map_or(Ok(()), Err)?;
+        self.announced.clear();
+        self.compress_one(dir, &inventory, now_unix_nano, pace)
     }
 
     fn compress_one(&mut self, dir: &Path, inventory: &Inventory, now: u64, pace: Pace<'_>) -> io::Result<bool> {
@@ -232,6 +229,23 @@ impl<S: Store> Rounds<S> {
         self.words.errors.fetch_add(1, Ordering::Relaxed);
         self.rest_until = now_unix_nano + REST_AFTER_ERROR.as_nanos() as u64;
     }
+}
+
+/// Reports what was announced, as far as the reports are taken; returns whether all is told.
+fn tell_all(words: &HousekeepingWords, untold: &mut [Removed; REASONS.len()], tell: Tell<'_>) -> bool {
+    for (reason, removed) in REASONS.into_iter().zip(untold.iter_mut()) {
+        while !removed.is_empty() {
+            let part = removed.take(SPANS_PER_REPORT);
+            if !tell(reason, &part) {
+                let more = std::mem::take(&mut removed.spans);
+                *removed = part;
+                removed.spans.extend(more);
+                break;
+            }
+            words.count_told(reason, &part);
+        }
+    }
+    untold.iter().all(Removed::is_empty)
 }
 
 /// The running threads: one for each directory, so that one that hangs holds up no other.

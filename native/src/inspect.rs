@@ -3,15 +3,19 @@
 //! Nothing here takes part in the protocol: it reads mapped words while producers and listener go on. Each number is
 //! right for some moment of the call; two numbers may be of different moments.
 
+use crate::encode::{Encoder, LineHead};
+use crate::event::{self, SEGMENTS_REMOVED};
 use crate::lock::Holder;
 use crate::queue_file::{self, Books, QueueFile};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// One queue at one moment.
 #[derive(Clone, Debug)]
 pub struct QueueSnapshot {
     pub books: Books,
+    pub created_unix_nano: u64,
     pub capacity_bytes: u64,
     /// Requests that have a slot of the flight recorder.
     pub in_flight: usize,
@@ -31,6 +35,7 @@ impl QueueSnapshot {
         Self {
             oldest_unix_nano: ring.oldest_time(),
             capacity_bytes: file.header().data_bytes,
+            created_unix_nano: file.header().created_unix_nano,
             in_flight: file.slots().taken(),
             books: file.books(),
             only_listens: file.header().only_listens.load(Ordering::Relaxed) != 0,
@@ -51,9 +56,34 @@ fn owner(file: &QueueFile) -> Holder {
 /// version, is left out.
 #[must_use]
 pub fn queues(directory: &Path) -> Vec<QueueSnapshot> {
-    let paths = queue_file::list(directory).unwrap_or_default();
+    files(directory).map(|file| QueueSnapshot::of(&file)).collect()
+}
+
+/// Returns the reports of removed segments that wait in the queues of a directory, as the lines that they will be.
+#[must_use]
+pub fn waiting_removals(directory: &Path) -> Vec<Vec<u8>> {
+    let schemas = event::builtin();
+    let Some(schema) = schemas.iter().find(|schema| schema.id == SEGMENTS_REMOVED) else { return Vec::new() };
+    let mut encoder = Encoder::new();
+    let mut lines = Vec::new();
+    for file in files(directory) {
+        let boot_id = format!("{:016x}", file.header().boot_id);
+        let head = LineHead { time_unix_nano: 0, severity: 0, boot_id: &boot_id, pid: file.header().pid, seq: None };
+        for payload in file.ring().copy_waiting(SEGMENTS_REMOVED) {
+            let mut line = Vec::new();
+            if encoder.line(&mut line, &head, schema, &payload).is_ok() {
+                lines.push(line);
+            }
+        }
+    }
+    lines
+}
+
+/// Maps each queue of a directory.
+fn files(directory: &Path) -> impl Iterator<Item = Arc<QueueFile>> {
     let open = |path: &Path| queue_file::owned_by_this_process(path).map_or_else(|| QueueFile::open(path), Ok);
-    paths.iter().filter_map(|path| open(path).ok()).map(|file| QueueSnapshot::of(&file)).collect()
+    let paths = queue_file::list(directory).unwrap_or_default();
+    paths.into_iter().filter_map(move |path| open(&path).ok())
 }
 
 /// Who leads a directory now, whatever it last published.

@@ -5,7 +5,7 @@
 //! * Only files of the inventory are removed (see [`crate::segment_store`]).
 //! * A plain segment is removed while its lock is held, so a live one, of whatever process, stays, though it counts for
 //!   the quota. An empty one is being begun, until it has been empty for [`BEGINNING`].
-//! * What is removed is returned, by reason, whatever else fails.
+//! * What is removed was announced before, and is counted, by reason, whatever else fails.
 
 use crate::books::Span;
 use crate::segment::Form;
@@ -18,6 +18,9 @@ use std::time::Duration;
 
 /// An empty segment may be one whose writer is about to lock it.
 const BEGINNING: Duration = Duration::from_secs(60);
+
+/// Segments that are announced together, and locked until they are gone.
+const GROUP: usize = 32;
 
 /// How long and how much segments are kept.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,14 +110,24 @@ impl Removed {
     }
 }
 
-/// What a round removed, by [`Reason`], and the error that ended it early.
+/// How much a round removed, by [`Reason`], and the error that ended it early.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    pub removed: [Removed; REASONS.len()],
+    pub segments: [u64; REASONS.len()],
+    pub bytes: [u64; REASONS.len()],
     pub error: Option<io::Error>,
 }
 
-/// Removes what is beyond the limits from `dir`, and from the inventory, while `goes_on`.
+/// A segment that is about to be removed.
+struct Doomed {
+    stored: Stored,
+    reason: Reason,
+    _dead: Dead,
+}
+
+/// Removes what is beyond the limits from `dir`, and from the inventory, while `goes_on`. First it announces what goes:
+/// whoever dies in between has told of segments that still stand there, and not kept silent about some that do not.
+/// What could not be announced goes all the same while the work goes on: a full disk is not kept full for a report.
 pub fn enforce(
     store: &mut impl Store,
     dir: &Path,
@@ -122,45 +135,70 @@ pub fn enforce(
     limits: Limits,
     now_unix_nano: u64,
     goes_on: &mut dyn FnMut() -> bool,
+    announce: &mut dyn FnMut(Vec<(Reason, Removed)>) -> bool,
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let mut total = inventory.bytes();
-    inventory.segments.retain(|stored| {
-        let Some(reason) = limits.exceeded_by(stored, total, now_unix_nano) else { return true };
-        if outcome.error.is_some() || !goes_on() {
-            return true;
+    let mut left = std::mem::take(&mut inventory.segments).into_iter();
+    while !left.as_slice().is_empty() {
+        let (mut group, mut announced) = (Vec::new(), Vec::new());
+        for stored in left.by_ref() {
+            let reason = limits.exceeded_by(&stored, total, now_unix_nano);
+            let Some(reason) = reason.filter(|_| outcome.error.is_none() && goes_on()) else {
+                inventory.segments.push(stored);
+                continue;
+            };
+            match lock_dead(store, dir, &stored, now_unix_nano) {
+                Ok(Some(dead)) => {
+                    total -= stored.bytes();
+                    announced.push((reason, what_goes(store, dir, &stored, &dead)));
+                    group.push(Doomed { stored, reason, _dead: dead });
+                }
+                other => {
+                    outcome.error = other.err();
+                    inventory.segments.push(stored);
+                }
+            }
+            if group.len() == GROUP {
+                break;
+            }
         }
-        let removed = remove(store, dir, stored, now_unix_nano).unwrap_or_else(|error| {
-            outcome.error = Some(error);
-            None
-        });
-        let is_removed = removed.is_some();
-        if let Some(spans) = removed {
-            let name = stored.name.to_string();
-            let one = Removed { segments: 1, bytes: stored.bytes(), oldest: name.clone(), newest: name, spans };
-            outcome.removed[reason as usize].add(one);
-            total -= stored.bytes();
+        if announce(announced) || goes_on() {
+            group.into_iter().for_each(|doomed| remove(store, dir, inventory, doomed, &mut outcome));
+        } else {
+            inventory.segments.extend(group.into_iter().map(|doomed| doomed.stored));
         }
-        !is_removed
-    });
+    }
     outcome
 }
 
-/// Removes a segment's files and returns what was in them; None if it has a writer, or somebody else removed it.
-fn remove(store: &mut impl Store, dir: &Path, stored: &Stored, now_unix_nano: u64) -> io::Result<Option<Vec<Span>>> {
-    let Some(lock) = lock_dead(store, dir, stored, now_unix_nano)? else { return Ok(None) };
+fn what_goes(store: &mut impl Store, dir: &Path, stored: &Stored, dead: &Dead) -> Removed {
     // One that cannot be read goes all the same: a damaged segment must not keep a disk full.
-    let spans = spans_of(store, dir, stored, lock.0.as_ref()).unwrap_or_default();
+    let spans = spans_of(store, dir, stored, dead.0.as_ref()).unwrap_or_default();
+    let name = stored.name.to_string();
+    Removed { segments: 1, bytes: stored.bytes(), oldest: name.clone(), newest: name, spans }
+}
+
+/// Removes a segment's files and counts it. Where that fails it stays in the inventory, and the round ends.
+fn remove(store: &mut impl Store, dir: &Path, inventory: &mut Inventory, doomed: Doomed, outcome: &mut Outcome) {
+    let Doomed { stored, reason, .. } = doomed;
+    if outcome.error.is_some() {
+        return inventory.segments.push(stored);
+    }
     let mut any = false;
     for (form, _) in stored.files() {
         match store.remove(&dir.join(stored.name.file_name(form))) {
             Ok(()) => any = true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Err(error) => outcome.error = Some(error),
         }
     }
-    drop(lock);
-    Ok(any.then_some(spans))
+    if outcome.error.is_some() {
+        inventory.segments.push(stored);
+    } else if any {
+        outcome.segments[reason as usize] += 1;
+        outcome.bytes[reason as usize] += stored.bytes();
+    }
 }
 
 /// What keeps a writer away from a segment while this lives. A compressed one has none.

@@ -22,6 +22,8 @@
 //!   the record visible. A process that dies in between leaves RESERVED with its length, or zeroes.
 //! * `accepted` is the sequence in the head word: there is no second counter that could disagree with the ring.
 
+mod outside;
+
 use crate::sync::{AtomicU64, Ordering, copy_in, view, zero};
 use std::borrow::Cow;
 
@@ -30,8 +32,6 @@ pub const RECORD_HEAD_WORDS: u32 = 3;
 /// Largest capacity: positions have 31 bits and must tell a full ring from an empty one.
 pub const MAX_CAPACITY_WORDS: u32 = 1 << 30;
 
-/// How often a look from outside is repeated while the consumer moves on, and how far it goes for a committed record.
-const ATTEMPTS: u32 = 8;
 const POSITION_MASK: u64 = (1 << 31) - 1;
 const CLOSED: u64 = 1 << 31;
 const RESERVED: u64 = 1;
@@ -268,39 +268,6 @@ impl<'a> Ring<'a> {
             position = advance(position, 1);
         }
         position
-    }
-
-    /// When the oldest record that is committed and not released was made, seen by one who is neither producer nor
-    /// consumer. None if nothing waits, if what waits is not committed, or if the consumer is just taking it away.
-    #[must_use]
-    pub fn oldest_time(&self) -> Option<u64> {
-        let mut tail = self.tail();
-        for _ in 0..ATTEMPTS {
-            let found = self.first_time(tail.position);
-            // The words under it are zeroed, and may be used again, only when the tail moves on.
-            let now = self.tail();
-            if now == tail {
-                return found.filter(|time| *time != 0);
-            }
-            tail = now;
-        }
-        None
-    }
-
-    /// The time of the first committed record from `position` on. Reads words only: the payload may change meanwhile.
-    fn first_time(&self, mut position: u32) -> Option<u64> {
-        for _ in 0..ATTEMPTS {
-            let index = (position & (self.capacity() - 1)) as usize;
-            let word = self.words[index].load(Ordering::Acquire);
-            let words = match word >> 56 {
-                COMMITTED => return self.words.get(index + 1).map(|time| time.load(Ordering::Relaxed)),
-                RESERVED => record_words((word & 0xffff_ffff) as u32),
-                PAD => (word & 0xffff_ffff) as u32,
-                _ => return None,
-            };
-            position = advance(position, words);
-        }
-        None
     }
 
     /// Zeroes the words from the tail up to `to` and gives them back to the producers.

@@ -7,36 +7,31 @@
 //! footer says, and a chained one must be a chain.
 //!
 //! A directory in use can be verified: queues are looked at before segments, so that all that they released must be
-//! found. A segment that is compressed meanwhile is found in its other form; if one was removed meanwhile, everything is
-//! read once more.
+//! found. A segment that is compressed meanwhile is found in its other form; one that is removed is told of before.
 
 mod account;
 mod chains;
 pub mod database;
 mod intervals;
 mod listing;
+mod reading;
 mod report;
 mod scan;
 mod told;
 
 use crate::chain::Value as ChainValue;
-use crate::inspect::{self, QueueSnapshot};
+use crate::inspect::QueueSnapshot;
 use account::{Account, Segments, Verdict};
 use database::Database;
 use listing::Listed;
+use reading::Reading;
 use report::{Problem, path_of};
 use scan::Found;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-
-/// How often everything is read again because a segment vanished.
-const ATTEMPTS: u32 = 5;
-const MOST_THREADS: usize = 16;
 
 /// What is to be verified.
 #[derive(Clone, Debug, Default)]
@@ -57,65 +52,26 @@ pub struct Request {
 /// A directory or a segment cannot be read.
 pub fn verify(request: &Request) -> io::Result<Value> {
     let begun = Instant::now();
-    let mut attempt = 1;
-    loop {
-        let queues: Vec<QueueSnapshot> =
-            request.queue_directories.iter().flat_map(|dir| inspect::queues(dir)).collect();
-        let mut listed = Vec::new();
-        for directory in &request.directories {
-            listed.extend(listing::list(directory, &request.prefixes).map_err(|error| named(directory, &error))?);
-        }
-        listed.extend(request.databases.iter().map(Listed::of_database));
-        let found = read_all(&listed, request.chain_key)?;
-        let vanished = found.iter().filter(|found| found.is_none()).count();
-        if vanished == 0 || attempt == ATTEMPTS {
-            // Queues that were opened meanwhile have no record that must stand here.
-            let later = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir));
-            let known: Vec<u64> = queues.iter().map(|queue| queue.books.boot_id).collect();
-            let later = later.filter(|queue| !known.contains(&queue.books.boot_id)).map(unreleased);
-            let queues = queues.into_iter().chain(later).collect();
-            let present = listed.into_iter().zip(found).filter_map(|(listed, found)| Some((listed, found?))).collect();
-            let mut report = balance(present, queues, request.chain_key.is_some());
-            report["seconds"] = json!(begun.elapsed().as_secs_f64());
-            return Ok(report);
-        }
-        attempt += 1;
-    }
+    let Reading { queues, segments, told } = reading::read(request)?;
+    let segments = segments.into_values().collect();
+    let mut report = balance(segments, queues, &told, request.chain_key.is_some());
+    report["seconds"] = json!(begun.elapsed().as_secs_f64());
+    Ok(report)
 }
 
 fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-fn unreleased(mut queue: QueueSnapshot) -> QueueSnapshot {
-    queue.books.in_queue = queue.books.accepted;
-    queue
-}
-
-/// Scans segments on all processors; None for those that are gone.
-fn read_all(listed: &[Listed], key: Option<ChainValue>) -> io::Result<Vec<Option<Found>>> {
-    let found: Vec<Mutex<Option<io::Result<Option<Found>>>>> = listed.iter().map(|_| Mutex::new(None)).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < listed.len()) {
-            let one = scan::scan(&listed[at], key).map_err(|error| named(&listed[at].directory, &error));
-            *found[at].lock().expect("no thread panics holding it") = Some(one);
-        }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(listed.len());
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    let taken = |one: Mutex<Option<_>>| one.into_inner().ok().flatten().unwrap_or(Ok(None));
-    found.into_iter().map(taken).collect()
-}
-
-fn balance(segments: Vec<(Listed, Found)>, queues: Vec<QueueSnapshot>, has_key: bool) -> Value {
+fn balance(segments: Vec<(Listed, Found)>, queues: Vec<QueueSnapshot>, waiting: &[Value], has_key: bool) -> Value {
     let (listed, found): (Vec<Listed>, Vec<Found>) = segments.into_iter().unzip();
-    let mut told = told::by_process(found.iter().flat_map(|found| &found.told));
+    let lines = || found.iter().flat_map(|found| &found.told).chain(waiting);
+    let mut told = told::by_process(lines());
     for found in &found {
         told::take_footer(&mut told, &found.processes);
     }
     let short: Vec<HashMap<u64, u64>> = found.iter().map(|found| found.short.clone()).collect();
-    let places = Segments { listed: &listed, short: &short };
+    let places = Segments { listed: &listed, short: &short, newest_removed: told::newest_removed(lines()) };
     let accounts = accounts(&found, told, queues);
     let mut verdicts: Vec<Verdict> = accounts.values().map(|account| account.judge(&places)).collect();
     verdicts.sort_by_key(|verdict| verdict.json["first_time"].as_str().unwrap_or("~").to_owned());

@@ -303,27 +303,54 @@ fn the_oldest_record_is_found_behind_the_end_of_a_lap() {
 }
 
 #[test]
+fn records_of_one_event_are_copied_while_they_wait_over_the_end_of_a_lap_and_before_what_is_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, _lock) = QueueFile::create(directory.path(), support::SIZES, 1, 1).unwrap();
+    let before_the_end = Mark { sequence: 9, position: QUEUE_BYTES as u32 / 8 - 5 };
+    file.header().head.store(before_the_end.to_word(), Ordering::Relaxed);
+    file.header().tail.store(before_the_end.to_word(), Ordering::Relaxed);
+    let ring = file.ring();
+    let commit = |event, payload: &[u8]| {
+        ring.reserve(payload.len() as u32, u32::MAX).unwrap().commit(event, INFO, 7, payload);
+    };
+    commit(4, b"first");
+    commit(16, b"another event");
+    let _dead = ring.reserve(20, u32::MAX).unwrap();
+    commit(4, b"the second, longer");
+    assert_eq!(ring.copy_waiting(4), [&b"first"[..], b"the second, longer"]);
+    assert_eq!(ring.copy_waiting(5), [b""; 0]);
+    ring.release(Mark { sequence: 10, position: before_the_end.position + 4 });
+    assert_eq!(ring.copy_waiting(4), [b"the second, longer"]);
+}
+
+#[test]
 fn a_look_from_outside_sees_only_times_that_were_written_whatever_the_consumer_does() {
     let directory = tempfile::tempdir().unwrap();
     let (file, _lock) = QueueFile::create(directory.path(), support::SIZES, 1, 1).unwrap();
     let running = AtomicUsize::new(1);
+    // Its words look like commit words.
+    let payload = (2u64 << 56).to_le_bytes().repeat(64);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // Several laps, always one record waiting; words of the payload look like commit words.
-            let payload = (2u64 << 56).to_le_bytes().repeat(64);
+        let (file, running, payload) = (&file, &running, &payload);
+        scope.spawn(move || {
+            // Several laps, always one record waiting.
             for turn in 0..200_000usize {
                 let (ring, behind) = (file.ring(), file.ring().head());
-                ring.reserve(turn as u32 % 64 * 8, u32::MAX).unwrap().commit(16, INFO, 7, &payload[..turn % 64 * 8]);
+                let event = 16 + (turn & 1) as u16;
+                ring.reserve(turn as u32 % 64 * 8, u32::MAX).unwrap().commit(event, INFO, 7, &payload[..turn % 64 * 8]);
                 ring.release(behind);
             }
             running.store(0, Ordering::Release);
         });
         // More readers than cores: some are put aside in the middle of a look, for laps.
         for _ in 0..8 {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 while running.load(Ordering::Acquire) == 1 {
                     let found = file.ring().oldest_time();
                     assert!(matches!(found, None | Some(7)), "{found:?}");
+                    for copy in file.ring().copy_waiting(17) {
+                        assert!(copy.len() % 16 == 8 && payload.starts_with(&copy), "{copy:?}");
+                    }
                 }
             });
         }

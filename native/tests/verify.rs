@@ -5,6 +5,8 @@
 mod damage;
 #[path = "verify/place.rs"]
 mod place;
+#[path = "verify/removal.rs"]
+mod removal;
 mod support;
 
 use _native::layout::Reason;

@@ -8,6 +8,7 @@ use super::told::Told;
 use crate::inspect::QueueSnapshot;
 use crate::layout::SAMPLED_OUT;
 use crate::lock::Holder;
+use crate::segment::{SegmentName, Utc};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -26,6 +27,19 @@ pub struct Segments<'a> {
     pub listed: &'a [Listed],
     /// By segment: records of a process that its footer counts and that are not there.
     pub short: &'a [HashMap<u64, u64>],
+    /// By retention, of all that is told.
+    pub newest_removed: Option<SegmentName>,
+}
+
+impl Segments<'_> {
+    /// Whether all segments stand there that their listener began after the last one that was removed.
+    fn go_on_from(&self, removed: &SegmentName) -> bool {
+        let same = self.listed.iter().filter(|listed| listed.name.boot_id == removed.boot_id);
+        same.map(|listed| listed.name.number)
+            .filter(|number| *number > removed.number)
+            .min()
+            .is_none_or(|first| first == removed.number + 1)
+    }
 }
 
 /// Missing records with their reason.
@@ -133,7 +147,8 @@ impl<'a> Account<'a> {
             };
             pieces.extend(explained.into_iter().map(|(interval, reason)| piece(interval, reason, None)));
             for interval in rest {
-                let (reason, detail) = self.place(gap, segments);
+                let is_beginning = gap.after.is_none() && self.began_before_removal(segments);
+                let (reason, detail) = if is_beginning { ("retention", None) } else { self.place(gap, segments) };
                 pieces.push(piece(interval, reason, detail));
             }
         }
@@ -150,6 +165,21 @@ impl<'a> Account<'a> {
         let first = self.told.removed.iter().map(|span| span.first).min().filter(|first| *first > 0);
         let earlier = first.map(|first| (Interval { first: 0, last: first - 1 }, "retention"));
         lost.chain(removed).chain(earlier).collect()
+    }
+
+    /// Whether nothing is told of its records, but it was there when segments were written that are removed by now: it
+    /// was idle for so long that what told of its own is removed too.
+    fn began_before_removal(&self, segments: &Segments<'_>) -> bool {
+        let started = match (&self.told.ended, &self.queue) {
+            (Some(ended), _) => ended.started.clone(),
+            (None, Some(queue)) => Utc::from_unix_nano(queue.created_unix_nano).to_string(),
+            (None, None) => return false,
+        };
+        let is_before = |removed: &&SegmentName| {
+            started <= Utc::from_unix_nano(removed.begun_unix_milli.saturating_mul(1_000_000)).to_string()
+        };
+        let removed = segments.newest_removed.as_ref().filter(is_before);
+        self.told.removed.is_empty() && removed.is_some_and(|removed| segments.go_on_from(removed))
     }
 
     /// Where records that nothing tells of must have stood.
@@ -287,6 +317,7 @@ impl<'a> Account<'a> {
             json[*name] = json!(count);
         }
         json["in_fallback_too"] = json!(in_both);
+        json["in_flight"] = json!(self.queue.as_ref().map_or(0, |queue| queue.in_flight));
         json["dropped"] = self.reasons();
         json["sampled_out"] = self.sampled_out();
         json["gaps"] = pieces.iter().map(gap).collect();

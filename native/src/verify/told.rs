@@ -2,6 +2,7 @@
 
 use super::intervals::Interval;
 use crate::line;
+use crate::segment::SegmentName;
 use crate::segment_spans::read_span;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
@@ -10,6 +11,8 @@ use std::collections::{HashMap, HashSet};
 #[derive(Clone, Debug)]
 pub struct Ended {
     pub how: &'static str,
+    /// When the process began, as a timestamp.
+    pub started: String,
     pub accepted: u64,
     pub written: u64,
     pub reasons: Value,
@@ -59,6 +62,13 @@ pub fn by_process<'a>(lines: impl Iterator<Item = &'a Value> + Clone) -> HashMap
     all
 }
 
+/// The newest segment that is told to be removed: those that began before it are gone too, but for live ones.
+#[must_use]
+pub fn newest_removed<'a>(lines: impl Iterator<Item = &'a Value>) -> Option<SegmentName> {
+    let names = lines.filter_map(|line| SegmentName::parse(line["newest"].as_str()?));
+    names.max_by_key(|name| (name.begun_unix_milli, name.number))
+}
+
 /// Takes the counts of processes in a footer.
 pub fn take_footer(all: &mut HashMap<u64, (u32, Told)>, processes: &[Value]) {
     for process in processes {
@@ -83,6 +93,7 @@ fn take_ended(told: &mut Told, line: &Value) {
     let how = if line["how"] == "died" { "died" } else { "closed" };
     told.ended = Some(Ended {
         how,
+        started: line["started"].as_str().unwrap_or("~").to_owned(),
         accepted: number("accepted"),
         written: number("written"),
         reasons: line["reasons"].clone(),

@@ -1,6 +1,6 @@
 //! What a report of removed segments says of the records in them.
 
-use super::bench::{Bench, at, name};
+use super::bench::{Bench, Failing, Fault, at, name};
 use _native::books::Span;
 use _native::segment::footer_line;
 use _native::segment_account::SegmentAccount;
@@ -86,4 +86,44 @@ fn a_part_that_is_refused_comes_again_and_none_twice() {
         });
     }
     assert_eq!(told, (0..150).map(|boot_id| span(boot_id, 3, 4)).collect::<Vec<_>>());
+}
+
+#[test]
+fn whenever_the_process_dies_all_that_is_gone_was_told_before() {
+    for call in (1..).step_by(5) {
+        let mut bench = Bench::new();
+        (1..=40).for_each(|number| drop(bench.write(&name(number), &sealed(lines(1, number..=number)), number)));
+        bench.limits.quota_bytes = 1000;
+        let store = Failing::new(Fault::From(call));
+        let mut told = Vec::new();
+        bench.rounds(store.clone()).round(at(60), &mut |_| true, &mut |_, removed| {
+            let lives = *store.calls.borrow() < call;
+            told.extend(removed.spans.iter().filter(|_| lives).copied());
+            lives
+        });
+        let (gone, left) = (40 - bench.files().len() as u64, *store.calls.borrow() < call);
+        let told = told.iter().map(|span| span.records).sum::<u64>();
+        assert!(told >= gone, "call {call}: {gone} are gone, {told} are told");
+        if left {
+            assert_eq!((told, gone > 32), (gone, true), "more than one group");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_closes_before_it_took_the_report_keeps_the_segments() {
+    let mut bench = Bench::new();
+    bench.write(&name(1), &sealed(lines(1, 0..=9)), 1);
+    bench.write(&name(2), &sealed(lines(1, 10..=19)), 2);
+    bench.limits.quota_bytes = 1;
+    let closed = std::cell::Cell::new(false);
+    bench.rounds(RealStore).round(at(10), &mut |_| !closed.get(), &mut |_, _| {
+        closed.set(true);
+        false
+    });
+    assert_eq!(bench.files(), [name(1), name(2)]);
+    bench.round(10);
+    assert_eq!(bench.told.iter().map(|(_, removed)| removed.segments).sum::<u64>(), 2);
+    assert_eq!(bench.files(), [""; 0]);
 }

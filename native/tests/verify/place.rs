@@ -16,6 +16,7 @@ use _native::segment::{Form, SegmentName};
 use _native::segment_store::RealStore;
 use _native::sink::file::{ChainSettings, DurableSettings, FileSink, FileSinkConfig};
 use _native::sink::{Now, Sink};
+use _native::system::now_unix_nano;
 use _native::verify::{Request, verify};
 use serde_json::Value;
 use std::fs;
@@ -24,7 +25,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const KEY: ChainValue = [3; 32];
-const NOW: Now = Now { unix_nano: 1_795_237_200_000_000_000, monotonic: Duration::from_secs(1) };
+
+/// The clock that queues are created by: who began before what is told by it.
+fn now() -> Now {
+    Now { unix_nano: now_unix_nano(), monotonic: Duration::from_secs(1) }
+}
 
 pub struct Place {
     queues: TempDir,
@@ -89,15 +94,15 @@ impl Place {
     pub fn lead_and(&self, boot_id: u64, meanwhile: impl FnOnce(), goes_on: bool) {
         let control = Control::open(self.queues()).unwrap();
         let settings = _native::leader::ListenerSettings { flush_bytes: 300, ..listener_settings(self.queues()) };
-        let delivery = Delivery::here(Sinks::from(self.sink(boot_id)), control, NOW);
-        let mut leader = Leader::new(settings, control, delivery, NOW);
-        let drain = |leader: &mut Leader| while leader.round(NOW, true) == Round::Wrote || leader.has_work() {};
+        let delivery = Delivery::here(Sinks::from(self.sink(boot_id)), control, now());
+        let mut leader = Leader::new(settings, control, delivery, now());
+        let drain = |leader: &mut Leader| while leader.round(now(), true) == Round::Wrote || leader.has_work() {};
         drain(&mut leader);
         meanwhile();
         if goes_on {
             drain(&mut leader);
         }
-        leader.close(NOW);
+        leader.close(now());
     }
 
     /// The files of segments, in the order of writing.
@@ -131,7 +136,7 @@ impl Place {
         let words: &'static HousekeepingWords = Box::leak(Box::default());
         let mut told = Vec::new();
         Rounds::new(settings, words, RealStore, words.untold()).round(
-            NOW.unix_nano,
+            now_unix_nano(),
             &mut |_| true,
             &mut |_, removed| {
                 told.push(removed.clone());
