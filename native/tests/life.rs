@@ -1,31 +1,31 @@
 //! Processes and listeners that die at any step, against a simple model: which records each process has committed.
 //!
-//! Actions come in any order: processes begin (a fork is one more beginning), emit, die at each step of an emit, close in
-//! order; the listener goes round, rotates, sees clocks jump, and dies at any byte of a write, before it or behind it.
-//! At the end everything that was committed is in the segments exactly once and in order, every reservation that was not
-//! is counted as torn, and no queue is left.
+//! Actions come in any order: processes begin (a fork is one more beginning), emit, have requests in flight, die at each
+//! step of an emit and of a request, close in order; the listener goes round, rotates, sees clocks jump, and dies at any
+//! byte of a write, before it or behind it. At the end everything that was committed is in the segments exactly once and
+//! in order, each request has one terminal record, every reservation that was not committed is counted as torn, the end
+//! of each process is told once with these counts, and no queue is left.
 
+#[path = "life/process.rs"]
+mod process;
 mod support;
 
 use _native::control::Control;
 use _native::delivery::{Delivery, Sinks};
-use _native::event::EventSchema;
 use _native::leader::{Leader, Round};
-use _native::lock::ProcessLock;
-use _native::queue_file::{self, QueueFile};
-use _native::ring::{Mark, record_words};
+use _native::queue_file;
 use _native::segment::SegmentName;
 use _native::sink::file::{FileSink, FileSinkConfig};
 use _native::sink::{Now, Sink, WriteError};
+use process::{Process, STEPS, Step, Told};
 use proptest::prelude::*;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::{INFO, SIZES, listener_settings, numbers, payload};
+use support::{listener_settings, numbers};
 use tempfile::TempDir;
 
 const EVENT: u16 = 16;
@@ -37,7 +37,16 @@ enum Action {
     Emit {
         process: usize,
     },
-    /// A process dies between two steps of an emit, or with none under way.
+    BeginRequest {
+        process: usize,
+    },
+    Chunk {
+        process: usize,
+    },
+    EndRequest {
+        process: usize,
+    },
+    /// A process dies between two steps, or with nothing under way.
     Die {
         process: usize,
         at: Step,
@@ -58,21 +67,16 @@ enum Action {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Between,
-    Reserved,
-    Begun,
-    Filled,
-}
-
 fn action() -> impl Strategy<Value = Action> {
     let process = || any::<usize>();
-    let step = prop::sample::select(vec![Step::Between, Step::Reserved, Step::Begun, Step::Filled]);
+    let step = prop::sample::select(STEPS.to_vec());
     prop_oneof![
         2 => Just(Action::Begin),
         12 => process().prop_map(|process| Action::Emit { process }),
-        2 => (process(), step).prop_map(|(process, at)| Action::Die { process, at }),
+        4 => process().prop_map(|process| Action::BeginRequest { process }),
+        4 => process().prop_map(|process| Action::Chunk { process }),
+        2 => process().prop_map(|process| Action::EndRequest { process }),
+        3 => (process(), step).prop_map(|(process, at)| Action::Die { process, at }),
         1 => process().prop_map(|process| Action::Close { process }),
         4 => Just(Action::Round),
         1 => (0..100u64, -4000..4000i64).prop_map(|(seconds, jump_s)| Action::Clocks { seconds, jump_s }),
@@ -112,20 +116,13 @@ impl Sink for Mortal {
     }
 }
 
-/// What the model knows of a process, and what a living one holds.
-struct Process {
-    file: Arc<QueueFile>,
-    lock: Option<ProcessLock>,
-    committed: u64,
-    torn: u64,
-}
-
 struct World {
     queues: TempDir,
     segments: TempDir,
     processes: Vec<Process>,
     leader: Option<Leader>,
     leaders: u64,
+    requests: u64,
     dies_at: Arc<Mutex<Option<usize>>>,
     now: Now,
 }
@@ -134,21 +131,24 @@ impl World {
     fn new() -> Self {
         let now = Now { unix_nano: 1_000_000_000_000_000, monotonic: Duration::from_secs(1) };
         let (queues, segments) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        Self { queues, segments, processes: Vec::new(), leader: None, leaders: 0, dies_at: Arc::default(), now }
+        let (processes, dies_at) = (Vec::new(), Arc::default());
+        Self { queues, segments, processes, leader: None, leaders: 0, requests: 0, dies_at, now }
     }
 
     fn apply(&mut self, action: &Action) {
         match *action {
             Action::Begin if self.processes.len() < 6 => self.begin(),
             Action::Begin => {}
-            Action::Emit { process } => self.emit(process),
-            Action::Die { process, at } => self.die(process, at),
-            Action::Close { process } => {
-                if let Some(process) = self.alive(process) {
-                    process.file.ring().close();
-                    process.lock = None;
-                }
+            Action::Emit { process } => self.with(process, Process::emit),
+            Action::BeginRequest { process } => {
+                self.requests += 1;
+                let number = self.requests;
+                self.with(process, |process| process.begin_request(number));
             }
+            Action::Chunk { process } => self.with(process, Process::chunk),
+            Action::EndRequest { process } => self.with(process, Process::end_request),
+            Action::Die { process, at } => self.with(process, |process| process.die(at)),
+            Action::Close { process } => self.with(process, Process::close),
             Action::Round => drop(self.round()),
             Action::Clocks { seconds, jump_s } => {
                 self.now.monotonic += Duration::from_secs(seconds);
@@ -160,47 +160,15 @@ impl World {
 
     fn begin(&mut self) {
         let boot_id = self.processes.len() as u64 + 1;
-        let (file, lock) = QueueFile::create(self.queues.path(), SIZES, boot_id, 1).unwrap();
-        for schema in _native::event::builtin() {
-            file.append_schema(&schema.to_bytes()).unwrap();
+        self.processes.push(Process::begin(self.queues.path(), boot_id));
+    }
+
+    /// Lets one of the living processes act, if there is any.
+    fn with(&mut self, which: usize, act: impl FnOnce(&mut Process)) {
+        let mut alive: Vec<&mut Process> = self.processes.iter_mut().filter(|one| one.is_alive()).collect();
+        if !alive.is_empty() {
+            act(alive.swap_remove(which % alive.len()));
         }
-        file.append_schema(&EventSchema::new(EVENT, "test", &["thread", "n"]).unwrap().to_bytes()).unwrap();
-        self.processes.push(Process { file, lock: Some(lock), committed: 0, torn: 0 });
-    }
-
-    fn alive(&mut self, which: usize) -> Option<&mut Process> {
-        let mut alive: Vec<&mut Process> = self.processes.iter_mut().filter(|one| one.lock.is_some()).collect();
-        let count = alive.len();
-        (count > 0).then(|| alive.swap_remove(which % count))
-    }
-
-    fn emit(&mut self, which: usize) {
-        let Some(process) = self.alive(which) else { return };
-        let bytes = payload(process.file.header().boot_id, process.committed);
-        // A full queue is somebody else's test.
-        let Ok(reserved) = process.file.ring().reserve(bytes.as_slice().len() as u32, u32::MAX) else { return };
-        reserved.commit(EVENT, INFO, 1, bytes.as_slice());
-        process.committed += 1;
-    }
-
-    fn die(&mut self, which: usize, at: Step) {
-        let Some(process) = self.alive(which) else { return };
-        let bytes = payload(99, 99);
-        let (ring, len) = (process.file.ring(), bytes.as_slice().len() as u32);
-        let head = ring.head();
-        process.lock = None;
-        match at {
-            Step::Between => return,
-            // Only the head says that something was reserved.
-            Step::Reserved => {
-                let position = head.position + record_words(len);
-                let word = Mark { sequence: head.sequence + 1, position }.to_word();
-                process.file.header().head.store(word, Ordering::Release);
-            }
-            Step::Begun => drop(ring.reserve(len, u32::MAX).unwrap()),
-            Step::Filled => ring.reserve(len, u32::MAX).unwrap().fill(1, bytes.as_slice()),
-        }
-        process.torn += 1;
     }
 
     fn next_leader(&mut self) -> Leader {
@@ -229,7 +197,7 @@ impl World {
 
     /// Everybody ends; what is left is recovered.
     fn end(&mut self) {
-        self.processes.iter_mut().for_each(|process| process.lock = None);
+        self.processes.iter_mut().filter(|one| one.is_alive()).for_each(|one| one.die(Step::Between));
         for _ in 0..1000 {
             let idle = matches!(self.round(), Some(Round::Idle(_)));
             if idle && queue_file::list(self.queues.path()).unwrap().is_empty() {
@@ -258,8 +226,39 @@ impl World {
             assert_eq!(numbers(&own, boot_id), support::dense(process.committed), "process {boot_id}");
             let told: u64 = own.iter().filter_map(|line| line["dropped"].as_u64()).sum();
             assert_eq!(told, process.torn, "torn records of process {boot_id}");
+            assert_eq!(requests(&own), sorted(&process.told), "requests of process {boot_id}");
+            assert_eq!(ends(&own), end_of(process), "the end of process {boot_id}");
         }
     }
+}
+
+fn requests(lines: &[Value]) -> Vec<(String, String, u64)> {
+    let of = |line: &Value| {
+        let text = |key: &str| line[key].as_str().unwrap().to_owned();
+        (text("request_id"), text("outcome"), line["chunks"].as_u64().unwrap_or(0))
+    };
+    let mut found: Vec<_> = lines.iter().filter(|line| line["event_name"] == "request").map(of).collect();
+    found.sort();
+    found
+}
+
+fn sorted(told: &[Told]) -> Vec<(String, String, u64)> {
+    let mut told: Vec<_> =
+        told.iter().map(|(id, outcome, chunks)| (id.clone(), (*outcome).to_owned(), *chunks)).collect();
+    told.sort();
+    told
+}
+
+/// How each record of the end says that it ended, and how many records it had accepted.
+fn ends(lines: &[Value]) -> Vec<(String, u64)> {
+    let ended = lines.iter().filter(|line| line["event_name"] == "process.ended");
+    ended.map(|line| (line["how"].as_str().unwrap().to_owned(), line["accepted"].as_u64().unwrap())).collect()
+}
+
+fn end_of(process: &Process) -> Vec<(String, u64)> {
+    let how = if process.is_closed { "closed" } else { "died" };
+    let has_spoken = process.accepted() > 0;
+    has_spoken.then(|| (how.to_owned(), process.accepted())).into_iter().collect()
 }
 
 proptest! {
