@@ -114,6 +114,7 @@ def log_by_all_means() -> None:
     logging.getLogger("old").warning("%d", mail(23))
     logger = Logger.newest()
     logger.event("billed", ["who", "card"])(mail(24), CARD)
+    logger.event(f"billed to {mail(39)}", ["amount"])(1)
 
 
 async def drive(served: Any) -> None:
@@ -121,6 +122,7 @@ async def drive(served: Any) -> None:
     log_by_all_means()
     if Config().audit == "on":
         await Logger.newest().audit("order", who=mail(25), card=CARD)
+        await Logger.newest().audit(f"order of {mail(40)}", amount=1)
     await request(served, f"/users/{mail(1)}")
     await request(served, "/users/canary02%40example.com", method=f"GET {mail(30)}")
     await request(served, "/v1/chat/completions")

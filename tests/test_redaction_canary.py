@@ -35,10 +35,10 @@ _SECRET = re.compile(rb"(?i)canary\w*?(\d\d)|(4111.?1111.?1111.?1111)")
 
 IN_HEADS = {1, 2, 4, 30}
 IN_BODIES = {6, 8, 34}
-IN_LOGS = {12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 24, 26, 33, 37}
+IN_LOGS = {12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 24, 26, 33, 37, 39}
 IN_MESSAGES = {7, 9, 35}
 CARD = {0}
-IN_AUDIT = {25}
+IN_AUDIT = {25, 40}
 IN_LABELS = {6, 11}
 
 
@@ -114,6 +114,15 @@ class Run:
         command = [sys.executable, "-m", "inference_logging.cli.main", "recover", self._parameters["queue_directory"]]
         return self._run(command)
 
+    def read(self) -> None:
+        """Run the commands that show what was written; what they say and write is searched too."""
+        segments = self._parameters["directory"]
+        page = str(self.directory / "pages" / "report.html")
+        for arguments in (("tail",), ("stats", segments, "--html", page), ("stats", segments), ("verify", segments)):
+            said = len(self.said)
+            assert self._run([sys.executable, "-m", "inference_logging.cli.main", *arguments]) == 0, self.said[said:]
+            assert len(self.said) > said
+
     def _run(self, command: list[str], **environment: str) -> int:
         environment |= {ENV_PREFIX + name.upper(): value for name, value in self._parameters.items()}
         done = subprocess.run(
@@ -155,6 +164,8 @@ def test_no_secret_reaches_a_segment_an_additional_sink_the_audit_lane_a_page_or
             more = f"{udp}, {unix}, file://{run.directory / 'more'}"
             assert run.live(additional_sinks=more, audit="on", audit_sink=audit) == 0, run.said
             arrived = [secrets(reader.all()) for reader in readers]
+        if audit == "file":
+            run.read()
         assert len(read_records(run.directory / "more")) == len(read_records(run.directory / "segments")) > 0
         for leaks in (run.leaks() - IN_AUDIT, *arrived):
             check(leaks, redacted=redacted)

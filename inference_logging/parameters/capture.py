@@ -19,8 +19,8 @@ class CaptureParameters(BaseModel):
         "off",
         "Text of requests with a body, as gen_ai.input.messages. off: no byte of it; truncated: of a body above "
         "capture_text_bytes the first and last half of that; full: all that max_record_bytes leaves room for; hash: "
-        "length and keyed hash of each text instead of it. Images, audio and other media are always replaced by type, "
-        "length and hash.",
+        "length and keyed hash of each text instead of it, of one that is cut neither. Images, audio and other media "
+        "are always replaced by type, length and hash.",
     )
     capture_output: TextMode = parameter(
         "off",

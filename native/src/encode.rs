@@ -21,7 +21,7 @@
 //! Invariant: a line is appended whole or not at all, and the only line break in it is its last byte.
 
 use crate::capture::packed::Unpacked;
-use crate::event::EventSchema;
+use crate::event::{EventSchema, FIRST_USER_ID};
 use crate::extract;
 use crate::record::{BodyKind, BodyText, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
 use crate::redact::{Redaction, Rules};
@@ -185,7 +185,10 @@ impl Encoder {
         out.extend_from_slice(br#"","#);
         put(out, severity(head.severity).as_bytes());
         out.extend_from_slice(br#""event_name":"#);
-        put(out, &schema.name_json);
+        match &mut self.redaction {
+            Some(redaction) if schema.id >= FIRST_USER_ID => redaction.push_event_name(out, &schema.name_json),
+            _ => put(out, &schema.name_json),
+        }
         put(out, self.process.text(head));
         if let Some(seq) = head.seq {
             out.extend_from_slice(br#","seq":"#);

@@ -13,8 +13,8 @@
 //! Most lines hold nothing that any rule could need, which a look shows (`gate`).
 //!
 //! Invariants: a valid line stays valid; one that has to be looked into and is none becomes one that says so, since
-//! nothing can be trusted to stand where it seems to; time is linear in the line, whatever the line and the rules. The head of a line and the ids
-//! of a trace are never touched: other records and the listener's books refer to them.
+//! nothing can be trusted to stand where it seems to; time is linear in the line, whatever the line and the rules. The head of a line, but for the
+//! name of a user's event, and the ids of a trace are never touched: other records and the listener's books refer to them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 use crate::encode::escape;
 use crate::series::observe::Seen;
+
+use memchr::memmem;
 
 use edits::Edits;
 use gate::{Gate, Sight};
@@ -123,13 +125,15 @@ pub struct Redaction {
     rules: Arc<Rules>,
     edits: Edits,
     spare: Vec<u8>,
+    /// The last event's name as it was, and what became of it.
+    event: (Box<[u8]>, Option<Vec<u8>>),
 }
 
 impl Redaction {
     /// Make one for a single thread.
     #[must_use]
     pub fn new(rules: Arc<Rules>) -> Self {
-        Self { rules, edits: Edits::default(), spare: Vec::new() }
+        Self { rules, edits: Edits::default(), spare: Vec::new(), event: Default::default() }
     }
 
     /// Redact the line that stands in `out` from `fields` on: `,"key":value…}\n`, what follows the head.
@@ -153,6 +157,16 @@ impl Redaction {
             out.truncate(fields);
             out.extend_from_slice(&self.spare);
         }
+    }
+
+    /// Append the name of a user's event, a JSON string. No rule for a field names it.
+    #[inline(never)]
+    pub fn push_event_name(&mut self, out: &mut Vec<u8>, name: &[u8]) {
+        if *self.event.0 != *name {
+            let kept = self.label("", &name[1..name.len() - 1]);
+            self.event = (name.into(), kept.map(|kept| [b"\"", &kept[..], b"\""].concat()));
+        }
+        out.extend_from_slice(self.event.1.as_deref().unwrap_or(name));
     }
 
     /// Show `seen` without what is redacted in it to `observe`: its labels leave the listener outside of lines.
@@ -190,7 +204,23 @@ impl Redaction {
         }
         let mut redacted = Vec::new();
         self.edits.apply(&quoted, &mut redacted);
-        let before = key.len() + b",\"\":\"".len();
+        // An expression can match the key too; no escaped text holds what stands between them.
+        let before = memmem::find(&redacted, b"\":\"").map_or(0, |at| at + b"\":\"".len());
         Some(redacted[before..redacted.len() - b"\"}".len()].to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Redaction, RedactionSettings, Rules};
+
+    #[test]
+    fn a_label_is_what_remains_of_it_also_where_an_expression_matches_its_key() {
+        for (replacement, kept) in [("", "M-7"), ("<{name}>", "M-7<own>")] {
+            let custom = vec![("own".to_owned(), "[a-z_.]+".to_owned())];
+            let settings = RedactionSettings { custom, replacement: replacement.to_owned(), ..Default::default() };
+            let mut redaction = Redaction::new(Rules::compile(&settings).unwrap().unwrap());
+            assert_eq!(redaction.label("gen_ai.request.model", b"M-7secret").unwrap(), kept.as_bytes());
+        }
     }
 }

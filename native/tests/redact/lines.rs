@@ -53,6 +53,28 @@ fn json_nested_too_deeply_to_be_followed_is_searched_all_the_same() {
 }
 
 #[test]
+fn the_name_of_an_event_is_searched_but_for_our_own() {
+    let rules = RedactionSettings { replacement: "\"{name}\"".to_owned(), ..settings(&[], &["email"]) };
+    let mut encoder = Encoder::new().redacting(compiled(&rules));
+    let mut named = |id, name: &str| {
+        let mut out = Vec::new();
+        encoder.line(&mut out, &HEAD, &EventSchema::new(id, name, &["a"]).unwrap(), &[]).unwrap();
+        read(&String::from_utf8(out).unwrap())["event_name"].as_str().unwrap().to_owned()
+    };
+    for _ in 0..2 {
+        assert_eq!(named(16, "to alice@example.com"), "to \"email\"");
+        assert_eq!(named(17, "to \"nobody\""), "to \"nobody\"");
+        assert_eq!(named(15, "to alice@example.com"), "to alice@example.com", "the books refer to it");
+    }
+    // It matches whatever else stands there.
+    let rules = RedactionSettings { replacement: String::new(), ..custom("[a-z_.]+") };
+    let mut encoder = Encoder::new().redacting(compiled(&rules));
+    let mut out = Vec::new();
+    encoder.line(&mut out, &HEAD, &EventSchema::new(16, "Name", &["a"]).unwrap(), &[]).unwrap();
+    assert_eq!(read(&String::from_utf8(out).unwrap())["event_name"], "N");
+}
+
+#[test]
 fn bytes_that_are_not_text_make_a_record_that_is_not_json() {
     let broken = b"\"alice@example.com \xE2\x80\"";
     let mut scratch = Scratch::new();
