@@ -17,7 +17,7 @@ FIELDS: Final = ("life", "thread", "n", "text")
 FIRST_CHILD: Final = 1 << 16
 """A child's life is its parent's, times this, plus its number: no life that the stage gives out is so high."""
 
-_CHILDREN: Final = 64
+_CHILDREN: Final = 8
 
 _ALPHABET = "".join(f'{number:03}é€\U0001f600"\\\n\t\x00{"token " * (number % 5)}' for number in range(2000))
 _PAUSE_AT_REFUSAL_S = 0.0005

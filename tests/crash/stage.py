@@ -103,6 +103,15 @@ class Stage:
         """Choose one that is alive: a process of the stage's or a child of one."""
         return self.random.choice(sorted(self._producers))
 
+    def oldest_producer(self) -> int:
+        """Return the one that has been told of first of those that are alive; its children are younger."""
+        return next(iter(self._producers))
+
+    def go_on_until_written(self, pid: int) -> None:
+        """Let them run until no queue is left of a process that was killed."""
+        queues = self.config.resolved_queue_directory
+        self.go_on_until(lambda: all(_owner(path) != pid for path in queues.glob("*.queue")), "its queue to be written")
+
     def leader(self) -> int | None:
         """Return the pid of the process whose listener leads, if any does now."""
         try:
@@ -158,6 +167,12 @@ def _fork(work: Callable[[], NoReturn]) -> int:
         raise
     finally:
         os._exit(1)
+
+
+def _owner(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        return int.from_bytes(file.read(16)[12:], "little")
+    return 0
 
 
 def directories(config: Config) -> list[Path]:

@@ -26,8 +26,13 @@ def test_processes_that_fork_while_their_threads_emit_and_their_children_lose_no
     def kill_any_of_three_families(stage: Stage) -> None:
         for _ in range(3):
             stage.start_producer()
-        for _ in range(stage.kills_of_an_act):
+        for number in range(stage.kills_of_an_act):
             stage.go_on(0.1)
+            if number % 8 == 4:
+                # Its children live, and must not hold up what is done for the dead.
+                parent = stage.oldest_producer()
+                stage.kill(parent)
+                stage.go_on_until_written(parent)
             stage.kill(stage.any_producer())
             while stage.producers > 6:
                 stage.kill(stage.any_producer())
