@@ -109,6 +109,34 @@ def test_before_any_listener_the_queues_alone_are_the_books(config: Config, monk
     assert run("verify", str(config.directory)).code == 2, "what is named must be there"
 
 
+def test_what_was_left_at_a_shutdown_is_in_the_queue_and_not_refused(config: Config) -> None:
+    with Logger(config.model_copy(update={"listener": "external", "drain_deadline_s": 0.0})):
+        assert all(get_logger("t").info("n", n=number) for number in range(30))
+    config.directory.mkdir()
+    done = verify(config)
+    assert done.code == 0
+    assert "+ in queue  30" in done.out
+    assert "Refused, and so never accepted: none." in done.out
+    assert "Left in queues at a shutdown (shutdown_deadline), if no listener has come since: 30." in done.out
+
+
+def test_a_queue_that_cannot_be_read_is_a_problem_whatever_else_balances(config: Config) -> None:
+    log(config, 10)
+    foreign = config.resolved_queue_directory / "foreign.queue"
+    foreign.write_bytes(b"noise" * 50_000)
+    done = verify(config)
+    assert done.code == 1
+    assert "QUEUE UNREADABLE" in done.out
+    assert f"where: {foreign}\n" in done.out
+
+
+def test_where_there_is_nothing_nothing_is_proven(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "another").mkdir()
+    done = run("verify", str(tmp_path / "another"))
+    assert done.code == 2
+    assert f"no segments in {tmp_path / 'another'}, and no queues" in done.err
+
+
 def test_a_removed_line_and_a_removed_segment_are_named_with_process_time_and_place(config: Config) -> None:
     log(config, 2000)
     first, second, third, *_ = segments(config)
@@ -201,10 +229,11 @@ def test_the_examples_run_where_a_server_has_written(config: Config, monkeypatch
     _, _, lines = (command.epilog or "").partition("Examples:\n")
     examples = [*(line.strip() for line in lines.splitlines()), COMMANDS["verify"].example]
     assert len(examples) == 4
-    for name in ("logs", "logs-fallback"):
-        (config.directory.parent / name).mkdir(exist_ok=True)
+    (config.directory.parent / "logs").symlink_to(config.directory)
+    (config.directory.parent / "logs-fallback").mkdir()
     monkeypatch.chdir(config.directory.parent)
     monkeypatch.setenv("INFERENCE_LOGGING_DIRECTORY", str(config.directory))
+    monkeypatch.setenv("INFERENCE_LOGGING_QUEUE_DIRECTORY", str(config.resolved_queue_directory))
     for example in examples:
         words = shlex.split(example.partition("|")[0].replace("/dev/shm/inference_logging-0-chat", "."))
         assert run(*words[1:]).code == 0, example

@@ -162,9 +162,10 @@ def test_a_file_that_is_no_queue_is_named_and_left_alone(config: Config) -> None
     assert "foreign.queue: not recovered: not a queue of this version" in done.out
 
 
-@pytest.mark.parametrize("directory", ["nowhere", "file"])
-def test_a_directory_that_is_none_is_a_wrong_command_line(directory: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("directory", ["nowhere", "file", "segments"])
+def test_a_directory_that_is_none_of_queues_is_a_wrong_command_line(directory: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "segments").mkdir()
     done = run("recover", str(tmp_path / directory))
     assert (done.code, str(tmp_path / directory) in done.err) == (2, True)
     assert not (tmp_path / "nowhere").exists()

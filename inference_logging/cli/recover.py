@@ -22,6 +22,8 @@ from inference_logging.config import Config
 
 AUDIT_DIRECTORY: Final = "audit"
 """Below the queue directory: the queues of the audit lane."""
+LEADER_LOCK: Final = "leader.lock"
+"""In each queue directory that ever had a listener."""
 LOOK_S: Final = 0.02
 
 
@@ -61,11 +63,17 @@ def command(queue_directory: Path, file: Path | None, directory: Path | None, as
         lanes = list(_lanes(queue_directory, config))
     except OSError as error:
         raise click.UsageError(f"{queue_directory}: {error}") from None
+    if not (queue_directory / LEADER_LOCK).exists() and not any(_has_files(lane.held) for lane in lanes):
+        raise click.UsageError(f"{queue_directory}: no queue directory: it holds no queues, and no listener was there")
     found = _recover(lanes, config)
     # Records that go to stdout are not mixed with what is told about them.
     click.echo(json.dumps(found) if as_json else _table(found), err=config.sink == "stdout")
     is_left = any(process["left"] or process["corrupt"] for process in found["processes"])
     return FAILED if is_left or found["unreadable"] else OK
+
+
+def _has_files(held: HeldQueues) -> bool:
+    return bool(held.queues() or held.unreadable())
 
 
 def _lanes(directory: Path, config: Config) -> Iterator[Lane]:

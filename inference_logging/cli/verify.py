@@ -118,6 +118,8 @@ def command(
             _databases(read, prefixes),
         )
     )
+    if not found["segments"]["files"] and not found["processes"] and not found["problems"]:
+        raise click.UsageError(f"no segments in {', '.join(map(str, chosen)) or config.directory}, and no queues")
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(_text(found)))
     return OK if found["balanced"] else FAILED
 
@@ -220,9 +222,12 @@ def _totals(totals: Mapping[str, Any]) -> Iterator[str]:
     for name in _COLUMNS:
         sign = " " if name in ("accepted", "doubled") else "=" if name == "written" else "+"
         yield f"{sign} {name.replace('_', ' '):<9} {totals.get(name, 0):>{width},}  {_MEANINGS[name]}"
-    refused = {reason: count for reason, count in totals["dropped"].items() if reason not in ("torn", "corrupt")}
+    accepted = ("torn", "corrupt", "shutdown_deadline")
+    refused = {reason: count for reason, count in totals["dropped"].items() if reason not in accepted}
     told = ", ".join(f"{reason} {count:,}" for reason, count in refused.items() if count)
     yield f"Refused, and so never accepted: {told or 'none'}."
+    if left := totals["dropped"].get("shutdown_deadline"):
+        yield f"Left in queues at a shutdown (shutdown_deadline), if no listener has come since: {left:,}."
 
 
 def _processes(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -7,7 +7,8 @@ use crate::encode::{Encoder, LineHead};
 use crate::event::{self, SEGMENTS_REMOVED};
 use crate::lock::Holder;
 use crate::queue_file::{self, Books, QueueFile};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -79,11 +80,25 @@ pub fn waiting_removals(directory: &Path) -> Vec<Vec<u8>> {
     lines
 }
 
+/// Returns the files that should be queues and are none of this version, or may not be read, and why.
+#[must_use]
+pub fn unreadable(directory: &Path) -> Vec<(PathBuf, io::Error)> {
+    let errors = opened(directory).filter_map(|(path, opened)| Some((path, opened.err()?)));
+    errors.filter(|(_, error)| error.kind() != io::ErrorKind::NotFound).collect()
+}
+
 /// Maps each queue of a directory.
 fn files(directory: &Path) -> impl Iterator<Item = Arc<QueueFile>> {
+    opened(directory).filter_map(|(_, opened)| opened.ok())
+}
+
+fn opened(directory: &Path) -> impl Iterator<Item = (PathBuf, io::Result<Arc<QueueFile>>)> {
     let open = |path: &Path| queue_file::owned_by_this_process(path).map_or_else(|| QueueFile::open(path), Ok);
     let paths = queue_file::list(directory).unwrap_or_default();
-    paths.into_iter().filter_map(move |path| open(&path).ok())
+    paths.into_iter().map(move |path| {
+        let opened = open(&path);
+        (path, opened)
+    })
 }
 
 /// Who leads a directory now, whatever it last published.

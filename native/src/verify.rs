@@ -52,9 +52,7 @@ pub struct Request {
 /// A directory or a segment cannot be read.
 pub fn verify(request: &Request) -> io::Result<Value> {
     let begun = Instant::now();
-    let Reading { queues, segments, told } = reading::read(request)?;
-    let segments = segments.into_values().collect();
-    let mut report = balance(segments, queues, &told, request.chain_key.is_some());
+    let mut report = balance(reading::read(request)?, request.chain_key.is_some());
     report["seconds"] = json!(begun.elapsed().as_secs_f64());
     Ok(report)
 }
@@ -63,20 +61,21 @@ fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-fn balance(segments: Vec<(Listed, Found)>, queues: Vec<QueueSnapshot>, waiting: &[Value], has_key: bool) -> Value {
-    let (listed, found): (Vec<Listed>, Vec<Found>) = segments.into_iter().unzip();
-    let lines = || found.iter().flat_map(|found| &found.told).chain(waiting);
-    let mut told = told::by_process(lines());
+fn balance(Reading { queues, segments, told, unreadable }: Reading, has_key: bool) -> Value {
+    let (listed, found): (Vec<Listed>, Vec<Found>) = segments.into_values().unzip();
+    let lines = || found.iter().flat_map(|found| &found.told).chain(&told);
+    let mut by_process = told::by_process(lines());
     for found in &found {
-        told::take_footer(&mut told, &found.processes);
+        told::take_footer(&mut by_process, &found.processes);
     }
     let short: Vec<HashMap<u64, u64>> = found.iter().map(|found| found.short.clone()).collect();
     let places = Segments { listed: &listed, short: &short, newest_removed: told::newest_removed(lines()) };
-    let accounts = accounts(&found, told, queues);
+    let accounts = accounts(&found, by_process, queues);
     let mut verdicts: Vec<Verdict> = accounts.values().map(|account| account.judge(&places)).collect();
     verdicts.sort_by_key(|verdict| verdict.json["first_time"].as_str().unwrap_or("~").to_owned());
     let mut problems: Vec<Problem> = verdicts.iter().flat_map(|verdict| verdict.problems.clone()).collect();
     problems.extend(found.iter().flat_map(|found| found.problems.clone()));
+    problems.extend(unreadable.iter().map(|(path, error)| Problem::of_queue(path, error)));
     let (chain, broken) = chains::check(&listed, &found, has_key);
     problems.extend(broken);
     json!({

@@ -286,8 +286,8 @@ fn a_wrong_parameter_is_named_with_its_value() {
         (FileSinkConfig::new(dir.path(), "a/b", BOOT), "prefix=\"a/b\": must be"),
         (FileSinkConfig::new(dir.path(), ".a", BOOT), "prefix=\".a\": must"),
         (FileSinkConfig::new(dir.path(), "a", "DEADBEEF"), "boot_id=\"DEADBEEF\": must be 16"),
-        (FileSinkConfig::new("", "a", BOOT), "dir=\"\": must name"),
-        (FileSinkConfig::new(&file, "a", BOOT), "dir=\"/"),
+        (FileSinkConfig::new("", "a", BOOT), "directory=\"\": must name"),
+        (FileSinkConfig::new(&file, "a", BOOT), "directory=\"/"),
     ] {
         let error: OpenError = FileSink::open(config).unwrap_err();
         assert!(error.to_string().starts_with(expected), "{error}");

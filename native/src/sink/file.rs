@@ -75,7 +75,7 @@ impl FileSinkConfig {
             return invalid("boot_id", &self.boot_id, "must be 16 lowercase hexadecimal digits");
         }
         if self.dir.as_os_str().is_empty() {
-            return invalid("dir", "", "must name a directory");
+            return invalid("directory", "", "must name a directory");
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl<O: Os> FileSink<O> {
     pub fn open_with(config: FileSinkConfig, mut os: O) -> Result<Self, OpenError> {
         config.validate()?;
         os.create_dir(&config.dir).map_err(|source| OpenError::Unavailable {
-            parameter: "dir",
+            parameter: "directory",
             value: config.dir.display().to_string(),
             source,
         })?;

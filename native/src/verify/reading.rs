@@ -31,6 +31,8 @@ pub struct Reading {
     pub segments: BTreeMap<Name, (Listed, Found)>,
     /// Reports of removals that waited in queues.
     pub told: Vec<Value>,
+    /// Files of queues that cannot be read: who knows what is in them?
+    pub unreadable: Vec<(PathBuf, io::Error)>,
 }
 
 /// Reads everything.
@@ -44,6 +46,7 @@ pub fn read(request: &Request) -> io::Result<Reading> {
             break;
         }
     }
+    reading.unreadable = request.queue_directories.iter().flat_map(|dir| inspect::unreadable(dir)).collect();
     // Queues that were opened meanwhile have no record that must stand here.
     let known: Vec<u64> = reading.queues.iter().map(|queue| queue.books.boot_id).collect();
     let later = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir));

@@ -2,12 +2,15 @@
 
 use super::listing::Listed;
 use serde_json::{Map, Value, json};
+use std::io;
+use std::path::Path;
 
 /// Something that does not balance, or does not fit. Without any, the books balance.
 #[derive(Clone, Debug, Default)]
 pub struct Problem {
     pub kind: &'static str,
     pub text: String,
+    /// Path of a segment, or of a queue.
     pub segment: Option<String>,
     /// Counted from 1.
     pub line: Option<u64>,
@@ -22,6 +25,13 @@ impl Problem {
     #[must_use]
     pub fn of_segment(kind: &'static str, listed: &Listed, text: String) -> Self {
         Self { kind, text, segment: Some(path_of(listed)), ..Self::default() }
+    }
+
+    /// One of a file in a queue directory.
+    #[must_use]
+    pub fn of_queue(path: &Path, error: &io::Error) -> Self {
+        let text = format!("what is in it is not known: {error}");
+        Self { kind: "queue_unreadable", text, segment: Some(path.display().to_string()), ..Self::default() }
     }
 
     /// One of a process.
