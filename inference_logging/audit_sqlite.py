@@ -137,13 +137,27 @@ def blocks_of_lines(path: Path) -> Iterator[bytes]:
 
     Raises ``sqlite3.Error``, or ValueError for a row whose columns are not what its line says.
     """
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with closing(_open_to_read(path)) as connection:
         rows = connection.execute("SELECT rowid, boot_id, seq, timestamp, event_name, line FROM records ORDER BY rowid")
         while block := rows.fetchmany(_BLOCK_ROWS):
             for rowid, *columns, line in block:
                 if columns != list(_columns(orjson.loads(line))):
                     raise ValueError(f"row {rowid}: its columns are not what its line says")
             yield "".join(f"{row[-1]}\n" for row in block).encode()
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True)
+    try:
+        connection.execute("SELECT 1 FROM records LIMIT 1")
+    except sqlite3.OperationalError:
+        connection.close()
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        # A copy where nothing can be written, not even the files beside it that WAL mode asks of readers.
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True)
+    return connection
 
 
 def _columns(record: dict[str, Any]) -> tuple[Any, ...]:

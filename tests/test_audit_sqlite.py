@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 
 from inference_logging import Logger
 from inference_logging._native import LineChain
-from inference_logging.audit_sqlite import SqliteWriter
+from inference_logging.audit_sqlite import SqliteWriter, blocks_of_lines
 from tests.audited import Open, problems
 
 
@@ -87,6 +90,27 @@ def test_a_chain_can_begin_in_a_database_that_had_none_and_change_how_it_is_comp
         logger.close()
         keys = ("--chain-key-file", str(tmp_path / "key")) if parameters is keyed else ()
         assert problems(tmp_path, *keys) == []
+
+
+def test_a_copy_where_nothing_can_be_written_is_read_all_the_same(open_: Open, tmp_path: Path) -> None:
+    logger = open_(audit_sink="sqlite")
+    assert asyncio.run(logger.audit("decision", number=1))
+    logger.close()
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(shutil.copy(tmp_path / "logs/audit/t-audit.sqlite", directory))
+        copy.chmod(0o444)
+        Path(directory).chmod(0o555)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if os.getuid() == 0:
+                    os.setuid(65534)  # root may write everywhere
+                status = 0 if b'"number":1' in b"".join(blocks_of_lines(copy)) else 1
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        Path(directory).chmod(0o755)
 
 
 def test_an_sqlite_transaction_that_fails_leaves_nothing_and_the_next_one_works(tmp_path: Path) -> None:
