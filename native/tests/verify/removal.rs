@@ -62,6 +62,10 @@ fn a_segment_that_somebody_took_behind_those_that_retention_removed_is_a_gap() {
     fs::remove_file(&place.files()[0]).unwrap();
     let report = place.verify();
     assert!(kinds(&report).contains("missing"), "{report}");
+    assert!(
+        reasons(&report).contains(&(0, 11, "segment_missing".to_owned())),
+        "it may have had the idle one's records"
+    );
     drop(idle);
 }
 
