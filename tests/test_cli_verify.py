@@ -16,6 +16,7 @@ from inference_logging import Config, Logger, get_logger
 from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.verify import command
 from tests.command_line import Done, run
+from tests.support import wait_until
 
 Configure = Callable[..., Config]
 
@@ -107,6 +108,25 @@ def test_before_any_listener_the_queues_alone_are_the_books(config: Config, monk
     assert (done.code, done.err) == (0, "")
     assert "50 records and 0 requests in flight of processes that have ended wait for a listener" in done.out
     assert run("verify", str(config.directory)).code == 2, "what is named must be there"
+
+
+def test_while_retention_removes_segments_the_books_balance_at_every_moment(config: Config) -> None:
+    limited = config.model_copy(update={"quota_bytes": 1 << 18, "flush_interval_s": 0.05, "compress": "zstd"})
+    removed: set[int] = set()
+    with Logger(limited) as logger:
+        log = get_logger("t")
+        wait_until(logger.flush, "the first segment")
+
+        def has_removed_often() -> bool:
+            for number in range(500):
+                log.info("n", n=number, text="x" * 100)
+            report = found(limited)
+            assert report["problems"] == []
+            removed.add(report["totals"]["removed"])
+            return len(removed) > 4
+
+        wait_until(has_removed_often, "several removals")
+    assert found(limited)["problems"] == []
 
 
 def test_what_was_left_at_a_shutdown_is_in_the_queue_and_not_refused(config: Config) -> None:
