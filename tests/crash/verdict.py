@@ -63,6 +63,7 @@ def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) 
     threads = found.records.keys() | journal.accepted.keys() | journal.refused.keys()
     unjournalled = sum(_compare(thread, found.records[thread], journal.accepted[thread]) for thread in threads)
     lives = {thread.life for thread in threads}
+    _assert_each_process_had_a_queue_of_its_own(found)
     written, half_written = _assert_books_balance(found, totals, kills)
     refused = totals["dropped"]["queue_full"]["INFO"]
     assert 0 <= refused - journal.refused.total() <= len(threads) - unjournalled
@@ -101,6 +102,12 @@ def _assert_books_balance(found: Found, totals: dict[str, Any], kills: int) -> t
     assert half_written <= kills, "the interpreter's lock lets one thread emit at a time"
     assert found.losses_told == sum(sum(levels.values()) for levels in totals["dropped"].values())
     return written, half_written
+
+
+def _assert_each_process_had_a_queue_of_its_own(found: Found) -> None:
+    queues = {(record.boot_id, thread.life) for thread, records in found.records.items() for record in records}
+    shared = {boot_id for boot_id, times in Counter(boot_id for boot_id, _ in queues).items() if times > 1}
+    assert not shared, f"several processes emitted into one queue: {shared}"
 
 
 def _compare(thread: Thread, records: list[Record], accepted: int) -> int:
