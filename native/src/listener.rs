@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How often a process sees whether its queue is still there.
 const LOOK_AFTER_INTERVAL: Duration = Duration::from_millis(500);
 /// A leader without a sign of life for so long does not come back to a queue that has no name any more.
-const ABANDONED_AFTER: Duration = Duration::from_secs(5);
+/// Shorter than a shutdown waits by default.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3);
 
 /// How a time as the leader ended.
 enum Led {
@@ -104,18 +105,35 @@ impl Listener {
     }
 
     /// Lets the thread drain its queue, which another one has replaced, and end by itself. Waits for nothing.
-    pub fn retire(self) {
+    pub fn retire(&self) {
         self.shared.retired_at.store(now_monotonic_nano().max(1), Ordering::Release);
         self.thread.unpark();
     }
 
-    /// Drains this process's queue and ends the thread, within `deadline`. Returns whether the thread has ended.
+    /// Whether nothing is left in its queue.
     #[must_use]
-    pub fn stop(self, deadline: Duration) -> bool {
+    pub fn is_drained(&self) -> bool {
+        self.shared.is_drained()
+    }
+
+    /// Whether the thread has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.ended.try_recv(), Err(TryRecvError::Disconnected))
+    }
+
+    /// Lets the thread drain its process's queue and end, within `deadline`. Waits for nothing.
+    pub fn begin_stop(&self, deadline: Duration) {
         let stop_at = now_monotonic_nano().saturating_add(deadline.as_nanos() as u64).max(1);
         self.shared.stop_at.store(stop_at, Ordering::Release);
         self.control.request_flush();
         self.thread.unpark();
+    }
+
+    /// As `begin_stop`, and waits for it. Returns whether the thread has ended.
+    #[must_use]
+    pub fn stop(&self, deadline: Duration) -> bool {
+        self.begin_stop(deadline);
         // Disconnected: the thread has dropped its end, as the last thing it did.
         matches!(self.ended.recv_timeout(deadline + GRACE), Err(RecvTimeoutError::Disconnected))
     }
@@ -162,7 +180,7 @@ impl Shared {
         }
         // Who leads has the old queue mapped too, and drains it, unless that one died as well.
         let age = control.heartbeat_age_s(now_monotonic_nano());
-        let is_left = !self.queue.ring().is_drained() && age.is_none_or(|age| age > ABANDONED_AFTER.as_secs_f64());
+        let is_left = !self.is_drained() && age.is_none_or(|age| age > ABANDONED_AFTER.as_secs_f64());
         is_left.then(|| Rule::Queue { path: self.queue.path.clone() })
     }
 
@@ -232,12 +250,17 @@ impl Shared {
     }
 
     fn may_end(&self) -> bool {
-        self.is_ending() && (self.queue.ring().is_drained() || self.is_past_deadline())
+        self.is_ending() && (self.is_drained() || self.is_past_deadline())
     }
 
     /// Whether nobody has to do anything more with the queue: who leads in this one's place also tells its end.
     fn is_without_queue(&self) -> bool {
         self.retired_at.load(Ordering::Acquire) != 0 || self.is_past_deadline() || self.queue.has_vanished()
+    }
+
+    /// Whether nothing is left in the queue that anybody could read.
+    fn is_drained(&self) -> bool {
+        self.queue.ring().is_drained() || self.queue.is_headless()
     }
 
     fn is_past_deadline(&self) -> bool {

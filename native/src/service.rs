@@ -44,7 +44,8 @@ pub struct Service {
     pub runtime: Runtime,
     listener_settings: ListenerSettings,
     delivery_settings: DeliverySettings,
-    listener: ForkSafe<Option<Listener>>,
+    /// The last one is of the queue that is there now; those before it drain queues that were lost.
+    listeners: ForkSafe<Vec<Listener>>,
     runs_listener: bool,
     me: Weak<Self>,
 }
@@ -74,7 +75,7 @@ impl Service {
             runtime,
             listener_settings: listener,
             delivery_settings: sinks.into(),
-            listener: ForkSafe::new(None),
+            listeners: ForkSafe::new(Vec::new()),
             runs_listener,
         });
         // Opened here first, so that what is wrong with them stops the start.
@@ -113,10 +114,12 @@ impl Service {
             Box::new(look_after),
         );
         let listener = started.map_err(|error| format!("the listener thread cannot be started: {error}"))?;
-        if let Some(before) = self.listener.with(|slot| slot.replace(listener)) {
+        self.listeners.with(|listeners| {
+            listeners.retain(|before| !before.has_ended());
             // Of a queue that was lost: it writes what is left of that.
-            before.retire();
-        }
+            listeners.iter().for_each(Listener::retire);
+            listeners.push(listener);
+        });
         Ok(())
     }
 
@@ -126,7 +129,8 @@ impl Service {
         let Some(queue) = self.producer.queue() else { return true };
         let ring = queue.file.ring();
         let wanted = ring.head().sequence;
-        let reached = || wanted.wrapping_sub(ring.tail().sequence).cast_signed() <= 0;
+        let is_lost_written = || self.listeners.with(|all| all.iter().rev().skip(1).all(Listener::is_drained));
+        let reached = || wanted.wrapping_sub(ring.tail().sequence).cast_signed() <= 0 && is_lost_written();
         poll(queue.control, deadline, reached)
     }
 
@@ -137,18 +141,22 @@ impl Service {
         self.producer.close();
         let Some(queue) = self.producer.queue() else { return true };
         let started = now_monotonic_nano();
-        if let Some(listener) = self.listener.with(Option::take)
+        let left = || deadline.saturating_sub(Duration::from_nanos(now_monotonic_nano() - started));
+        let mut lost = self.listeners.with(std::mem::take);
+        lost.iter().for_each(|listener| listener.begin_stop(deadline));
+        if let Some(listener) = lost.pop()
             && !listener.stop(deadline)
         {
             // The thread hangs in the sink. It keeps its mapping; the process can end without it.
             self.count_left(&queue.file);
             return false;
         }
-        let spent = Duration::from_nanos(now_monotonic_nano() - started);
+        // Each has its time, whatever became of the others.
+        let unwritten = lost.iter().filter(|listener| !(listener.stop(left()) && listener.is_drained())).count();
         let drained = if self.runs_listener {
             queue.file.ring().is_drained()
         } else {
-            poll(queue.control, deadline.saturating_sub(spent), || queue.file.ring().is_drained())
+            poll(queue.control, left(), || queue.file.ring().is_drained())
         };
         if !drained {
             self.count_left(&queue.file);
@@ -161,7 +169,7 @@ impl Service {
             let _ = std::fs::remove_file(&queue.file.path);
         }
         queue.file.disown();
-        drained
+        drained && unwritten == 0
     }
 
     /// Counts what stays behind, unless another process's listener is at work on it.
@@ -173,7 +181,7 @@ impl Service {
 
     /// Starts anew in a forked child: the parent's queue and thread are not its own.
     pub fn after_fork_in_child(&self) {
-        self.listener.with(|slot| std::mem::forget(slot.take()));
+        self.listeners.with(|listeners| std::mem::forget(std::mem::take(listeners)));
         segment_lock::close_inherited();
         self.producer.after_fork_in_child();
     }

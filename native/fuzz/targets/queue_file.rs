@@ -29,6 +29,8 @@ pub struct Bench(Mutex<Parts>);
 struct Parts {
     directory: tempfile::TempDir,
     good: Vec<u8>,
+    /// Kept: what a producer has published is never freed, and would pass for a leak.
+    _producer: Producer,
     control: Control,
     leader: Leader,
     lines: Arc<AtomicU64>,
@@ -63,7 +65,7 @@ impl Bench {
     /// Makes the directory, the good file and the leader.
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let good = good_file();
+        let (good, producer) = good_file();
         let control = Control::open(directory.path()).unwrap();
         let now = Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) };
         let lines = Arc::<AtomicU64>::default();
@@ -78,7 +80,7 @@ impl Bench {
             hash_key: None,
         };
         let leader = Leader::new(settings, control, Delivery::here(sinks, control, now), now);
-        Self(Mutex::new(Parts { directory, good, control, leader, lines, now }))
+        Self(Mutex::new(Parts { directory, good, _producer: producer, control, leader, lines, now }))
     }
 
     /// Checks one input.
@@ -117,7 +119,7 @@ impl Parts {
 }
 
 /// What a process leaves behind that was killed with records of every kind in its queue.
-fn good_file() -> Vec<u8> {
+fn good_file() -> (Vec<u8>, Producer) {
     let directory = tempfile::tempdir().unwrap();
     let settings = QueueSettings {
         directory: directory.path().to_owned(),
@@ -144,7 +146,7 @@ fn good_file() -> Vec<u8> {
     }
     let file = &producer.queue().unwrap().file;
     file.ring().reserve(5, u32::MAX).unwrap().fill(1, b"dying");
-    std::fs::read(&file.path).unwrap()
+    (std::fs::read(&file.path).unwrap(), producer)
 }
 
 /// Changes `file` as `changes` say: the first byte's low two bits choose the header, what follows it, the records, or

@@ -2,10 +2,13 @@
 
 use super::support::{PATIENCE, child, child_directory, dense, numbers, wait_until};
 use super::{Place, emit_span, open};
+use _native::system::now_monotonic_nano;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::atomic::Ordering;
 
 /// Removes a directory, in which somebody may just be making a file.
 fn remove(directory: &Path) {
@@ -43,6 +46,25 @@ fn a_queue_directory_that_is_deleted_is_made_anew_and_loses_nothing() {
     written.sort_unstable();
     assert_eq!(written, dense(30));
     assert!(place.queue_files().is_empty());
+}
+
+#[test]
+fn a_process_that_ends_right_after_its_queue_directory_was_deleted_has_written_all_of_it() {
+    let place = Place::new();
+    // Nobody can lead, and it looks as if another process did until just now.
+    fs::create_dir_all(place.queues().join("leader.lock")).unwrap();
+    fs::set_permissions(place.queues(), PermissionsExt::from_mode(0o700)).unwrap();
+    let service = open(place.path());
+    emit_span(&service, 0, 0..10);
+    let old = service.control().unwrap();
+    old.page().heartbeat_monotonic_nano.store(now_monotonic_nano(), Ordering::Relaxed);
+    remove(&place.queues());
+    wait_until("there is a queue that others can find", || !place.queue_files().is_empty());
+    emit_span(&service, 0, 10..20);
+    assert!(service.close(PATIENCE));
+    let mut written = numbers(&place.lines(), 0);
+    written.sort_unstable();
+    assert_eq!(written, dense(20));
 }
 
 #[test]
@@ -104,7 +126,7 @@ fn a_leader_whose_lock_file_is_removed_makes_room_for_the_next_and_nothing_is_do
 fn a_leader_lock_that_cannot_be_a_lock_keeps_everything_in_the_queue_until_it_can() {
     let place = Place::new();
     fs::create_dir_all(place.queues().join("leader.lock")).unwrap();
-    std::fs::set_permissions(place.queues(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    fs::set_permissions(place.queues(), PermissionsExt::from_mode(0o700)).unwrap();
     let service = open(place.path());
     emit_span(&service, 0, 0..10);
     assert_eq!(service.books().unwrap().in_queue, 10);
