@@ -320,7 +320,7 @@ fn what_cannot_be_opened_is_named() {
     fs::remove_file(place.path().join("queues")).unwrap();
     fs::write(place.path().join("segments"), b"").unwrap();
     let error = open(place.path(), true).err().unwrap();
-    assert!(error.contains("dir="), "{error}");
+    assert!(error.contains("directory="), "{error}");
 }
 
 #[test]
