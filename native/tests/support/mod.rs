@@ -170,14 +170,15 @@ impl Bench {
 
     /// Rounds until there is nothing to do; retries included.
     pub fn drain(&mut self) {
-        let mut later = Duration::from_millis(1);
-        loop {
+        let (mut later, started) = (Duration::from_millis(1), Instant::now());
+        while started.elapsed() < PATIENCE {
             match self.round(later, true) {
                 Round::Idle(_) if !self.leader.has_work() => return,
                 Round::Idle(pause) => later = pause,
                 Round::Wrote => {}
             }
         }
+        panic!("the leader always has something to do");
     }
 
     /// The leader dies, and the next one has the same sink.
