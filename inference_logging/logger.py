@@ -52,6 +52,7 @@ class Logger:
         self._opened_ns = time.monotonic_ns()
         _open_loggers.add(self)
         atexit.register(self.close)
+        _close_with_child(self)
         self._make_current()
 
     def _open_audit(self) -> AuditLane:
@@ -303,8 +304,21 @@ def _open_current() -> None:
     Logger.shared(Config())
 
 
+def _close_with_child(logger: Logger) -> None:
+    """Close at the end of a child of multiprocessing: one that was forked runs its finalizers then, but no atexit."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        # After all that others have to do at their end, which they may want to log.
+        Finalize(None, logger.close, exitpriority=-100)
+
+
 def _after_fork_in_child() -> None:
+    util = sys.modules.get("multiprocessing.util")
     for logger in _open_loggers:
+        if util is not None:
+            util.register_after_fork(logger, _close_with_child)
         logger._service.after_fork_in_child()
         if logger._audit is not None:
             logger._audit.after_fork_in_child()

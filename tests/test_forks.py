@@ -226,6 +226,10 @@ def log_in_pool(number: int) -> int:
     return os.getpid()
 
 
+def log_in_own(config: Config) -> None:
+    Logger(config).event("own", [])()
+
+
 def test_workers_of_a_pool_that_ends_them_without_ceremony_lose_nothing(recorded: Recorded) -> None:
     log_many()
     with ProcessPoolExecutor(3, mp_context=get_context("fork")) as pool:
@@ -235,6 +239,17 @@ def test_workers_of_a_pool_that_ends_them_without_ceremony_lose_nothing(recorded
     assert sorted(record["attributes"]["n"] for record in records) == list(range(RECORDS))
     assert {record["pid"] for record in records} == pids
     assert os.getpid() not in pids
+    assert {record["how"] for record in recorded.records("process.ended")} == {"closed"}
+
+
+def test_children_of_a_server_of_forks_close_their_books(configure: Configure) -> None:
+    config = configure()
+    process = get_context("forkserver").Process(target=log_in_own, args=(config,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    (ended,) = read_records(config.directory, "process.ended")
+    assert (ended["pid"], ended["how"], ended["accepted"]) == (process.pid, "closed", 1)
 
 
 def test_workers_of_a_pool_that_are_replaced_after_some_tasks_lose_nothing(recorded: Recorded) -> None:
