@@ -51,8 +51,9 @@ impl Ring<'_> {
             let words = words_of(word).filter(|words| (1..=room).contains(words));
             let is_wanted = word >> 56 == COMMITTED && word >> 32 & 0xffff == u64::from(event);
             let copy = words.filter(|_| is_wanted).map(|words| self.copy(index, words, word as u32 as usize));
-            // What was read is what stood there, unless the tail has passed it.
+            // What was read is what stood there, unless it is being zeroed for a release, or the tail has passed it.
             fence(std::sync::atomic::Ordering::Acquire);
+            let copy = copy.filter(|_| self.words[index].load(Ordering::Relaxed) == word);
             let tail = self.tail().position;
             if words_between(begin, tail) > words_between(begin, position) {
                 if words_between(begin, tail) >= words_between(begin, end) {
