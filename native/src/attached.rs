@@ -21,7 +21,7 @@ use crate::totals::{self, TotalsWords};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 pub use room::Room;
 use telling::Telling;
@@ -314,6 +314,8 @@ impl Attached {
             sum.store(before.wrapping_add(std::mem::take(records)), Ordering::Relaxed);
         }
         header.releasing.store(self.read.to_word(), Ordering::Release);
+        // Whoever sees a zeroed word sees that it is being released.
+        fence(Ordering::Release);
         finish_release(&self.file, self.read);
         self.telling.release_lost();
         self.file.wake_released();

@@ -70,7 +70,7 @@ pub fn waiting_removals(directory: &Path) -> Vec<Vec<u8>> {
     for file in files(directory) {
         let boot_id = format!("{:016x}", file.header().boot_id);
         let head = LineHead { time_unix_nano: 0, severity: 0, boot_id: &boot_id, pid: file.header().pid, seq: None };
-        for payload in file.ring().copy_waiting(SEGMENTS_REMOVED) {
+        for payload in file.ring().copy_waiting(SEGMENTS_REMOVED, &file.header().releasing) {
             let mut line = Vec::new();
             if encoder.line(&mut line, &head, schema, &payload).is_ok() {
                 lines.push(line);

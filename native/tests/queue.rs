@@ -10,7 +10,7 @@ use _native::ring::Mark;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use support::{
     Bench, INFO, QUEUE_BYTES, WARN, child, child_directory, dense, emit, numbers, queue_settings, register, sequences,
 };
@@ -309,7 +309,8 @@ fn records_of_one_event_are_copied_while_they_wait_over_the_end_of_a_lap_and_bef
     let before_the_end = Mark { sequence: 9, position: QUEUE_BYTES as u32 / 8 - 5 };
     file.header().head.store(before_the_end.to_word(), Ordering::Relaxed);
     file.header().tail.store(before_the_end.to_word(), Ordering::Relaxed);
-    let ring = file.ring();
+    let (ring, releasing) = (file.ring(), &file.header().releasing);
+    releasing.store(before_the_end.to_word(), Ordering::Relaxed);
     let commit = |event, payload: &[u8]| {
         ring.reserve(payload.len() as u32, u32::MAX).unwrap().commit(event, INFO, 7, payload);
     };
@@ -317,10 +318,12 @@ fn records_of_one_event_are_copied_while_they_wait_over_the_end_of_a_lap_and_bef
     commit(16, b"another event");
     let _dead = ring.reserve(20, u32::MAX).unwrap();
     commit(4, b"the second, longer");
-    assert_eq!(ring.copy_waiting(4), [&b"first"[..], b"the second, longer"]);
-    assert_eq!(ring.copy_waiting(5), [b""; 0]);
-    ring.release(Mark { sequence: 10, position: before_the_end.position + 4 });
-    assert_eq!(ring.copy_waiting(4), [b"the second, longer"]);
+    assert_eq!(ring.copy_waiting(4, releasing), [&b"first"[..], b"the second, longer"]);
+    assert_eq!(ring.copy_waiting(5, releasing), [b""; 0]);
+    let second = Mark { sequence: 10, position: before_the_end.position + 4 };
+    releasing.store(second.to_word(), Ordering::Relaxed);
+    ring.release(second);
+    assert_eq!(ring.copy_waiting(4, releasing), [b"the second, longer"]);
 }
 
 #[test]
@@ -338,6 +341,8 @@ fn a_look_from_outside_sees_only_times_that_were_written_whatever_the_consumer_d
                 let (ring, behind) = (file.ring(), file.ring().head());
                 let event = 16 + (turn & 1) as u16;
                 ring.reserve(turn as u32 % 64 * 8, u32::MAX).unwrap().commit(event, INFO, 7, &payload[..turn % 64 * 8]);
+                file.header().releasing.store(behind.to_word(), Ordering::Release);
+                fence(Ordering::Release);
                 ring.release(behind);
             }
             running.store(0, Ordering::Release);
@@ -348,7 +353,7 @@ fn a_look_from_outside_sees_only_times_that_were_written_whatever_the_consumer_d
                 while running.load(Ordering::Acquire) == 1 {
                     let found = file.ring().oldest_time();
                     assert!(matches!(found, None | Some(7)), "{found:?}");
-                    for copy in file.ring().copy_waiting(17) {
+                    for copy in file.ring().copy_waiting(17, &file.header().releasing) {
                         assert!(copy.len() % 16 == 8 && payload.starts_with(&copy), "{copy:?}");
                     }
                 }

@@ -1,7 +1,7 @@
 //! What one sees of a ring who is neither producer nor consumer: words that may be given back while they are read.
 
-use super::{COMMITTED, PAD, RECORD_HEAD_WORDS, RESERVED, Ring, advance, record_words, words_between};
-use crate::sync::Ordering;
+use super::{COMMITTED, Mark, PAD, RECORD_HEAD_WORDS, RESERVED, Ring, advance, record_words, words_between};
+use crate::sync::{AtomicU64, Ordering};
 use std::sync::atomic::fence;
 
 /// How often a look is repeated while the consumer moves on, and how far it goes for a committed record.
@@ -39,9 +39,9 @@ impl Ring<'_> {
     }
 
     /// Copies the payloads of one event that are committed and wait, the oldest first. One that is released meanwhile
-    /// may be left out: the consumer has it.
+    /// is left out: the consumer has it. `releasing` tells up to where a release has begun to zero words.
     #[must_use]
-    pub fn copy_waiting(&self, event: u16) -> Vec<Vec<u8>> {
+    pub fn copy_waiting(&self, event: u16, releasing: &AtomicU64) -> Vec<Vec<u8>> {
         let (begin, end) = (self.tail().position, self.head().position);
         let (mut found, mut position) = (Vec::new(), begin);
         while position != end {
@@ -51,15 +51,14 @@ impl Ring<'_> {
             let words = words_of(word).filter(|words| (1..=room).contains(words));
             let is_wanted = word >> 56 == COMMITTED && word >> 32 & 0xffff == u64::from(event);
             let copy = words.filter(|_| is_wanted).map(|words| self.copy(index, words, word as u32 as usize));
-            // What was read is what stood there, unless it is being zeroed for a release, or the tail has passed it.
+            // What was read is what stood there, unless a release has come so far: that is told before a word is zeroed.
             fence(std::sync::atomic::Ordering::Acquire);
-            let copy = copy.filter(|_| self.words[index].load(Ordering::Relaxed) == word);
-            let tail = self.tail().position;
-            if words_between(begin, tail) > words_between(begin, position) {
-                if words_between(begin, tail) >= words_between(begin, end) {
+            let released = Mark::from_word(releasing.load(Ordering::Relaxed)).position;
+            if words_between(begin, released) > words_between(begin, position) {
+                if words_between(begin, released) >= words_between(begin, end) {
                     break;
                 }
-                position = tail;
+                position = released;
                 continue;
             }
             found.extend(copy);
