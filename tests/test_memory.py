@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from inference_logging import get_logger
+from inference_logging import Config, Logger, get_logger
+from tests.sinks import small_file_system
 from tests.support import Client, Receive, Recorded, Send, answer, body_messages, http_scope, replying
 
 KIB = 1 << 10
@@ -183,3 +184,16 @@ def test_a_thousand_streams_hold_a_few_kilobytes_each_however_long_they_are(
     # and the allocator's own share; the answer alone has up to 104 kB.
     assert process < STREAMS * 16 * 1024
     assert len(recorded.records("request")) == 2 * STREAMS
+
+
+def test_a_logger_that_was_closed_leaves_no_memory_and_no_descriptor_behind(
+    configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    with small_file_system(tmp_path / "small", "64m") as small:
+        config = configure(queue_directory=small / "queues", queue_bytes=16 * MIB)
+        Logger(config).close()
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(8):  # Four of them would fill the file system.
+            with Logger(config) as logger:
+                assert logger.event("step", [])()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import socket
 import subprocess
 import sys
@@ -59,10 +58,12 @@ class Reader(threading.Thread):
     def run(self) -> None:
         """Read on; what arrived before the stop is read to its end."""
         stops = False
+        self._socket.settimeout(0.05)
         while not stops:
             stops = self._told_to_stop.is_set()
-            while select.select([self._socket], [], [], 0.05)[0]:
-                self.received += self._socket.recv(1 << 16)
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    self.received += self._socket.recv(1 << 16)
 
     def all(self) -> bytes:
         """Return what has arrived."""

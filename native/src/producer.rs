@@ -55,7 +55,8 @@ pub struct Queue {
     /// Losses of shared pages before this queue was made.
     lost_pages: usize,
     looked_unix_nano: AtomicU64,
-    _lock: ProcessLock,
+    /// Tells the others that this process lives.
+    lock: ForkSafe<Option<ProcessLock>>,
 }
 
 impl Queue {
@@ -85,8 +86,13 @@ impl Queue {
             keeps_slots,
             lost_pages,
             looked_unix_nano: AtomicU64::new(0),
-            _lock: lock,
+            lock: ForkSafe::new(Some(lock)),
         })
+    }
+
+    /// Closes the file of a queue that is done with: the descriptor would stay for the life of the process.
+    pub fn unlock(&self) {
+        drop(self.lock.with(Option::take));
     }
 
     /// Puts one record into the queue and returns the low 32 bits of its sequence, or why not, which nobody counts yet.

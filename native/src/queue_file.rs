@@ -285,9 +285,17 @@ impl QueueFile {
     }
 
     /// Ends this process's ownership: the data pages go back to the system, the mapping stays valid for an emit that is
-    /// just on its way (it will find the ring closed).
-    pub fn disown(self: &Arc<Self>) {
+    /// just on its way (it will find the ring closed). `is_done`: nobody wants what the file holds any more.
+    pub fn disown(self: &Arc<Self>, is_done: bool) {
         OWNED.with(|owned| owned.retain(|entry| !Arc::ptr_eq(&entry.file, self)));
+        if is_done {
+            // The header stays mapped, and with it the file: without this all of it would stay in memory.
+            // SAFETY: whole pages of our own mapping; whoever still reads them sees zeroes.
+            unsafe {
+                let behind_header = self.base.add(SLOTS_OFFSET);
+                libc::madvise(behind_header.cast(), self.bytes - SLOTS_OFFSET, libc::MADV_REMOVE)
+            };
+        }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: replaces whole pages inside our own mapping; whoever still reads them sees zeroes.

@@ -168,7 +168,11 @@ impl Service {
             // Usually the leader has done so. Not if it ended between the last write and this process's end.
             let _ = std::fs::remove_file(&queue.file.path);
         }
-        queue.file.disown();
+        let is_done = drained && queue.file.has_vanished();
+        queue.file.disown(is_done);
+        if is_done {
+            queue.unlock();
+        }
         drained && unwritten == 0
     }
 
