@@ -41,7 +41,9 @@ def unpacked(project: str) -> Path:
     if not folder.is_dir():
         _CACHE.mkdir(parents=True, exist_ok=True)
         with tarfile.open(_fetch(project, version)) as archive:
-            archive.extractall(_CACHE, filter="data")
+            # From Python 3.11.4 on; older ones do whatever the archive says.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(_CACHE)
     if not (folder / "tests").is_dir():
         pytest.skip(f"the source distribution of {project} {version} has no tests")
     return folder
@@ -81,7 +83,8 @@ def _start(folder: Path, selection: list[str], wrap: str, tmp_path: Path) -> sub
     environment.update(
         PYTHONPATH=os.pathsep.join(ours), FOREIGN_WRAP=wrap, FOREIGN_REPORT=str(tmp_path / f"{wrap}.json")
     )
-    options = ("-q", "--no-header", "-p", "every_app_logged", "-p", "no:cacheprovider", "-o", "addopts=")
+    # Native tracebacks: the others parse the source, which CPython 3.11 can refuse deep in a stack (gh-106905).
+    options = ("-q", "--no-header", "--tb=native", "-p", "every_app_logged", "-p", "no:cacheprovider", "-o", "addopts=")
     base = ("--basetemp", str(tmp_path / wrap / "base"))
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, *base, *selection],
