@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "loadtests"))  # its files import each other by bare name
+sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
 
 from bench_vllm_load import Connection, Seen, Shape, load
 
+ROOT = Path(__file__).resolve().parent.parent
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 EVENT = b'10\r\ndata: {"delta":1}\n\n\r\n'
 VENV = ROOT / ".venv-vllm"
