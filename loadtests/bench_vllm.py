@@ -147,12 +147,11 @@ def main() -> None:
     print(f"{place.cores}; median (lowest … highest round)" + ("; QUICK: the figures mean nothing" * options.quick))
     reports: list[Report] = []
     sections = SECTIONS if "all" in options.sections else options.sections
-    if "modes" in sections:
-        reports += modes(place, options.modes, options.quick)
-    if "turns" in sections:
-        reports += turns(place, options.quick)
-    for report in reports:
-        report.print()
+    for section in dict.fromkeys(sections):
+        done = turns(place, options.quick) if section == "turns" else modes(place, options.modes, options.quick)
+        for report in done:
+            report.print()
+        reports += done
     print(f"\nload average now {machine()['load average']}")
     if options.json:
         found = {"machine": seen_on, "quick": options.quick, "sections": [report.as_json() for report in reports]}

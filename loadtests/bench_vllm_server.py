@@ -24,6 +24,7 @@ from typing import Final
 
 from bench_loggers import memory_directory, scratch_directory
 from bench_vllm_load import CHAT, HOST, Seen, Shape, load
+from inference_logging import Config
 
 START_S: Final = 300.0
 STOP_S: Final = 30.0
@@ -71,6 +72,8 @@ MODES: Final = {
     "vllm-outputs-no-deltas": Mode((*_PEER, "--no-enable-log-deltas")),
     "uvicorn-access": Mode(()),
 }
+if "engine_records" not in Config.model_fields:
+    del MODES["ours-engine"]
 MEANINGS: Final = (
     (
         "ours: --middleware inference_logging.InferenceLoggingMiddleware, all settings at their defaults (request "
