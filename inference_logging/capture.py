@@ -12,8 +12,8 @@ from inference_logging.errors import OpenError
 if TYPE_CHECKING:
     from inference_logging.config import Config
 
-REQUEST_RECORD_OVERHEAD_BYTES = 4096
-"""What a request record takes besides captures and timeline: ids, method, route, counters, tags."""
+REQUEST_RECORD_OVERHEAD_BYTES = 5120
+"""What a request record takes besides captures and timeline: ids, method, route, counters, tags, the engine's facts."""
 
 _KEY_BYTES = 32
 

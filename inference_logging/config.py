@@ -24,6 +24,7 @@ from inference_logging.errors import ConfigError
 from inference_logging.parameters.audit import AuditParameters
 from inference_logging.parameters.capture import CaptureParameters
 from inference_logging.parameters.control import ControlParameters
+from inference_logging.parameters.engine import EngineParameters
 from inference_logging.parameters.health import HealthParameters
 from inference_logging.parameters.listener import ListenerParameters
 from inference_logging.parameters.metrics import MetricsParameters
@@ -59,6 +60,7 @@ class Config(
     ControlParameters,
     HealthParameters,
     TraceParameters,
+    EngineParameters,
     MetricsParameters,
     CaptureParameters,
     RedactionParameters,

@@ -20,6 +20,7 @@ from inference_logging.config import Config
 from inference_logging.context import REQUEST
 from inference_logging.errors import AuditError
 from inference_logging.health import Health, Watch
+from inference_logging.integrations import vllm
 from inference_logging.integrations.correlation import correlation_reader
 from inference_logging.integrations.otel import span_reader
 from inference_logging.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
@@ -62,6 +63,7 @@ class InferenceLoggingMiddleware:
         self._watch: Watch | None = None
         self._collector: metrics.InferenceLoggingCollector | None = None
         self._take_back: Callable[[], None] | None = None
+        self._vllm: vllm.Server | None = None
         self._begin: Begin = _not_open
         self._unavailable = False
 
@@ -95,11 +97,11 @@ class InferenceLoggingMiddleware:
         # Returns what the application returned, or how a request has begun after all.
         kind = scope.get("type")
         if kind == "lifespan":
-            return None, await serve_lifespan(self.app, scope, receive, send, self._open, self._close)
+            return None, await serve_lifespan(self.app, scope, receive, send, lambda: self._open(scope), self._close)
         if kind != "http":
             return None, await self.app(scope, receive, send)
         if self._begin is _not_open:
-            self._open_late()
+            self._open_late(scope)
         path = scope.get("path")
         if path in self._special_paths:
             if path != self._wrapped_path:
@@ -111,7 +113,7 @@ class InferenceLoggingMiddleware:
             return None, await self.app(scope, receive, send)
         return begun, None
 
-    def _open(self) -> None:
+    def _open(self, scope: Scope) -> None:
         if self._logger is None:
             self._logger = Logger.shared(self.config)
             _open_middlewares.add(self)
@@ -120,12 +122,17 @@ class InferenceLoggingMiddleware:
                 self._collector = metrics.InferenceLoggingCollector(self._logger)
                 if self.config.metrics_registry == "default":
                     self._take_back = metrics.offer(self._collector)
-        config = self.config
+            self._vllm = vllm.attach(scope.get("app"), self.config)
+        config, server = self.config, self._vllm
+        traces = server is not None and server.traces
         factory = RequestFactory(
             self._logger.service,
             _observed_receive,
             span_reader=span_reader if config.trace_source == "auto" else None,
             correlation_reader=correlation_reader if config.trace_source == "auto" else None,
+            engine_reader=server.read if server is not None else None,
+            forward_trace=config.forward_ids == "on" or (traces and config.forward_ids == "auto"),
+            forward_request_id=config.forward_ids == "on",
             response_header=config.response_header,
             chunks=config.chunks,
             chunk_timeline_limit=config.chunk_timeline_limit,
@@ -140,12 +147,12 @@ class InferenceLoggingMiddleware:
         os.register_at_fork(after_in_child=factory.reseed)
         self._begin = factory.begin
 
-    def _open_late(self) -> None:
+    def _open_late(self, scope: Scope) -> None:
         # No lifespan came before the first request, so an error cannot stop the start any more: serve, and say so once.
         if self._unavailable:
             return
         try:
-            self._open()
+            self._open(scope)
         except OSError:
             self._unavailable = True
             sys.stderr.write("inference_logging: requests are NOT recorded:\n" + traceback.format_exc())
@@ -156,6 +163,9 @@ class InferenceLoggingMiddleware:
         if self._take_back is not None:
             self._take_back()
             self._take_back = None
+        if self._vllm is not None:
+            self._vllm.detach()
+            self._vllm = None
         if self._logger is not None:
             self._logger.release()
             self._logger = None

@@ -213,7 +213,7 @@ def test_a_record_larger_than_a_quarter_of_the_queue_is_refused() -> None:
 
 def test_captures_that_do_not_fit_into_a_record_are_refused() -> None:
     (problem,) = problems(capture_tail_bytes="64KiB")
-    assert problem.startswith("max_record_bytes=65536: must be at least 138240 to hold a request record")
+    assert problem.startswith("max_record_bytes=65536: must be at least 139264 to hold a request record")
 
 
 # --- how it is told --------------------------------------------------------------------------------------------------

@@ -27,3 +27,9 @@ class TraceParameters(BaseModel):
         "X-Request-Id. One that the application sets itself stays as it is. Empty = off.",
         allowed="a header's name of at most 64 characters, or empty",
     )
+    forward_ids: Literal["auto", "on", "off"] = parameter(
+        "auto",
+        "Whether the application is given our ids in headers where the client sent none, as traceparent and "
+        "x-request-id. auto: traceparent only, and only for a server whose own tracing is known to be on (vLLM with "
+        "--otlp-traces-endpoint), so that its spans are in the same trace as our records.",
+    )

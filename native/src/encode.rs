@@ -10,7 +10,8 @@
 //! * Severity 0 or above 24 has no name: `severity_text` is left out.
 //! * A Trace stands as `trace_id`, `span_id`, `parent_span_id` (unless zero) and `trace_flags`, instead of its own key;
 //!   zero ids are invalid in W3C Trace Context and left out. A Body stands as the `gen_ai.*` keys that `extract` finds.
-//!   Of several Traces, of several request bodies and of several response bodies, the first one counts.
+//!   Of several Traces, of several request bodies and of several response bodies, the first one counts. A field with
+//!   one of the keys that the response's usage has taken is left out.
 //! * Floats are the shortest text that reads back as the same float; NaN and the infinities are the strings `"NaN"`,
 //!   `"Infinity"`, `"-Infinity"`, as in OTLP/JSON. Gaps are an array of integers, microseconds.
 //! * Text is escaped as `escape` says. Json is trusted to be JSON, but a raw line break in it (legal between tokens)
@@ -207,6 +208,9 @@ struct Expanded {
     trace: bool,
     request: bool,
     response: bool,
+    /// What the response says of its usage: that goes before what the engine says of it.
+    usage: bool,
+    cached: bool,
 }
 
 impl Expanded {
@@ -214,6 +218,15 @@ impl Expanded {
     fn first_body(&mut self, kind: BodyKind) -> bool {
         let seen = if kind.is_request() { &mut self.request } else { &mut self.response };
         !std::mem::replace(seen, true)
+    }
+
+    /// Return whether the response has told this field of the usage.
+    fn has_told(&self, field: &str) -> bool {
+        match field {
+            "gen_ai.usage.input_tokens" | "gen_ai.usage.output_tokens" | "usage_source" => self.usage,
+            "gen_ai.usage.cache_read.input_tokens" => self.cached,
+            _ => false,
+        }
     }
 }
 
@@ -243,12 +256,15 @@ fn push_fields<'a>(
                         BodyKind::PackedStream => unpacked.get_or_init(|| Unpacked::of(&body)).body(),
                         _ => body,
                     };
-                    watch.model(body.kind, extract::push_facts(out, &body));
+                    let told = extract::push_facts(out, &body);
+                    watch.model(body.kind, told.model);
+                    (expanded.usage, expanded.cached) = (expanded.usage | told.usage, expanded.cached | told.cached);
                     if body.text != BodyText::Withheld {
                         extract::push_texts(out, &body, hash_key);
                     }
                 }
             }
+            Some(Ok(_)) if expanded.usage && expanded.has_told(&schema.fields[position]) => {}
             Some(Ok(value)) => {
                 watch.value(position, &value);
                 put(out, key);

@@ -56,7 +56,10 @@ pub const RESERVED: [&str; 10] = [
 ];
 
 /// Fields of the `request` event, in the order of its values.
-pub const REQUEST_FIELDS: [&str; 26] = [
+///
+/// Those from `gen_ai.usage.input_tokens` on are the engine's, where the server that we serve in has one and tells
+/// ([`crate::observer::EngineFacts`]); what the response itself tells of the usage goes before.
+pub const REQUEST_FIELDS: [&str; 38] = [
     "trace",
     "request_id",
     "client_request_id",
@@ -83,6 +86,18 @@ pub const REQUEST_FIELDS: [&str; 26] = [
     "response_body",
     "sampled_by",
     ADJUSTED_COUNT,
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "usage_source",
+    "engine.request_id",
+    "engine.requests",
+    "engine.finish_reasons",
+    "engine.queued_s",
+    "engine.prefill_s",
+    "engine.decode_s",
+    "engine.e2e_s",
+    "engine.preemptions",
 ];
 const REMOVED_FIELDS: [&str; 6] = ["reason", "segments", "bytes", "oldest", "newest", "spans"];
 /// How many records one stands for, in the records that sampling has thinned.

@@ -33,15 +33,26 @@ pub(crate) use text::{escape as escape_at, unescape};
 
 type Resume = lex::Resume<LEVELS>;
 
-/// Append the facts in `body` to `out`, each as `,"key":value`; return the model, as it stands between its quotes.
-pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> Option<&'a [u8]> {
+/// What the facts of a body were, for those who look at them.
+#[derive(Default)]
+pub struct Told<'a> {
+    /// The model, as it stands between its quotes.
+    pub model: Option<&'a [u8]>,
+    /// The body says how many tokens it took.
+    pub usage: bool,
+    /// And how many of them were in a cache.
+    pub cached: bool,
+}
+
+/// Append the facts in `body` to `out`, each as `,"key":value`.
+pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> Told<'a> {
     match body.kind {
         BodyKind::Request => {
             let mut facts = RequestFacts::default();
             scan(without_mark(body.head), Resume::default(), &mut facts);
             scan_end(body.tail, &mut facts);
             facts.push(out);
-            facts.model
+            Told { model: facts.model, ..Told::default() }
         }
         BodyKind::Response => {
             let mut facts = ResponseFacts::new(false);
@@ -50,17 +61,17 @@ pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> Option<&'a [u8]> {
             scan_end(body.tail, &mut facts);
             facts.end_document();
             facts.push(out);
-            facts.model
+            facts.told()
         }
         BodyKind::Stream => {
             let mut facts = ResponseFacts::new(true);
             scan_events(without_mark(body.head), &mut facts);
             scan_last_events(body.tail, &mut facts);
             facts.push(out);
-            facts.model
+            facts.told()
         }
         // No JSON, or a stream that is to be unpacked first.
-        _ => None,
+        _ => Told::default(),
     }
 }
 

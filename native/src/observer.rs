@@ -8,18 +8,23 @@ use crate::capture::{Captured, Content, TextCapture};
 use crate::event::{REQUEST, REQUEST_CHUNK};
 use crate::flight::terminal::{operation, seconds};
 use crate::ids::RequestIds;
-use crate::outcome::{Ending, Outcome};
+use crate::outcome::{Answered, Ending, Outcome};
 use crate::producer::Producer;
 use crate::producer::in_flight::InFlight;
 use crate::record::{BodyText, Scratch};
 use crate::runtime::{Overrides, Runtime};
-use crate::sampler::{Head, SampledBy, Sampler};
+use crate::sampler::{Head, Sampler};
+pub use engine::EngineFacts;
+use engine::is_error_event;
+use sampling::push_sampling;
 use std::sync::Arc;
 pub use texts::RequestTexts;
 use texts::{push_text, push_texts};
 use timeline::Timeline;
 
+mod engine;
 mod in_flight;
+mod sampling;
 mod texts;
 mod timeline;
 
@@ -80,6 +85,8 @@ pub struct Observer {
     unknown_size: bool,
     complete: bool,
     disconnected: bool,
+    /// An event of the stream told of an error.
+    failed: bool,
     finished: bool,
     forced: bool,
     /// Another mode than the configured one, for this request.
@@ -92,6 +99,8 @@ pub struct Observer {
     wants_output: bool,
     request_body: Option<Box<Captured>>,
     response_body: Option<Box<Captured>>,
+    /// What the engine said of the request, if anything.
+    engine: Option<Box<EngineFacts>>,
     /// What is left of the request if the process dies.
     in_flight: Option<InFlight>,
     /// Bytes that stand there of both ends of the request's body.
@@ -115,6 +124,7 @@ impl Observer {
             unknown_size: false,
             complete: false,
             disconnected: false,
+            failed: false,
             finished: false,
             forced: false,
             chunks: None,
@@ -123,6 +133,7 @@ impl Observer {
             wants_output: false,
             request_body: None,
             response_body: None,
+            engine: None,
             in_flight: None,
             in_flight_limits: (0, 0),
         }
@@ -233,6 +244,7 @@ impl Observer {
         if bytes.is_empty() {
             return;
         }
+        self.failed |= more && is_error_event(bytes);
         if let Some(capture) = &mut self.response_body {
             capture.push(bytes);
         }
@@ -302,7 +314,7 @@ impl Observer {
             Some(None) => return,
             ending => ending.flatten(),
         };
-        let (outcome, error_type) = Outcome::of(ending, self.status, self.complete, self.disconnected);
+        let (outcome, error_type) = Outcome::of(ending, &self.answered());
         if self.status == 0 && matches!(outcome, Outcome::Error | Outcome::Timeout) {
             // What every server answers then, also to an application that returns without an answer; it happens outside
             // of this observer.
@@ -332,31 +344,23 @@ impl Observer {
             }
         }
         push_sampling(&mut scratch, kept);
+        if let Some(engine) = &self.engine {
+            scratch.push_values(&engine.values);
+        }
         match in_flight {
             Some(ending) => producer.end_request(ending, outcome.severity(), scratch.as_slice()),
             None => producer.emit(REQUEST, outcome.severity(), scratch.as_slice()),
         };
     }
 
-    /// Decides whether this is one of the errors that are wanted; the timeline of any other is as configured.
-    #[inline]
-    fn end_watch(&mut self, outcome: Outcome, now: u64, settings: &ObserverSettings) {
-        let Some(runtime) = self.watched.take() else { return };
-        if matches!(outcome, Outcome::Error | Outcome::Timeout) && runtime.take_error(now) {
-            self.forced = true;
-            if matches!(self.chunks(settings), Chunks::Off | Chunks::Summary) {
-                self.chunks = Some(Chunks::Timeline);
-            }
-        } else if self.chunks(settings) != Chunks::Timeline {
-            self.timeline.forget_gaps();
+    fn answered(&self) -> Answered {
+        Answered {
+            status: self.status,
+            complete: self.complete,
+            disconnected: self.disconnected,
+            failed: self.failed,
+            aborted: self.engine.as_ref().is_some_and(|engine| engine.aborted),
         }
-    }
-
-    #[inline]
-    fn kept(&self, outcome: Outcome, now: u64, sampler: &Sampler) -> Option<(SampledBy, f64)> {
-        let failed = matches!(outcome, Outcome::Error | Outcome::Timeout);
-        let aborted = matches!(outcome, Outcome::ClientDisconnect | Outcome::ServerShutdown);
-        sampler.tail(&self.head, failed, aborted, now.saturating_sub(self.started), self.forced)
     }
 
     #[inline]
@@ -382,11 +386,4 @@ impl Observer {
             Timeline::push_none(scratch);
         }
     }
-}
-
-#[inline]
-fn push_sampling(scratch: &mut Scratch, (by, count): (SampledBy, f64)) {
-    scratch.push_str(by.name());
-    // NaN: the caller sampled the request and did not tell how many it stands for.
-    if count.is_nan() { scratch.push_absent() } else { scratch.push_float(count) }
 }

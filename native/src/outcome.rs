@@ -19,9 +19,12 @@ pub enum Outcome {
 impl Outcome {
     /// Decides from how the call ended and what was seen of the answer; returns also the `error.type`, or "".
     #[must_use]
-    pub fn of(ending: Ending<'_>, status: u16, complete: bool, disconnected: bool) -> (Self, &str) {
+    pub fn of<'a>(ending: Ending<'a>, answer: &Answered) -> (Self, &'a str) {
+        let Answered { status, complete, disconnected, failed, aborted } = *answer;
         match ending {
             Ending::Returned if disconnected => (Self::ClientDisconnect, ""),
+            Ending::Returned if failed => (Self::Error, "stream_error"),
+            Ending::Returned if aborted => (Self::ServerShutdown, "engine_abort"),
             Ending::Returned if !complete => (Self::Error, "response_incomplete"),
             Ending::Returned => match status {
                 504 | 408 => (Self::Timeout, ""),
@@ -57,6 +60,21 @@ impl Outcome {
             Self::Error | Self::Timeout | Self::ProcessDied => ERROR,
         }
     }
+}
+
+/// What was seen of the answer until then.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answered {
+    /// 0: it has not begun.
+    pub status: u16,
+    /// All of it has passed.
+    pub complete: bool,
+    /// The client went away before.
+    pub disconnected: bool,
+    /// A stream told of an error, whatever its status.
+    pub failed: bool,
+    /// The engine gave the request up, though the client waits.
+    pub aborted: bool,
 }
 
 /// How the application's call ended.

@@ -6,6 +6,7 @@
 mod asgi;
 mod audit;
 mod emit;
+mod engine;
 mod factory;
 mod foreign;
 mod gil_cell;

@@ -314,3 +314,43 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_response_tells_of_its_usage_goes_before_what_the_engine_tells() {
+    let fields = [
+        "response_body",
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.output_tokens",
+        "gen_ai.usage.cache_read.input_tokens",
+        "usage_source",
+        "engine.requests",
+    ];
+    let usage = |body: &str| {
+        let text = line(&HEAD, &fields, |s| {
+            let (kind, text) = (BodyKind::Response, BodyText::Withheld);
+            s.push_body(&Body { kind, head: body.as_bytes(), tail: b"", complete: true, text });
+            s.push_uint(10);
+            s.push_uint(20);
+            s.push_uint(8);
+            s.push_str("engine");
+            s.push_uint(1);
+        });
+        let members = text.strip_prefix(HEAD_TEXT).unwrap().strip_suffix("}\n").unwrap().to_owned();
+        members.replace("gen_ai.usage.", "")
+    };
+    assert_eq!(
+        usage("{}"),
+        r#","input_tokens":10,"output_tokens":20,"cache_read.input_tokens":8,"usage_source":"engine","engine.requests":1"#
+    );
+    assert_eq!(
+        usage(r#"{"usage":{"prompt_tokens":1,"completion_tokens":2}}"#),
+        r#","input_tokens":1,"output_tokens":2,"usage_source":"response","cache_read.input_tokens":8,"engine.requests":1"#
+    );
+    assert_eq!(
+        usage(r#"{"usage":{"prompt_tokens":1,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}}}"#),
+        concat!(
+            r#","input_tokens":1,"output_tokens":2,"cache_read.input_tokens":3,"usage_source":"response""#,
+            r#","engine.requests":1"#
+        )
+    );
+}

@@ -7,10 +7,10 @@ mod support;
 use _native::capture::{Content, TextCapture};
 use _native::event::{self, REQUEST_FIELDS};
 use _native::ids::RequestIds;
-use _native::observer::{Chunks, Observer, ObserverSettings, RequestTexts};
-use _native::outcome::{Ending, Outcome};
+use _native::observer::{Chunks, EngineFacts, Observer, ObserverSettings, RequestTexts};
+use _native::outcome::{Answered, Ending, Outcome};
 use _native::producer::Producer;
-use _native::record::Trace;
+use _native::record::{Scratch, Trace};
 use _native::sampler::{Sampler, SamplerSettings};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -120,7 +120,8 @@ fn an_outcome_follows_from_the_ending_the_status_and_the_client() {
         (Cancelled("CancelledError"), 200, GONE, ClientDisconnect, "CancelledError"),
     ];
     for (ending, status, (complete, disconnected), outcome, error_type) in table {
-        let decided = Outcome::of(ending, status, complete, disconnected);
+        let answered = Answered { status, complete, disconnected, ..Answered::default() };
+        let decided = Outcome::of(ending, &answered);
         assert_eq!(decided, (outcome, error_type), "{ending:?} {status} complete={complete} gone={disconnected}");
     }
     let words =

@@ -1,5 +1,6 @@
 //! What is known of a request or response: collected from scalars with their paths, written as members of a line.
 
+use super::Told;
 use super::keys::Key;
 use super::lex::Scalar;
 use super::scan::Visit;
@@ -66,7 +67,7 @@ impl RequestFacts<'_> {
 #[derive(Default)]
 pub struct ResponseFacts<'a> {
     id: Option<&'a [u8]>,
-    pub model: Option<&'a [u8]>,
+    model: Option<&'a [u8]>,
     usage: Usage,
     /// The usage object that is being read; it replaces `usage` if there is anything in it.
     open_usage: Usage,
@@ -131,6 +132,11 @@ impl<'a> ResponseFacts<'a> {
         if self.usage != Usage::default() {
             out.extend_from_slice(br#","usage_source":"response""#);
         }
+    }
+
+    /// What was found, for those who look at it.
+    pub fn told(&self) -> Told<'a> {
+        Told { model: self.model, usage: self.usage != Usage::default(), cached: self.usage.cached.is_some() }
     }
 
     fn take_usage(&mut self) {

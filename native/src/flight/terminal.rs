@@ -107,13 +107,25 @@ pub fn seconds(nanoseconds: u64) -> f64 {
     (nanoseconds / 1000) as f64 / 1e6
 }
 
-/// OpenTelemetry's name of what an OpenAI-compatible path asks for; empty for any other.
+/// OpenTelemetry's name of what a path of an inference server asks for, where it has one, else the path's own word;
+/// empty for any other path.
 pub fn operation(path: &[u8]) -> &'static str {
-    const OPERATIONS: [(&[u8], &str); 4] = [
+    const OPERATIONS: [(&[u8], &str); 13] = [
         (b"/chat/completions", "chat"),
         (b"/completions", "text_completion"),
         (b"/embeddings", "embeddings"),
         (b"/responses", "chat"),
+        // Anthropic's API.
+        (b"/v1/messages", "chat"),
+        (b"/chat/completions/batch", "chat"),
+        // Cohere's API.
+        (b"/v2/embed", "embeddings"),
+        (b"/inference/v1/generate", "text_completion"),
+        (b"/score", "score"),
+        (b"/rerank", "rerank"),
+        (b"/classify", "classify"),
+        (b"/pooling", "pooling"),
+        (b"/generative_scoring", "score"),
     ];
     OPERATIONS.iter().find(|(suffix, _)| path.ends_with(suffix)).map_or("", |(_, name)| name)
 }

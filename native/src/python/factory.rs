@@ -1,6 +1,7 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
 use super::asgi::{Keys, first, has_body, is_private, item, text, text_of};
+use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, CORRELATION_ID};
 use super::gil_cell::GilCell;
 use super::head::RequestHead;
@@ -50,6 +51,9 @@ pub struct Shared {
     /// Functions that look for other libraries in the process; None: they are not to be asked.
     span_reader: Option<Py<PyAny>>,
     correlation_reader: Option<Py<PyAny>>,
+    /// The engine behind the server, if one is known.
+    pub engine: Option<EngineReader>,
+    forward_ids: ForwardIds,
     requests: AtomicU64,
     /// Requests of these begin only where they are asked to.
     special_paths: Box<[String]>,
@@ -63,7 +67,7 @@ static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observ
 #[pymethods]
 impl RequestFactory {
     #[new]
-    #[pyo3(signature = (service, observed_receive, *, span_reader, correlation_reader, response_header, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, texts, opt_out_header, sampler, special_paths))]
+    #[pyo3(signature = (service, observed_receive, *, span_reader, correlation_reader, engine_reader, forward_trace, forward_request_id, response_header, chunks, chunk_timeline_limit, capture_head_bytes, capture_tail_bytes, texts, opt_out_header, sampler, special_paths))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         py: Python<'_>,
@@ -71,6 +75,9 @@ impl RequestFactory {
         observed_receive: Py<PyAny>,
         span_reader: Option<Py<PyAny>>,
         correlation_reader: Option<Py<PyAny>>,
+        engine_reader: Option<Py<PyAny>>,
+        forward_trace: bool,
+        forward_request_id: bool,
         response_header: Option<&str>,
         chunks: &str,
         chunk_timeline_limit: usize,
@@ -115,6 +122,8 @@ impl RequestFactory {
             opt_out_header,
             span_reader,
             correlation_reader,
+            engine: engine_reader.map(EngineReader),
+            forward_ids: ForwardIds { trace: forward_trace, request: forward_request_id },
             requests: AtomicU64::new(0),
             special_paths: special_paths.into(),
         };
@@ -155,6 +164,7 @@ impl RequestFactory {
     ) -> PyResult<Bound<'py, RequestObserver>> {
         let keys = &self.shared.keys;
         let head = RequestHead::read(item(scope, &keys.headers));
+        let sent = Sent::from(&head);
         let mut ids = self.ids(&head);
         self.shared.look_for_others(scope.py());
         let span = ActiveSpan::read(scope.py());
@@ -172,6 +182,9 @@ impl RequestFactory {
             state.capture_request(content, is_private, &self.shared.settings);
         }
         self.enter(&mut state, &ids, item(scope, &keys.method).map_or("", text), path.as_ref(), now);
+        if self.shared.forward_ids.is_on() {
+            self.shared.forward_ids.add(scope, &keys.headers, sent, &ids);
+        }
         let observer = RequestObserver {
             path: path.map(Bound::unbind),
             generation: self.shared.service.producer.generation(),

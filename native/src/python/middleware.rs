@@ -118,10 +118,14 @@ impl RequestObserver {
         };
         let (shared, ids) = (&*self.shared, self.ids.get());
         let (producer, settings) = (&shared.service.producer, &shared.settings);
+        let engine = shared.engine.as_ref().and_then(|engine| engine.read(scope, &self.ids));
         let forced = ids.is_forced();
         self.state.with(py, |state| {
             if forced {
                 state.force();
+            }
+            if let Some(facts) = engine {
+                state.told_by_engine(facts);
             }
             ids.with(py, |ids| state.finish(ids, ending, &texts, now, producer, settings));
         });

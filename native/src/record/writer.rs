@@ -108,6 +108,13 @@ impl Scratch {
         self.piece(Tag::Json, value);
     }
 
+    /// Push values that another scratch has collected.
+    pub fn push_values(&mut self, values: &[u8]) {
+        let to = self.claim(values.len());
+        // SAFETY: `claim` returned that many writable bytes, exclusively ours, so `values` does not overlap.
+        unsafe { to.copy_from_nonoverlapping(values.as_ptr(), values.len()) }
+    }
+
     /// Push a trace context; at the top level only.
     #[inline]
     pub fn push_trace(&mut self, trace: &Trace) {

@@ -100,3 +100,68 @@ fn chunk_events_number_the_chunks_of_sampled_streams() {
     };
     assert_eq!(lines, [chunk(1, 3, 0.01), chunk(2, 2, 0.03), chunk(1, 3, 0.01)]);
 }
+
+#[test]
+fn a_stream_that_tells_of_an_error_has_failed_whatever_its_status() {
+    let settings = settings();
+    let outcome = |chunk: &[u8], complete: bool| {
+        let observer = answered(200, &[b"data: {}\n\n", chunk, b"data: [DONE]\n\n"], complete, &settings);
+        let record = finished(observer, Ending::Returned, &settings);
+        (record["outcome"].clone(), record.get("error.type").cloned().unwrap_or_default())
+    };
+    let failed: [&[u8]; 5] = [
+        b"data: {\"error\": {\"message\": \"EngineCore encountered an issue\", \"code\": 500}}\n\n",
+        b"data:{\"error\":\"overloaded\"}\n\n",
+        b"event: error\ndata: {\"type\":\"error\"}\n\n",
+        b"event:error\r\ndata: {}\r\n\r\n",
+        b"event: response.failed\ndata: {}\n\n",
+    ];
+    for chunk in failed {
+        assert_eq!(outcome(chunk, true), (json!("error"), json!("stream_error")), "{chunk:?}");
+    }
+    let fine: [&[u8]; 8] = [
+        b"data: {\"error\": null, \"choices\": []}\n\n",
+        b"data: {\"choices\":[{\"delta\":{\"content\":\"{\\\"error\\\":1}\"}}]}\n\n",
+        b"data: {\"errors\": 3}\n\n",
+        b"data: \"error\"\n\n",
+        b"event: errors\n\n",
+        b"event: response.completed\ndata: {}\n\n",
+        b"data:",
+        b"event:",
+    ];
+    for chunk in fine {
+        assert_eq!(outcome(chunk, true), (json!("ok"), json!(null)), "{chunk:?}");
+    }
+    let mut observer = answered(200, &[failed[0]], false, &settings);
+    observer.disconnect();
+    assert_eq!(finished(observer, Ending::Returned, &settings)["outcome"], "client_disconnect");
+}
+
+#[test]
+fn what_the_engine_tells_stands_at_the_end_of_the_record() {
+    let settings = settings();
+    let told = |aborted: bool| {
+        let mut values = Scratch::new();
+        values.push_uint(12);
+        values.push_uint(34);
+        values.push_absent();
+        values.push_str("engine");
+        values.push_str("chatcmpl-1");
+        let mut observer = answered(200, &[b"a", b""], true, &settings);
+        observer.told_by_engine(EngineFacts { aborted, values: values.as_slice().to_vec() });
+        finished(observer, Ending::Returned, &settings)
+    };
+    let record = told(false);
+    let keys: Vec<&String> = record.as_object().unwrap().keys().rev().take(4).collect();
+    assert_eq!(
+        keys,
+        ["engine.request_id", "usage_source", "gen_ai.usage.output_tokens", "gen_ai.usage.input_tokens"],
+        "{record}"
+    );
+    assert_eq!(
+        (&record["gen_ai.usage.input_tokens"], &record["engine.request_id"]),
+        (&json!(12), &json!("chatcmpl-1"))
+    );
+    assert_eq!((&record["outcome"], &told(true)["outcome"]), (&json!("ok"), &json!("server_shutdown")));
+    assert_eq!(told(true)["error.type"], "engine_abort");
+}

@@ -1,0 +1,313 @@
+"""What the middleware takes from vLLM's server: usage, ids, a request given up; and that it needs nothing of it."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from pydantic import BaseModel
+
+from inference_logging.integrations import vllm
+from tests.support import (
+    App,
+    Client,
+    Message,
+    Receive,
+    Recorded,
+    Send,
+    answer,
+    body_messages,
+    http_scope,
+    replying,
+    serve_one,
+)
+
+JSON = (b"content-type", b"application/json")
+
+
+class UsageInfo(BaseModel):
+    prompt_tokens: int = 0
+    completion_tokens: int | None = 0
+    prompt_tokens_details: SimpleNamespace | None = None
+    model_config = {"arbitrary_types_allowed": True}
+
+
+class RequestResponseMetadata(BaseModel):
+    request_id: str
+    final_usage_info: UsageInfo | None = None
+
+
+class EngineRequests(NamedTuple):
+    """As the engine's part gives them."""
+
+    requests: int = 1
+    input_tokens: int = 5
+    output_tokens: int = 7
+    cached_tokens: int = 4
+    finish_reasons: tuple[str, ...] = ("length",)
+    queued_s: float = 0.001
+    prefill_s: float = 0.002
+    decode_s: float = 0.003
+    e2e_s: float = 0.006
+    preemptions: int = 0
+
+
+class StatLogger:
+    """Stands for the engine's part."""
+
+    taken: EngineRequests | None = None
+    attached: object = None
+
+    def attach(self, output_processor: object) -> None:
+        self.attached = output_processor
+
+    def detach(self) -> None:
+        self.attached = None
+
+    def take(self, request_id: str, ids: object) -> EngineRequests | None:
+        return self.taken
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, types.ModuleType]:
+    """As much of vLLM as is looked at."""
+    names = ["vllm", "vllm.entrypoints", "vllm.entrypoints.generate", "vllm.entrypoints.generate.base"]
+    names += ["vllm.entrypoints.generate.base.protocol", "vllm.entrypoints.serve", "vllm.entrypoints.serve.engine"]
+    names += ["vllm.entrypoints.serve.engine.protocol", "inference_logging.integrations.vllm_engine"]
+    made = {name: types.ModuleType(name) for name in names}
+    for name, module in made.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    vars(made["vllm.entrypoints.generate.base.protocol"])["RequestResponseMetadata"] = RequestResponseMetadata
+    vars(made["vllm.entrypoints.serve.engine.protocol"])["UsageInfo"] = UsageInfo
+    vars(made["inference_logging.integrations.vllm_engine"])["EngineStatLogger"] = StatLogger
+    return made
+
+
+def application(stat_loggers: list[object] | None = None, endpoint: str | None = None) -> SimpleNamespace:
+    """Return the FastAPI application of a server, as far as it is looked at."""
+    observability = SimpleNamespace(otlp_traces_endpoint=endpoint)
+    client = SimpleNamespace(
+        vllm_config=SimpleNamespace(observability_config=observability),
+        logger_manager=SimpleNamespace(stat_loggers=stat_loggers or []),
+        output_processor=object(),
+    )
+    return SimpleNamespace(state=SimpleNamespace(engine_client=client))
+
+
+def generating(metadata: object, *messages: Message) -> App:
+    """Return an application that leaves ``metadata`` as vLLM's routes do."""
+    reply = replying(*messages)
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["request_metadata"] = metadata
+        await reply(scope, receive, send)
+
+    return app
+
+
+def chat(app: object) -> dict[str, Any]:
+    return {**http_scope("/v1/chat/completions", "POST", [JSON]), "app": app}
+
+
+def serve(recorded: Recorded, metadata: object, app: object, *parts: bytes) -> dict[str, Any]:
+    """Let one chat be served and return its record."""
+    messages = answer(*(parts or (b"{}",)), content_type=b"application/json")
+    recorded.serve(generating(metadata, *messages), chat(app), body_messages(b"{}"))
+    return recorded.request()
+
+
+def test_the_usage_that_the_answer_does_not_tell_is_the_engines(recorded: Recorded, modules: object) -> None:
+    usage = UsageInfo(prompt_tokens=9, completion_tokens=32)
+    record = serve(recorded, RequestResponseMetadata(request_id="chatcmpl-1", final_usage_info=usage), application())
+    assert record["engine.request_id"] == "chatcmpl-1"
+    assert (record["gen_ai.usage.input_tokens"], record["gen_ai.usage.output_tokens"]) == (9, 32)
+    assert record["usage_source"] == "engine"
+    assert "gen_ai.usage.cache_read.input_tokens" not in record
+    assert not [key for key in record if key.startswith("engine.") and key != "engine.request_id"]
+
+
+def test_the_usage_of_the_answer_goes_before_the_engines(recorded: Recorded, modules: object) -> None:
+    usage = UsageInfo(prompt_tokens=9, completion_tokens=32, prompt_tokens_details=SimpleNamespace(cached_tokens=8))
+    metadata = RequestResponseMetadata(request_id="chatcmpl-1", final_usage_info=usage)
+    record = serve(recorded, metadata, application(), b'{"usage":{"prompt_tokens":1,"completion_tokens":2}}')
+    assert (record["gen_ai.usage.input_tokens"], record["gen_ai.usage.output_tokens"]) == (1, 2)
+    assert (record["usage_source"], record["gen_ai.usage.cache_read.input_tokens"]) == ("response", 8)
+
+
+def test_a_request_that_did_not_get_to_generating_has_nothing_of_the_engine(
+    recorded: Recorded, modules: object
+) -> None:
+    recorded.serve(replying(*answer(b"{}", status=404)), chat(application()), body_messages(b"{}"))
+    record = recorded.request()
+    assert record["http.response.status_code"] == 404
+    assert not [key for key in record if key.startswith("engine.") or key == "usage_source"]
+
+
+def test_what_an_aborted_request_had_cost_is_known_without_the_engines_plugin_by_its_id_only(
+    recorded: Recorded, modules: object
+) -> None:
+    record = serve(recorded, RequestResponseMetadata(request_id="cmpl-1"), application())
+    assert record["engine.request_id"] == "cmpl-1"
+    assert "usage_source" not in record
+
+
+@pytest.mark.parametrize("length", [300, 100_000])
+def test_a_long_id_of_a_client_is_cut_and_the_record_is_there(recorded: Recorded, modules: object, length: int) -> None:
+    record = serve(recorded, RequestResponseMetadata(request_id="chatcmpl-" + "x" * length), application())
+    assert len(record["engine.request_id"]) == vllm.MAX_ID_CHARACTERS
+
+
+@pytest.fixture
+def with_engine(recording: Callable[..., Recorded]) -> Recorded:
+    return recording(engine_records="on")
+
+
+def test_the_engines_times_join_the_record(with_engine: Recorded, modules: object) -> None:
+    stat_logger = StatLogger()
+    stat_logger.taken = EngineRequests()
+    record = serve(with_engine, RequestResponseMetadata(request_id="chatcmpl-1"), application([object(), stat_logger]))
+    assert {key: value for key, value in record.items() if key.startswith(("engine.", "gen_ai.usage", "usage"))} == {
+        "gen_ai.usage.input_tokens": 5,
+        "gen_ai.usage.output_tokens": 7,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+        "usage_source": "engine",
+        "engine.request_id": "chatcmpl-1",
+        "engine.requests": 1,
+        "engine.finish_reasons": ["length"],
+        "engine.queued_s": 0.001,
+        "engine.prefill_s": 0.002,
+        "engine.decode_s": 0.003,
+        "engine.e2e_s": 0.006,
+        "engine.preemptions": 0,
+    }
+    assert (record["outcome"], record["adjusted_count"]) == ("ok", 1.0)
+
+
+def test_a_request_that_the_engine_gave_up_while_its_client_waited_was_shut_down(
+    with_engine: Recorded, modules: object
+) -> None:
+    stat_logger = StatLogger()
+    stat_logger.taken = EngineRequests(finish_reasons=("abort",))
+    record = serve(with_engine, RequestResponseMetadata(request_id="chatcmpl-1"), application([stat_logger]))
+    assert (record["outcome"], record["error.type"]) == ("server_shutdown", "engine_abort")
+
+
+def test_without_the_plugin_it_is_said_once_and_requests_are_recorded(
+    with_engine: Recorded, modules: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = serve(with_engine, RequestResponseMetadata(request_id="chatcmpl-1"), application())
+    assert record["engine.request_id"] == "chatcmpl-1"
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "engine_records='on': vLLM has not loaded the plugin 'inference_logging'" in said
+    (warning,) = with_engine.records("log")
+    assert warning["severity_text"] == "WARN"
+    assert f"inference_logging: {warning['message']}\n" == said
+
+
+def test_the_engine_is_left_alone_when_the_middleware_closes(with_engine: Recorded, modules: object) -> None:
+    stat_logger = StatLogger()
+    app = application([stat_logger])
+    server = vllm.attach(app, with_engine.config)
+    assert server is not None
+    assert stat_logger.attached is app.state.engine_client.output_processor
+    server.detach()
+    assert stat_logger.attached is None
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "model"),
+    [
+        ("vllm.entrypoints.generate.base.protocol", "RequestResponseMetadata", None),
+        ("vllm.entrypoints.generate.base.protocol", "RequestResponseMetadata.final_usage_info", UsageInfo),
+        ("vllm.entrypoints.serve.engine.protocol", "UsageInfo", None),
+        ("vllm.entrypoints.serve.engine.protocol", "UsageInfo.prompt_tokens", RequestResponseMetadata),
+    ],
+)
+def test_what_another_version_of_vllm_lacks_is_told_at_start_by_name(
+    recorded: Recorded,
+    modules: dict[str, types.ModuleType],
+    capsys: pytest.CaptureFixture[str],
+    module: str,
+    name: str,
+    model: type[BaseModel] | None,
+) -> None:
+    held = vars(modules[module])
+    name_of_class = name.partition(".")[0]
+    if model is None:
+        del held[name_of_class]
+    else:
+        held[name_of_class] = type(name_of_class, (model,), {})
+    assert vllm.attach(application(), recorded.config) is not None
+    assert f"this version of vLLM has no {name}" in capsys.readouterr().err.replace(f"{module}.", "")
+
+
+def test_metadata_of_another_form_are_told_once_and_requests_go_on(
+    recorded: Recorded, modules: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = recorded.wrap(generating(SimpleNamespace(id="chatcmpl-1"), *answer(b"{}")))
+    for _ in range(3):
+        serve_one(app, chat(application()), Client())
+    assert [record["outcome"] for record in recorded.records("request")] == ["ok"] * 3
+    assert capsys.readouterr().err.count("request_metadata is not what it was (AttributeError") == 1
+
+
+def test_an_application_that_is_not_vllms_is_nothing_to_it(recorded: Recorded, modules: object) -> None:
+    usage = UsageInfo(prompt_tokens=9, completion_tokens=32)
+    metadata = RequestResponseMetadata(request_id="chatcmpl-1", final_usage_info=usage)
+    for app in (None, object(), SimpleNamespace(state=SimpleNamespace())):
+        assert vllm.attach(app, recorded.config) is None
+    assert "usage_source" not in serve(recorded, metadata, None)
+
+
+def headers_seen(recorded: Recorded, app: object, *sent: tuple[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return the headers that the application sees, each of which must be there once."""
+    seen: list[tuple[bytes, bytes]] = []
+
+    async def looking(scope: Any, receive: Receive, send: Send) -> None:
+        seen.extend(scope["headers"])
+        for message in answer(b"{}"):
+            await send(message)
+
+    recorded.serve(looking, {**http_scope(headers=sent), "app": app})
+    assert len(dict(seen)) == len(seen)
+    return dict(seen)
+
+
+def test_a_server_that_traces_is_given_our_trace_where_the_client_sent_none(
+    recorded: Recorded, modules: object
+) -> None:
+    seen = headers_seen(recorded, application(endpoint="http://127.0.0.1:4318"))
+    record = recorded.request()
+    assert seen[b"traceparent"].decode().split("-")[1:3] == [record["trace_id"], record["span_id"]]
+    assert b"x-request-id" not in seen
+
+
+@pytest.mark.parametrize("header", [(b"traceparent", b"hostile"), (b"tracestate", b"a=b")])
+def test_what_the_client_sent_of_a_trace_is_left_as_it_is(
+    recorded: Recorded, modules: object, header: tuple[bytes, bytes]
+) -> None:
+    assert headers_seen(recorded, application(endpoint="http://127.0.0.1:4318"), header) == dict([header])
+
+
+def test_a_server_that_does_not_trace_sees_what_the_client_sent(recorded: Recorded, modules: object) -> None:
+    assert headers_seen(recorded, application(), (b"a", b"b")) == {b"a": b"b"}
+
+
+def test_ids_can_be_given_to_any_application(recording: Callable[..., Recorded]) -> None:
+    recorded = recording(forward_ids="on")
+    seen = headers_seen(recorded, None)
+    record = recorded.request()
+    assert seen[b"x-request-id"].decode() == record["request_id"]
+    assert seen[b"traceparent"].decode().split("-")[1] == record["trace_id"]
+    seen = headers_seen(recorded, None, (b"X-Request-Id", b"mine"))
+    assert (seen[b"X-Request-Id"], b"x-request-id" in seen, b"traceparent" in seen) == (b"mine", False, True)
+
+
+def test_ids_can_be_kept_back_from_a_server_that_traces(recording: Callable[..., Recorded], modules: object) -> None:
+    recorded = recording(forward_ids="off")
+    assert headers_seen(recorded, application(endpoint="http://127.0.0.1:4318")) == {}
