@@ -52,7 +52,9 @@ REQUESTS: Final = {
     "gen_ai.usage.input_tokens": "BIGINT", "gen_ai.usage.output_tokens": "BIGINT",
     "gen_ai.usage.cache_read.input_tokens": "BIGINT", "gen_ai.usage.reasoning.output_tokens": "BIGINT",
     "gen_ai.response.finish_reasons": "VARCHAR[]", "usage_source": "VARCHAR", "sampled_by": "VARCHAR",
-    "adjusted_count": "DOUBLE",
+    "adjusted_count": "DOUBLE", "engine.request_id": "VARCHAR", "engine.requests": "BIGINT",
+    "engine.finish_reasons": "VARCHAR[]", "engine.queued_s": "DOUBLE", "engine.prefill_s": "DOUBLE",
+    "engine.decode_s": "DOUBLE", "engine.e2e_s": "DOUBLE", "engine.preemptions": "BIGINT",
 }  # fmt: skip
 """What request records add."""
 
