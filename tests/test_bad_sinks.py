@@ -16,7 +16,7 @@ LOADTESTS = Path(__file__).parent.parent / "loadtests"
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_a_server_fails_no_request_and_accounts_for_each_while_its_sink_is_bad() -> None:
     damages = ["missing directory", "closed pipe"]
-    command = [sys.executable, str(LOADTESTS / "bad_sinks.py"), "--seconds", "1", "--only", *damages]
+    command = [sys.executable, str(LOADTESTS / "bad_sinks.py"), "--seconds", "3", "--only", *damages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for damage, kind in zip(damages, ["gone", "closed"], strict=True):
