@@ -79,7 +79,8 @@ def test_the_json_block_has_the_fields_of_a_request_in_their_order(tmp_path: Pat
     example = list(json.loads(blocks("json")[0]))
     stub = (ROOT / "native" / "src" / "event.rs").read_text(encoding="utf-8")
     order = re.findall(r'^    "([a-z_.]+)",$', stub.split("REQUEST_FIELDS: ")[1].split("];")[0], flags=re.MULTILINE)
-    known = [name for name in example if name in order]
+    # Usage stands twice in the list: here it is the response's, which stands where the response's body would.
+    known = [name for name in example if name in order and "usage" not in name]
     assert known == [name for name in order if name in known]
     assert len(known) >= 15
 
