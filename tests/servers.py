@@ -27,7 +27,7 @@ class Server:
 
     def __init__(self, config: Config, command: list[str], **environment: str) -> None:
         self.config = config
-        self.port = _free_port()
+        self.port = free_port()
         settings = {f"INFERENCE_LOGGING_{name.upper()}": str(getattr(config, name)) for name in config.model_fields_set}
         arguments = [part.replace("{port}", str(self.port)) for part in command]
         self.process = subprocess.Popen(
@@ -143,7 +143,7 @@ def uvicorn(config: Config, *options: str, app: str = "served_app:app") -> conte
     return serving(config, "uvicorn", app, "--app-dir", str(HERE), "--port", "{port}", "--no-access-log", *options)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port: int = listening.getsockname()[1]

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from inference_logging import Config
-from tests.servers import Server, _free_port, uvicorn
+from tests.servers import Server, free_port, uvicorn
 from tests.support import TRACE_ID, TRACEPARENT, read_records, wait_until
 
 PROMETHEUS = shutil.which("prometheus")
@@ -28,7 +28,7 @@ def scraping(server: Server, directory: Path) -> Iterator[str]:
         "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
         f"scrape_configs: [{{job_name: served, static_configs: [{{targets: ['127.0.0.1:{server.port}']}}]}}]\n"
     )
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     options = [f"--config.file={configuration}", f"--storage.tsdb.path={directory / 'tsdb'}"]
     options += [f"--web.listen-address={address}", "--enable-feature=exemplar-storage", "--log.level=error"]
     with (directory / "prometheus.log").open("wb") as log:

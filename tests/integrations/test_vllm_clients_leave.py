@@ -1,0 +1,78 @@
+"""A real vLLM whose clients leave: it answers 200 to nobody, and the record says client_disconnect."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+
+import pytest
+
+from tests.integrations.vllm_server import VllmServer
+from tests.support import wait_until
+
+pytestmark = pytest.mark.vllm
+
+LONG = 900
+BODIES = {
+    "/v1/completions": {"prompt": "tell me a story", "max_tokens": LONG, "ignore_eos": True},
+    "/v1/chat/completions": {
+        "messages": [{"role": "user", "content": "tell me a story"}],
+        "max_tokens": LONG,
+        "ignore_eos": True,
+    },
+    "/v1/responses": {"input": "tell me a story", "max_output_tokens": LONG, "ignore_eos": True},
+}
+
+
+def ask(server: VllmServer, path: str, name: str, *, stream: bool) -> socket.socket:
+    """Send a request, byte by byte as curl does, and return its connection."""
+    body = json.dumps({"model": "tiny", "stream": stream, **BODIES[path]}).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nx-request-id: {name}\r\ncontent-length: {len(body)}\r\n"
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    connection.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
+    return connection
+
+
+def read_until(connection: socket.socket, mark: bytes) -> None:
+    """Read until ``mark`` has come."""
+    read = b""
+    while mark not in read:
+        more = connection.recv(65536)
+        assert more, f"the stream ended before {mark!r}: {read!r}"
+        read += more
+
+
+def running(server: VllmServer) -> float:
+    """Return how many requests the engine says it works on."""
+    metrics = server.client.get("/metrics").text
+    return sum(float(number) for number in re.findall(r"^vllm:num_requests_running\{.*\} (.+)$", metrics, re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_stream_that_its_client_leaves_is_recorded_with_what_it_got(vllm: VllmServer, path: str) -> None:
+    name = f"left-stream{path.replace('/', '-')}"
+    with ask(vllm, path, name, stream=True) as connection:
+        read_until(connection, b"delta" if path == "/v1/responses" else b'"finish_reason":null')
+    record = vllm.record(name)
+    assert (record["outcome"], record["http.response.status_code"]) == ("client_disconnect", 200)
+    assert 1 <= record["chunks"] < LONG
+    wait_until(lambda: running(vllm) == 0, "the engine to give it up")
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_an_answer_that_its_client_does_not_wait_for_is_no_success(vllm: VllmServer, path: str) -> None:
+    name = f"left-whole{path.replace('/', '-')}"
+    with ask(vllm, path, name, stream=False):
+        wait_until(lambda: running(vllm) == 1, "the engine to work on it")
+    record = vllm.record(name)
+    assert record["outcome"] == "client_disconnect"
+    assert "chunks" not in record
+    wait_until(lambda: running(vllm) == 0, "the engine to give it up")
+
+
+def test_of_clients_that_leave_at_once_each_has_a_record(vllm: VllmServer) -> None:
+    names = [f"left-at-once-{number}" for number in range(8)]
+    for name in names:
+        ask(vllm, "/v1/chat/completions", name, stream=name.endswith(("0", "2", "4", "6"))).close()
+    assert {vllm.record(name)["outcome"] for name in names} == {"client_disconnect"}

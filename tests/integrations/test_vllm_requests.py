@@ -1,0 +1,226 @@
+"""A real vLLM: each of its ways to generate text leaves one record that says what the answer says."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI
+
+from tests.integrations.vllm_server import VllmServer, events
+
+pytestmark = pytest.mark.vllm
+
+CHAT = {"messages": [{"role": "user", "content": "tell me a story"}]}
+TEXT = {"prompt": "tell me a story"}
+EXACTLY = {"max_tokens": 6, "ignore_eos": True}
+ROUTES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
+    "/v1/completions": ({**TEXT, **EXACTLY}, "text_completion", "cmpl-{}"),
+    "/v1/chat/completions": ({**CHAT, **EXACTLY}, "chat", "chatcmpl-{}"),
+    "/v1/responses": ({"input": "tell me a story", "max_output_tokens": 6}, "chat", None),
+    "/v1/messages": ({**CHAT, "max_tokens": 6}, None, None),
+}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "switch",
+        "parameters": {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]},
+    },
+}
+
+
+def name_of(request: pytest.FixtureRequest) -> str:
+    return re.sub(r"\W+", "-", request.node.name)
+
+
+def usage_of(answer: dict[str, Any]) -> tuple[int, int]:
+    usage = answer["usage"]
+    if "prompt_tokens" in usage:
+        return usage["prompt_tokens"], usage["completion_tokens"]
+    return usage["input_tokens"], usage["output_tokens"]
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_an_answer_leaves_one_record_of_what_was_asked_and_used(
+    vllm: VllmServer, path: str, request: pytest.FixtureRequest
+) -> None:
+    body, operation, engine_id = ROUTES[path]
+    name = name_of(request)
+    answer = vllm.post(path, name, **body)
+    record = vllm.record(name)
+    said = answer.json()
+    assert (answer.status_code, record["http.response.status_code"], record["outcome"]) == (200, 200, "ok"), said
+    assert (record["url.path"], record["http.route"]) == (path, path)
+    assert (record.get("gen_ai.operation.name"), record["gen_ai.request.model"]) == (operation, "tiny")
+    assert (record["gen_ai.request.max_tokens"], record["gen_ai.response.model"]) == (6, "tiny")
+    assert record["gen_ai.response.id"] == said["id"]
+    assert engine_id is None or said["id"] == engine_id.format(name)
+    assert (record["gen_ai.usage.input_tokens"], record["gen_ai.usage.output_tokens"]) == usage_of(said)
+    assert record["usage_source"] == "response"
+    assert record["http.response.body.size"] == len(answer.content)
+    assert "chunks" not in record
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("asked", [True, False], ids=["asked", "unasked"])
+def test_a_stream_leaves_its_usage_whether_the_client_asks_for_it_or_not(
+    vllm: VllmServer, path: str, request: pytest.FixtureRequest, asked: bool
+) -> None:
+    body, operation, engine_id = ROUTES[path]
+    name = name_of(request)
+    options = {"stream_options": {"include_usage": True}} if asked else {}
+    answer = vllm.post(path, name, **body, **options, stream=True)
+    record = vllm.record(name)
+    said = events(answer)
+    assert [event["usage"]["completion_tokens"] for event in said if event.get("usage")] == ([6] if asked else [])
+    assert (record["outcome"], record.get("gen_ai.operation.name")) == ("ok", operation)
+    assert record["gen_ai.request.stream"] is True
+    assert record["gen_ai.response.id"] == said[0]["id"] == (engine_id or "").format(name)
+    assert record["gen_ai.response.finish_reasons"] == ["length"]
+    assert record["chunks"] == len(said) + 1, "each event is a chunk, and [DONE]"
+    assert record["gen_ai.response.time_to_first_chunk"] > 0
+    assert len(record["chunk_gaps_us"]) == record["chunks"] - 1
+    assert record["http.response.body.size"] == len(answer.content)
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_the_streams_of_other_protocols_are_recorded(
+    vllm: VllmServer, path: str, request: pytest.FixtureRequest
+) -> None:
+    body, operation, _ = ROUTES[path]
+    name = name_of(request)
+    answer = vllm.post(path, name, **body, stream=True)
+    record = vllm.record(name)
+    said = events(answer)
+    first, last = said[0].get("response") or said[0].get("message"), said[-1].get("response") or said[-2]
+    assert first is not None
+    assert (record["outcome"], record.get("gen_ai.operation.name")) == ("ok", operation)
+    assert record.get("gen_ai.response.id") in (first["id"], None)
+    assert record["gen_ai.usage.output_tokens"] == last["usage"]["output_tokens"]
+    assert record["chunks"] >= 2
+    assert record["http.response.body.size"] == len(answer.content)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_several_prompts_and_choices_are_one_request(
+    vllm: VllmServer, request: pytest.FixtureRequest, stream: bool
+) -> None:
+    name = name_of(request)
+    body = {"prompt": ["hello", "world"], "n": 3, "stream": stream}
+    vllm.post("/v1/completions", name, **body, **EXACTLY)
+    record = vllm.record(name)
+    assert (record["gen_ai.request.choice.count"], record["outcome"]) == (3, "ok")
+    # Of a stream those are told that are in its last bytes.
+    assert set(record["gen_ai.response.finish_reasons"]) == {"length"}
+    assert stream or len(record["gen_ai.response.finish_reasons"]) == 6
+
+
+def test_several_choices_of_a_chat_are_one_request(vllm: VllmServer, request: pytest.FixtureRequest) -> None:
+    answer = vllm.post("/v1/chat/completions", name_of(request), **CHAT, **EXACTLY, n=2)
+    record = vllm.record(name_of(request))
+    assert record["gen_ai.response.finish_reasons"] == ["length"] * 2
+    assert record["gen_ai.usage.output_tokens"] == answer.json()["usage"]["completion_tokens"] == 12
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_tool_call_is_told_by_its_finish_reason(
+    vllm: VllmServer, request: pytest.FixtureRequest, stream: bool
+) -> None:
+    body = {**CHAT, "tools": [TOOL], "tool_choice": "required", "max_tokens": 400, "stream": stream}
+    answer = vllm.post("/v1/chat/completions", name_of(request), **body)
+    record = vllm.record(name_of(request))
+    assert '"name":"switch"' in answer.text
+    assert record["gen_ai.response.finish_reasons"] == ["tool_calls"]
+    assert record["outcome"] == "ok"
+
+
+def test_another_name_of_the_model_is_recorded_as_it_was_asked_for(
+    vllm: VllmServer, request: pytest.FixtureRequest
+) -> None:
+    vllm.post("/v1/completions", name_of(request), **TEXT, **EXACTLY, model="alias")
+    assert vllm.record(name_of(request))["gen_ai.request.model"] == "alias"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"prompt": "hello"}),
+        ("/detokenize", {"tokens": [100, 101]}),
+        ("/v1/messages/count_tokens", CHAT),
+        ("/v1/chat/completions/render", CHAT),
+    ],
+)
+def test_routes_that_generate_nothing_are_recorded_without_usage(
+    vllm: VllmServer, request: pytest.FixtureRequest, path: str, body: dict[str, Any]
+) -> None:
+    answer = vllm.post(path, name_of(request), **body)
+    record = vllm.record(name_of(request))
+    assert (answer.status_code, record["outcome"], record["http.route"]) == (200, "ok", path)
+    assert record["gen_ai.request.model"] == "tiny"
+    assert "gen_ai.usage.output_tokens" not in record
+
+
+def test_the_token_route_is_recorded(vllm: VllmServer, request: pytest.FixtureRequest) -> None:
+    sampling = {"max_tokens": 5, "ignore_eos": True}
+    body = {"token_ids": [100, 101, 102], "sampling_params": sampling, "request_id": name_of(request)}
+    answer = vllm.post("/inference/v1/generate", name_of(request), **body)
+    record = vllm.record(name_of(request))
+    assert (answer.status_code, record["outcome"]) == (200, "ok"), answer.text
+    assert record["http.route"] == "/inference/v1/generate"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/completions", {**TEXT, "max_tokens": -1}, 400),
+        ("/v1/completions", {"max_tokens": 3}, 400),
+        ("/v1/chat/completions", {**CHAT, "max_tokens": 5000}, 400),
+        ("/v1/completions", {**TEXT, "model": "nobody"}, 404),
+        ("/v1/nothing", TEXT, 404),
+    ],
+)
+def test_a_refused_request_is_recorded_with_its_status(
+    vllm: VllmServer, request: pytest.FixtureRequest, path: str, body: dict[str, Any], status: int
+) -> None:
+    answer = vllm.post(path, name_of(request), **body)
+    record = vllm.record(name_of(request))
+    assert (answer.status_code, record["http.response.status_code"]) == (status, status), answer.text
+    assert "gen_ai.usage.output_tokens" not in record
+    # What no route takes is not read either.
+    known = path if path != "/v1/nothing" else None
+    assert (record.get("http.route"), record.get("gen_ai.request.model")) == (
+        known,
+        known and body.get("model", "tiny"),
+    )
+
+
+def test_the_asynchronous_openai_client_gets_what_it_asks_for(vllm: VllmServer, request: pytest.FixtureRequest) -> None:
+    async def talk(name: str) -> int:
+        async with AsyncOpenAI(base_url=f"{vllm.url}/v1", api_key="none", max_retries=0) as client:
+            stream = await client.chat.completions.create(
+                model="tiny",
+                messages=[{"role": "user", "content": "hi"}],
+                max_tokens=5,
+                stream=True,
+                extra_headers={"x-request-id": name},
+                extra_body={"ignore_eos": True},
+            )
+            return len([chunk async for chunk in stream])
+
+    async def talk_all(names: list[str]) -> list[int]:
+        return await asyncio.gather(*(talk(name) for name in names))
+
+    names = [f"{name_of(request)}-{number}" for number in range(8)]
+    counts = asyncio.run(talk_all(names))
+    assert [vllm.record(name)["chunks"] for name in names] == [count + 1 for count in counts]
+
+
+def test_health_is_vllms_own_and_not_recorded(vllm: VllmServer) -> None:
+    answer = httpx.get(f"{vllm.url}/health")
+    assert (answer.status_code, answer.content) == (200, b"")
+    vllm.post("/tokenize", "after-health", prompt="hello")
+    vllm.record("after-health")
+    assert not [record for record in vllm.records() if record["url.path"] in ("/health", "/metrics")]

@@ -1,0 +1,186 @@
+"""A real `vllm serve` on the CPU with our middleware, on a free port, with queues and segments of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from inference_logging import Config
+from tests.command_line import run
+from tests.servers import free_port
+from tests.support import read_records, wait_until
+
+VENV = Path(__file__).parent.parent.parent / ".venv-vllm"
+MODEL = VENV / "models" / "tiny"
+ADAPTER = VENV / "models" / "adapter"
+MIDDLEWARE = ("--middleware", "inference_logging.InferenceLoggingMiddleware")
+START_DEADLINE_S = 180.0
+STOP_DEADLINE_S = 10.0
+
+# No process for the worker and no scheduling ahead: on few cores their busy waiting holds streams back for a second.
+# Without a size of its own the KV cache takes nearly all of the memory.
+SMALL = (
+    *("--distributed-executor-backend", "uni", "--no-async-scheduling", "--enforce-eager"),
+    *("--kv-cache-memory-bytes", str(1 << 28), "--max-model-len", "1024", "--max-num-seqs", "32"),
+)
+ENVIRONMENT = {
+    "VLLM_TARGET_DEVICE": "cpu",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CACHE_ROOT": str(VENV / "cache"),
+    "VLLM_CONFIG_ROOT": str(VENV / "config"),
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return the environment of a command of vLLM: this package is the installed one, not the checkout."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**inherited, **ENVIRONMENT, **variables}
+
+
+def require_vllm() -> None:
+    """Skip the test, and say why, where there is no vLLM."""
+    missing = VENV / "missing"
+    if missing.exists():
+        pytest.skip(f"missing: {missing.read_text(encoding='utf-8').strip()}")
+    if not (VENV / ".stamp-package").exists():
+        pytest.skip(f"no vLLM in {VENV.name}: `make test-vllm` sets it up")
+
+
+class VllmServer:
+    """One `vllm serve`, with all of its processes, until it is stopped."""
+
+    def __init__(self, directory: Path, *flags: str, **settings: object) -> None:
+        own = {"directory": directory / "segments", "queue_directory": directory / "queues", "flush_interval_s": 0.05}
+        self.config = Config(**{**own, **settings})
+        self.place, self.port = directory, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [str(VENV / "bin" / "vllm"), "serve", str(MODEL), "--served-model-name", "tiny", "alias"]
+        self.process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(self.port), *SMALL, *flags],
+            env=environment(**variables(self.config)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._said: list[bytes] = []
+        # Read all the time, so that the server never waits for a full pipe.
+        self._reader = threading.Thread(target=lambda: self._said.extend(self.process.stdout or ()))
+        self._reader.start()
+        self.client = httpx.Client(base_url=self.url, timeout=60)
+
+    @property
+    def output(self) -> str:
+        """What it has said so far."""
+        return b"".join(self._said).decode(errors="replace")
+
+    def wait_until_ready(self) -> None:
+        """Wait for the health route, which is not recorded."""
+
+        def is_ready() -> bool:
+            assert self.process.poll() is None, f"vLLM ended: {self.output[-8000:]}"
+            with contextlib.suppress(httpx.TransportError):
+                return self.client.get("/health").status_code == 200
+            return False
+
+        try:
+            wait_until(is_ready, "vLLM to be ready", START_DEADLINE_S)
+        except AssertionError:
+            print(self.output[-8000:])  # noqa: T201 - pytest shows it with the failure
+            raise
+
+    def post(self, path: str, name: str, /, **body: Any) -> httpx.Response:
+        """Return the answer to a request that sends ``name`` as its X-Request-Id; the model is ours unless told."""
+        return self.client.post(path, json={"model": "tiny", **body}, headers={"x-request-id": name})
+
+    def records(self, event: str = "request") -> list[dict[str, Any]]:
+        """Return the records that are written so far."""
+        return read_records(self.config.directory, event) if self.config.directory.is_dir() else []
+
+    def record(self, name: str) -> dict[str, Any]:
+        """Wait for the terminal record of the request of this name, and return it."""
+
+        def found() -> list[dict[str, Any]]:
+            return [record for record in self.records() if record.get("client_request_id") == name]
+
+        records: list[dict[str, Any]] = wait_until(found, f"the record of {name}")
+        assert len(records) == 1
+        return records[0]
+
+    def processes(self, title: str) -> list[int]:
+        """Return the pids of those of its processes that call themselves ``title``."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, ProcessLookupError):
+                of_ours = os.getsid(int(path.name)) == self.process.pid
+                if of_ours and (path / "cmdline").read_bytes().startswith(title.encode()):
+                    found.append(int(path.name))
+        return found
+
+    def stop(self) -> None:
+        """Send SIGTERM, and SIGKILL to all where that is not enough, as whoever runs servers does."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_DEADLINE_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Send SIGKILL to all of its processes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._reader.join()
+        self.client.close()
+
+
+@contextlib.contextmanager
+def serving(directory: Path, *flags: str, **settings: object) -> Iterator[VllmServer]:
+    """Start `vllm serve` with our middleware and these settings, and wait until it is ready."""
+    require_vllm()
+    server = VllmServer(directory, *MIDDLEWARE, *flags, **settings)
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.stop()
+        if server.process.stdout is not None:
+            server.process.stdout.close()
+
+
+def variables(config: Config) -> dict[str, str]:
+    """Return the environment variables that make this configuration."""
+    return {f"INFERENCE_LOGGING_{name.upper()}": str(getattr(config, name)) for name in config.model_fields_set}
+
+
+def assert_books_balance(server: VllmServer) -> None:
+    """Check what has ended: nothing waits, nothing is missing, and no request has two terminal records."""
+    queues, segments = str(server.config.resolved_queue_directory), str(server.config.directory)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables(server.config).items():
+            patch.setenv(name, value)
+        recovered = run("recover", queues, "--json")
+    assert recovered.code == 0, recovered
+    verified = run("verify", segments, "--queue-directory", queues)
+    assert verified.code == 0, verified
+    counted = Counter(record["request_id"] for record in server.records())
+    assert set(counted.values()) <= {1}, counted.most_common(3)
+
+
+def events(answer: httpx.Response) -> list[dict[str, Any]]:
+    """Return the JSON of each server-sent event, without the closing mark."""
+    lines = [line[len("data: ") :] for line in answer.text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
