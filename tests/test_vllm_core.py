@@ -1,0 +1,201 @@
+"""Engine records beside the scheduler, where HTTP is served by Rust."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from inference_logging.integrations import vllm_core, vllm_needs
+from inference_logging.testing import Records, capture_records
+from tests import fake_vllm
+from tests.fake_vllm import (
+    EngineCoreEvent,
+    EngineCoreEventType,
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    FinishReason,
+    PrefillStats,
+    Request,
+    SchedulerStats,
+)
+from tests.support import wait_until
+
+QUEUED, SCHEDULED, PREEMPTED = (EngineCoreEventType(kind) for kind in (1, 2, 3))
+
+
+@pytest.fixture
+def records() -> Iterator[Records]:
+    with capture_records(engine_records="on", engine_stats_interval_s=0.05) as captured:
+        yield captured
+
+
+@pytest.fixture
+def scheduler(monkeypatch: pytest.MonkeyPatch, records: Records) -> Callable[..., Any]:
+    """Make a scheduler that is followed."""
+    modules = fake_vllm.install(monkeypatch)
+    vllm_core.follow_schedulers()
+    vllm_core.follow_schedulers()
+    made: Callable[..., Any] = modules["vllm.v1.core.sched.scheduler"].Scheduler
+    return made
+
+
+def events(*kinds: tuple[EngineCoreEventType, float]) -> list[EngineCoreEvent]:
+    """Return events with their times."""
+    return [EngineCoreEvent(kind, at) for kind, at in kinds]
+
+
+def step(*outputs: EngineCoreOutput, at: float = 0.0, stats: SchedulerStats | None = None) -> dict[int, Any]:
+    """Return what the scheduler returns after a step."""
+    return {0: EngineCoreOutputs(list(outputs), at, stats)}
+
+
+def test_a_finished_request_is_recorded_with_its_times_and_tokens(
+    scheduler: Callable[..., Any], records: Records
+) -> None:
+    engine = scheduler()
+    engine.requests["r"] = request = Request("r")
+    begin = events((QUEUED, 10.0), (SCHEDULED, 10.5))
+    prefill = PrefillStats(num_prompt_tokens=9, num_cached_tokens=4)
+    engine.update_from_output(step(EngineCoreOutput("r", [1], None, begin, prefill), at=11.5))
+    again = events((PREEMPTED, 12.0), (SCHEDULED, 12.5))
+    engine.update_from_output(step(EngineCoreOutput("r", [2], None, again), at=13.0))
+    del engine.requests["r"]
+    request.num_output_tokens = 3
+    engine.update_from_output(step(EngineCoreOutput("r", [3], FinishReason.LENGTH), at=14.0))
+    (record,) = records.named("engine.request")
+    assert {name: value for name, value in record.items() if name.startswith(("engine.", "gen_ai."))} == {
+        "engine.request_id": "r",
+        "engine.index": 1,
+        "gen_ai.usage.input_tokens": 9,
+        "gen_ai.usage.output_tokens": 3,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+        "engine.finish_reasons": ["length"],
+        "engine.queued_s": 0.5,
+        "engine.prefill_s": 1.0,
+        "engine.decode_s": 2.5,
+        "engine.e2e_s": 4.0,
+        "engine.preemptions": 1,
+    }
+
+
+def test_one_that_ends_with_its_first_output_has_that_outputs_tokens(
+    scheduler: Callable[..., Any], records: Records
+) -> None:
+    begin = events((QUEUED, 10.0), (SCHEDULED, 10.5))
+    scheduler().update_from_output(step(EngineCoreOutput("r", [1, 2], FinishReason.STOP, begin, PrefillStats())))
+    assert records.named("engine.request")[0]["gen_ai.usage.output_tokens"] == 2
+
+
+def test_an_aborted_request_is_recorded_once_whether_or_not_it_had_begun(
+    scheduler: Callable[..., Any], records: Records
+) -> None:
+    engine = scheduler()
+    begun, waiting = Request("begun", FinishReason.ABORT), Request("waiting", FinishReason.ABORT)
+    engine.requests["begun"] = begun
+    begin = events((QUEUED, 10.0), (SCHEDULED, 10.5))
+    engine.update_from_output(step(EngineCoreOutput("begun", [1], None, begin, PrefillStats()), at=11.5))
+    begun.num_output_tokens = 1
+    waiting.events = events((QUEUED, 11.0))
+    assert engine.finish_requests([begun, waiting]) == [begun, waiting]
+    first, second = records.named("engine.request")
+    assert [record["engine.finish_reasons"] for record in (first, second)] == [["abort"], ["abort"]]
+    assert (first["gen_ai.usage.output_tokens"], first["engine.queued_s"], first["engine.prefill_s"]) == (1, 0.5, 1.0)
+    assert (second["gen_ai.usage.input_tokens"], second["engine.queued_s"], second["engine.prefill_s"]) == (
+        5,
+        None,
+        None,
+    )
+    assert second["engine.e2e_s"] > 0.0
+
+
+def test_one_that_ends_by_an_error_is_recorded_by_its_output_only(
+    scheduler: Callable[..., Any], records: Records
+) -> None:
+    engine = scheduler()
+    engine.finish_requests([Request("r", FinishReason.STOP)])
+    engine.update_from_output(step(EngineCoreOutput("r", [], FinishReason.STOP)))
+    assert len(records.named("engine.request")) == 1
+
+
+def test_what_has_ended_is_forgotten(scheduler: Callable[..., Any], records: Records) -> None:
+    engine = scheduler()
+    follower = engine.update_from_output.__closure__
+    for at in range(100):
+        engine.update_from_output(step(EngineCoreOutput(f"r{at}", [1], None, None, PrefillStats())))
+        engine.update_from_output(step(EngineCoreOutput(f"r{at}", [2], FinishReason.STOP)))
+    (held,) = [cell.cell_contents for cell in follower if isinstance(cell.cell_contents, vllm_core.Follower)]
+    assert not held._progress
+
+
+def test_the_engines_state_is_recorded_after_work(scheduler: Callable[..., Any], records: Records) -> None:
+    engine = scheduler()
+    output = EngineCoreOutput("r", [1, 2], None, None, PrefillStats(num_prompt_tokens=9))
+    engine.update_from_output(step(output, stats=SchedulerStats(num_running_reqs=1)))
+    (record,) = wait_until(lambda: records.named("engine.stats"), "the interval's end")
+    assert (record["engine.index"], record["engine.running"]) == (1, 1)
+    assert (record["engine.prompt_tokens"], record["engine.generation_tokens"]) == (9, 2)
+
+
+def test_without_vllms_statistics_it_says_what_is_gone_without(
+    scheduler: Callable[..., Any], records: Records, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = scheduler(log_stats=False)
+    engine.update_from_output(step(EngineCoreOutput("r", [1], FinishReason.STOP, None, PrefillStats())))
+    assert "--disable-log-stats" in capsys.readouterr().err
+    (record,) = records.named("engine.request")
+    assert (record["gen_ai.usage.output_tokens"], record["engine.queued_s"]) == (1, None)
+
+
+def test_an_error_of_ours_ends_the_records_and_not_the_engine(
+    scheduler: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = scheduler()
+    broken = {0: SimpleNamespace()}
+    assert engine.update_from_output(broken) is broken
+    assert engine.update_from_output(broken) is broken
+    assert capsys.readouterr().err.count("no more engine records: AttributeError") == 1
+
+
+LACKS = [(where, name) for where, names in vllm_needs.SCHEDULED.items() for name in names]
+
+
+@pytest.mark.parametrize(("where", "name"), LACKS, ids=[f"{where[1]}.{name}" for where, name in LACKS])
+def test_what_vllm_lacks_is_told_by_name_and_the_engine_is_left_alone(
+    scheduler: Callable[..., Any],
+    records: Records,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    where: tuple[str, str],
+    name: str,
+) -> None:
+    module, kind = where
+    rest = dict.fromkeys(set(vllm_needs.SCHEDULED[where]) - {name})
+    monkeypatch.setattr(sys.modules[module], kind, type(kind, (), {"__annotations__": rest}))
+    engine = scheduler()
+    assert f"{module}.{kind}.{name}" in capsys.readouterr().err
+    assert "update_from_output" not in vars(engine)
+
+
+def test_a_vllm_without_that_scheduler_starts_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_vllm.install(monkeypatch)
+    monkeypatch.setitem(sys.modules, "vllm.v1.core.sched.scheduler", None)
+    vllm_core.follow_schedulers()
+    assert "there are no engine records" in capsys.readouterr().err
+
+
+def test_nothing_is_opened_before_there_is_a_scheduler(
+    monkeypatch: pytest.MonkeyPatch, configure: Any, tmp_path: Path
+) -> None:
+    fake_vllm.install(monkeypatch)
+    threads = threading.active_count()
+    vllm_core.follow_schedulers()
+    assert threading.active_count() == threads
+    assert not list(tmp_path.iterdir())
