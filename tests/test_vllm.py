@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from inference_logging.integrations import vllm
+from inference_logging.integrations.vllm_records import ID_CHARACTERS
 from tests.support import (
     App,
     Client,
@@ -158,7 +159,7 @@ def test_what_an_aborted_request_had_cost_is_known_without_the_engines_plugin_by
 @pytest.mark.parametrize("length", [300, 100_000])
 def test_a_long_id_of_a_client_is_cut_and_the_record_is_there(recorded: Recorded, modules: object, length: int) -> None:
     record = serve(recorded, RequestResponseMetadata(request_id="chatcmpl-" + "x" * length), application())
-    assert len(record["engine.request_id"]) == vllm.MAX_ID_CHARACTERS
+    assert len(record["engine.request_id"]) == ID_CHARACTERS
 
 
 @pytest.fixture
@@ -185,6 +186,13 @@ def test_the_engines_times_join_the_record(with_engine: Recorded, modules: objec
         "engine.preemptions": 0,
     }
     assert (record["outcome"], record["adjusted_count"]) == ("ok", 1.0)
+
+
+def test_of_very_many_choices_the_record_is_there(with_engine: Recorded, modules: object) -> None:
+    stat_logger = StatLogger()
+    stat_logger.taken = EngineRequests(requests=16_384, finish_reasons=("length",) * 16_384)
+    record = serve(with_engine, RequestResponseMetadata(request_id="chatcmpl-1"), application([stat_logger]))
+    assert (record["engine.requests"], record["engine.finish_reasons"]) == (16_384, ["length"] * 16)
 
 
 def test_a_request_that_the_engine_gave_up_while_its_client_waited_was_shut_down(
@@ -243,7 +251,11 @@ def test_what_another_version_of_vllm_lacks_is_told_at_start_by_name(
     else:
         held[name_of_class] = type(name_of_class, (model,), {})
     assert vllm.attach(application(), recorded.config) is not None
-    assert f"this version of vLLM has no {name}" in capsys.readouterr().err.replace(f"{module}.", "")
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "inference_logging: there are no engine's facts in the records of requests: this vLLM has no"
+    )
+    assert said.endswith(f" {module}.{name}\n")
 
 
 def test_metadata_of_another_form_are_told_once_and_requests_go_on(
@@ -253,7 +265,10 @@ def test_metadata_of_another_form_are_told_once_and_requests_go_on(
     for _ in range(3):
         serve_one(app, chat(application()), Client())
     assert [record["outcome"] for record in recorded.records("request")] == ["ok"] * 3
-    assert capsys.readouterr().err.count("request_metadata is not what it was (AttributeError") == 1
+    assert (
+        capsys.readouterr().err.count("there are no more engine's facts in the records of requests: AttributeError")
+        == 1
+    )
 
 
 def test_an_application_that_is_not_vllms_is_nothing_to_it(recorded: Recorded, modules: object) -> None:

@@ -6,26 +6,21 @@ this version of vLLM lacks is told once, at start; the records go on without it.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import TYPE_CHECKING, Any
+
+from inference_logging.integrations.vllm_needs import METADATA, whole
+from inference_logging.integrations.vllm_records import ID_CHARACTERS, off, tell
 
 if TYPE_CHECKING:
     from inference_logging._native import RequestIds
     from inference_logging.config import Config
     from inference_logging.integrations.vllm_engine import EngineStatLogger
 
-MAX_ID_CHARACTERS = 256
-"""A client chooses most of a request's id."""
+MAX_FINISH_REASONS = 16
+"""As many as are read from a response."""
 
-_NEEDED = {
-    "vllm.entrypoints.generate.base.protocol.RequestResponseMetadata": ("request_id", "final_usage_info"),
-    "vllm.entrypoints.serve.engine.protocol.UsageInfo": (
-        "prompt_tokens",
-        "completion_tokens",
-        "prompt_tokens_details",
-    ),
-}
+_FACTS = "engine's facts in the records of requests"
 
 
 def attach(app: object, config: Config) -> Server | None:
@@ -44,9 +39,7 @@ class Server:
         observability = getattr(getattr(client, "vllm_config", None), "observability_config", None)
         self.traces = bool(getattr(observability, "otlp_traces_endpoint", None))
         self._engine = _stat_logger(client) if config.engine_records == "on" else None
-        self._broken = False
-        for name in missing():
-            tell(f"this version of vLLM has no {name}: records of streams lack their usage and the engine's facts")
+        self._tells = whole(_FACTS, METADATA)
 
     def read(self, scope: dict[str, Any], ids: RequestIds) -> tuple[object, ...] | None:
         """Return what is known of a request that ends: whether the engine gave it up, then the values of its record.
@@ -56,21 +49,17 @@ class Server:
         """
         state = scope.get("state")
         metadata = state.get("request_metadata") if type(state) is dict else None
-        if metadata is None or self._broken:
+        if metadata is None or not self._tells:
             return None
         try:
             return self._facts(metadata.request_id, metadata.final_usage_info, ids)
         except Exception as error:  # noqa: BLE001 - whatever vLLM has changed, its requests go on, and so do our records
-            self._broken = True
-            tell(
-                f"vLLM's request_metadata is not what it was ({type(error).__name__}: {error}); "
-                "records go on without it"
-            )
+            self._tells = off(self._tells, _FACTS, error)
             return None
 
     def _facts(self, request_id: str, usage: Any, ids: RequestIds) -> tuple[object, ...]:
         engine = self._engine.take(request_id, ids) if self._engine is not None else None
-        request_id = request_id[:MAX_ID_CHARACTERS]
+        request_id = request_id[:ID_CHARACTERS]
         if usage is not None:
             cached = getattr(usage.prompt_tokens_details, "cached_tokens", None)
             tokens = (usage.prompt_tokens, usage.completion_tokens, cached)
@@ -89,7 +78,7 @@ class Server:
             "engine",
             request_id,
             engine.requests,
-            engine.finish_reasons,
+            engine.finish_reasons[:MAX_FINISH_REASONS],
             engine.queued_s,
             engine.prefill_s,
             engine.decode_s,
@@ -116,25 +105,3 @@ def _stat_logger(client: Any) -> EngineStatLogger | None:
         "VLLM_PLUGINS name it? Requests are recorded without the engine's times"
     )
     return None
-
-
-def missing() -> list[str]:
-    """Return the names of what this module needs of vLLM and does not find."""
-    found = []
-    for path, fields in _NEEDED.items():
-        module, _, name = path.rpartition(".")
-        try:
-            model = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError):
-            found.append(path)
-        else:
-            found += [f"{path}.{field}" for field in fields if field not in model.model_fields]
-    return found
-
-
-def tell(message: str) -> None:
-    """Say what an operator should know, on stderr and on record."""
-    from inference_logging.logger import get_logger
-
-    sys.stderr.write(f"inference_logging: {message}\n")
-    get_logger("inference_logging.vllm").warning(message)

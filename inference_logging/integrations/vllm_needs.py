@@ -19,6 +19,16 @@ _OUTPUTS = "vllm.v1.engine.output_processor"
 _ENGINE = "vllm.v1.engine"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 
+METADATA: Needs = {
+    ("vllm.entrypoints.generate.base.protocol", "RequestResponseMetadata"): ("request_id", "final_usage_info"),
+    ("vllm.entrypoints.serve.engine.protocol", "UsageInfo"): (
+        "prompt_tokens",
+        "completion_tokens",
+        "prompt_tokens_details",
+    ),
+}
+"""For the usage and the engine's id in the records of requests."""
+
 FINISHED: Needs = {
     (_STATS, "IterationStats"): ("finished_requests",),
     (_STATS, "FinishedRequestStats"): (
