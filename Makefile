@@ -39,7 +39,7 @@ command -v $(1) >/dev/null || { \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-vllm vllm test-hostile crash lint check demo bench clean toolchain fuzz
+.PHONY: help build test test-vllm vllm test-hostile crash lint check demo bench bench-vllm clean toolchain fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +90,9 @@ demo: build ## Show the main job: an example server under load, with and without
 bench: build ## Measure emit, listener, middleware and server, as ratios in one interleaved run
 	@$(call require,wrk,wrk,the load on a real server)
 	$(PYTHON) loadtests/bench.py
+
+bench-vllm: vllm ## Measure what logging costs a real vLLM, beside its own logging (about 45 minutes, 15 GB of memory)
+	$(PYTHON) loadtests/bench_vllm.py
 
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 

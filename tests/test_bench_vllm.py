@@ -15,11 +15,11 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
 
 from bench_vllm_load import Connection, Seen, Shape, load
+from tests.integrations.vllm_server import require_vllm
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 EVENT = b'10\r\ndata: {"delta":1}\n\n\r\n'
-VENV = ROOT / ".venv-vllm"
 
 
 class Transport(asyncio.Transport):
@@ -69,9 +69,10 @@ def test_an_answer_with_fewer_tokens_than_asked_for_ends_the_benchmark() -> None
     asyncio.run(served())
 
 
-@pytest.mark.skipif(not (VENV / "bin" / "vllm").exists(), reason="no vLLM: `make vllm` sets it up")
+@pytest.mark.vllm
 @pytest.mark.parametrize("section", ["modes", "turns"])
 def test_each_section_loads_a_real_vllm_and_finds_a_record_for_each_request(section: str, tmp_path: Path) -> None:
+    require_vllm()
     result = tmp_path / "result.json"
     command = [sys.executable, str(ROOT / "loadtests" / "bench_vllm.py"), section, "--modes", "ours"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
