@@ -13,7 +13,7 @@ from tests.support import wait_until
 
 pytestmark = pytest.mark.vllm
 
-SETTINGS = {"engine_records": "on", "engine_stats_interval_s": 0.3}
+SETTINGS: dict[str, Any] = {"engine_records": "on", "engine_stats_interval_s": 0.3}
 FIXED: dict[str, Any] = {"max_tokens": 6, "ignore_eos": True}
 
 
