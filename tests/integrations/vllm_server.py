@@ -9,8 +9,9 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -25,7 +26,7 @@ VENV = Path(__file__).parent.parent.parent / ".venv-vllm"
 MODEL = VENV / "models" / "tiny"
 ADAPTER = VENV / "models" / "adapter"
 MIDDLEWARE = ("--middleware", "inference_logging.InferenceLoggingMiddleware")
-START_DEADLINE_S = 180.0
+START_DEADLINE_S = 240.0
 STOP_DEADLINE_S = 10.0
 
 # No process for the worker and no scheduling ahead: on few cores their busy waiting holds streams back for a second.
@@ -44,7 +45,7 @@ ENVIRONMENT = {
 }
 
 
-def environment(**variables: str) -> dict[str, str]:
+def environment_of(**variables: str) -> dict[str, str]:
     """Return the environment of a command of vLLM: this package is the installed one, not the checkout."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return {**inherited, **ENVIRONMENT, **variables}
@@ -62,7 +63,9 @@ def require_vllm() -> None:
 class VllmServer:
     """One `vllm serve`, with all of its processes, until it is stopped."""
 
-    def __init__(self, directory: Path, *flags: str, **settings: object) -> None:
+    def __init__(
+        self, directory: Path, *flags: str, environment: Mapping[str, str] = MappingProxyType({}), **settings: object
+    ) -> None:
         own = {"directory": directory / "segments", "queue_directory": directory / "queues", "flush_interval_s": 0.05}
         self.config = Config(**{**own, **settings})
         self.place, self.port = directory, free_port()
@@ -70,7 +73,7 @@ class VllmServer:
         command = [str(VENV / "bin" / "vllm"), "serve", str(MODEL), "--served-model-name", "tiny", "alias"]
         self.process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(self.port), *SMALL, *flags],
-            env=environment(**variables(self.config)),
+            env=environment_of(**variables(self.config), **environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -148,10 +151,17 @@ class VllmServer:
 
 
 @contextlib.contextmanager
-def serving(directory: Path, *flags: str, **settings: object) -> Iterator[VllmServer]:
+def serving(directory: Path, *flags: str, **settings: Any) -> Iterator[VllmServer]:
     """Start `vllm serve` with our middleware and these settings, and wait until it is ready."""
+    with serving_without(directory, *MIDDLEWARE, *flags, **settings) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serving_without(directory: Path, *flags: str, **settings: Any) -> Iterator[VllmServer]:
+    """Start `vllm serve` as it is, and wait until it is ready."""
     require_vllm()
-    server = VllmServer(directory, *MIDDLEWARE, *flags, **settings)
+    server = VllmServer(directory, *flags, **settings)
     try:
         server.wait_until_ready()
         yield server

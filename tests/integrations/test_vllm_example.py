@@ -1,0 +1,84 @@
+"""examples/vllm_server.md runs as it stands, with the tiny model in the place of a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integrations.vllm_server import MODEL, SMALL, START_DEADLINE_S, VENV, environment_of, require_vllm
+from tests.servers import free_port
+from tests.support import read_records, wait_until
+
+pytestmark = pytest.mark.vllm
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "vllm_server.md"
+NAME = "Qwen/Qwen3-0.6B"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```$", EXAMPLE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+@contextlib.contextmanager
+def started(script: str, place: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the block that starts the server, with a small model on a port of our own."""
+    own = shlex.join([str(MODEL), "--served-model-name", NAME, "--port", str(port), *SMALL])
+    command = ["bash", "-ec", script.replace(f"vllm serve {NAME}", f"exec vllm serve {own}")]
+    with (place / "said").open("wb") as said:
+        process = subprocess.Popen(
+            command, cwd=place, env=shell(place), stdout=said, stderr=said, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def shell(place: Path) -> dict[str, str]:
+    """Return an environment in which the commands of vLLM's own are found, and queues lie in ``place``."""
+    path = f"{VENV / 'bin'}:{os.environ['PATH']}"
+    return environment_of(PATH=path, INFERENCE_LOGGING_QUEUE_DIRECTORY=str(place / "queues"))
+
+
+def test_its_blocks_serve_record_and_verify(tmp_path: Path) -> None:
+    require_vllm()
+    _, start, ask, look = blocks()
+    exports = "".join(line for line in start.splitlines(keepends=True) if line.startswith("export "))
+    port = free_port()
+
+    def run(script: str) -> str:
+        there = script.replace("localhost:8000", f"127.0.0.1:{port}")
+        command = ["bash", "-euo", "pipefail", "-c", exports + there]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=shell(tmp_path), capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with started(start, tmp_path, port) as process:
+
+        def is_ready() -> bool:
+            assert process.poll() is None, (tmp_path / "said").read_text(encoding="utf-8")[-8000:]
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"http://127.0.0.1:{port}/health").headers["inference-logging-state"] == "ok"
+            return False
+
+        wait_until(is_ready, "vLLM to be ready", START_DEADLINE_S)
+        assert run(ask).endswith("data: [DONE]\n\n")
+        wait_until(lambda: read_records(tmp_path / "logs", "request"), "its record")
+        told = run(look)
+    (record,) = read_records(tmp_path / "logs", "request")
+    assert (record["client_request_id"], record["outcome"], record["gen_ai.request.model"]) == ("first", "ok", NAME)
+    assert '"client_request_id": "first"' in told
+    assert "/v1/chat/completions" in told

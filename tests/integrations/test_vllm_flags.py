@@ -1,0 +1,129 @@
+"""A real vLLM with what else its users switch on: keys, its own request log, ids, traces, adapters, health."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+
+from tests.integrations.vllm_server import ADAPTER, VllmServer, assert_books_balance, serving
+from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT, wait_until
+
+pytestmark = pytest.mark.vllm
+
+KEY = "a-key-that-nobody-should-read"
+BODY = {"prompt": "hello", "max_tokens": 4}
+
+
+class Collector(ThreadingHTTPServer):
+    """A collector of traces that keeps what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Receiving)
+        self.received: list[bytes] = []
+        self.endpoint = f"http://127.0.0.1:{self.server_port}/v1/traces"
+
+
+class Receiving(BaseHTTPRequestHandler):
+    """One connection to the collector."""
+
+    def do_POST(self) -> None:
+        assert isinstance(self.server, Collector)
+        self.server.received.append(self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        pass
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    """Collect traces."""
+    with Collector() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def flagged(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[VllmServer]:
+    """Serve with all of it on."""
+    flags = (
+        *("--enable-log-requests", "--enable-request-id-headers"),
+        *("--otlp-traces-endpoint", collector.endpoint),
+        *("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"adapter={ADAPTER}"),
+    )
+    variables = {
+        "VLLM_API_KEY": KEY,
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+    }
+    settings = {"wrap_health_path": "/health", "metrics_registry": "default"}
+    with serving(tmp_path_factory.mktemp("flags"), *flags, environment=variables, **settings) as server:
+        server.client.headers["authorization"] = f"Bearer {KEY}"
+        yield server
+    assert_books_balance(server)
+    written = [path.read_bytes() for path in server.place.rglob("*") if path.is_file()]
+    assert KEY not in server.output
+    assert not [True for content in written if KEY.encode() in content]
+
+
+def test_a_request_without_the_key_is_recorded_as_refused(flagged: VllmServer) -> None:
+    answer = httpx.post(f"{flagged.url}/v1/completions", json=BODY, headers={"x-request-id": "no-key"})
+    assert flagged.record("no-key")["http.response.status_code"] == answer.status_code == 401
+
+
+def test_health_keeps_its_meaning_and_tells_our_state(flagged: VllmServer) -> None:
+    answer = flagged.client.get("/health")
+    assert (answer.status_code, answer.content, answer.headers["inference-logging-state"]) == (200, b"", "ok")
+
+
+def test_our_metrics_stand_beside_those_of_vllm(flagged: VllmServer) -> None:
+    metrics = flagged.client.get("/metrics").text
+    assert "inference_logging_records_accepted_total" in metrics
+    assert "gen_ai_server_request_duration_seconds_bucket" in metrics
+    assert "process_cpu_seconds_total" in metrics
+    assert KEY not in metrics
+
+
+def test_the_name_of_an_adapter_is_the_model_of_its_request(flagged: VllmServer) -> None:
+    answer = flagged.post("/v1/completions", "adapter", **BODY, model="adapter")
+    record = flagged.record("adapter")
+    assert (answer.status_code, record["outcome"]) == (200, "ok"), answer.text
+    assert (record["gen_ai.request.model"], record["gen_ai.response.model"]) == ("adapter", "adapter")
+
+
+def test_the_clients_id_is_on_record_and_in_vllms_own_log(flagged: VllmServer) -> None:
+    answer = flagged.post("/v1/completions", "own-id", **BODY)
+    assert answer.headers["x-request-id"] == "own-id"
+    assert flagged.record("own-id")["gen_ai.response.id"] == "cmpl-own-id"
+    wait_until(lambda: "Received request cmpl-own-id" in flagged.output, "vLLM's own line about it")
+
+
+def test_an_id_that_vllm_invents_for_the_answer_is_not_the_clients(flagged: VllmServer) -> None:
+    answer = flagged.client.post("/v1/completions", json={"model": "tiny", **BODY})
+
+    def found() -> list[dict[str, object]]:
+        return [record for record in flagged.records() if record.get("gen_ai.response.id") == answer.json()["id"]]
+
+    (record,) = wait_until(found, "its record")
+    assert answer.headers["x-request-id"]
+    assert "client_request_id" not in record
+
+
+def test_a_clients_trace_is_that_of_our_record_and_of_vllms_span(flagged: VllmServer, collector: Collector) -> None:
+    headers = {"traceparent": TRACEPARENT.decode(), "x-request-id": "traced"}
+    flagged.client.post("/v1/completions", json={"model": "tiny", **BODY}, headers=headers)
+    record = flagged.record("traced")
+    assert (record["trace_id"], record["parent_span_id"]) == (TRACE_ID, PARENT_ID)
+    spans = bytes.fromhex(TRACE_ID)
+    received = wait_until(lambda: [body for body in collector.received if spans in body], "vLLM's span")
+    assert b"llm_request" in received[0]
+    assert b"cmpl-traced" in received[0]
