@@ -6,18 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integrations.vllm_server import VllmServer, assert_books_balance, serving
-
-FLAGS = (
-    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--enable-scale-out"),
-    # A model that knows nothing would write spaces without end.
-    *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
-)
+from tests.integrations.vllm_server import WRITING, VllmServer, assert_books_balance, serving
 
 
 @pytest.fixture(scope="session")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Serve text generation; at its end all books must balance."""
-    with serving(tmp_path_factory.mktemp("vllm"), *FLAGS) as server:
+    with serving(tmp_path_factory.mktemp("vllm"), *WRITING) as server:
         yield server
     assert_books_balance(server)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put these tests last: a server that they share stays until the end, and no other test should run beside it."""
+    items.sort(key=lambda item: item.get_closest_marker("vllm") is not None)

@@ -127,3 +127,13 @@ def test_a_clients_trace_is_that_of_our_record_and_of_vllms_span(flagged: VllmSe
     received = wait_until(lambda: [body for body in collector.received if spans in body], "vLLM's span")
     assert b"llm_request" in received[0]
     assert b"cmpl-traced" in received[0]
+
+
+def test_without_a_trace_of_the_clients_vllms_span_is_in_that_of_our_record(
+    flagged: VllmServer, collector: Collector
+) -> None:
+    flagged.post("/v1/completions", "untraced", **BODY)
+    record = flagged.record("untraced")
+    ours = bytes.fromhex(record["trace_id"]), bytes.fromhex(record["span_id"])
+    (span,) = wait_until(lambda: [body for body in collector.received if b"cmpl-untraced" in body], "vLLM's span")
+    assert all(part in span for part in ours), "the span has our trace, and our span as its parent"

@@ -14,11 +14,12 @@ pytestmark = pytest.mark.vllm
 TEXTS = ["hello world", "tell me a story", "a request"]
 ROUTES: dict[str, tuple[dict[str, Any], str | None]] = {
     "/v1/embeddings": ({"input": TEXTS}, "embeddings"),
-    "/pooling": ({"input": TEXTS}, None),
-    "/score": ({"text_1": "hello", "text_2": TEXTS}, None),
-    "/v1/score": ({"text_1": "hello", "text_2": TEXTS}, None),
-    "/rerank": ({"query": "hello", "documents": TEXTS}, None),
-    "/v2/rerank": ({"query": "hello", "documents": TEXTS}, None),
+    "/v2/embed": ({"texts": TEXTS, "embedding_types": ["float"]}, "embeddings"),
+    "/pooling": ({"input": TEXTS}, "pooling"),
+    "/score": ({"text_1": "hello", "text_2": TEXTS}, "score"),
+    "/v1/score": ({"text_1": "hello", "text_2": TEXTS}, "score"),
+    "/rerank": ({"query": "hello", "documents": TEXTS}, "rerank"),
+    "/v2/rerank": ({"query": "hello", "documents": TEXTS}, "rerank"),
     "/tokenize": ({"prompt": "hello"}, None),
 }
 

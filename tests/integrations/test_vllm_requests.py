@@ -17,11 +17,11 @@ pytestmark = pytest.mark.vllm
 CHAT = {"messages": [{"role": "user", "content": "tell me a story"}]}
 TEXT = {"prompt": "tell me a story"}
 EXACTLY = {"max_tokens": 6, "ignore_eos": True}
-ROUTES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
+ROUTES: dict[str, tuple[dict[str, Any], str, str]] = {
     "/v1/completions": ({**TEXT, **EXACTLY}, "text_completion", "cmpl-{}"),
     "/v1/chat/completions": ({**CHAT, **EXACTLY}, "chat", "chatcmpl-{}"),
-    "/v1/responses": ({"input": "tell me a story", "max_output_tokens": 6}, "chat", None),
-    "/v1/messages": ({**CHAT, "max_tokens": 6}, None, None),
+    "/v1/responses": ({"input": "tell me a story", "max_output_tokens": 6}, "chat", ""),
+    "/v1/messages": ({**CHAT, "max_tokens": 6}, "chat", ""),
 }
 TOOL = {
     "type": "function",
@@ -54,10 +54,10 @@ def test_an_answer_leaves_one_record_of_what_was_asked_and_used(
     said = answer.json()
     assert (answer.status_code, record["http.response.status_code"], record["outcome"]) == (200, 200, "ok"), said
     assert (record["url.path"], record["http.route"]) == (path, path)
-    assert (record.get("gen_ai.operation.name"), record["gen_ai.request.model"]) == (operation, "tiny")
+    assert (record["gen_ai.operation.name"], record["gen_ai.request.model"]) == (operation, "tiny")
     assert (record["gen_ai.request.max_tokens"], record["gen_ai.response.model"]) == (6, "tiny")
     assert record["gen_ai.response.id"] == said["id"]
-    assert engine_id is None or said["id"] == engine_id.format(name)
+    assert not engine_id or record["engine.request_id"] == said["id"] == engine_id.format(name)
     assert (record["gen_ai.usage.input_tokens"], record["gen_ai.usage.output_tokens"]) == usage_of(said)
     assert record["usage_source"] == "response"
     assert record["http.response.body.size"] == len(answer.content)
@@ -76,9 +76,11 @@ def test_a_stream_leaves_its_usage_whether_the_client_asks_for_it_or_not(
     record = vllm.record(name)
     said = events(answer)
     assert [event["usage"]["completion_tokens"] for event in said if event.get("usage")] == ([6] if asked else [])
-    assert (record["outcome"], record.get("gen_ai.operation.name")) == ("ok", operation)
+    assert (record["outcome"], record["gen_ai.operation.name"]) == ("ok", operation)
     assert record["gen_ai.request.stream"] is True
-    assert record["gen_ai.response.id"] == said[0]["id"] == (engine_id or "").format(name)
+    assert record["gen_ai.response.id"] == record["engine.request_id"] == said[0]["id"] == engine_id.format(name)
+    assert record["gen_ai.usage.output_tokens"] == 6
+    assert record["usage_source"] == ("response" if asked else "engine")
     assert record["gen_ai.response.finish_reasons"] == ["length"]
     assert record["chunks"] == len(said) + 1, "each event is a chunk, and [DONE]"
     assert record["gen_ai.response.time_to_first_chunk"] > 0
@@ -97,8 +99,8 @@ def test_the_streams_of_other_protocols_are_recorded(
     said = events(answer)
     first, last = said[0].get("response") or said[0].get("message"), said[-1].get("response") or said[-2]
     assert first is not None
-    assert (record["outcome"], record.get("gen_ai.operation.name")) == ("ok", operation)
-    assert record.get("gen_ai.response.id") in (first["id"], None)
+    assert (record["outcome"], record["gen_ai.operation.name"]) == ("ok", operation)
+    assert record["gen_ai.response.id"] == first["id"]
     assert record["gen_ai.usage.output_tokens"] == last["usage"]["output_tokens"]
     assert record["chunks"] >= 2
     assert record["http.response.body.size"] == len(answer.content)
@@ -113,6 +115,7 @@ def test_several_prompts_and_choices_are_one_request(
     vllm.post("/v1/completions", name, **body, **EXACTLY)
     record = vllm.record(name)
     assert (record["gen_ai.request.choice.count"], record["outcome"]) == (3, "ok")
+    assert (record["gen_ai.usage.input_tokens"], record["gen_ai.usage.output_tokens"]) == (2, 36)
     # Of a stream those are told that are in its last bytes.
     assert set(record["gen_ai.response.finish_reasons"]) == {"length"}
     assert stream or len(record["gen_ai.response.finish_reasons"]) == 6
@@ -170,6 +173,8 @@ def test_the_token_route_is_recorded(vllm: VllmServer, request: pytest.FixtureRe
     record = vllm.record(name_of(request))
     assert (answer.status_code, record["outcome"]) == (200, "ok"), answer.text
     assert record["http.route"] == "/inference/v1/generate"
+    assert (record["gen_ai.usage.input_tokens"], record["gen_ai.usage.output_tokens"]) == (3, 5)
+    assert record["usage_source"] == "engine"
 
 
 @pytest.mark.parametrize(

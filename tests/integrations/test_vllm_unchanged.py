@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integrations.conftest import FLAGS
-from tests.integrations.vllm_server import VllmServer, events, serving_without
+from tests.integrations.vllm_server import WRITING, VllmServer, events, serving_without
 
 pytestmark = pytest.mark.vllm
 
@@ -26,7 +25,7 @@ BODIES: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Serve without the middleware."""
-    with serving_without(tmp_path_factory.mktemp("bare"), *FLAGS) as server:
+    with serving_without(tmp_path_factory.mktemp("bare"), *WRITING) as server:
         yield server
         assert not server.config.resolved_queue_directory.exists()
         assert not server.config.directory.exists()

@@ -35,6 +35,12 @@ SMALL = (
     *("--distributed-executor-backend", "uni", "--no-async-scheduling", "--enforce-eager"),
     *("--kv-cache-memory-bytes", str(1 << 28), "--max-model-len", "1024", "--max-num-seqs", "32"),
 )
+# Of a server that writes text, tool calls as well.
+WRITING = (
+    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--enable-scale-out"),
+    # A model that knows nothing would write spaces without end.
+    *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
+)
 ENVIRONMENT = {
     "VLLM_TARGET_DEVICE": "cpu",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
