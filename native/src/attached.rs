@@ -4,6 +4,7 @@
 //! the sink took the batch does `release` give them back to the producer. A listener that dies in between leaves them
 //! in the queue.
 
+mod claim;
 mod copied;
 mod in_flight;
 mod lost;
@@ -22,7 +23,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
 
+use claim::Claim;
+pub use claim::Reader;
 pub use room::Room;
 use telling::Telling;
 
@@ -32,6 +36,8 @@ const UNKNOWN_SEVERITY: u8 = 9;
 /// An attached queue.
 pub struct Attached {
     pub file: Arc<QueueFile>,
+    /// None: reads what another one releases.
+    claim: Option<Claim>,
     boot_id: String,
     pid: u32,
     read: Mark,
@@ -85,8 +91,8 @@ impl Attached {
     /// Attaches the queue at `path`, through this process's own mapping if it is the owner.
     ///
     /// # Errors
-    /// The file cannot be mapped, or is not a queue of this version.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    /// The file cannot be mapped, or is not a queue of this version; `WouldBlock` if somebody else reads it.
+    pub fn open(path: &Path, reader: Reader, now: Duration) -> io::Result<Self> {
         let file = match queue_file::owned_by_this_process(path) {
             Some(file) => file,
             None => QueueFile::open(path)?,
@@ -94,6 +100,7 @@ impl Attached {
         if file.is_headless() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the file was cut short"));
         }
+        let claim = Claim::take(&file, reader, now).ok_or(io::ErrorKind::WouldBlock)?;
         let header = file.header();
         let releasing = Mark::from_word(header.releasing.load(Ordering::Acquire));
         if releasing != file.ring().tail() {
@@ -119,8 +126,19 @@ impl Attached {
             telling: Telling::default(),
             counted_below: 0,
             at_end: false,
+            claim: Some(claim),
             file,
         })
+    }
+
+    /// Says that the queue is read. False if somebody else does so by now: this reader was taken for dead.
+    #[must_use]
+    pub fn keep(&self, now: Duration) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.keep(now))
+    }
+
+    fn holds(&self) -> bool {
+        self.claim.as_ref().is_some_and(Claim::holds)
     }
 
     /// Encodes committed records into `batch` while there is `room`; returns how many records it added.
@@ -302,6 +320,9 @@ impl Attached {
     /// Gives what is read back to the producer.
     fn release(&mut self) {
         self.records_in_batch = 0;
+        if !self.holds() {
+            return;
+        }
         self.release_told();
         let header = self.file.header();
         if self.read == self.file.ring().tail() {
@@ -339,10 +360,10 @@ impl Attached {
         }
     }
 
-    /// Whether nothing can come any more, and everything is released and told.
+    /// Whether nothing can come any more, and everything is released and told, by this reader.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.at_end
+        self.at_end && self.holds()
     }
 
     /// Whether the owner has closed its queue or died.

@@ -9,6 +9,7 @@ use crate::sink_words::{SINKS, SinkWords};
 use crate::totals::TotalsWords;
 use std::ffi::OsString;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -92,6 +93,21 @@ impl Control {
         Ok(Self(unsafe { &*base.cast::<ControlPage>() }))
     }
 
+    /// A page of this process alone, with where the last leader's writes went: for who leads beside the leader of the
+    /// directory, whose words are not another one's to change. Never unmapped either.
+    #[must_use]
+    pub fn apart(self) -> Self {
+        // SAFETY: only atomics, which are valid zeroed.
+        let page = Self(Box::leak(Box::new(unsafe { MaybeUninit::zeroed().assume_init() })));
+        for slot in SLOTS_OLDEST_FIRST {
+            let place = self.published_write(slot);
+            page.publish_write(slot, place.as_ref().map(|(path, offset)| (path.as_path(), *offset)));
+            let committed = self.place(slot).committed.load(Ordering::Acquire);
+            page.place(slot).committed.store(committed, Ordering::Release);
+        }
+        page
+    }
+
     /// The shared words.
     #[must_use]
     pub fn page(&self) -> &'static ControlPage {
@@ -103,7 +119,9 @@ impl Control {
     #[must_use]
     pub fn heartbeat_age_s(&self, now_monotonic_nano: u64) -> Option<f64> {
         let last = self.0.heartbeat_monotonic_nano.load(Ordering::Relaxed);
-        let age = now_monotonic_nano.checked_sub(last).filter(|_| last > 0)?;
+        // It may have gone round since the clock was read. A longer time ahead is that of a machine's earlier life.
+        let is_new = last.checked_sub(now_monotonic_nano).is_some_and(|ahead| ahead < 1_000_000_000);
+        let age = if is_new { 0 } else { now_monotonic_nano.checked_sub(last).filter(|_| last > 0)? };
         Some(Duration::from_nanos(age).as_secs_f64())
     }
 

@@ -193,7 +193,9 @@ pub struct QueueHeader {
     /// All torn and all corrupt records once the release in progress is done: set before `releasing`, so that whoever
     /// goes on with a release counts what it skips, once.
     pub unreadable: [AtomicU64; 2],
-    _pad2: [u64; 5],
+    /// `[ who reads the queue : 32 | when it last said so, monotonic milliseconds : 32 ]`; 0: nobody.
+    pub reader: AtomicU64,
+    _pad2: [u64; 4],
 
     /// Bytes of the schema area that are valid.
     pub schemas_len: AtomicU64,

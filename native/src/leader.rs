@@ -5,7 +5,7 @@
 //! while a sink writes or hangs, so that the directory can tell that its leader lives.
 
 use crate::ahead::Ahead;
-use crate::attached::{self, Attached, Room};
+use crate::attached::{self, Attached, Reader, Room};
 use crate::books;
 use crate::control::{Control, SLOTS_OLDEST_FIRST};
 use crate::delivery::{Delivery, Step};
@@ -70,7 +70,11 @@ pub struct Leader {
     flushes_done: u32,
     /// What the last leader left in its sinks, until it is settled.
     unsettled: Vec<usize>,
-    rule: Option<Rule>,
+    /// Where that is which a sink is just reading.
+    settling: Option<(PathBuf, u64)>,
+    /// The lock under which it leads a directory, and its path.
+    lock: Option<(ProcessLock, PathBuf)>,
+    reader: Reader,
     /// The directory is another one by now, or its lock is: what is attached is all there is to do.
     evicted: bool,
 }
@@ -79,8 +83,8 @@ pub struct Leader {
 pub enum Rule {
     /// Every queue of the directory, as long as `path` names the locked file.
     Directory { lock: ProcessLock, path: PathBuf },
-    /// One queue of this process that nobody else leads.
-    Queue { path: PathBuf },
+    /// One queue of this process, which has no name any more.
+    Queue(Box<Attached>),
 }
 
 impl Leader {
@@ -106,7 +110,9 @@ impl Leader {
             // Who asked before anybody led does not ask again.
             flushes_done: control.flush_requests().wrapping_sub(1),
             unsettled: SLOTS_OLDEST_FIRST.iter().rev().copied().collect(),
-            rule: None,
+            settling: None,
+            lock: None,
+            reader: Reader::UNLOCKED,
             evicted: false,
         }
     }
@@ -114,11 +120,18 @@ impl Leader {
     /// Leads under a rule that can end.
     #[must_use]
     pub fn within(mut self, rule: Rule) -> Self {
-        if let Rule::Queue { path } = &rule {
-            self.queues.extend(Attached::open(path).ok());
-            self.evicted = true;
+        match rule {
+            Rule::Directory { lock, path } => {
+                self.reader = Reader::of_lock(&lock);
+                self.lock = Some((lock, path));
+            }
+            Rule::Queue(queue) => {
+                // The histograms are counted by who leads the directory.
+                self.encoder.series = None;
+                self.queues.push(*queue);
+                self.evicted = true;
+            }
         }
-        self.rule = Some(rule);
         self
     }
 
@@ -126,6 +139,12 @@ impl Leader {
     #[must_use]
     pub fn is_without_rule(&self) -> bool {
         self.evicted && self.queues.is_empty() && !self.delivery.has_batch()
+    }
+
+    /// Whether a batch is under way.
+    #[must_use]
+    pub fn has_batch(&self) -> bool {
+        self.delivery.has_batch()
     }
 
     /// Whether this queue is one of those that it reads.
@@ -136,13 +155,20 @@ impl Leader {
 
     /// Sees whether the lock still stands for the directory. If not, queues that have their names are the next leader's.
     fn check_rule(&mut self) {
-        let Some(Rule::Directory { lock, path }) = &self.rule else { return };
+        let Some((lock, path)) = &self.lock else { return };
         if !self.evicted && !lock.is_named(path) {
             self.evicted = true;
         }
         if self.evicted && !self.delivery.has_batch() {
             self.queues.retain(|queue| queue.file.has_vanished());
         }
+    }
+
+    /// Says of each queue that it is read. One that somebody else reads by now is not this leader's any more, once the
+    /// batch with its records is done.
+    fn keep_queues(&mut self, now: Now) {
+        let may_drop = !self.delivery.has_batch();
+        self.queues.retain(|queue| queue.keep(now.monotonic) || !may_drop);
     }
 
     /// Does one round. With `force`, writes what is there without waiting for the interval.
@@ -152,6 +178,7 @@ impl Leader {
         page.heartbeat_monotonic_nano.store(now.monotonic.as_nanos() as u64, Ordering::Relaxed);
         let requests = self.control.flush_requests();
         let force = force || requests != self.flushes_done;
+        self.keep_queues(now);
         self.scan(now, force);
         if !self.settle(now) {
             return Round::Idle(LOOK_INTERVAL);
@@ -180,8 +207,12 @@ impl Leader {
     /// Before the first batch: releases what the last leader had written. Returns whether that is done.
     fn settle(&mut self, now: Now) -> bool {
         while let Some(slot) = self.unsettled.last().copied() {
-            if let Some(place) = self.control.published_write(slot) {
-                let Some(lines) = self.delivery.read(slot, &place, now) else { return false };
+            // Asked once: whoever led before may still be ending, and take the place back.
+            if let Some(place) = self.settling.take().or_else(|| self.control.published_write(slot)) {
+                let Some(lines) = self.delivery.read(slot, &place, now) else {
+                    self.settling = Some(place);
+                    return false;
+                };
                 takeover::release_written(&lines, &mut self.queues, &mut self.encoder);
                 self.control.publish_write(slot, None);
             }
@@ -201,8 +232,9 @@ impl Leader {
         let listed = if self.evicted { Ok(Vec::new()) } else { queue_file::list(&self.settings.queue_directory) };
         for path in listed.unwrap_or_default() {
             if !self.queues.iter().any(|queue| queue.file.path == path) {
-                // A file that cannot be attached (foreign version, vanished) is left alone and looked at again.
-                let Ok(mut queue) = Attached::open(&path) else { continue };
+                // A file that cannot be attached (foreign version, vanished, read by somebody else) is left alone and
+                // looked at again.
+                let Ok(mut queue) = Attached::open(&path, self.reader, now.monotonic) else { continue };
                 if let Some(series) = &self.encoder.series {
                     queue.trust_counted(series.generation());
                 }

@@ -3,6 +3,7 @@
 //! It never touches Python. Exactly one thread leads a directory, by a lock that the kernel releases with the process;
 //! the others look again every 50 ms. A leader that panics begins anew, with fresh sinks, as if it had died.
 
+use crate::attached::{Attached, Reader};
 use crate::control::Control;
 use crate::delivery::{Delivery, Sinks, read_now};
 use crate::housekeeper::Housekeeper;
@@ -14,9 +15,9 @@ use crate::system::{now_monotonic_nano, thread_cpu_nano};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -31,9 +32,6 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// How often a process sees whether its queue is still there.
 const LOOK_AFTER_INTERVAL: Duration = Duration::from_millis(500);
-/// A leader without a sign of life for so long does not come back to a queue that has no name any more.
-/// Shorter than a shutdown waits by default.
-const ABANDONED_AFTER: Duration = Duration::from_secs(3);
 
 /// How a time as the leader ended.
 enum Led {
@@ -62,8 +60,11 @@ struct Shared {
     /// Monotonic nanoseconds after which the thread must be gone; 0 while it should run.
     stop_at: AtomicU64,
     queue: Arc<QueueFile>,
-    runtime: Runtime,
+    /// None: whatever an operator has changed is gone with the directory.
+    runtime: Option<Runtime>,
     directory: PathBuf,
+    /// The control page for a time as the leader of `queue` alone.
+    apart: OnceLock<Control>,
 }
 
 impl Listener {
@@ -72,28 +73,30 @@ impl Listener {
     /// # Errors
     /// The control page cannot be mapped, or no thread can be started.
     pub fn start(settings: ListenerSettings, open: OpenSinks, queue: Arc<QueueFile>) -> io::Result<Self> {
-        Self::start_looking_after(settings, open, queue, Box::new(|| ()))
+        let control = Control::open(&settings.queue_directory)?;
+        Self::start_looking_after(settings, open, (queue, control), Box::new(|| ()))
     }
 
-    /// As `start`; now and then the thread calls `look_after`, which sees whether the process needs another queue.
+    /// As `start`, with the control page that the queue has had since it was made: its directory may be gone already. Now
+    /// and then the thread calls `look_after`, which sees whether the process needs another queue.
     ///
     /// # Errors
-    /// As `start`.
+    /// No thread can be started.
     pub fn start_looking_after(
         settings: ListenerSettings,
         open: OpenSinks,
-        queue: Arc<QueueFile>,
+        (queue, control): (Arc<QueueFile>, Control),
         look_after: Box<dyn Fn() + Send + Sync>,
     ) -> io::Result<Self> {
-        let control = Control::open(&settings.queue_directory)?;
         let shared = Arc::new(Shared {
             retired_at: AtomicU64::new(0),
             look_after,
             looked_at: AtomicU64::new(0),
             stop_at: AtomicU64::new(0),
             queue,
-            runtime: Runtime::open(&settings.queue_directory)?,
+            runtime: Runtime::open(&settings.queue_directory).ok(),
             directory: settings.queue_directory.clone(),
+            apart: OnceLock::new(),
         });
         let (alive, ended) = channel::<()>();
         let run = Arc::clone(&shared);
@@ -144,7 +147,7 @@ impl Shared {
         let mut restart_pause = FIRST_RESTART_PAUSE;
         loop {
             // Before any thought of the end: the last process of a directory also leads once, and leaves no file behind.
-            if let Some(rule) = self.may_lead(settings, control) {
+            if let Some(rule) = self.may_lead(settings) {
                 let housekeeper = Housekeeper::start(settings.housekeeping.as_ref(), control, &self.queue);
                 let led = open().map_or(Led::Failed, |sinks| self.lead(settings, control, sinks, rule));
                 drop(housekeeper);
@@ -172,16 +175,19 @@ impl Shared {
     }
 
     /// What this thread may lead now, if anything.
-    fn may_lead(&self, settings: &ListenerSettings, control: Control) -> Option<Rule> {
+    fn may_lead(&self, settings: &ListenerSettings) -> Option<Rule> {
         let path = settings.queue_directory.join(LOCK_NAME);
         if self.retired_at.load(Ordering::Acquire) == 0 && !self.queue.has_vanished() {
             let Ok(Attempt::Acquired(lock)) = ProcessLock::try_acquire(&path, true) else { return None };
             return Some(Rule::Directory { lock, path });
         }
-        // Who leads has the old queue mapped too, and drains it, unless that one died as well.
-        let age = control.heartbeat_age_s(now_monotonic_nano());
-        let is_left = !self.is_drained() && age.is_none_or(|age| age > ABANDONED_AFTER.as_secs_f64());
-        is_left.then(|| Rule::Queue { path: self.queue.path.clone() })
+        // Whoever leads by the name finds a queue that has one. One that was read before it lost its name still is, unless
+        // its reader is gone as well.
+        if self.is_drained() || !self.queue.has_vanished() {
+            return None;
+        }
+        let queue = Attached::open(&self.queue.path, Reader::OWNER, read_now().monotonic).ok()?;
+        Some(Rule::Queue(Box::new(queue)))
     }
 
     /// Sees whether the process needs another queue, from time to time.
@@ -203,6 +209,11 @@ impl Shared {
     /// Leads until the stop, or until the directory has become another one; after a panic returns once no thread of a
     /// sink writes any more.
     fn lead(&self, settings: &ListenerSettings, control: Control, sinks: Sinks, rule: Rule) -> Led {
+        let control = match rule {
+            Rule::Directory { .. } => control,
+            // Somebody else may lead with the other one.
+            Rule::Queue(_) => *self.apart.get_or_init(|| control.apart()),
+        };
         let (alive, ended) = channel::<()>();
         let led = catch_unwind(AssertUnwindSafe(|| {
             let delivery = Delivery::start(sinks, control, read_now(), &alive);
@@ -234,7 +245,9 @@ impl Shared {
                 break;
             }
             self.look_after();
-            runtime::writer::clear_over(self.runtime, &self.directory, &self.queue);
+            if let Some(runtime) = self.runtime {
+                runtime::writer::clear_over(runtime, &self.directory, &self.queue);
+            }
             if let Round::Idle(pause) = round {
                 leader.wait(if self.is_ending() { pause.min(ELECTION_INTERVAL_AT_STOP) } else { pause });
             }
@@ -246,7 +259,8 @@ impl Shared {
 
     /// Whether what is still to be done is not done by this leader: the directory is another one by now.
     fn is_elsewhere(&self, leader: &Leader) -> bool {
-        leader.is_without_rule() || (self.retired_at.load(Ordering::Acquire) != 0 && !leader.reads(&self.queue))
+        let is_replaced = self.retired_at.load(Ordering::Acquire) != 0 && !leader.reads(&self.queue);
+        leader.is_without_rule() || (is_replaced && !leader.has_batch())
     }
 
     fn may_end(&self) -> bool {

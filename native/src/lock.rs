@@ -130,6 +130,12 @@ impl ProcessLock {
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (self.held.device, self.held.inode))
     }
 
+    /// The number of the locked file, which no other file of its file system has while the lock is held.
+    #[must_use]
+    pub fn inode(&self) -> u64 {
+        self.held.inode
+    }
+
     /// The locked file. Duplicates of the descriptor must outlive nothing: closing one drops the lock.
     #[must_use]
     pub fn file(&self) -> &OwnedFd {

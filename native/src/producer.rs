@@ -52,7 +52,7 @@ pub struct Queue {
     free_slots: FreeSlots,
     /// Whether the slots are this process's to change: not in a forked child, not after the end, not if there are none.
     keeps_slots: AtomicBool,
-    /// Losses of shared pages before this queue was made.
+    /// Losses of the directory's pages before this queue was made.
     lost_pages: usize,
     looked_unix_nano: AtomicU64,
     /// Tells the others that this process lives.
@@ -63,11 +63,13 @@ impl Queue {
     fn create(settings: &QueueSettings, schemas: &[EventSchema]) -> io::Result<Self> {
         let sizes = QueueSizes { data_bytes: settings.queue_bytes, slot_count: settings.in_flight_slots };
         let (file, lock) = QueueFile::create(&settings.directory, sizes, random_id()?, now_unix_nano())?;
-        for schema in schemas {
-            file.append_schema(&schema.to_bytes())?;
-        }
-        let lost_pages = sigbus::lost_pages();
-        let control = Control::open(&settings.directory)?;
+        let lost_pages = sigbus::lost_pages(&settings.directory);
+        let stored = schemas.iter().try_for_each(|schema| file.append_schema(&schema.to_bytes()));
+        let control = stored.and_then(|()| Control::open(&settings.directory)).inspect_err(|_| {
+            // Nobody has used it: it is no process's that died.
+            let _ = std::fs::remove_file(&file.path);
+            file.disown(true);
+        })?;
         let words = settings.queue_bytes / 8;
         let info = (words as f64 * settings.overflow_info_ratio) as u32;
         let limit_words = std::array::from_fn(|level| if level <= level_index(9) { info } else { words as u32 });
@@ -141,6 +143,8 @@ pub struct Producer {
     pub without_queue: Dropped,
     after_reopen: OnceLock<Box<dyn Fn() + Send + Sync>>,
     closed: AtomicBool,
+    /// A thread is about to replace a lost queue.
+    renewing: AtomicBool,
     /// Monotonic nanoseconds before which a lost queue is not replaced again.
     next_renewal_nano: AtomicU64,
 }
@@ -162,6 +166,7 @@ impl Producer {
             without_queue: Dropped(Default::default()),
             after_reopen: OnceLock::new(),
             closed: AtomicBool::new(false),
+            renewing: AtomicBool::new(false),
             next_renewal_nano: AtomicU64::new(0),
         })
     }
@@ -216,7 +221,7 @@ impl Producer {
     #[cold]
     fn queue_after_fork(&self) -> Option<&Queue> {
         if self.wants_queue.swap(false, Ordering::AcqRel) {
-            self.reopen();
+            self.reopen(None);
         }
         self.queue()
     }
@@ -230,6 +235,8 @@ impl Producer {
             parents.keeps_slots.store(false, Ordering::Release);
             self.wants_queue.store(true, Ordering::Release);
         }
+        // The thread that did it is the parent's.
+        self.renewing.store(false, Ordering::Release);
         queue_file::forget_parents_queues();
     }
 

@@ -119,7 +119,7 @@ impl Series {
             fd = open(&path, true)?;
             allocate(&fd)?;
         }
-        let page = map(&fd)?;
+        let page = map(&fd, directory)?;
         page.magic.store(MAGIC, Ordering::Relaxed);
         page.version.store(VERSION, Ordering::Release);
         Ok(Self {
@@ -223,7 +223,7 @@ fn allocate(fd: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Maps the allocated file. Never unmapped: one leader's hold per process and queue directory.
-fn map(fd: &OwnedFd) -> io::Result<&'static Page> {
+fn map(fd: &OwnedFd, directory: &Path) -> io::Result<&'static Page> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let bytes = size_of::<Page>();
     // SAFETY: a new shared mapping of an allocated file.
@@ -231,7 +231,7 @@ fn map(fd: &OwnedFd) -> io::Result<&'static Page> {
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    Watched::pages(base.cast(), bytes);
+    Watched::pages(base.cast(), bytes, directory);
     // SAFETY: page-aligned, large enough, only atomics, and never unmapped.
     Ok(unsafe { &*base.cast::<Page>() })
 }

@@ -7,7 +7,7 @@ use crate::layout::Reason;
 use crate::leader::ListenerSettings;
 use crate::listener::Listener;
 use crate::lock::ForkSafe;
-use crate::producer::{Producer, QueueSettings};
+use crate::producer::{Producer, Queue, QueueSettings};
 use crate::queue_file::{Books, QueueFile};
 use crate::runtime::Runtime;
 use crate::segment_lock;
@@ -110,7 +110,7 @@ impl Service {
         let started = Listener::start_looking_after(
             self.listener_settings.clone(),
             Box::new(open),
-            Arc::clone(&queue.file),
+            (Arc::clone(&queue.file), queue.control),
             Box::new(look_after),
         );
         let listener = started.map_err(|error| format!("the listener thread cannot be started: {error}"))?;
@@ -138,9 +138,8 @@ impl Service {
     /// counted as `shutdown_deadline` and stay in the queue file, where the next listener finds them.
     /// Returns whether everything was written.
     pub fn close(&self, deadline: Duration) -> bool {
-        self.producer.close();
-        let Some(queue) = self.producer.queue() else { return true };
         let started = now_monotonic_nano();
+        let Some(queue) = self.last_queue(deadline) else { return true };
         let left = || deadline.saturating_sub(Duration::from_nanos(now_monotonic_nano() - started));
         let mut lost = self.listeners.with(std::mem::take);
         lost.iter().for_each(|listener| listener.begin_stop(deadline));
@@ -174,6 +173,14 @@ impl Service {
             queue.unlock();
         }
         drained && unwritten == 0
+    }
+
+    /// Closes the producer. If its queue is just being replaced, that is waited for: the next one has a listener, too.
+    fn last_queue(&self, deadline: Duration) -> Option<&Queue> {
+        self.producer.close();
+        let queue = self.producer.queue()?;
+        poll(queue.control, deadline, || !self.producer.is_renewing());
+        self.producer.queue()
     }
 
     /// Counts what stays behind, unless another process's listener is at work on it.

@@ -35,7 +35,7 @@ pub fn map(directory: &Path, name: &str, bytes: usize, magic: u64, version: u32)
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    Watched::pages(base.cast(), bytes);
+    Watched::pages(base.cast(), bytes, directory);
     // SAFETY: page-aligned, large enough, only atomics, and never unmapped.
     let stamp = unsafe { &*base.cast::<Stamp>() };
     let found = stamp.magic.compare_exchange(0, magic, Ordering::Relaxed, Ordering::Relaxed);

@@ -11,7 +11,9 @@
 //! Everything the handler touches is an atomic in a table of fixed size; it makes one system call, `mmap`.
 
 use crate::ring;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::MaybeUninit;
+use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -27,6 +29,8 @@ struct Entry {
     start: AtomicUsize,
     bytes: AtomicUsize,
     head_offset: AtomicUsize,
+    /// Of pages that a directory's processes share: which directory's.
+    group: AtomicU64,
     lost: AtomicBool,
 }
 
@@ -35,10 +39,10 @@ static TABLE: [Entry; MAPPINGS] = [const {
         start: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
         head_offset: AtomicUsize::new(NO_HEAD),
+        group: AtomicU64::new(0),
         lost: AtomicBool::new(false),
     }
 }; MAPPINGS];
-static LOST_PAGES: AtomicUsize = AtomicUsize::new(0);
 static INSTALLED: Once = Once::new();
 
 /// Who handled the signal before. Written before the handler is installed, and never again.
@@ -63,9 +67,13 @@ impl Watched {
         Self::enter(base, bytes, NO_HEAD)
     }
 
-    /// Watches pages that are never unmapped; [`lost_pages`] counts their losses.
-    pub fn pages(base: *mut u8, bytes: usize) {
-        std::mem::forget(Self::new(base, bytes));
+    /// Watches pages of a directory that are never unmapped; [`lost_pages`] counts their losses.
+    pub fn pages(base: *mut u8, bytes: usize, directory: &Path) {
+        let watched = Self::new(base, bytes);
+        if let Some(slot) = watched.0 {
+            TABLE[slot].group.store(group_of(directory), Ordering::Relaxed);
+        }
+        std::mem::forget(watched);
     }
 
     fn enter(base: *mut u8, bytes: usize, head_offset: usize) -> Self {
@@ -78,6 +86,7 @@ impl Watched {
         if let Some(entry) = slot.map(|slot| &TABLE[slot]) {
             entry.bytes.store(bytes, Ordering::Relaxed);
             entry.head_offset.store(head_offset, Ordering::Relaxed);
+            entry.group.store(0, Ordering::Relaxed);
             entry.lost.store(false, Ordering::Relaxed);
             // Release pairs with the Acquire in `find`.
             entry.start.store(base as usize, Ordering::Release);
@@ -100,10 +109,19 @@ impl Watched {
     }
 }
 
-/// How often this process has lost pages that a directory's processes share.
+/// How many mappings of pages that the processes of `directory` share this process has lost so far.
 #[must_use]
-pub fn lost_pages() -> usize {
-    LOST_PAGES.load(Ordering::Acquire)
+pub fn lost_pages(directory: &Path) -> usize {
+    let group = group_of(directory);
+    let is_one = |entry: &&Entry| entry.group.load(Ordering::Relaxed) == group && entry.lost.load(Ordering::Acquire);
+    TABLE.iter().filter(is_one).count()
+}
+
+fn group_of(directory: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    directory.hash(&mut hasher);
+    // 0: no pages of a directory.
+    hasher.finish().max(1)
 }
 
 impl Drop for Watched {
@@ -164,9 +182,7 @@ fn replace(entry: &Entry, start: usize, address: usize) -> bool {
     }
     entry.lost.store(true, Ordering::Release);
     let head_offset = entry.head_offset.load(Ordering::Relaxed);
-    if head_offset == NO_HEAD {
-        LOST_PAGES.fetch_add(1, Ordering::Release);
-    } else {
+    if head_offset != NO_HEAD {
         // SAFETY: aligned and within the mapping; where that page is gone too, this ends up here once more.
         ring::close_word(unsafe { &*((start + head_offset) as *const AtomicU64) });
     }

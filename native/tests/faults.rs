@@ -9,6 +9,8 @@ mod cut;
 mod gone;
 #[path = "faults/noise.rs"]
 mod noise;
+#[path = "faults/readers.rs"]
+mod readers;
 mod support;
 
 use _native::leader::ListenerSettings;

@@ -49,6 +49,7 @@ fn written() -> Vec<u8> {
     header.copied_sequence.store(13, Ordering::Relaxed);
     header.end_told.store(14, Ordering::Relaxed);
     header.unreadable.iter().zip(15..).for_each(|(sum, count)| sum.store(count, Ordering::Relaxed));
+    header.reader.store(17, Ordering::Relaxed);
     for (reason, count) in SAMPLED_OUT.iter().zip(21..) {
         header.sampled_out[*reason as usize].store(count, Ordering::Relaxed);
     }
@@ -96,8 +97,9 @@ fn a_queue_file_has_these_bytes() {
             // counted_generation, counted_sequence, added_to_totals, copied_sequence, end_told.
             (288, &[9, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0]),
             (312, &[13, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0]),
-            // unreadable: torn, corrupt.
+            // unreadable: torn, corrupt; then reader.
             (328, &[15, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0]),
+            (344, &[17, 0, 0, 0, 0, 0, 0, 0]),
             // schemas_len, then sampled_out: head, parent, budget, skipped; then hot_path_nano, in_flight_missed.
             (384, &[17, 0, 0, 0, 0, 0, 0, 0]),
             (392, &[21, 0, 0, 0, 0, 0, 0, 0]),

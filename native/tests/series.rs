@@ -6,7 +6,7 @@ mod support;
 #[path = "series/requests.rs"]
 mod requests;
 
-use _native::attached::{Attached, Room};
+use _native::attached::{Attached, Reader, Room};
 use _native::encode::Encoder;
 use _native::series::histogram::BOUNDS;
 use _native::series::{self, Series, SeriesSnapshot};
@@ -86,12 +86,16 @@ fn a_batch_that_is_tried_again_and_one_that_is_given_back_count_once() {
     assert_eq!(bench.sink.events("request").len(), 10);
 }
 
+fn attach(path: &Path) -> Attached {
+    Attached::open(path, Reader::UNLOCKED, Duration::ZERO).unwrap()
+}
+
 /// A leader that reads everything and dies `before` or after its commit, without a release.
 fn die_at_commit(directory: &Path, before: bool) {
     let mut encoder = Encoder::counting(Some(Series::open(directory).unwrap()));
     let generation = encoder.series.as_ref().unwrap().generation();
     for path in _native::queue_file::list(directory).unwrap() {
-        let mut queue = Attached::open(&path).unwrap();
+        let mut queue = attach(&path);
         queue.trust_counted(generation);
         queue.read_into(&mut Vec::new(), Room::of_records(u64::MAX), &mut encoder);
         queue.note_counted(generation + 1);
@@ -128,7 +132,7 @@ fn a_note_of_a_generation_that_never_came_does_not_become_true_later() {
     die_at_commit(bench.path(), true);
     // The next one sees both queues, counts one of them as that generation, and dies.
     let mut encoder = Encoder::counting(Some(Series::open(bench.path()).unwrap()));
-    let mut queues: Vec<Attached> = bench.queue_files().iter().map(|path| Attached::open(path).unwrap()).collect();
+    let mut queues: Vec<Attached> = bench.queue_files().iter().map(|path| attach(path)).collect();
     queues.iter_mut().for_each(|queue| queue.trust_counted(encoder.series.as_ref().unwrap().generation()));
     queues[0].read_into(&mut Vec::new(), Room::of_records(u64::MAX), &mut encoder);
     _native::attached::release_all(&mut queues[..1], &mut encoder);

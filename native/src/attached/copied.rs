@@ -12,6 +12,7 @@ impl Attached {
     pub fn scout(&self) -> Self {
         Self {
             file: Arc::clone(&self.file),
+            claim: None,
             boot_id: self.boot_id.clone(),
             schemas: self.schemas.clone(),
             orphaned: None,

@@ -30,6 +30,15 @@ impl Queue {
     fn is_useless(&self) -> bool {
         self.file.is_lost() || self.file.ring().is_closed() || self.file.has_vanished()
     }
+
+    /// Another queue has taken this one's place.
+    fn leave(&self) {
+        self.file.ring().close();
+        if self.file.is_lost() {
+            // Nobody can open it any more, and its owner is known to be alive.
+            let _ = std::fs::remove_file(&self.file.path);
+        }
+    }
 }
 
 impl Producer {
@@ -53,19 +62,21 @@ impl Producer {
         })
     }
 
-    pub(super) fn reopen(&self) -> bool {
+    /// Takes a new queue, in the place of `old` if there is one.
+    pub(super) fn reopen(&self, old: Option<&Queue>) {
         let schemas = self.schemas.with(|schemas| schemas.clone());
-        let Ok(queue) = Queue::create(&self.settings, &schemas) else { return false };
+        let Ok(queue) = Queue::create(&self.settings, &schemas) else { return };
         self.queue.store(Box::into_raw(Box::new(queue)), Ordering::Release);
         self.schemas.with(|now| self.append_schemas(&now[schemas.len()..]));
         if self.closed.load(Ordering::SeqCst) {
             // Closed meanwhile, and perhaps only the queue before this one.
             self.close();
         }
+        // Before another listener follows that of the old one, which would take an open queue for one to leave alone.
+        old.inspect(|old| old.leave());
         if let Some(run) = self.after_reopen.get() {
             run();
         }
-        true
     }
 
     /// Adds what was registered while the queue was made.
@@ -80,23 +91,36 @@ impl Producer {
     /// directory, or if pages that the directory's processes share are gone. Call it now and then; a request that meets a
     /// lost queue calls it too.
     pub fn look_after_queue(&self) {
-        if self.queue().is_some_and(|queue| queue.is_useless() || sigbus::lost_pages() != queue.lost_pages) {
+        if self.queue().is_some_and(|queue| self.is_useless(queue)) {
             self.renew();
         }
     }
 
+    fn is_useless(&self, queue: &Queue) -> bool {
+        queue.is_useless() || sigbus::lost_pages(&self.settings.directory) != queue.lost_pages
+    }
+
+    /// Whether the queue is just being replaced.
+    #[must_use]
+    pub fn is_renewing(&self) -> bool {
+        self.renewing.load(Ordering::SeqCst)
+    }
+
     /// Replaces the queue; one thread at a time, and after a failure not at once again.
     fn renew(&self) {
-        let (now, next) = (now_monotonic_nano(), self.next_renewal_nano.load(Ordering::Relaxed));
-        let Some(old) = self.queue().filter(|_| now >= next && !self.closed.load(Ordering::Acquire)) else { return };
-        let until = now + RENEWAL_PAUSE_NANO;
-        let is_mine = self.next_renewal_nano.compare_exchange(next, until, Ordering::AcqRel, Ordering::Relaxed);
-        if is_mine.is_ok() && self.reopen() {
-            old.file.ring().close();
-            if old.file.is_lost() {
-                // Nobody can open it any more, and its owner is known to be alive.
-                let _ = std::fs::remove_file(&old.file.path);
-            }
+        // SeqCst: either this thread sees the close, or who closes sees this thread.
+        if self.renewing.swap(true, Ordering::SeqCst) {
+            return;
         }
+        let now = now_monotonic_nano();
+        if now >= self.next_renewal_nano.load(Ordering::Relaxed)
+            && !self.closed.load(Ordering::SeqCst)
+            // Another thread may just have replaced it.
+            && let Some(old) = self.queue().filter(|queue| self.is_useless(queue))
+        {
+            self.next_renewal_nano.store(now + RENEWAL_PAUSE_NANO, Ordering::Relaxed);
+            self.reopen(Some(old));
+        }
+        self.renewing.store(false, Ordering::SeqCst);
     }
 }

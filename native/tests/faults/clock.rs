@@ -86,5 +86,7 @@ fn a_heartbeat_does_not_age_or_grow_young_with_the_clock_on_the_wall() {
         leader.round(now, true);
         let later = (now.monotonic + Duration::from_secs(2)).as_nanos() as u64;
         assert_eq!(control.heartbeat_age_s(later), Some(2.0));
+        let before = now.monotonic.as_nanos() as u64 - 1;
+        assert_eq!(control.heartbeat_age_s(before), Some(0.0), "it went round after the clock was read");
     }
 }

@@ -51,13 +51,13 @@ fn a_queue_directory_that_is_deleted_is_made_anew_and_loses_nothing() {
 #[test]
 fn a_process_that_ends_right_after_its_queue_directory_was_deleted_has_written_all_of_it() {
     let place = Place::new();
-    // Nobody can lead, and it looks as if another process did until just now.
+    // Nobody can lead, and it looks as if another process had read the queue until just now.
     fs::create_dir_all(place.queues().join("leader.lock")).unwrap();
     fs::set_permissions(place.queues(), PermissionsExt::from_mode(0o700)).unwrap();
     let service = open(place.path());
     emit_span(&service, 0, 0..10);
-    let old = service.control().unwrap();
-    old.page().heartbeat_monotonic_nano.store(now_monotonic_nano(), Ordering::Relaxed);
+    let now = (now_monotonic_nano() / 1_000_000) & u64::from(u32::MAX);
+    service.producer.queue().unwrap().file.header().reader.store(1 << 32 | now, Ordering::Relaxed);
     remove(&place.queues());
     wait_until("there is a queue that others can find", || !place.queue_files().is_empty());
     emit_span(&service, 0, 10..20);
