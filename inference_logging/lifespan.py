@@ -21,13 +21,13 @@ async def serve_lifespan(
 ) -> Any:
     """Serve a lifespan scope: ``open_`` before the application's startup, ``close`` after its shutdown.
 
-    An ``OSError`` of ``open_`` is a failed startup, which ends the server: raised alone, servers would take it for an
+    An error of ``open_`` is a failed startup, which ends the server: raised alone, servers would take it for an
     application without lifespan and go on without its startup. An application that raises or returns before it has
     received anything knows no lifespan; then it is served here.
     """
     try:
         open_()
-    except OSError as error:
+    except Exception as error:
         await receive()
         await send({"type": "lifespan.startup.failed", "message": f"inference_logging: {error}"})
         raise

@@ -18,7 +18,7 @@ from inference_logging import capture, metrics, sampling
 from inference_logging._native import RequestFactory, RequestIds, RequestObserver
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
-from inference_logging.errors import AuditError
+from inference_logging.errors import AuditError, InferenceLoggingError
 from inference_logging.health import Health, Watch
 from inference_logging.integrations import vllm
 from inference_logging.integrations.correlation import correlation_reader
@@ -41,22 +41,23 @@ class InferenceLoggingMiddleware:
     Without ``config`` everything comes from the environment and the configuration file. The logger opens with the
     server's lifespan (or at the first request), and drains at its end (or at interpreter exit).
 
-    Raises ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_path`` without prometheus_client and,
-    at startup, ``OpenError`` if the queue or the sink cannot be had; once the server serves, a request never fails
-    because of logging.
+    The startup fails with ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_path`` without
+    prometheus_client, ``OpenError`` if the queue or the sink cannot be had. Where a server has no lifespan that is said
+    once, on stderr, and requests are served without a record: none ever fails because of logging.
     """
 
     def __init__(self, app: ASGIApp, config: Config | None = None) -> None:
         self.app = app
-        self.config = config if config is not None else Config()
-        routes: dict[str | None, Callable[[Scope, Send], Awaitable[object]]]
-        routes = {self.config.health_path: self._answer_readiness, self.config.liveness_path: self._answer_liveness}
-        if self.config.metrics_path is not None or self.config.metrics_registry == "default":
-            metrics.require()
-        if self.config.metrics_path is not None:
-            routes[self.config.metrics_path] = self._answer_metrics
-        self._routes = {path: answer for path, answer in routes.items() if path is not None}
-        self._wrapped_path = self.config.wrap_health_path
+        self._routes: dict[str, Callable[[Scope, Send], Awaitable[object]]] = {}
+        self._wrapped_path: str | None = None
+        self._refused: InferenceLoggingError | None = None
+        try:
+            self.config = config if config is not None else Config()
+            self._read_paths()
+        except InferenceLoggingError as error:
+            # Frameworks make middlewares at the first scope: an error would look like an application without lifespan,
+            # whose every request then fails.
+            self._refused = error
         # A tuple: whatever a server gives as path can be compared, not all of it can be hashed.
         self._special_paths = (*self._routes, *filter(None, [self._wrapped_path]))
         self._logger: Logger | None = None
@@ -66,6 +67,19 @@ class InferenceLoggingMiddleware:
         self._vllm: vllm.Server | None = None
         self._begin: Begin = _not_open
         self._unavailable = False
+
+    def _read_paths(self) -> None:
+        config = self.config
+        if config.metrics_path is not None or config.metrics_registry == "default":
+            metrics.require()
+        for path, answer in (
+            (config.health_path, self._answer_readiness),
+            (config.liveness_path, self._answer_liveness),
+            (config.metrics_path, self._answer_metrics),
+        ):
+            if path is not None:
+                self._routes[path] = answer
+        self._wrapped_path = config.wrap_health_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
         """Serve one scope; return what the application returns, which servers look at (it should be None)."""
@@ -114,6 +128,8 @@ class InferenceLoggingMiddleware:
         return begun, None
 
     def _open(self, scope: Scope) -> None:
+        if self._refused is not None:
+            raise self._refused
         if self._logger is None:
             self._logger = Logger.shared(self.config)
             _open_middlewares.add(self)
@@ -153,7 +169,7 @@ class InferenceLoggingMiddleware:
             return
         try:
             self._open(scope)
-        except OSError:
+        except Exception:  # noqa: BLE001 - whatever it is: requests are served
             self._unavailable = True
             sys.stderr.write("inference_logging: requests are NOT recorded:\n" + traceback.format_exc())
 

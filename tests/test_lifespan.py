@@ -13,8 +13,21 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, OpenError, get_logger
+from inference_logging.errors import ConfigError
 from inference_logging.lifespan import serve_lifespan
-from tests.support import Client, Message, Receive, Send, answer, http_scope, read_lines, read_records, replying
+from tests.servers import Server
+from tests.support import (
+    Client,
+    Message,
+    Receive,
+    Send,
+    answer,
+    http_scope,
+    read_lines,
+    read_records,
+    replying,
+    serve_one,
+)
 
 Scope = MutableMapping[str, Any]
 LIFESPAN = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
@@ -169,6 +182,54 @@ def test_without_lifespan_a_queue_that_cannot_be_had_does_not_stop_the_serving_a
         assert asyncio.run(serve("/")) == messages
     assert capfd.readouterr().err.count("requests are NOT recorded") == 1
     assert asyncio.run(serve("/health"))[0]["status"] == 503
+
+
+def refused(middleware: InferenceLoggingMiddleware, error: type[Exception], match: str) -> str:
+    """Return what the server is told of a startup that fails."""
+    server = Client([STARTUP])
+
+    async def serve() -> None:
+        with pytest.raises(error, match=match):
+            await middleware(dict(LIFESPAN), server.receive, server.send)
+
+    asyncio.run(serve())
+    (message,) = server.sent
+    assert message["type"] == "lifespan.startup.failed"
+    return str(message["message"])
+
+
+def test_a_wrong_value_in_the_environment_is_a_failed_startup_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERENCE_LOGGING_CHUNKS", "bogus")
+    said = refused(InferenceLoggingMiddleware(replying()), ConfigError, "chunks='bogus'")
+    assert "chunks='bogus' (environment INFERENCE_LOGGING_CHUNKS): must be one of" in said
+
+
+def test_a_server_with_a_wrong_value_ends_and_says_so_instead_of_failing_each_request(
+    configure: Callable[..., Config],
+) -> None:
+    server = Server(
+        configure(),
+        ["uvicorn", "served_app:app", "--app-dir", str(Path(__file__).parent), "--port", "{port}"],
+        INFERENCE_LOGGING_CHUNKS="bogus",
+    )
+    try:
+        assert server.process.wait(60) != 0
+        assert "chunks='bogus' (environment INFERENCE_LOGGING_CHUNKS): must be one of" in server.stop()
+    finally:
+        server.end()
+
+
+def test_without_lifespan_a_wrong_value_does_not_stop_the_serving_and_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("INFERENCE_LOGGING_CHUNKS", "bogus")
+    messages = answer(b"x")
+    middleware = InferenceLoggingMiddleware(replying(*messages))
+    for _ in range(3):
+        client = Client()
+        serve_one(middleware, http_scope(), client)
+        assert client.sent == messages
+    assert capfd.readouterr().err.count("chunks='bogus'") == 1
 
 
 def test_without_lifespan_the_logger_opens_at_the_first_request(configure: Callable[..., Config]) -> None:

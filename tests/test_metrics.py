@@ -23,7 +23,18 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from inference_logging import Config, InferenceLoggingMiddleware
 from inference_logging.errors import ConfigError, MissingExtraError
 from inference_logging.metrics import InferenceLoggingCollector, register_metrics
-from tests.support import TRACE_ID, TRACEPARENT, Client, Message, Recorded, answer, body_messages, http_scope, replying
+from tests.support import (
+    TRACE_ID,
+    TRACEPARENT,
+    Client,
+    Message,
+    Recorded,
+    answer,
+    body_messages,
+    http_scope,
+    replying,
+    serve_one,
+)
 
 COUNTERS = {
     "inference_logging_records_accepted": (),
@@ -179,15 +190,16 @@ def test_without_prometheus_client_the_extra_is_named(
     configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    for attempt in (
-        lambda: InferenceLoggingMiddleware(replying(), configure(metrics_path="/metrics")),
-        lambda: InferenceLoggingMiddleware(replying(), configure(metrics_registry="default")),
-        InferenceLoggingCollector,
-        register_metrics,
-    ):
-        with pytest.raises(MissingExtraError, match=r"pip install 'inference-logging\[metrics\]'"):
+    missing = r"pip install 'inference-logging\[metrics\]'"
+    for attempt in (InferenceLoggingCollector, register_metrics):
+        with pytest.raises(MissingExtraError, match=missing):
             attempt()
-    InferenceLoggingMiddleware(replying(), configure())
+    for parameters in ({"metrics_path": "/metrics"}, {"metrics_registry": "default"}):
+        middleware = InferenceLoggingMiddleware(replying(), configure(**parameters))
+        server = Client([{"type": "lifespan.startup"}])
+        with pytest.raises(MissingExtraError, match=missing):
+            serve_one(middleware, {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, server)
+        assert server.sent[0]["type"] == "lifespan.startup.failed"
 
 
 def test_a_collector_in_an_existing_registry_shows_the_logger_that_is_open(recording: Callable[..., Recorded]) -> None:
