@@ -8,8 +8,8 @@
 //! | body     | keys read | members written |
 //! |----------|-----------|-----------------|
 //! | request  | top level: `model`, `stream`, `max_tokens` (also `max_completion_tokens`, `max_output_tokens`), `temperature`, `top_p`, `top_k`, `seed`, `n` | `gen_ai.request.*` |
-//! | response | `id`, `model`, `choices[].finish_reason`, `usage` in the names of the Chat and of the Responses API | `gen_ai.response.*`, `gen_ai.usage.*`, `usage_source` |
-//! | stream   | the same in each event, or in its `response` | the same, the last ones count |
+//! | response | `id`, `model`, `choices[].finish_reason` or `stop_reason`, `usage` in the names of the Chat, the Responses and the Messages API | `gen_ai.response.*`, `gen_ai.usage.*`, `usage_source` |
+//! | stream   | the same in each event, or in its `response` or `message`; `delta.stop_reason` | the same, the last ones count |
 //!
 //! Invariants: no input makes it panic; time is linear in the capture; strings are cut at 256 bytes, finish reasons at
 //! 16, and everything is escaped again; facts that are not there, null, or of another type are left out.

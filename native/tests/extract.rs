@@ -170,6 +170,36 @@ fn events(data: &str, line: &str) -> String {
 }
 
 #[test]
+fn a_body_of_the_messages_api_gives_the_same() {
+    let expected = json!({
+        "gen_ai.response.id": "msg_1",
+        "gen_ai.response.model": "tiny",
+        "gen_ai.response.finish_reasons": ["max_tokens"],
+        "gen_ai.usage.input_tokens": 9,
+        "gen_ai.usage.output_tokens": 32,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+        "usage_source": "response",
+    });
+    let whole = concat!(
+        r#"{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"\"stop_reason\":\"x\""}],"#,
+        r#""model":"tiny","stop_reason":"max_tokens","stop_sequence":null,"#,
+        r#""usage":{"input_tokens":9,"output_tokens":32,"cache_read_input_tokens":4}}"#
+    );
+    assert_eq!(response(whole), expected);
+    let events = concat!(
+        "event: message_start\n",
+        r#"data: {"type":"message_start","message":{"id":"msg_1","model":"tiny","stop_reason":null,"#,
+        r#""usage":{"input_tokens":9,"cache_read_input_tokens":4,"output_tokens":0}}}"#,
+        "\n\nevent: content_block_delta\n",
+        r#"data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hello"}}"#,
+        "\n\nevent: message_delta\n",
+        r#"data: {"type":"message_delta","delta":{"stop_reason":"max_tokens"},"usage":{"output_tokens":32}}"#,
+        "\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+    );
+    assert_eq!(stream(events), expected);
+}
+
+#[test]
 fn a_stream_gives_the_last_usage_and_all_finish_reasons() {
     for line in ["\n", "\r\n", "\r"] {
         for data in ["data: ", "data:"] {

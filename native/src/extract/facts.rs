@@ -87,6 +87,18 @@ struct Usage {
     reasoning: Option<Number>,
 }
 
+impl Usage {
+    /// What is told here, or else there.
+    fn or(self, other: Self) -> Self {
+        Self {
+            input: self.input.or(other.input),
+            output: self.output.or(other.output),
+            cached: self.cached.or(other.cached),
+            reasoning: self.reasoning.or(other.reasoning),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Choice<'a> {
     index: Option<usize>,
@@ -142,7 +154,8 @@ impl<'a> ResponseFacts<'a> {
     fn take_usage(&mut self) {
         let usage = std::mem::take(&mut self.open_usage);
         if usage != Usage::default() {
-            self.usage = usage;
+            // The Messages API tells of the input at a stream's begin only.
+            self.usage = if usage.input.is_none() { usage.or(self.usage) } else { usage };
         }
     }
 
@@ -173,12 +186,13 @@ impl<'a> Visit<'a, Key> for ResponseFacts<'a> {
             [Key::Model] => set(&mut self.model, as_text(value)),
             [Key::Usage, Key::InputTokens] => set(&mut self.open_usage.input, Number::count(value)),
             [Key::Usage, Key::OutputTokens] => set(&mut self.open_usage.output, Number::count(value)),
-            [Key::Usage, Key::InputDetails, Key::CachedTokens] => {
+            [Key::Usage, Key::CachedTokens] | [Key::Usage, Key::InputDetails, Key::CachedTokens] => {
                 set(&mut self.open_usage.cached, Number::count(value))
             }
             [Key::Usage, Key::OutputDetails, Key::ReasoningTokens] => {
                 set(&mut self.open_usage.reasoning, Number::count(value));
             }
+            [Key::StopReason] | [Key::Delta, Key::StopReason] => set(&mut self.finish_reasons[0], as_text(value)),
             [Key::Choices, Key::Item, Key::Index] => {
                 set(&mut self.open_choice.index, Number::count(value).and_then(Number::index));
             }

@@ -42,7 +42,11 @@ pub enum Key {
     Index,
     /// `finish_reason`
     FinishReason,
-    /// `response`, which wraps the body in events of the Responses API
+    /// `stop_reason`, the finish reason of the Messages API
+    StopReason,
+    /// `delta`, in which the Messages API tells it of a stream
+    Delta,
+    /// `response` or `message`, which wraps the body in events of the Responses and of the Messages API
     Response,
     /// `usage`
     Usage,
@@ -54,7 +58,7 @@ pub enum Key {
     InputDetails,
     /// Details of the output tokens, under either name
     OutputDetails,
-    /// `cached_tokens`
+    /// `cached_tokens`, `cache_read_input_tokens`
     CachedTokens,
     /// `reasoning_tokens`
     ReasoningTokens,
@@ -98,13 +102,15 @@ impl Key {
             b"choices" => Self::Choices,
             b"index" => Self::Index,
             b"finish_reason" => Self::FinishReason,
-            b"response" => Self::Response,
+            b"stop_reason" => Self::StopReason,
+            b"delta" => Self::Delta,
+            b"response" | b"message" => Self::Response,
             b"usage" => Self::Usage,
             b"prompt_tokens" | b"input_tokens" => Self::InputTokens,
             b"completion_tokens" | b"output_tokens" => Self::OutputTokens,
             b"prompt_tokens_details" | b"input_tokens_details" => Self::InputDetails,
             b"completion_tokens_details" | b"output_tokens_details" => Self::OutputDetails,
-            b"cached_tokens" => Self::CachedTokens,
+            b"cached_tokens" | b"cache_read_input_tokens" => Self::CachedTokens,
             b"reasoning_tokens" => Self::ReasoningTokens,
             _ => Self::Other,
         }
