@@ -26,6 +26,14 @@ fn lead(queues: &Path, sink: &Memory, now: Now) -> Leader {
     leader.within(Rule::Directory { lock, path })
 }
 
+/// A process's queue with the records 0 to 9.
+fn filled(queues: &Path) -> (Producer, u16) {
+    let producer = Producer::open(queue_settings(queues)).unwrap();
+    let event = register(&producer);
+    (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    (producer, event)
+}
+
 fn later(now: Now, by: Duration) -> Now {
     Now { unix_nano: now.unix_nano + by.as_nanos() as u64, monotonic: now.monotonic + by }
 }
@@ -82,9 +90,7 @@ fn a_removed_queue_whose_reader_lives_has_no_other_one_also_where_they_share_no_
 fn a_listener_that_begins_when_its_directory_is_gone_already_writes_what_its_queue_has() {
     let place = Place::new();
     let queues = place.queues();
-    let producer = Producer::open(queue_settings(&queues)).unwrap();
-    let event = register(&producer);
-    (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, _) = filled(&queues);
     fs::remove_dir_all(&queues).unwrap();
     let (sink, queue) = (Memory::default(), producer.queue().unwrap());
     let theirs = sink.clone();
@@ -100,9 +106,7 @@ fn a_listener_that_begins_when_its_directory_is_gone_already_writes_what_its_que
 fn a_batch_under_way_of_a_leader_whose_lock_file_is_removed_is_not_written_by_the_next_one_too() {
     let place = Place::new();
     let queues = place.queues();
-    let producer = Producer::open(queue_settings(&queues)).unwrap();
-    let event = register(&producer);
-    (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = filled(&queues);
     let now = Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) };
     let (first, second) = (Memory::default(), Memory::default());
     let mut leader = lead(&queues, &first, now);
@@ -145,9 +149,7 @@ fn a_leader_writes_also_where_the_one_before_takes_its_place_back_while_that_is_
 fn a_reader_that_was_taken_for_dead_releases_nothing_when_it_comes_back() {
     let place = Place::new();
     let queues = place.queues();
-    let producer = Producer::open(queue_settings(&queues)).unwrap();
-    let event = register(&producer);
-    (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = filled(&queues);
     let now = Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) };
     let (first, second) = (Memory::default(), Memory::default());
     let mut leader = lead(&queues, &first, now);
