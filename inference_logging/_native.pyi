@@ -5,6 +5,7 @@ from typing import Any, TypeAlias, final
 __all__ = [
     "AuditQueue",
     "CommitWatch",
+    "EngineReader",
     "Event",
     "HeldQueues",
     "Json",
@@ -37,6 +38,8 @@ class Event:
         name: str, severity: int, context: Callable[[], RequestIds | None], open_logger: Callable[[], object]
     ) -> Callable[..., bool]: ...
 
+_ActiveSpan: TypeAlias = Callable[..., bytes | None]
+_SpanReader: TypeAlias = _ActiveSpan | tuple[_ActiveSpan, Callable[[], object]]
 _Message: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
@@ -63,15 +66,25 @@ class RequestObserver:
     def fail(self, ending: str, error_type: str) -> None: ...
 
 @final
+class EngineReader:
+    def __new__(
+        cls,
+        *,
+        take: Callable[[str, RequestIds], tuple[object, ...] | None] | None,
+        failed: Callable[[Exception], None],
+        id_characters: int,
+    ) -> EngineReader: ...
+
+@final
 class RequestFactory:
     def __new__(
         cls,
         service: Service,
         observed_receive: Callable[[_Receive, RequestObserver], Awaitable[_Message]],
         *,
-        span_reader: Callable[[], Callable[..., bytes | None] | None] | None,
+        span_reader: Callable[[], _SpanReader | None] | None,
         correlation_reader: Callable[[], Callable[[], str | None] | None] | None,
-        engine_reader: Callable[[dict[str, Any], RequestIds], tuple[object, ...] | None] | None,
+        engine_reader: EngineReader | None,
         forward_trace: bool,
         forward_request_id: bool,
         response_header: str | None,
@@ -157,7 +170,7 @@ class Service:
     ) -> Callable[..., bool]: ...
     def set_only_listens(self) -> None: ...
     def set_budget(self, records_s: int) -> None: ...
-    def make_current(self, least_severity: int, active_span: Callable[..., bytes | None] | None = None) -> None: ...
+    def make_current(self, least_severity: int, active_span: _SpanReader | None = None) -> None: ...
     def flush(self, deadline_s: float) -> bool: ...
     def close(self, deadline_s: float) -> bool: ...
     def after_fork_in_child(self) -> None: ...

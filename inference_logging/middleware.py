@@ -146,7 +146,7 @@ class InferenceLoggingMiddleware:
             _observed_receive,
             span_reader=span_reader if config.trace_source == "auto" else None,
             correlation_reader=correlation_reader if config.trace_source == "auto" else None,
-            engine_reader=server.read if server is not None else None,
+            engine_reader=server.reader if server is not None else None,
             forward_trace=config.forward_ids == "on" or (traces and config.forward_ids == "auto"),
             forward_request_id=config.forward_ids == "on",
             response_header=config.response_header,

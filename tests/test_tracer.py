@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextvars import Token
 from typing import Any, Literal
 
 import pytest
 from fastapi import BackgroundTasks, FastAPI, Request
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from fastapi.testclient import TestClient
-from opentelemetry import trace
+from opentelemetry import baggage, context, trace
+from opentelemetry.context import Context
+from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
 from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
 from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -287,6 +290,46 @@ def test_with_the_headers_as_source_no_tracer_is_asked(recording: Callable[..., 
     assert request["trace_id"] != ids(tracer.span())[0]
     assert request["span_id"] == request["request_id"]
     assert {ids_of(record) for record in recorded.records()} == {ids_of(request)}
+
+
+class OwnContext(ContextVarsRuntimeContext):
+    """A context that an application has configured (``OTEL_PYTHON_CONTEXT``): not where ours is looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elsewhere, self._current_context = self._current_context, None  # type: ignore[assignment]
+
+    def attach(self, context: Context) -> Token[Context]:
+        return self.elsewhere.set(context)
+
+    def get_current(self) -> Context:
+        return self.elsewhere.get()
+
+    def detach(self, token: Token[Context]) -> None:
+        self.elsewhere.reset(token)
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["the context variable", "a context of the application"])
+def test_spans_are_seen_whatever_holds_the_context(
+    recording: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch, tracer: Tracer, order: Order, is_own: bool
+) -> None:
+    if is_own:
+        monkeypatch.setattr("opentelemetry.context._RUNTIME_CONTEXT", OwnContext())
+    recorded = recording()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        log.info("inside")
+        await replying(*answer(b"x"))(scope, receive, send)
+
+    log.info("outside")
+    token = context.attach(baggage.set_baggage("a", "b"))
+    log.info("outside")
+    serve(tracer.mount(recorded, app, order))
+    context.detach(token)
+    first, second, inside = recorded.records("log")
+    assert "trace_id" not in first
+    assert "trace_id" not in second
+    assert ids_of(inside) == ids_of(recorded.request()) == ids(tracer.span())
 
 
 # --- FastAPI, as applications mount it -------------------------------------------------------------------------------

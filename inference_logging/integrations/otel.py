@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
+ActiveSpan = Callable[..., bytes | None]
 
-def span_reader() -> Callable[..., bytes | None] | None:
+
+def span_reader() -> ActiveSpan | tuple[ActiveSpan, Callable[[], object]] | None:
     """Return the function that reads the active span, or None where the application does not use the SDK.
 
     It returns trace id (16 bytes), span id (8), flags (1), and the id of the span that stands for the request (8): the
     active one, or its parent where the active one is a part of the request, such as ``http receive``; zeros where that
     cannot be told, since a span that is not recorded has neither kind nor parent. Called with True, the span's
     ``tracestate`` follows. None: no span is active.
+
+    Where OpenTelemetry's context is in a ``ContextVar``, that one's ``get`` comes with it: while it returns an empty
+    dictionary no span is active, which is told without a call into Python.
     """
     if "opentelemetry.sdk.trace" not in sys.modules:
         return None
+    from opentelemetry import context as otel_context
     from opentelemetry.trace import SpanKind, get_current_span
 
     def request_span_id(span: Any) -> int:
@@ -44,4 +51,6 @@ def span_reader() -> Callable[..., bytes | None] | None:
         )
         return ids + context.trace_state.to_header().encode() if with_state else ids
 
-    return active_span
+    # The API has no other way to it than through two frames.
+    variable = getattr(getattr(otel_context, "_RUNTIME_CONTEXT", None), "_current_context", None)
+    return (active_span, variable.get) if isinstance(variable, ContextVar) else active_span

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from inference_logging._native import EngineReader
 from inference_logging.integrations.vllm_needs import METADATA, whole
 from inference_logging.integrations.vllm_records import ID_CHARACTERS, off, tell
 
@@ -39,44 +40,21 @@ class Server:
         observability = getattr(getattr(client, "vllm_config", None), "observability_config", None)
         self.traces = bool(getattr(observability, "otlp_traces_endpoint", None))
         self._engine = _stat_logger(client) if config.engine_records == "on" else None
-        self._tells = whole(_FACTS, METADATA)
+        self.reader: EngineReader | None = None
+        """Reads the values of the record's fields from the engine's ``gen_ai.usage.input_tokens`` on (``event.rs``)."""
+        if whole(_FACTS, METADATA):
+            take = self._take if self._engine is not None else None
+            self.reader = EngineReader(take=take, failed=_failed, id_characters=ID_CHARACTERS)
 
-    def read(self, scope: dict[str, Any], ids: RequestIds) -> tuple[object, ...] | None:
-        """Return what is known of a request that ends: whether the engine gave it up, then the values of its record.
-
-        These are those of the fields from the engine's ``gen_ai.usage.input_tokens`` on (``native/src/event.rs``). None
-        if vLLM did not get to generating anything.
-        """
-        state = scope.get("state")
-        metadata = state.get("request_metadata") if type(state) is dict else None
-        if metadata is None or not self._tells:
-            return None
-        try:
-            return self._facts(metadata.request_id, metadata.final_usage_info, ids)
-        except Exception as error:  # noqa: BLE001 - whatever vLLM has changed, its requests go on, and so do our records
-            self._tells = off(self._tells, _FACTS, error)
-            return None
-
-    def _facts(self, request_id: str, usage: Any, ids: RequestIds) -> tuple[object, ...]:
+    def _take(self, request_id: str, ids: RequestIds) -> tuple[object, ...] | None:
         engine = self._engine.take(request_id, ids) if self._engine is not None else None
-        request_id = request_id[:ID_CHARACTERS]
-        if usage is not None:
-            cached = getattr(usage.prompt_tokens_details, "cached_tokens", None)
-            tokens = (usage.prompt_tokens, usage.completion_tokens, cached)
-        elif engine is not None:
-            tokens = (engine.input_tokens, engine.output_tokens, engine.cached_tokens)
-        else:
-            return False, None, None, None, None, request_id
         if engine is None:
-            return False, *tokens, "engine", request_id
-        aborted = "abort" in engine.finish_reasons
+            return None
         return (
-            aborted,
-            tokens[0],
-            tokens[1],
-            engine.cached_tokens if tokens[2] is None else tokens[2],
-            "engine",
-            request_id,
+            "abort" in engine.finish_reasons,
+            engine.input_tokens,
+            engine.output_tokens,
+            engine.cached_tokens,
             engine.requests,
             engine.finish_reasons[:MAX_FINISH_REASONS],
             engine.queued_s,
@@ -90,6 +68,10 @@ class Server:
         """Leave the engine alone: no request is recorded any more."""
         if self._engine is not None:
             self._engine.detach()
+
+
+def _failed(error: Exception) -> None:
+    off(True, _FACTS, error)
 
 
 def _stat_logger(client: Any) -> EngineStatLogger | None:

@@ -39,6 +39,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<audit::LineChain>()?;
     module.add_class::<request_ids::PyRequestIds>()?;
     module.add_class::<middleware::RequestObserver>()?;
+    module.add_class::<engine::EngineReader>()?;
     module.add_class::<factory::RequestFactory>()?;
     module.add_class::<sampler::PySampler>()?;
     module.add_class::<redaction::Redaction>()?;

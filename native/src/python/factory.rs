@@ -52,7 +52,7 @@ pub struct Shared {
     span_reader: Option<Py<PyAny>>,
     correlation_reader: Option<Py<PyAny>>,
     /// The engine behind the server, if one is known.
-    pub engine: Option<EngineReader>,
+    pub engine: Option<Py<EngineReader>>,
     forward_ids: ForwardIds,
     requests: AtomicU64,
     /// Requests of these begin only where they are asked to.
@@ -75,7 +75,7 @@ impl RequestFactory {
         observed_receive: Py<PyAny>,
         span_reader: Option<Py<PyAny>>,
         correlation_reader: Option<Py<PyAny>>,
-        engine_reader: Option<Py<PyAny>>,
+        engine_reader: Option<Py<EngineReader>>,
         forward_trace: bool,
         forward_request_id: bool,
         response_header: Option<&str>,
@@ -122,7 +122,7 @@ impl RequestFactory {
             opt_out_header,
             span_reader,
             correlation_reader,
-            engine: engine_reader.map(EngineReader),
+            engine: engine_reader,
             forward_ids: ForwardIds { trace: forward_trace, request: forward_request_id },
             requests: AtomicU64::new(0),
             special_paths: special_paths.into(),

@@ -8,20 +8,30 @@ use super::value::{bytes_of, utf8};
 use crate::record::Trace;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Reads the active span: see `inference_logging.integrations.otel`.
-pub static ACTIVE_SPAN: Reader = Reader(AtomicPtr::new(std::ptr::null_mut()));
+pub static ACTIVE_SPAN: Reader = Reader::missing();
 /// Reads the correlation id: see `inference_logging.integrations.correlation`.
-pub static CORRELATION_ID: Reader = Reader(AtomicPtr::new(std::ptr::null_mut()));
+pub static CORRELATION_ID: Reader = Reader::missing();
 
 const IDS_BYTES: usize = 33;
 
 /// A function of Python, once it is found. References put here are never dropped, so that a call on its way always
 /// finds it alive.
-pub struct Reader(AtomicPtr<ffi::PyObject>);
+pub struct Reader {
+    function: AtomicPtr<ffi::PyObject>,
+    /// A function without a frame of its own, which returns a dictionary that is empty while there is nothing to read;
+    /// null: there is no such short cut.
+    context: AtomicPtr<ffi::PyObject>,
+}
 
 impl Reader {
+    const fn missing() -> Self {
+        Self { function: AtomicPtr::new(std::ptr::null_mut()), context: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
     /// Takes what `find` returns, unless that is None.
     pub fn find(&self, find: &Bound<'_, PyAny>) {
         match find.call0() {
@@ -32,37 +42,50 @@ impl Reader {
         }
     }
 
-    /// Sets or forgets the function.
+    /// Sets or forgets the function: one alone, or a pair of it and the one that returns its context.
     pub fn set(&self, reader: Option<Bound<'_, PyAny>>) {
-        let pointer = reader.map_or(std::ptr::null_mut(), Bound::into_ptr);
-        self.0.store(pointer, Ordering::Release);
+        let (function, context) = match reader.map(|reader| (reader.extract(), reader)) {
+            Some((Ok((function, context)), _)) => (Some(function), Some(context)),
+            Some((Err(_), function)) => (Some(function), None),
+            None => (None, None),
+        };
+        let pointer = |function: Option<Bound<'_, PyAny>>| function.map_or(std::ptr::null_mut(), Bound::into_ptr);
+        self.context.store(pointer(context), Ordering::Release);
+        self.function.store(pointer(function), Ordering::Release);
     }
 
     /// Whether the library is not used, as far as is known.
     #[inline]
     pub fn is_missing(&self) -> bool {
-        self.0.load(Ordering::Relaxed).is_null()
+        self.function.load(Ordering::Relaxed).is_null()
     }
 
     #[inline]
-    fn call<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+    fn call<'py>(&self, py: Python<'py>, argument: Option<&Bound<'py, PyAny>>) -> Option<Bound<'py, PyAny>> {
         // Acquire pairs with the Release in `set`.
-        let reader = self.0.load(Ordering::Acquire);
-        if reader.is_null() { None } else { call(py, reader, None) }
+        let function = self.function.load(Ordering::Acquire);
+        if function.is_null() || self.has_nothing(py) { None } else { call(py, function, argument) }
+    }
+
+    /// Whether the context is empty. Where that cannot be told, the function is to be asked.
+    fn has_nothing(&self, py: Python<'_>) -> bool {
+        let context = self.context.load(Ordering::Acquire);
+        let context = if context.is_null() { None } else { call(py, context, None) };
+        context.is_some_and(|context| context.cast::<PyDict>().is_ok_and(|context| context.is_empty()))
     }
 }
 
 #[cold]
 fn call<'py>(
     py: Python<'py>,
-    reader: *mut ffi::PyObject,
+    function: *mut ffi::PyObject,
     argument: Option<&Bound<'py, PyAny>>,
 ) -> Option<Bound<'py, PyAny>> {
     let end: *mut ffi::PyObject = std::ptr::null_mut();
-    // SAFETY: readers are never dropped, the GIL is held; the result is a new reference or null with an exception set.
+    // SAFETY: functions of readers are never dropped, the GIL is held; the result is a new reference or null with an exception set.
     unsafe {
         let argument = argument.map_or(end, Bound::as_ptr);
-        let value = Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallFunctionObjArgs(reader, argument, end));
+        let value = Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallFunctionObjArgs(function, argument, end));
         if value.is_none() {
             ffi::PyErr_Clear();
         }
@@ -84,17 +107,13 @@ impl ActiveSpan {
     /// Reads the active span; None if there is none.
     #[inline]
     pub fn read(py: Python<'_>) -> Option<Self> {
-        let value = ACTIVE_SPAN.call(py)?;
+        let value = ACTIVE_SPAN.call(py, None)?;
         Self::parse(&value).map(|(span, _)| span)
     }
 
     /// Reads the active span and its `tracestate`.
     pub fn read_with_state(py: Python<'_>) -> Option<(Self, String)> {
-        let reader = ACTIVE_SPAN.0.load(Ordering::Acquire);
-        if reader.is_null() {
-            return None;
-        }
-        let value = call(py, reader, Some(&pyo3::types::PyBool::new(py, true).to_owned().into_any()))?;
+        let value = ACTIVE_SPAN.call(py, Some(&PyBool::new(py, true).to_owned().into_any()))?;
         Self::parse(&value).map(|(span, state)| (span, String::from_utf8_lossy(state).into_owned()))
     }
 
@@ -131,7 +150,7 @@ impl ActiveSpan {
 /// Shows `take` the correlation id of the request under way, if there is one.
 #[inline]
 pub fn with_correlation_id(py: Python<'_>, take: impl FnOnce(&[u8])) {
-    let Some(value) = CORRELATION_ID.call(py) else { return };
+    let Some(value) = CORRELATION_ID.call(py, None) else { return };
     // SAFETY: a live object, whose kind is checked first; the text is used while it lives.
     let id = unsafe { if ffi::PyUnicode_Check(value.as_ptr()) != 0 { utf8(value.as_ptr()) } else { None } };
     if let Some(id) = id {

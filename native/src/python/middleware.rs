@@ -118,7 +118,7 @@ impl RequestObserver {
         };
         let (shared, ids) = (&*self.shared, self.ids.get());
         let (producer, settings) = (&shared.service.producer, &shared.settings);
-        let engine = shared.engine.as_ref().and_then(|engine| engine.read(scope, &self.ids));
+        let engine = shared.engine.as_ref().and_then(|engine| engine.get().read(scope, &self.ids));
         let forced = ids.is_forced();
         self.state.with(py, |state| {
             if forced {
