@@ -18,6 +18,11 @@ VLLM := .venv-vllm
 VLLM_INSTALLED := $(VLLM)/.stamp-installed
 VLLM_PACKAGE := $(VLLM)/.stamp-package
 VLLM_SETUP := $(wildcard tests/integrations/vllm/*)
+
+# A real Triton: of its package only the server's binaries are used.
+TRITON := .venv-triton
+TRITON_INSTALLED := $(TRITON)/.stamp-installed
+TRITON_PACKAGE := $(TRITON)/.stamp-package
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # In native/fuzz; what they keep in its corpus is run by every `make test`.
@@ -39,7 +44,7 @@ command -v $(1) >/dev/null || { \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-vllm vllm test-hostile crash lint check demo bench bench-vllm clean toolchain fuzz
+.PHONY: help build test test-triton triton test-vllm vllm test-hostile crash lint check demo bench bench-triton bench-vllm clean toolchain fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -53,11 +58,15 @@ test: build ## Run all tests: Rust, ring and slots under loom, Python
 	cd native && cargo test --quiet
 	cd native && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
 		cargo test --quiet --release --test loom --test loom_flight --target-dir target/loom
+	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
 	$(PYTHON) -m pytest
 
 test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 GB are downloaded (about ten minutes)
 	$(PYTHON) -m pytest -m vllm
+
+test-triton: triton ## Run the tests with a real Triton on the CPU; the first time 100 MB are downloaded
+	$(PYTHON) -m pytest -m triton
 
 test-hostile: build ## Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
@@ -94,9 +103,15 @@ bench: build ## Measure emit, listener, middleware and server, as ratios in one 
 bench-vllm: vllm ## Measure what logging costs a real vLLM, beside its own logging (about 45 minutes, 15 GB of memory)
 	$(PYTHON) loadtests/bench_vllm.py
 
+bench-triton: triton ## Measure what logging costs a real Triton, beside its own logger and Python's (about ten minutes)
+	@($(call require,wrk,wrk,the load)) || true
+	$(PYTHON) loadtests/bench_triton.py
+
+triton: $(TRITON_PACKAGE) ## Set up .venv-triton: Triton for the CPU, its clients and this package as a wheel
+
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
-clean: ## Remove what was built and written; .venv and .venv-vllm stay
+clean: ## Remove what was built and written; .venv, .venv-triton and .venv-vllm stay
 	rm -rf native/target dist build out inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
@@ -125,6 +140,19 @@ $(DEPENDENCIES): pyproject.toml | $(PYTHON)
 # maturin installs the run-time dependencies of pyproject.toml as well.
 $(NATIVE): $(NATIVE_SOURCES) $(DEPENDENCIES) | toolchain
 	PIP_QUIET=1 VIRTUAL_ENV="$(abspath $(VENV))" $(VENV)/bin/maturin develop --release --quiet
+	@touch $@
+
+$(TRITON_INSTALLED): tests/integrations/triton/install.py tests/integrations/triton/requirements.txt | $(PYTHON)
+	@echo "installing Triton into $(TRITON): about 350 MB"
+	@$(PYTHON) tests/integrations/triton/install.py $(TRITON)
+	@touch $@
+
+$(TRITON_PACKAGE): $(TRITON_INSTALLED) $(NATIVE) $(PACKAGE_SOURCES)
+	rm -rf $(TRITON)/wheel
+	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out $(TRITON)/wheel
+	@if [ -f $(TRITON)/bin/pip ]; then \
+		$(TRITON)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(TRITON)/wheel/*.whl && \
+		$(TRITON)/bin/pip install --quiet --disable-pip-version-check $(TRITON)/wheel/*.whl; fi
 	@touch $@
 
 # numactl brings libnuma1, which vLLM's CPU kernels load.

@@ -163,6 +163,16 @@ def state(now: str) -> Metric:
     return family
 
 
+def producers_dead(names: Iterable[str]) -> Metric:
+    """Yield a 1 for each process that has a name, has died and has not come back."""
+    family = GaugeMetricFamily(
+        f"{PREFIX}_producer_dead", "1 for each named producer that has died and not come back", labels=["producer"]
+    )
+    for name in names:
+        family.add_metric([name], 1.0)
+    return family
+
+
 def histograms(all_histograms: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     """Yield the histograms over the requests for inference, with exemplars."""
     by_name = sorted(all_histograms, key=lambda histogram: list(_HISTOGRAMS).index(histogram["name"]))

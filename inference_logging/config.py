@@ -35,6 +35,7 @@ from inference_logging.parameters.sampling import SamplingParameters
 from inference_logging.parameters.segments import SegmentParameters
 from inference_logging.parameters.sink import SinkParameters
 from inference_logging.parameters.trace import TraceParameters
+from inference_logging.parameters.triton import TritonParameters
 
 ENV_PREFIX = "INFERENCE_LOGGING_"
 FILE_VERSION = 1
@@ -61,6 +62,7 @@ class Config(
     HealthParameters,
     TraceParameters,
     EngineParameters,
+    TritonParameters,
     MetricsParameters,
     CaptureParameters,
     RedactionParameters,

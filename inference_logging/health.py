@@ -1,10 +1,12 @@
-"""How the logging is: `ok` → `pressured` → `degraded` → `stuck`, from one look at the queue directory.
+"""How the logging is, from one look at the queue directory: ok, pressured, producer_died, degraded or stuck.
 
 `grade` is the whole rule, a pure function: what was seen, the limits, and which thresholds counted as reached before. A
 `Watch` does the looking, in whichever process is asked: so a listener that hangs is noticed from outside of it.
 
 * ok: nothing to say.
 * pressured: something is not as it should be, and nothing is lost by waiting. Still ready.
+* producer_died: a process that has a name (a model instance of Triton) has died, and none of that name has come back.
+  Nothing is lost; but Triton does not start it again and says that it is ready. Still ready: other instances serve.
 * degraded: so much waits that records will soon be refused. Not ready: others should take the load.
 * stuck: records wait, and the listener that should take them makes no rounds. Not ready and not alive: of all
   these, the one that a restart mends. A full disk or a failing sink is not.
@@ -21,8 +23,8 @@ from typing import Any, Final, Literal, Protocol
 
 from inference_logging.config import Config
 
-State = Literal["ok", "pressured", "degraded", "stuck"]
-STATES: Final[tuple[State, ...]] = ("ok", "pressured", "degraded", "stuck")
+State = Literal["ok", "pressured", "producer_died", "degraded", "stuck"]
+STATES: Final[tuple[State, ...]] = ("ok", "pressured", "producer_died", "degraded", "stuck")
 """From well to worst."""
 
 MEMORY_S: Final = 60.0
@@ -86,6 +88,8 @@ class Snapshot:
     recent_errors: int = 0
     recent_s: float = MEMORY_S
     """The time that the two counted: since the first look within `MEMORY_S`, or since the one before it."""
+    dead_producers: tuple[str, ...] = ()
+    """The names of processes that have died, had one, and have no successor of that name."""
     records_per_s: float | None = None
     """Measured rate of writing; None: not known yet."""
 
@@ -116,7 +120,7 @@ class Health:
     @property
     def ready(self) -> bool:
         """Whether this process should get requests, as far as its logging is concerned."""
-        return self.state in {"ok", "pressured"}
+        return self.state in {"ok", "pressured", "producer_died"}
 
     @property
     def alive(self) -> bool:
@@ -131,7 +135,12 @@ class Health:
 
 def grade(snapshot: Snapshot, limits: Limits, before: Health | None = None) -> Health:
     """Grade what was seen; ``before`` is the last grade, whose thresholds stay reached until they are cleared."""
-    reasons = (*_backlog(snapshot, limits, before), *_listener(snapshot, limits), *_sinks(snapshot))
+    reasons = (
+        *_backlog(snapshot, limits, before),
+        *_listener(snapshot, limits),
+        *_sinks(snapshot),
+        *_producers(snapshot),
+    )
     return Health(snapshot, reasons, _retry_after_s(snapshot, limits))
 
 
@@ -200,6 +209,11 @@ def _sinks(seen: Snapshot) -> Iterator[Reason]:
         )
 
 
+def _producers(seen: Snapshot) -> Iterator[Reason]:
+    for name in seen.dead_producers:
+        yield Reason("producer_died", "producer", f"{name} has died and has not come back")
+
+
 def _retry_after_s(seen: Snapshot, limits: Limits) -> int:
     if seen.records_per_s is None or not seen.records:
         return 1
@@ -225,6 +239,9 @@ class Source(Protocol):
 
     def sinks(self) -> list[dict[str, Any]]:
         """Return what it publishes about each sink."""
+
+    def dead_producers(self) -> list[str]:
+        """Return the names of processes that have died and have no successor."""
 
 
 class Watch:
@@ -282,6 +299,7 @@ class Watch:
             listens=self._listens,
             failing=tuple(_failing(sink, unix_nano) for sink in self._source.sinks() if sink["state"] != "ok"),
             fallback=listener["fallback_active"],
+            dead_producers=tuple(self._source.dead_producers()),
             recent_drops=self._drops.increase,
             recent_errors=self._errors.increase,
             recent_s=self._drops.span_s,

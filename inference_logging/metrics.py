@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 from inference_logging.errors import MissingExtraError
@@ -25,9 +25,26 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import CollectorRegistry
 
+    from inference_logging._native import Service
+    from inference_logging.config import Config
+
 BUILD = "inference_logging_build"
 
 _MEMINFO = Path("/proc/meminfo")
+
+
+class Counted(Protocol):
+    """Whose counts are shown: a logger, or a listener in a process that serves nothing."""
+
+    config: Config
+
+    @property
+    def service(self) -> Service:
+        """The native service."""
+
+    @property
+    def audit_service(self) -> Service | None:
+        """That of the audit lane, if there is one."""
 
 
 class InferenceLoggingCollector:
@@ -39,11 +56,11 @@ class InferenceLoggingCollector:
     Raises ``MissingExtraError`` if prometheus_client is not installed.
     """
 
-    def __init__(self, logger: Logger | None = None) -> None:
+    def __init__(self, logger: Counted | None = None) -> None:
         require()
         self._logger = logger
         self._version = version("inference-logging")
-        self._watches: WeakKeyDictionary[Logger, Watch] = WeakKeyDictionary()
+        self._watches: WeakKeyDictionary[Counted, Watch] = WeakKeyDictionary()
 
     def describe(self) -> list[Metric]:
         """Return one name, which a registry then has no second collector for; the logger may not be open yet."""
@@ -65,14 +82,17 @@ class InferenceLoggingCollector:
         stats = service.listener_stats()
         yield from families.listener(stats)
         yield from families.housekeeping(stats)
-        yield families.state(self._watch(logger).look().state)
+        health = self._watch(logger).look()
+        yield families.state(health.state)
+        if health.snapshot.dead_producers:
+            yield families.producers_dead(health.snapshot.dead_producers)
         if logger.audit_service is not None:
             yield from families.audit(logger.audit_service.totals(), logger.audit_service.listener_stats())
         yield from families.histograms(service.gen_ai_histograms())
         yield from families.node(_MEMINFO)
         yield families.build(BUILD, self._version)
 
-    def _watch(self, logger: Logger) -> Watch:
+    def _watch(self, logger: Counted) -> Watch:
         if logger not in self._watches:
             self._watches[logger] = Watch(logger.config, logger.service, audit=logger.audit_service)
         return self._watches[logger]

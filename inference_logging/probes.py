@@ -35,6 +35,12 @@ def liveness(health: Health | None) -> Answer:
     return (200 if health.alive else 503), _body(health), health.retry_after_s
 
 
+def producers(health: Health) -> Answer:
+    """Return the answer of the route for whoever can start a process that has died again."""
+    dead = list(health.snapshot.dead_producers)
+    return (503 if dead else 200), {"status": "producer_died" if dead else "ok", "dead_producers": dead}, 1
+
+
 def _body(health: Health) -> dict[str, Any]:
     seen = health.snapshot
     return {
@@ -50,6 +56,7 @@ def _body(health: Health) -> dict[str, Any]:
         },
         "failing_sinks": [asdict(sink) for sink in seen.failing],
         "fallback_active": seen.fallback,
+        "dead_producers": list(seen.dead_producers),
     }
 
 

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import settings
 
 from inference_logging import Config, Logger
+from inference_logging.triton import log_requests
+from tests import fake_triton
 from tests.support import Recorded
 
 # How long one example takes says nothing on a busy machine, so no deadline; the same examples in each CI run.
@@ -76,3 +78,31 @@ def open_audit(tmp_path: Path) -> Iterator[Callable[..., Logger]]:
     yield open_
     for logger in opened:
         logger.close()
+
+
+@pytest.fixture
+def fake_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `triton_python_backend_utils` be there."""
+    fake_triton.install(monkeypatch)
+
+
+@pytest.fixture
+def serve(
+    recording: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch, fake_backend: None
+) -> Iterator[Callable[..., tuple[Any, Recorded]]]:
+    """Make a decorated model with this ``execute`` and the records that it leaves."""
+    models: list[Any] = []
+
+    def start(execute: Callable[..., Any], *, decoupled: bool = False, **parameters: Any) -> tuple[Any, Recorded]:
+        recorded = recording(**parameters)
+        for name in recorded.config.model_fields_set:
+            value = parameters.get(name, getattr(recorded.config, name))
+            monkeypatch.setenv(f"INFERENCE_LOGGING_{name.upper()}", str(value))
+        model = log_requests(type("TritonPythonModel", (), {"execute": execute}))()
+        model.initialize(fake_triton.arguments(decoupled=decoupled))
+        models.append(model)
+        return model, recorded
+
+    yield start
+    for model in models:
+        model.finalize()

@@ -56,6 +56,7 @@ FULL = FailingSink("file", "failing", 12.0, "full")
         (Snapshot(oldest_age_s=30.5), "pressured", "the oldest record has waited 30.5 s; pressured from 30.5 s"),
         (Snapshot(oldest_age_s=86_400.0), "pressured", "the oldest record has waited 86400.0 s; pressured from 30.5 s"),
         (Snapshot(failing=(FULL,)), "pressured", "sink file is failing for 12.0 s (full)"),
+        (Snapshot(dead_producers=("m_0_1",)), "producer_died", "m_0_1 has died and has not come back"),
         (Snapshot(fallback=True), "pressured", "the fallback writes in the place of the sink"),
         (Snapshot(recent_errors=3), "pressured", "3 writes failed within the last 60 s"),
         (Snapshot(recent_drops=7, recent_s=10.2), "pressured", "7 records were lost within the last 10 s"),
@@ -186,6 +187,7 @@ def test_the_state_is_the_worst_of_the_reasons(found: list[State]) -> None:
     seen = Snapshot(
         records=10_000 if "degraded" in found else 1,
         fallback="pressured" in found,
+        dead_producers=("m_0_0",) if "producer_died" in found else (),
         stalled_s=30.0 if "stuck" in found else 0.0,
     )
     assert grade(seen, LIMITS).state == max(found, key=STATES.index, default="ok")
@@ -230,6 +232,7 @@ class Faked:
             "leader": "here",
             "fallback_active": False,
         }
+        self.dead: list[str] = []
         self.sink: dict[str, Any] = {"name": "file", "state": "ok", "since_unix_nano": 0, "last_error": None}
 
     def queues(self) -> list[dict[str, Any]]:
@@ -240,6 +243,9 @@ class Faked:
 
     def sinks(self) -> list[dict[str, Any]]:
         return [self.sink]
+
+    def dead_producers(self) -> list[str]:
+        return self.dead
 
     def clock(self) -> float:
         return self.now_s
@@ -318,6 +324,15 @@ def test_a_sink_that_fails_is_told_with_its_name_and_why(faked: Faked, watch: Wa
     assert (sink.kind, fallback.kind) == ("sink", "fallback")
     assert sink.text.startswith("sink file is hung for 1.")
     assert sink.text.endswith(" s (io)")
+
+
+def test_a_named_producer_that_has_died_is_a_state_of_its_own_until_it_is_back(faked: Faked, watch: Watch) -> None:
+    faked.dead = ["m_0_0", "m_0_1"]
+    health = watch.look()
+    assert (health.state, health.ready, health.alive) == ("producer_died", True, True)
+    assert len(health.reasons) == 2
+    faked.dead = []
+    assert watch.look().state == "ok"
 
 
 def test_the_drain_rate_is_known_after_half_a_second(faked: Faked, watch: Watch) -> None:

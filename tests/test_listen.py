@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from inference_logging import Config, Logger, get_logger
@@ -102,6 +105,64 @@ def test_it_goes_on_in_a_new_directory_when_somebody_deletes_its_own(config: Con
         sidecar.wait_for("leader queues=0")
         assert sidecar.stop() == 0
     assert queue_files(config) == []
+
+
+def test_its_endpoint_serves_metrics_and_health_of_all_processes(config: Config) -> None:
+    with Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1") as sidecar:
+        port = wait_until(lambda: served_port(sidecar.lines), "the port")
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            assert client.get("/health").json()["status"] == "ok"
+            assert client.get("/live").status_code == client.head("/producers").status_code == 200
+            assert client.get("/elsewhere").status_code == 404
+            assert client.post("/metrics").status_code == 405
+            produce(config, 0, 10)
+            wait_for_numbers(config, list(range(10)))
+            wait_until(lambda: "producer_deaths_total 1.0" in client.get("/metrics").text, "the death to be counted")
+            assert "inference_logging_records_accepted_total 10.0" in client.get("/metrics").text
+            assert client.get("/producers").json() == {"status": "ok", "dead_producers": []}, "it had no name"
+            openmetrics = client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+            assert openmetrics.text.endswith("# EOF\n")
+        assert sidecar.stop() == 0
+
+
+def served_port(lines: list[str]) -> int | None:
+    """Return the port that is told."""
+    found = [re.search(r"serves /metrics on port (\d+)", line) for line in lines]
+    return next((int(match[1]) for match in found if match), None)
+
+
+@pytest.mark.parametrize("name", ["engine", "a/b c", "é" * 60])
+def test_the_death_of_a_process_that_has_a_name_is_told_until_one_of_that_name_is_back(
+    config: Config, name: str
+) -> None:
+    kept = name.encode()[:64].decode(errors="ignore")
+
+    def child() -> None:
+        Logger(config).service.set_producer_name(name)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1") as sidecar:
+        port = wait_until(lambda: served_port(sidecar.lines), "the port")
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            os.waitpid(in_child(child), 0)
+            wait_until(lambda: client.get("/producers").status_code == 503, "the death to be told")
+            assert client.get("/producers").json()["dead_producers"] == [kept]
+            assert f'inference_logging_producer_dead{{producer="{kept}"}} 1.0' in client.get("/metrics").text
+            (ended,) = read_records(config.directory, "process.ended")
+            assert (ended["how"], ended["accepted"], ended["producer_name"]) == ("died", 0, kept)
+            with Logger(config) as logger:
+                logger.service.set_producer_name(name)
+                assert client.get("/producers").status_code == 200
+            assert client.get("/producers").status_code == 200, "it has ended in good order"
+        assert sidecar.stop() == 0
+
+
+def test_a_port_that_is_taken_is_told_by_its_name(config: Config) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("listen", "--metrics-port", str(port), "--metrics-address", "127.0.0.1")
+    assert done.code == 1
+    assert f"metrics_port={port}" in done.err
 
 
 @pytest.mark.parametrize("arguments", [["--status-interval-s", "-1"], ["--config", "nowhere.yaml"]])

@@ -272,7 +272,7 @@ def test_what_is_refused_counts_by_reason_and_level(recorded: Recorded) -> None:
     assert sum(sample.value for sample in dropped) == 1
     assert value(families, "inference_logging_records_accepted", "_total") == 1
     states = {sample.labels["state"]: sample.value for sample in families["inference_logging_state"].samples}
-    assert (sum(states.values()), set(states)) == (1, {"ok", "pressured", "degraded", "stuck"})
+    assert (sum(states.values()), set(states)) == (1, {"ok", "pressured", "producer_died", "degraded", "stuck"})
 
 
 def test_hot_path_seconds_are_measured_on_every_64th_request_and_leave_the_application_out(recorded: Recorded) -> None:

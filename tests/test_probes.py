@@ -65,6 +65,7 @@ def test_an_idle_logger_is_ready_and_alive_and_says_who_listens(start: Start) ->
             "listener": {"configured": "thread", "leader": "here"},
             "failing_sinks": [],
             "fallback_active": False,
+            "dead_producers": [],
         }
 
 

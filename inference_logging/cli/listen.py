@@ -22,6 +22,7 @@ from inference_logging.cli.examples import examples
 from inference_logging.cli.listening import lost, of_servers, open_listeners
 from inference_logging.cli.main import FAILED, OK
 from inference_logging.config import Config
+from inference_logging.errors import InferenceLoggingError
 
 ASKING: Final = {signal.SIGUSR1, signal.SIGHUP}
 ENDING: Final = {signal.SIGTERM, signal.SIGINT}
@@ -50,7 +51,20 @@ SHARE_OF_LAST_ROUND: Final = 0.2
     show_default=True,
     help="Time between two status lines on stderr; 0: only on SIGUSR1, and when this process begins to lead.",
 )
-def command(file: Path | None, service_name: str | None, queue_directory: Path | None, status_interval_s: float) -> int:
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    help="Serve /metrics, /health, /live and /producers there; 0: a free port, which is told.",
+)
+@click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
+def command(
+    file: Path | None,
+    service_name: str | None,
+    queue_directory: Path | None,
+    status_interval_s: float,
+    metrics_port: int | None,
+    metrics_address: str,
+) -> int:
     """Listen for servers that only produce (listener: external), or until another listener fails.
 
     It starts before or after them, and goes on when they are restarted. On SIGTERM or SIGINT it drains: it goes on as
@@ -64,8 +78,24 @@ def command(file: Path | None, service_name: str | None, queue_directory: Path |
     config = Config(**{name: value for name, value in given.items() if value is not None})
     with _blocked(ASKING | ENDING):
         listeners = open_listeners(config)
+        if metrics_port is not None:
+            _open_endpoint(config, listeners, metrics_address, metrics_port)
         _serve(listeners, status_interval_s)
         return _drain(listeners, config.drain_deadline_s)
+
+
+def _open_endpoint(config: Config, listeners: Sequence[Service], address: str, port: int) -> None:
+    # It serves until the process ends: also while the last records are drained.
+    from inference_logging.cli.endpoint import Endpoint, Listening  # only where metrics are wanted
+
+    try:
+        audit = listeners[1] if len(listeners) > 1 else None
+        endpoint = Endpoint(Listening(config, listeners[0], audit), address, port)
+    except InferenceLoggingError:
+        for listener in listeners:
+            listener.close(0.0)
+        raise
+    _say(f"serves /metrics on port {endpoint.port}")
 
 
 @contextlib.contextmanager

@@ -55,6 +55,9 @@ REQUESTS: Final = {
     "adjusted_count": "DOUBLE", "engine.request_id": "VARCHAR", "engine.requests": "BIGINT",
     "engine.finish_reasons": "VARCHAR[]", "engine.queued_s": "DOUBLE", "engine.prefill_s": "DOUBLE",
     "engine.decode_s": "DOUBLE", "engine.e2e_s": "DOUBLE", "engine.preemptions": "BIGINT",
+    "triton.model_name": "VARCHAR", "triton.model_version": "VARCHAR", "triton.model_instance_name": "VARCHAR",
+    "triton.batch_size": "BIGINT", "triton.batch_position": "BIGINT", "triton.correlation_id": "VARCHAR",
+    "triton.parameters": "JSON", "triton.inputs": "JSON", "triton.outputs": "JSON",
 }  # fmt: skip
 """What request records add."""
 

@@ -222,7 +222,7 @@ class Tally:
         at_unix_s = unix_s(stamp)
         weight = get("adjusted_count", 1.0)
         weight = weight if isinstance(weight, _NUMBERS) and weight > 0 else 1.0
-        model = get("gen_ai.response.model") or get("gen_ai.request.model") or NO_MODEL
+        model = get("gen_ai.response.model") or get("gen_ai.request.model") or get("triton.model_name") or NO_MODEL
         self._group((str(model), str(get("http.route") or NO_ROUTE))).add(record, weight)
         self.time_line.add(at_unix_s, get("outcome") == "ok", get("duration_s"), weight)
         count_name(self.sampled_by, str(get("sampled_by", "head")), 1)

@@ -58,8 +58,9 @@ pub const RESERVED: [&str; 10] = [
 /// Fields of the `request` event, in the order of its values.
 ///
 /// Those from `gen_ai.usage.input_tokens` on are the engine's, where the server that we serve in has one and tells
-/// ([`crate::observer::EngineFacts`]); what the response itself tells of the usage goes before.
-pub const REQUEST_FIELDS: [&str; 38] = [
+/// ([`crate::observer::EngineFacts`]); what the response itself tells of the usage goes before. Those from
+/// `triton.model_name` on are Triton's, whose requests have none of HTTP's ([`crate::observer::Told::Model`]).
+pub const REQUEST_FIELDS: [&str; 47] = [
     "trace",
     "request_id",
     "client_request_id",
@@ -98,7 +99,18 @@ pub const REQUEST_FIELDS: [&str; 38] = [
     "engine.decode_s",
     "engine.e2e_s",
     "engine.preemptions",
+    "triton.model_name",
+    "triton.model_version",
+    "triton.model_instance_name",
+    "triton.batch_size",
+    "triton.batch_position",
+    "triton.correlation_id",
+    "triton.parameters",
+    "triton.inputs",
+    "triton.outputs",
 ];
+/// The first field of a request that a model of Triton serves.
+pub const FIRST_OF_MODEL: &str = REQUEST_FIELDS[38];
 const REMOVED_FIELDS: [&str; 6] = ["reason", "segments", "bytes", "oldest", "newest", "spans"];
 /// How many records one stands for, in the records that sampling has thinned.
 pub const ADJUSTED_COUNT: &str = "adjusted_count";
@@ -107,8 +119,9 @@ const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since
 /// Who changed what, from and to what, until when; `to` null: as configured again.
 const CONTROL_CHANGED_FIELDS: [&str; 5] = ["who", "what", "from", "to", "until"];
 
-/// How (`closed`, `died`), since when, and the counts of the queue; `accepted` less `written` is torn or corrupt.
-const ENDED_FIELDS: [&str; 6] = ["how", "started", "accepted", "written", "reasons", "sampled_out"];
+/// How (`closed`, `died`), since when, and the counts of the queue; `accepted` less `written` is torn or corrupt. Then the
+/// process's name, if it has one.
+const ENDED_FIELDS: [&str; 7] = ["how", "started", "accepted", "written", "reasons", "sampled_out", "producer_name"];
 /// The segment's file name, where its whole lines end, and how many bytes of an unfinished line stood behind that.
 const SEGMENT_REPAIRED_FIELDS: [&str; 3] = ["segment", "offset", "bytes"];
 

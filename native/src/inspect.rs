@@ -26,6 +26,8 @@ pub struct QueueSnapshot {
     pub producer: Holder,
     /// Whether that one serves nothing and only listens.
     pub only_listens: bool,
+    /// Its name; empty if it has none.
+    pub producer_name: String,
 }
 
 impl QueueSnapshot {
@@ -40,6 +42,7 @@ impl QueueSnapshot {
             in_flight: file.slots().taken(),
             books: file.books(),
             only_listens: file.header().only_listens.load(Ordering::Relaxed) != 0,
+            producer_name: file.header().producer_name(),
             producer: if ring.is_closed() { Holder::Nobody } else { owner(file) },
         }
     }

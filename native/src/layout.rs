@@ -205,7 +205,9 @@ pub struct QueueHeader {
     pub hot_path_nano: AtomicU64,
     /// Requests that began while every slot was taken.
     pub in_flight_missed: AtomicU64,
-    _pad3: [u64; 9],
+    /// What the owner is called where its death is to be told by name: text, filled up with zeroes.
+    pub producer_name: [AtomicU64; PRODUCER_NAME_BYTES / 8],
+    _pad3: [u64; 1],
 
     pub dropped: Dropped,
 }
@@ -225,7 +227,29 @@ pub enum BadHeader {
     Sizes,
 }
 
+/// Longest name of a producer.
+pub const PRODUCER_NAME_BYTES: usize = 64;
+
 impl QueueHeader {
+    /// Gives the owner a name, cut to its place.
+    pub fn set_producer_name(&self, name: &str) {
+        let mut bytes = [0; PRODUCER_NAME_BYTES];
+        let end = (0..=PRODUCER_NAME_BYTES.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+        for (word, bytes) in self.producer_name.iter().zip(bytes.as_chunks().0) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// The owner's name; empty if it has none.
+    #[must_use]
+    pub fn producer_name(&self) -> String {
+        let bytes: Vec<u8> =
+            self.producer_name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+
     /// Counts one record that sampling left out.
     #[inline]
     pub fn count_sampled_out(&self, reason: SampledOut) {

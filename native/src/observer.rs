@@ -18,9 +18,9 @@ pub use engine::EngineFacts;
 use engine::is_error_event;
 use sampling::push_sampling;
 use std::sync::Arc;
-pub use texts::RequestTexts;
+pub use texts::{RequestTexts, Told};
 use texts::{push_text, push_texts};
-use timeline::Timeline;
+use timeline::{Timeline, push_absent};
 
 mod engine;
 mod in_flight;
@@ -29,6 +29,10 @@ mod texts;
 mod timeline;
 
 const INFO: u8 = 9;
+/// From `http.request.method` to `http.response.body.size`.
+const HTTP_FIELDS: usize = 8;
+/// From `gen_ai.usage.input_tokens` to `engine.preemptions`.
+pub const ENGINE_FIELDS: usize = 12;
 
 /// How much of a stream's timing is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,20 @@ pub enum Chunks {
 }
 
 impl Chunks {
+    /// The mode of a name as configurations have it.
+    ///
+    /// # Errors
+    /// A sentence that names the value.
+    pub fn named(name: &str) -> Result<Self, String> {
+        match name {
+            "off" => Ok(Self::Off),
+            "summary" => Ok(Self::Summary),
+            "timeline" => Ok(Self::Timeline),
+            "events" => Ok(Self::Events),
+            other => Err(format!("chunks={other:?}: must be off, summary, timeline or events")),
+        }
+    }
+
     /// The mode of a code as run-time control stores it: the place in this list.
     const fn from_code(code: u8) -> Self {
         match code {
@@ -272,6 +290,22 @@ impl Observer {
         self.chunk(now, settings);
     }
 
+    /// A model's response passes; `is_chunk`: there is one, and not just the end of them.
+    pub fn model_response(&mut self, is_chunk: bool, more: bool, now: u64, settings: &ObserverSettings) {
+        if self.ended {
+            return;
+        }
+        self.part(0, more);
+        if is_chunk {
+            self.chunk(now, settings);
+        }
+    }
+
+    /// The model answers by a response sender, with any number of responses.
+    pub const fn stream(&mut self) {
+        self.streamed = true;
+    }
+
     /// The answer has begun and ends with trailers.
     pub fn expect_trailers(&mut self) {
         self.awaits_trailers = !self.ended;
@@ -302,7 +336,7 @@ impl Observer {
         &mut self,
         ids: &RequestIds,
         ending: Ending<'_>,
-        texts: &RequestTexts<'_>,
+        told: &Told<'_>,
         now: u64,
         producer: &Producer,
         settings: &ObserverSettings,
@@ -315,7 +349,8 @@ impl Observer {
             ending => ending.flatten(),
         };
         let (outcome, error_type) = Outcome::of(ending, &self.answered());
-        if self.status == 0 && matches!(outcome, Outcome::Error | Outcome::Timeout) {
+        let is_http = matches!(told, Told::Http(_));
+        if is_http && self.status == 0 && matches!(outcome, Outcome::Error | Outcome::Timeout) {
             // What every server answers then, also to an application that returns without an answer; it happens outside
             // of this observer.
             self.status = 500;
@@ -333,10 +368,19 @@ impl Observer {
         ids.push_client_request_id(&mut scratch);
         scratch.push_str(outcome.name());
         push_text(&mut scratch, error_type);
-        push_texts(&mut scratch, texts);
-        self.push_numbers(&mut scratch, now);
+        match told {
+            Told::Http(texts) => {
+                push_texts(&mut scratch, texts);
+                self.push_numbers(&mut scratch);
+            }
+            Told::Model(_) => push_absent(&mut scratch, HTTP_FIELDS),
+        }
+        scratch.push_float(seconds(now.saturating_sub(self.started)));
         self.push_chunks(&mut scratch, settings);
-        push_text(&mut scratch, if self.has_facts { operation(texts.path) } else { "" });
+        match told {
+            Told::Http(texts) if self.has_facts => push_text(&mut scratch, operation(texts.path)),
+            _ => scratch.push_absent(),
+        }
         for capture in [&mut self.request_body, &mut self.response_body] {
             match capture {
                 Some(capture) => capture.push_value(&mut scratch),
@@ -344,8 +388,13 @@ impl Observer {
             }
         }
         push_sampling(&mut scratch, kept);
-        if let Some(engine) = &self.engine {
-            scratch.push_values(&engine.values);
+        match (&self.engine, told) {
+            (Some(engine), _) => scratch.push_values(&engine.values),
+            (None, Told::Model(_)) => push_absent(&mut scratch, ENGINE_FIELDS),
+            (None, Told::Http(_)) => (),
+        }
+        if let Told::Model(values) = told {
+            scratch.push_values(values);
         }
         match in_flight {
             Some(ending) => producer.end_request(ending, outcome.severity(), scratch.as_slice()),
@@ -364,7 +413,7 @@ impl Observer {
     }
 
     #[inline]
-    fn push_numbers(&self, scratch: &mut Scratch, now: u64) {
+    fn push_numbers(&self, scratch: &mut Scratch) {
         match self.status {
             0 => scratch.push_absent(),
             status => scratch.push_uint(u64::from(status)),
@@ -375,7 +424,6 @@ impl Observer {
         } else {
             scratch.push_uint(self.bytes_out);
         }
-        scratch.push_float(seconds(now.saturating_sub(self.started)));
     }
 
     #[inline]

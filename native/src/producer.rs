@@ -143,6 +143,8 @@ pub struct Producer {
     pub without_queue: Dropped,
     after_reopen: OnceLock<Box<dyn Fn() + Send + Sync>>,
     closed: AtomicBool,
+    /// What this process's queues say of their owner.
+    name: OnceLock<String>,
     /// A thread is about to replace a lost queue.
     renewing: AtomicBool,
     /// Monotonic nanoseconds before which a lost queue is not replaced again.
@@ -166,6 +168,7 @@ impl Producer {
             without_queue: Dropped(Default::default()),
             after_reopen: OnceLock::new(),
             closed: AtomicBool::new(false),
+            name: OnceLock::new(),
             renewing: AtomicBool::new(false),
             next_renewal_nano: AtomicU64::new(0),
         })
@@ -175,6 +178,14 @@ impl Producer {
     /// its listener.
     pub fn after_reopen(&self, run: impl Fn() + Send + Sync + 'static) {
         let _ = self.after_reopen.set(Box::new(run));
+    }
+
+    /// Names this process, whose death is then told by name; the first name stays.
+    pub fn set_name(&self, name: &str) {
+        let name = self.name.get_or_init(|| name.to_owned());
+        if let Some(queue) = self.queue() {
+            queue.file.header().set_producer_name(name);
+        }
     }
 
     /// The current queue, if there is one.

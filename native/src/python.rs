@@ -22,6 +22,7 @@ mod runtime;
 mod sampler;
 mod service;
 mod text_capture;
+mod triton;
 mod value;
 mod verify;
 mod writer;
@@ -41,6 +42,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<middleware::RequestObserver>()?;
     module.add_class::<engine::EngineReader>()?;
     module.add_class::<factory::RequestFactory>()?;
+    module.add_class::<triton::ModelLog>()?;
+    module.add_class::<triton::ModelRequest>()?;
     module.add_class::<sampler::PySampler>()?;
     module.add_class::<redaction::Redaction>()?;
     module.add_class::<text_capture::PyTextCapture>()?;

@@ -258,7 +258,9 @@ impl QueueFile {
         let nothing = || {
             let refused = header.dropped.snapshot().iter().flatten().any(|count| *count > 0);
             let left_out = header.sampled_out.iter().any(|count| count.load(Ordering::Relaxed) > 0);
-            !refused && !left_out && self.books().accepted == 0
+            // The death of a process that has a name is news by itself.
+            let named = !self.ring().is_closed() && !header.producer_name().is_empty();
+            !refused && !left_out && !named && self.books().accepted == 0
         };
         header.end_told.load(Ordering::Acquire) != 0 || nothing()
     }

@@ -6,7 +6,7 @@
 //! dies before the removal leaves a queue that is marked. Both are recognised, by the next one who adds and by readers.
 
 use crate::layout::{Dropped, DroppedCounts, LEVELS, REASONS, SAMPLED_OUT};
-use crate::lock::{Attempt, ProcessLock};
+use crate::lock::{Attempt, Holder, ProcessLock};
 use crate::queue_file::{self, QueueFile};
 use crate::twin::Generation;
 use std::io;
@@ -157,9 +157,54 @@ pub fn add_ended(words: &TotalsWords, file: &QueueFile) -> bool {
         let producer_deaths = u64::from(is_server && !file.ring().is_closed());
         let queue = Totals { producer_deaths, ..Totals::of(file) };
         words.add(file.header().boot_id, &queue);
+        if producer_deaths > 0 {
+            note_death(file);
+        }
     }
     file.header().added_to_totals.store(1, Ordering::Release);
     true
+}
+
+/// What the names of the notes begin with that dead producers leave, those that have a name.
+const DEAD: &str = "dead-";
+
+/// Leaves a note in the directory, until a producer of that name is there again.
+fn note_death(file: &QueueFile) {
+    let name = file.header().producer_name();
+    if let (false, Some(directory)) = (name.is_empty(), file.path.parent()) {
+        // Without the note the death is told by the counter and the record alone.
+        let _ = std::fs::write(directory.join(note_of(&name)), name);
+    }
+}
+
+/// Takes back the note of a producer that is there again.
+pub fn forget_death(directory: &Path, name: &str) {
+    let _ = std::fs::remove_file(directory.join(note_of(name)));
+}
+
+/// The names of those that have died, in their order, and are not there again.
+#[must_use]
+pub fn dead_producers(directory: &Path) -> Vec<String> {
+    let notes = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let notes = notes.filter(|note| note.file_name().to_string_lossy().starts_with(DEAD));
+    let mut names: Vec<String> = notes.filter_map(|note| std::fs::read_to_string(note.path()).ok()).collect();
+    let here = |name: &str| {
+        let files = queue_file::list(directory).unwrap_or_default();
+        files.iter().filter_map(|path| open(path).ok()).any(|file| {
+            file.header().producer_name() == name
+                && !file.ring().is_closed()
+                && Holder::of(&file.path) != Holder::Nobody
+        })
+    };
+    names.retain(|name| !here(name));
+    names.sort();
+    names
+}
+
+fn note_of(name: &str) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let plain: String = name.bytes().map(|byte| if is_plain(&byte) { char::from(byte) } else { '_' }).collect();
+    format!("{DEAD}{plain}")
 }
 
 /// Adds a queue of whose file not even the header is left: what its last reader knows of it.

@@ -155,6 +155,7 @@ fn a_slot_of_a_request_in_flight_has_these_bytes() {
         method: b"POST",
         path: b"/v1/completions",
         is_probe: true,
+        model: b"",
     };
     let slot = file.slots().get(1).unwrap();
     slot.write_facts(&begun);

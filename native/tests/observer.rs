@@ -7,7 +7,7 @@ mod support;
 use _native::capture::{Content, TextCapture};
 use _native::event::{self, REQUEST_FIELDS};
 use _native::ids::RequestIds;
-use _native::observer::{Chunks, EngineFacts, Observer, ObserverSettings, RequestTexts};
+use _native::observer::{Chunks, EngineFacts, Observer, ObserverSettings, RequestTexts, Told};
 use _native::outcome::{Answered, Ending, Outcome};
 use _native::producer::Producer;
 use _native::record::{Scratch, Trace};
@@ -70,7 +70,7 @@ fn finished(observer: Observer, ending: Ending<'_>, settings: &ObserverSettings)
 
 fn finished_as(ids: &RequestIds, mut observer: Observer, ending: Ending<'_>, settings: &ObserverSettings) -> Value {
     let mut records = records(|producer| {
-        observer.finish(ids, ending, &RequestTexts::default(), STARTED + 100 * MS, producer, settings);
+        observer.finish(ids, ending, &Told::Http(RequestTexts::default()), STARTED + 100 * MS, producer, settings);
     });
     assert_eq!(records.len(), 1);
     records.remove(0)
@@ -142,14 +142,14 @@ fn a_plain_request_has_these_fields_in_this_order() {
     observer.response_start(200, Some(Content::Json), &settings);
     observer.response_body(br#"{"model":"m-1"}"#, false, STARTED + 20 * MS, &settings);
     observer.disconnect();
-    let texts = RequestTexts {
+    let texts = Told::Http(RequestTexts {
         method: "POST",
         path: b"/v1/chat/completions",
         route_prefix: "/v1",
         route: "/chat/{kind}",
         protocol_version: "1.1",
         client_address: "10.0.0.1",
-    };
+    });
     let records = records(|producer| {
         observer.finish(&ids, Ending::Returned, &texts, STARTED + 25 * MS + 1_999, producer, &settings);
         observer.finish(&ids, Ending::Raised("Late"), &texts, STARTED + 30 * MS, producer, &settings);
@@ -241,7 +241,7 @@ fn sampled(
     let mut lines = records(|producer| {
         let mut observer = begin_as(trace, path, settings);
         end(&mut observer);
-        observer.finish(&ids(), ending, &RequestTexts::default(), STARTED + 100 * MS, producer, settings);
+        observer.finish(&ids(), ending, &Told::Http(RequestTexts::default()), STARTED + 100 * MS, producer, settings);
         let left_out: u64 = producer.queue().unwrap().file.books().sampled_out.iter().sum();
         let accepted = producer.queue().unwrap().file.books().accepted;
         assert_eq!(left_out + accepted, 1, "a record, or counted as left out");

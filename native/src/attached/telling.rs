@@ -102,6 +102,10 @@ impl Attached {
         payload.push_uint(books.written);
         payload.push_json(reasons_json(&books.dropped).as_bytes());
         payload.push_json(sampled_out_json(&books).as_bytes());
+        match self.file.header().producer_name() {
+            name if name.is_empty() => payload.push_absent(),
+            name => payload.push_str(&name),
+        }
         self.telling.ended = true;
         self.push(batch, encoder, &EventSchema::process_ended(), (now_unix_nano, severity), &payload)
     }

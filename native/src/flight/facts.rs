@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! word  6      first chunk, monotonic nanoseconds; 0: none yet
-//! word  7      [ 0:32 | flags:16 | status:16 ]   flags: 1 streamed, 2 size not known, 4 probe
+//! word  7      [ 0:32 | flags:16 | status:16 ]   flags: 1 streamed, 2 size not known, 4 probe, 8 model
 //! word  8, 9   start, monotonic and Unix nanoseconds
 //! word 10      bytes of the request's body
 //! word 11…15   trace id (2), span id, parent span id, our own id of the request
@@ -15,6 +15,9 @@
 //! word 106     route, at most 256 bytes
 //! word 138     the first bytes of a JSON body, at most 464: the listener reads the model from them
 //! word 196     the last bytes of the same, at most 480
+//!
+//! Of a request that a model serves, with the flag 8, the first of these places holds the values of the record's fields
+//! from `triton.model_name` on, as far as they are known at its beginning.
 //! ```
 
 use super::{SLOT_WORDS, Slot};
@@ -48,6 +51,7 @@ const _: () = assert!(BODY_TAIL + BODY_TAIL_BYTES / 8 == SLOT_WORDS);
 const STREAMED: u64 = 1 << 16;
 const UNKNOWN_SIZE: u64 = 2 << 16;
 const PROBE: u64 = 4 << 16;
+const MODEL: u64 = 8 << 16;
 
 /// Where a text stands, and where its length does in the word of lengths. The length is the text's own, up to what fits
 /// there; what does not fit in the place is cut.
@@ -90,6 +94,8 @@ pub struct Begun<'a> {
     pub path: &'a [u8],
     /// Left out of the records unless it fails.
     pub is_probe: bool,
+    /// Of a request that a model serves: values of its last fields, at most [`BODY_HEAD_BYTES`]; else empty.
+    pub model: &'a [u8],
 }
 
 /// What is known of its answer.
@@ -107,11 +113,13 @@ impl Slot<'_> {
     pub fn write_facts(&self, begun: &Begun<'_>) {
         let word = |at: usize, value| self.words[at].store(value, Ordering::Relaxed);
         word(FIRST_CHUNK, 0);
-        word(ANSWER, if begun.is_probe { PROBE } else { 0 });
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        word(ANSWER, flag(begun.is_probe, PROBE) | flag(!begun.model.is_empty(), MODEL));
         word(STARTED, begun.started);
         word(STARTED_UNIX, begun.started_unix_nano);
         word(BYTES_IN, 0);
-        word(BODY_LENGTHS, 0);
+        copy_in(&self.words[BODY_HEAD..BODY_TAIL], begun.model);
+        word(BODY_LENGTHS, begun.model.len() as u64);
         let lengths = METHOD.write(self.words, begun.method) | PATH.write(self.words, begun.path);
         word(LENGTHS, lengths);
         self.write_ids(begun.ids);
@@ -171,8 +179,8 @@ impl Slot<'_> {
     pub fn write_answer(&self, answer: Answer) {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let flags = flag(answer.streamed, STREAMED) | flag(answer.unknown_size, UNKNOWN_SIZE);
-        let probe = self.words[ANSWER].load(Ordering::Relaxed) & PROBE;
-        self.words[ANSWER].store(probe | flags | u64::from(answer.status), Ordering::Relaxed);
+        let kept = self.words[ANSWER].load(Ordering::Relaxed) & (PROBE | MODEL);
+        self.words[ANSWER].store(kept | flags | u64::from(answer.status), Ordering::Relaxed);
     }
 
     /// The first chunk passes.
@@ -213,6 +221,7 @@ impl Slot<'_> {
                 unknown_size: answer & UNKNOWN_SIZE != 0,
             },
             is_probe: answer & PROBE != 0,
+            is_model: answer & MODEL != 0,
             trace,
             own_id: id(OWN_ID),
             method: METHOD.read(self.words, lengths),
@@ -241,6 +250,8 @@ pub struct Facts {
     pub bytes_in: u64,
     pub answer: Answer,
     pub is_probe: bool,
+    /// `body_head` is no body, but values of the record.
+    pub is_model: bool,
     pub trace: Trace,
     pub own_id: [u8; 8],
     pub method: Vec<u8>,

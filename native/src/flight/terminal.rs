@@ -4,7 +4,7 @@
 
 use super::facts::Facts;
 use super::{LastRecord, Progress, Slot};
-use crate::event::REQUEST;
+use crate::event::{FIRST_OF_MODEL, REQUEST};
 use crate::ids::hex16;
 use crate::outcome::Outcome;
 use crate::record::{Body, BodyKind, BodyText, Scratch};
@@ -15,6 +15,10 @@ pub fn record(slot: Slot<'_>, outcome: Outcome, until: u64, fields: &[impl AsRef
     let open = Open { facts: slot.read_facts(), progress: slot.read_progress(), outcome, until };
     let mut payload = Scratch::new();
     for field in fields {
+        if open.facts.is_model && field.as_ref() == FIRST_OF_MODEL {
+            payload.push_values(&open.facts.body_head);
+            break;
+        }
         open.push(field.as_ref(), &mut payload);
     }
     LastRecord {
@@ -43,6 +47,9 @@ impl Open {
             "trace" => to.push_trace(&facts.trace),
             "request_id" => to.push_bytes(&hex16(facts.own_id)),
             "client_request_id" => push_text(to, &facts.client_id),
+            "url.path" | "http.request.body.size" | "http.response.body.size" | "request_body" if facts.is_model => {
+                to.push_absent();
+            }
             "outcome" => to.push_str(self.outcome.name()),
             "error.type" if self.outcome == Outcome::ProcessDied => to.push_str(self.outcome.name()),
             "http.request.method" => push_text(to, &facts.method),
@@ -52,7 +59,7 @@ impl Open {
             "http.request.body.size" => to.push_uint(facts.bytes_in),
             "http.response.body.size" if !facts.answer.unknown_size => to.push_uint(self.progress.bytes),
             "duration_s" => to.push_float(seconds(self.duration_nano())),
-            "gen_ai.operation.name" if !facts.body_head.is_empty() => match operation(&facts.path) {
+            "gen_ai.operation.name" if !facts.body_head.is_empty() && !facts.is_model => match operation(&facts.path) {
                 "" => to.push_absent(),
                 name => to.push_str(name),
             },

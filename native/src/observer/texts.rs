@@ -11,6 +11,14 @@ const MAX_TEXT_BYTES: usize = 256;
 /// Stands at the end of a text that was cut.
 const CUT: &str = "…";
 
+/// What the caller tells of a request at its end.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    Http(RequestTexts<'a>),
+    /// A model served it: the values of the record's fields from `triton.model_name` on.
+    Model(&'a [u8]),
+}
+
 /// Texts of the request that the caller still holds at its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestTexts<'a> {

@@ -87,6 +87,7 @@ impl Timeline {
     }
 }
 
-fn push_absent(scratch: &mut Scratch, values: usize) {
+/// Appends so many absent values.
+pub fn push_absent(scratch: &mut Scratch, values: usize) {
     (0..values).for_each(|_| scratch.push_absent());
 }

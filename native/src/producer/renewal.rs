@@ -66,6 +66,10 @@ impl Producer {
     pub(super) fn reopen(&self, old: Option<&Queue>) {
         let schemas = self.schemas.with(|schemas| schemas.clone());
         let Ok(queue) = Queue::create(&self.settings, &schemas) else { return };
+        // A forked child is not who its parent is.
+        if let (Some(name), Some(_)) = (self.name.get(), old) {
+            queue.file.header().set_producer_name(name);
+        }
         self.queue.store(Box::into_raw(Box::new(queue)), Ordering::Release);
         self.schemas.with(|now| self.append_schemas(&now[schemas.len()..]));
         if self.closed.load(Ordering::SeqCst) {

@@ -88,17 +88,7 @@ impl RequestFactory {
         sampler: &PySampler,
         special_paths: Vec<String>,
     ) -> PyResult<Self> {
-        let chunks = match chunks {
-            "off" => Chunks::Off,
-            "summary" => Chunks::Summary,
-            "timeline" => Chunks::Timeline,
-            "events" => Chunks::Events,
-            other => {
-                return Err(PyValueError::new_err(format!(
-                    "chunks={other:?}: must be off, summary, timeline or events"
-                )));
-            }
-        };
+        let chunks = Chunks::named(chunks).map_err(PyValueError::new_err)?;
         let settings = ObserverSettings {
             chunks,
             chunk_timeline_limit,
@@ -212,6 +202,7 @@ impl RequestFactory {
             method: method.as_bytes(),
             path: path.map_or("", |path| text(path.as_borrowed())).as_bytes(),
             is_probe: !head.kept && head.left_out_by == SampledOut::Skipped,
+            model: b"",
         };
         if let Some(in_flight) = self.shared.service.producer.begin_request(&begun) {
             state.enter(in_flight);

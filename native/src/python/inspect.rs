@@ -67,6 +67,7 @@ fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py
     dict.set_item("in_flight", queue.in_flight)?;
     dict.set_item("producer", holder_name(queue.producer))?;
     dict.set_item("only_listens", queue.only_listens)?;
+    dict.set_item("producer_name", &queue.producer_name)?;
     Ok(dict)
 }
 

@@ -16,7 +16,7 @@ use super::hot_path::Stopwatch;
 use super::request_ids::PyRequestIds;
 use super::response_header::with_request_id;
 use super::value::utf8;
-use crate::observer::{Chunks, Observer, RequestTexts};
+use crate::observer::{Chunks, Observer, RequestTexts, Told};
 use crate::outcome::Ending;
 use crate::system::now_monotonic_nano;
 use pyo3::exceptions::PyValueError;
@@ -127,7 +127,7 @@ impl RequestObserver {
             if let Some(facts) = engine {
                 state.told_by_engine(facts);
             }
-            ids.with(py, |ids| state.finish(ids, ending, &texts, now, producer, settings));
+            ids.with(py, |ids| state.finish(ids, ending, &Told::Http(texts), now, producer, settings));
         });
         self.stopwatch.finish(py, now, producer);
     }

@@ -166,6 +166,19 @@ impl PyService {
         }
     }
 
+    /// Name this process, whose death is then told by name.
+    fn set_producer_name(&self, name: &str) {
+        self.service.producer.set_name(name);
+        if let Some(queue) = self.service.producer.queue() {
+            totals::forget_death(&self.directory, &queue.file.header().producer_name());
+        }
+    }
+
+    /// Return the names of processes that have died, had a name, and are not there again.
+    fn dead_producers(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| totals::dead_producers(&self.directory))
+    }
+
     /// Limit application records to so many per second and call site, from now on; call it before any is registered.
     fn set_budget(&self, records_s: u32) {
         let _ = self.service.budget.set(Budget::new(records_s));

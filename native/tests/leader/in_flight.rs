@@ -31,7 +31,7 @@ fn ids(number: u8) -> RequestIds {
 
 fn begun(ids: &RequestIds) -> Begun<'_> {
     let (method, path) = (&b"POST"[..], &b"/v1/chat/completions"[..]);
-    Begun { started: STARTED, started_unix_nano: STARTED_UNIX, ids, method, path, is_probe: false }
+    Begun { started: STARTED, started_unix_nano: STARTED_UNIX, ids, method, path, is_probe: false, model: b"" }
 }
 
 fn begin(producer: &Producer, number: u8) -> InFlight {

@@ -93,7 +93,7 @@ impl Process {
         let Some(slot) = (0..slots.count()).find(|at| !slots.get(*at).unwrap().is_taken()) else { return };
         let ids = RequestIds::new(Trace { span_id: number.to_be_bytes(), ..Trace::default() }, None, None);
         let (method, path) = (&b"POST"[..], &b"/v1/chat/completions"[..]);
-        let begun = Begun { started: 1, started_unix_nano: 1, ids: &ids, method, path, is_probe: false };
+        let begun = Begun { started: 1, started_unix_nano: 1, ids: &ids, method, path, is_probe: false, model: b"" };
         slots.get(slot).unwrap().write_facts(&begun);
         slots.get(slot).unwrap().open();
         self.open.push(Request { slot, number, chunks: 0 });

@@ -1,0 +1,16 @@
+"""No logging, and no text either: what ours is to be compared with."""
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """Gives back what it got."""
+
+    def execute(self, requests):
+        """Answer each request with what it sent."""
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        """Answer one request."""
+        x = request.inputs()[0].as_numpy()
+        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)])
