@@ -8,9 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from inference_logging import sampling
+
+
+class Parameters(BaseModel):
+    """Parameters of one topic; only `Config`, which has all of them, is ever made, so only that one is built."""
+
+    model_config = ConfigDict(defer_build=True)
+
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

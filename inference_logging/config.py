@@ -79,7 +79,9 @@ class Config(
     Raises ``ConfigError`` naming each wrong or unknown parameter, its value and what is allowed.
     """
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, env_prefix=ENV_PREFIX)
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, env_prefix=ENV_PREFIX, defer_build=False
+    )
 
     config_file: OptionalPath = parameter(
         None,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
-
-from inference_logging._fields import GIB, KIB, MIB, OptionalPath, RingBytes, parameter
+from inference_logging._fields import GIB, KIB, MIB, OptionalPath, Parameters, RingBytes, parameter
 
 
-class AuditParameters(BaseModel):
+class AuditParameters(Parameters):
     """The audit lane: records that are on the device before whoever made them goes on."""
 
     audit: Literal["off", "on"] = parameter(

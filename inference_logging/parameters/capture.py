@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BeforeValidator
 
-from inference_logging._fields import KIB, MIB, Bytes, OptionalPath, matching, none_if_empty, parameter
+from inference_logging._fields import KIB, MIB, Bytes, OptionalPath, Parameters, matching, none_if_empty, parameter
 from inference_logging.parameters.trace import HEADER_NAME
 
 TextMode = Literal["off", "truncated", "full", "hash"]
 
 
-class CaptureParameters(BaseModel):
+class CaptureParameters(Parameters):
     """What is kept of the texts of requests and responses."""
 
     capture_input: TextMode = parameter(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
-from inference_logging._fields import parameter
+from inference_logging._fields import Parameters, parameter
 
 
-class ControlParameters(BaseModel):
+class ControlParameters(Parameters):
     """What may be changed while the servers run."""
 
     control_limit_s: float = parameter(

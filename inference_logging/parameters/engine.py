@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
-
-from inference_logging._fields import parameter
+from inference_logging._fields import Parameters, parameter
 
 
-class EngineParameters(BaseModel):
+class EngineParameters(Parameters):
     """What an inference engine behind the server adds to the records."""
 
     engine_records: Literal["off", "on"] = parameter(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BeforeValidator
 
-from inference_logging._fields import matching, none_if_empty, parameter
+from inference_logging._fields import Parameters, matching, none_if_empty, parameter
 
 _ROUTE = re.compile(r"/[^?#\s]{0,255}", re.ASCII)
 ALLOWED_ROUTE = "a path that begins with '/', without '?', '#' or spaces, at most 256 characters; or empty"
@@ -15,7 +15,7 @@ ALLOWED_ROUTE = "a path that begins with '/', without '?', '#' or spaces, at mos
 Route = Annotated[str | None, BeforeValidator(none_if_empty), matching(_ROUTE)]
 
 
-class HealthParameters(BaseModel):
+class HealthParameters(Parameters):
     """How the middleware says how the logging is, and from where on it is not well."""
 
     health_path: Route = parameter(

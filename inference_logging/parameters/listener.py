@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
-
-from inference_logging._fields import KIB, MIB, Bytes, parameter
+from inference_logging._fields import KIB, MIB, Bytes, Parameters, parameter
 
 
-class ListenerParameters(BaseModel):
+class ListenerParameters(Parameters):
     """The listener: who it is, when it writes, how long it may take at the end."""
 
     listener: Literal["thread", "external"] = parameter(

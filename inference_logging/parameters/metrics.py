@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
-
-from inference_logging._fields import parameter
+from inference_logging._fields import Parameters, parameter
 from inference_logging.parameters.health import ALLOWED_ROUTE, Route
 
 
-class MetricsParameters(BaseModel):
+class MetricsParameters(Parameters):
     """How the middleware shows its counters."""
 
     metrics_path: Route = parameter(

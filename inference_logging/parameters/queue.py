@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BaseModel
-
-from inference_logging._fields import GIB, KIB, MIB, Bytes, OptionalPath, RingBytes, matching, parameter
+from inference_logging._fields import GIB, KIB, MIB, Bytes, OptionalPath, Parameters, RingBytes, matching, parameter
 
 _SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
-class QueueParameters(BaseModel):
+class QueueParameters(Parameters):
     """The queue of each process: where it lives, how large it is, what it refuses when it fills."""
 
     service_name: Annotated[str, matching(_SERVICE_NAME)] = parameter(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, model_validator
 
-from inference_logging._fields import FewAndDifferent, matching, parameter, split_expressions, split_list
+from inference_logging._fields import FewAndDifferent, Parameters, matching, parameter, split_expressions, split_list
 
 MOST_RULES = 256
 _NAME = r"[A-Za-z0-9._-]{1,64}"
@@ -31,7 +31,7 @@ Expressions = Annotated[
 ]
 
 
-class RedactionParameters(BaseModel):
+class RedactionParameters(Parameters):
     """What is replaced in records before anything is stored."""
 
     redact_fields: FieldPaths = parameter(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
-
-from inference_logging._fields import MIB, Bytes, parameter
+from inference_logging._fields import MIB, Bytes, Parameters, parameter
 
 
-class RequestParameters(BaseModel):
+class RequestParameters(Parameters):
     """What is recorded of a request and its stream."""
 
     chunks: Literal["off", "summary", "timeline", "events"] = parameter(

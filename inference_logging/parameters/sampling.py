@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BeforeValidator
 
 from inference_logging import sampling
-from inference_logging._fields import Networks, PathPatterns, Ratio, RouteRatios, parameter, upper
+from inference_logging._fields import Networks, Parameters, PathPatterns, Ratio, RouteRatios, parameter, upper
 
 PROBES = (
     *("/health", "/healthz", "/livez", "/readyz", "/ready", "/live", "/ping", "/metrics"),
@@ -16,7 +16,7 @@ PROBES = (
 _PATH_PATTERN = "a path in which {name} stands for one segment and * at the end for all that follows"
 
 
-class SamplingParameters(BaseModel):
+class SamplingParameters(Parameters):
     """Which records are kept."""
 
     level: Annotated[Literal["DEBUG", "INFO", "WARN", "ERROR"], BeforeValidator(upper)] = parameter(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
-
-from inference_logging._fields import GIB, Bytes, parameter
+from inference_logging._fields import GIB, Bytes, Parameters, parameter
 
 
-class SegmentParameters(BaseModel):
+class SegmentParameters(Parameters):
     """What becomes of sealed segments: how long and how much of them is kept, and in which form."""
 
     retention_s: float = parameter(

@@ -6,9 +6,20 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
-from inference_logging._fields import GIB, KIB, MIB, Bytes, Directory, FewAndDifferent, matching, parameter, split_list
+from inference_logging._fields import (
+    GIB,
+    KIB,
+    MIB,
+    Bytes,
+    Directory,
+    FewAndDifferent,
+    Parameters,
+    matching,
+    parameter,
+    split_list,
+)
 
 MOST_ADDITIONAL_SINKS = 6
 _SOCKETS = "udp://host:port, unix:///path"
@@ -28,7 +39,7 @@ Sinks = Annotated[
 ]
 
 
-class SinkParameters(BaseModel):
+class SinkParameters(Parameters):
     """Where records go: sinks, segments, their rotation."""
 
     sink: Sink = parameter(

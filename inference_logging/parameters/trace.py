@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BeforeValidator
 
-from inference_logging._fields import matching, none_if_empty, parameter
+from inference_logging._fields import Parameters, matching, none_if_empty, parameter
 
 # A token of RFC 9110; longer names are refused by some servers.
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 
 
-class TraceParameters(BaseModel):
+class TraceParameters(Parameters):
     """Where the ids of a request come from, and where they go."""
 
     trace_source: Literal["auto", "header"] = parameter(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
-from inference_logging._fields import FewAndDifferent, matching, parameter, split_list
+from inference_logging._fields import FewAndDifferent, Parameters, matching, parameter, split_list
 
 _MOST_NAMES = 64
 _NAME = re.compile(r"[^\x00-\x1f\x7f,]{1,128}")
@@ -19,7 +19,7 @@ Names = Annotated[
 ]
 
 
-class TritonParameters(BaseModel):
+class TritonParameters(Parameters):
     """What is recorded of requests that a model of Triton's Python backend serves."""
 
     triton_tensors: Literal["on", "off"] = parameter(
