@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,10 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integrations.triton_server import TritonServer, assert_books_balance, serving
+from tests.integrations.triton_server import VENV, TritonServer, assert_books_balance, serving
 from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT
 
 pytestmark = pytest.mark.triton
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "triton_repository"
 
 
 @pytest.fixture(scope="module")
@@ -184,9 +188,26 @@ def test_a_wrong_configuration_refuses_the_model_by_name(tmp_path: Path) -> None
         server.kill()
 
 
+def test_a_model_with_an_execution_environment_of_its_own_is_on_record(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "scale", tmp_path / "repository" / "scale")
+    with (tmp_path / "repository" / "scale" / "config.pbtxt").open("a") as described:
+        described.write(f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{VENV}" }} }}')
+    # The Python that comes first on the server's own path knows nothing of us.
+    server = TritonServer(
+        tmp_path, repository=tmp_path / "repository", environment={"PATH": os.environ["PATH"], "VIRTUAL_ENV": ""}
+    )
+    try:
+        server.wait_until_ready()
+        inputs = [{"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]
+        server.post("models/scale/infer", id="elsewhere", inputs=inputs)
+        assert server.record("elsewhere", "scale")["outcome"] == "ok"
+    finally:
+        server.stop()
+    assert_books_balance(server)
+
+
 def test_the_example_repository_is_on_record(tmp_path: Path) -> None:
-    examples = Path(__file__).parent.parent.parent / "examples" / "triton_repository"
-    server = TritonServer(tmp_path, repository=examples)
+    server = TritonServer(tmp_path, repository=EXAMPLES)
     try:
         server.wait_until_ready()
         inputs = [{"name": "X", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.5]}]
