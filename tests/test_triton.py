@@ -162,6 +162,19 @@ def test_tokens_that_the_model_tells_are_on_the_record(serve: Serve) -> None:
     assert "usage_source" not in second
 
 
+@pytest.mark.parametrize("tokens", [-1, "three", 2**64, 1.5])
+def test_what_is_no_number_of_tokens_is_told_and_the_request_goes_on(serve: Serve, tokens: Any) -> None:
+    def execute(self: Any, requests: list[Any]) -> Any:
+        usage(requests[0], output_tokens=tokens)
+        return [ok()]
+
+    model, recorded = serve(execute)
+    assert len(model.execute([request()])) == 1
+    assert "gen_ai.usage.output_tokens" not in recorded.request()
+    (log,) = recorded.records("log")
+    assert f"output_tokens={tokens!r}" in log["message"]
+
+
 def test_what_the_model_logs_belongs_to_its_only_request(serve: Serve) -> None:
     def execute(self: Any, requests: list[Any]) -> Any:
         get_logger("m").info("here")

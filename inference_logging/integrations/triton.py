@@ -250,10 +250,17 @@ class ResponseSender:
 
 
 def usage(request: Any, *, input_tokens: int | None = None, output_tokens: int | None = None) -> None:
-    """Put the tokens of one of Triton's requests on its record: those that were read, those that were generated."""
+    """Put the tokens of one of Triton's requests on its record: those that were read, those that were generated.
+
+    What is no number of tokens is told in the log, and the record is without it.
+    """
     begun = _find(request)
-    if begun is not None:
+    if begun is None:
+        return
+    try:
         begun.usage(input_tokens=input_tokens, output_tokens=output_tokens)
+    except (TypeError, OverflowError) as error:
+        _log.warning(f"usage({input_tokens=!r}, {output_tokens=!r}): {error}")
 
 
 def outgoing(request: Any) -> dict[str, Any]:
