@@ -32,15 +32,22 @@ PROCESS_ENDED = "process.ended"
 
 def read_lines(directory: Path) -> list[dict[str, Any]]:
     """Return every line of every segment below ``directory``, the files in the order of their names."""
-    paths = sorted(path for path in directory.glob("*.jsonl") if not path.is_symlink())
-    return [parse(line) for path in paths for line in path.read_bytes().splitlines()]
+    return [parse(line) for content in _segments(directory) for line in content.splitlines()]
 
 
 def read_records(directory: Path, event: str | None = None) -> list[dict[str, Any]]:
-    """Return the records of all segments: those of one event, or all but headers, footers and the ends of processes."""
+    """Return the records of all segments: those of one event, or all but headers, footers and the ends of processes.
+
+    A line whose end is not there yet is being written.
+    """
     apart = (*FRAMING, PROCESS_ENDED) if event is None else ()
-    lines = [line for line in read_lines(directory) if line["event_name"] not in apart]
+    whole = [line for content in _segments(directory) for line in content[: content.rfind(b"\n") + 1].splitlines()]
+    lines = [line for line in map(parse, whole) if line["event_name"] not in apart]
     return [line for line in lines if event in (None, line["event_name"])]
+
+
+def _segments(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(directory.glob("*.jsonl")) if not path.is_symlink()]
 
 
 def parse(line: bytes) -> dict[str, Any]:

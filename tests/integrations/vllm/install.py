@@ -65,7 +65,9 @@ def install(venv: Path) -> None:
     cache = venv / "cache"
     run(sys.executable, "-m", "venv", "--clear", str(venv))
     run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV)
-    uv = [str(venv / "bin" / "uv"), "pip", "install", "--quiet", "--cache-dir", str(cache), "--no-deps"]
+    # The system's certificates, as pip uses them.
+    uv = [str(venv / "bin" / "uv"), "--system-certs", "pip", "install"]
+    uv += ["--quiet", "--cache-dir", str(cache), "--no-deps"]
     run(*uv, "--python", str(python), "--requirement", str(HERE / "requirements.txt"))
     run(*uv, "--target", str(cache / "kernels"), CPU_KERNELS)
     (packages,) = venv.glob("lib/python*/site-packages")
