@@ -14,6 +14,7 @@ use crate::producer::in_flight::InFlight;
 use crate::record::{BodyText, Scratch};
 use crate::runtime::{Overrides, Runtime};
 use crate::sampler::{Head, Sampler};
+pub use chunks::Chunks;
 pub use engine::EngineFacts;
 use engine::is_error_event;
 use sampling::push_sampling;
@@ -22,8 +23,10 @@ pub use texts::{RequestTexts, Told};
 use texts::{push_text, push_texts};
 use timeline::{Timeline, push_absent};
 
+mod chunks;
 mod engine;
 mod in_flight;
+mod model;
 mod sampling;
 mod texts;
 mod timeline;
@@ -33,44 +36,6 @@ const INFO: u8 = 9;
 const HTTP_FIELDS: usize = 8;
 /// From `gen_ai.usage.input_tokens` to `engine.preemptions`.
 pub const ENGINE_FIELDS: usize = 12;
-
-/// How much of a stream's timing is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chunks {
-    Off,
-    /// Count, time to the first chunk, least, mean and largest gap.
-    Summary,
-    /// Summary and each gap, up to a limit.
-    Timeline,
-    /// Summary and a `request.chunk` record for each chunk.
-    Events,
-}
-
-impl Chunks {
-    /// The mode of a name as configurations have it.
-    ///
-    /// # Errors
-    /// A sentence that names the value.
-    pub fn named(name: &str) -> Result<Self, String> {
-        match name {
-            "off" => Ok(Self::Off),
-            "summary" => Ok(Self::Summary),
-            "timeline" => Ok(Self::Timeline),
-            "events" => Ok(Self::Events),
-            other => Err(format!("chunks={other:?}: must be off, summary, timeline or events")),
-        }
-    }
-
-    /// The mode of a code as run-time control stores it: the place in this list.
-    const fn from_code(code: u8) -> Self {
-        match code {
-            0 => Self::Off,
-            1 => Self::Summary,
-            2 => Self::Timeline,
-            _ => Self::Events,
-        }
-    }
-}
 
 /// What is observed; the same for all requests of a middleware.
 #[derive(Clone, Debug)]
@@ -288,22 +253,6 @@ impl Observer {
         // Half a body is worse than none.
         self.response_body = None;
         self.chunk(now, settings);
-    }
-
-    /// A model's response passes; `is_chunk`: there is one, and not just the end of them.
-    pub fn model_response(&mut self, is_chunk: bool, more: bool, now: u64, settings: &ObserverSettings) {
-        if self.ended {
-            return;
-        }
-        self.part(0, more);
-        if is_chunk {
-            self.chunk(now, settings);
-        }
-    }
-
-    /// The model answers by a response sender, with any number of responses.
-    pub const fn stream(&mut self) {
-        self.streamed = true;
     }
 
     /// The answer has begun and ends with trailers.

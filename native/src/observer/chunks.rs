@@ -1,0 +1,39 @@
+//! How much of a stream is looked at.
+
+/// How much of a stream's timing is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunks {
+    Off,
+    /// Count, time to the first chunk, least, mean and largest gap.
+    Summary,
+    /// Summary and each gap, up to a limit.
+    Timeline,
+    /// Summary and a `request.chunk` record for each chunk.
+    Events,
+}
+
+impl Chunks {
+    /// The mode of a name as configurations have it.
+    ///
+    /// # Errors
+    /// A sentence that names the value.
+    pub fn named(name: &str) -> Result<Self, String> {
+        match name {
+            "off" => Ok(Self::Off),
+            "summary" => Ok(Self::Summary),
+            "timeline" => Ok(Self::Timeline),
+            "events" => Ok(Self::Events),
+            other => Err(format!("chunks={other:?}: must be off, summary, timeline or events")),
+        }
+    }
+
+    /// The mode of a code as run-time control stores it: the place in this list.
+    pub const fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Off,
+            1 => Self::Summary,
+            2 => Self::Timeline,
+            _ => Self::Events,
+        }
+    }
+}
