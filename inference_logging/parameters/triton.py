@@ -24,8 +24,8 @@ class TritonParameters(Parameters):
 
     triton_tensors: Literal["on", "off"] = parameter(
         "on",
-        "Whether names, types, shapes and bytes of a request's inputs and outputs are recorded; reading them takes calls "
-        "into Triton's bindings for each tensor.",
+        "Whether names, types, shapes and bytes of a request's inputs and outputs are recorded; reading them takes "
+        "calls into Triton's bindings for each tensor.",
     )
     triton_metrics: Literal["off", "on"] = parameter(
         "off",
