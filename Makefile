@@ -25,6 +25,10 @@ TRITON_INSTALLED := $(TRITON)/.stamp-installed
 TRITON_PACKAGE := $(TRITON)/.stamp-package
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
+# Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
+CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
+SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki
+
 # In native/fuzz; what they keep in its corpus is run by every `make test`.
 FUZZ_TARGETS := queue_file record extract redact
 FUZZ_SECONDS := 600
@@ -43,8 +47,16 @@ command -v $(1) >/dev/null || { \
 	fi; }
 endef
 
+# $(call install_tools,NAMES): what is there stays; what cannot be had is told, and fails the step after all others.
+define install_tools
+($(call require,go,golang,building what is written in Go)) || true; \
+($(call require,mvn,maven,the jars of Kafka)) || true; \
+($(call require,npm,npm,the Fluent forward server)) || true; \
+$(PYTHON) tests/tools/install.py $(1)
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help build test test-triton triton test-vllm vllm test-hostile crash lint check demo bench bench-triton bench-vllm clean toolchain fuzz
+.PHONY: help build test test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-triton bench-vllm clean toolchain fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,12 +66,14 @@ build: $(NATIVE) ## Set up .venv and build the Rust core in release mode
 test: build ## Run all tests: Rust, ring and slots under loom, Python
 	@($(call require,wrk,wrk,the tests that drive a server with it; without it they are skipped)) || true
 	@($(call require,promtool,prometheus,the test of the metrics' form; without it that one is skipped)) || true
+	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
 	@($(call require,chromium,chromium,the tests that look at the report; without it they are skipped)) || true
 	cd native && cargo test --quiet
 	cd native && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
 		cargo test --quiet --release --test loom --test loom_flight --target-dir target/loom
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
+	@$(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
 	$(PYTHON) -m pytest
 
 test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 GB are downloaded (about ten minutes)
@@ -67,6 +81,14 @@ test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 G
 
 test-triton: triton ## Run the tests with a real Triton on the CPU; the first time 100 MB are downloaded
 	$(PYTHON) -m pytest -m triton
+
+test-cluster: build ## Run the tests with a real Kubernetes API, which is compiled the first time (about ten minutes)
+	@$(call install_tools,$(CLUSTER_TOOLS))
+	$(PYTHON) -m pytest -m cluster
+
+test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time (six minutes)
+	@$(call install_tools,$(SHIPPING_TOOLS))
+	$(PYTHON) -m pytest -m shipping
 
 test-hostile: build ## Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
@@ -107,11 +129,14 @@ bench-triton: triton ## Measure what logging costs a real Triton, beside its own
 	@($(call require,wrk,wrk,the load)) || true
 	$(PYTHON) loadtests/bench_triton.py
 
+tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (the first time about fifteen minutes)
+	@$(call install_tools,--all)
+
 triton: $(TRITON_PACKAGE) ## Set up .venv-triton: Triton for the CPU, its clients and this package as a wheel
 
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
-clean: ## Remove what was built and written; .venv, .venv-triton and .venv-vllm stay
+clean: ## Remove what was built and written; .venv, .venv-triton, .venv-vllm and .tools stay
 	rm -rf native/target dist build out inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +

@@ -26,6 +26,9 @@ from inference_logging.health import STATES
 
 PREFIX = "inference_logging"
 
+_OTHER = "_OTHER"
+"""What has no name of its own."""
+
 _HISTOGRAMS = {
     "gen_ai_server_request_duration_seconds": "Time from the beginning of an inference request to its end",
     "gen_ai_server_time_to_first_chunk_seconds": "Time from the beginning of a successful streamed request to its "
@@ -76,6 +79,8 @@ def queues(all_queues: Sequence[Mapping[str, Any]], now_unix_s: float) -> Iterat
     yield _gauge("queue_records", "Records that wait in queues", _sum(all_queues, "in_queue"))
     yield _gauge("queue_bytes", "Bytes of queues that are in use", _sum(all_queues, "used_bytes"), "bytes")
     yield _gauge("queue_capacity_bytes", "Bytes that queues have", _sum(all_queues, "capacity_bytes"), "bytes")
+    fill = max((queue["used_bytes"] / queue["capacity_bytes"] for queue in all_queues), default=0.0)
+    yield _gauge("queue_fill_ratio", "Share of its bytes that the fullest queue uses", fill, "ratio")
     yield _gauge(
         "requests_in_flight",
         "Requests in flight that have a slot of the flight recorder",
@@ -120,6 +125,23 @@ def listener(stats: Mapping[str, Any]) -> Iterator[Metric]:
     yield _counter("listener_cpu_seconds", "CPU time of the listeners' threads", stats["listener_cpu_s"], "seconds")
     yield _counter("listener_restarts", "How often a listener failed and began again", stats["restarts"])
     yield _counter("listener_starts", "How often a listener began to serve the queue directory", stats["leaders"])
+
+
+def books(lanes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Metric:
+    """Return what queues gave out less what sinks took, of each lane; of that: stats, totals, and stats once more.
+
+    The two are counted apart, by headers of queues and by the listener, and a batch is taken before it is given out. So
+    more is given out than was taken a moment later, or less than a moment before, only where the books are wrong.
+    """
+    family = GaugeMetricFamily(
+        f"{PREFIX}_books_difference_records",
+        "Records that left a queue as written and that no sink took; below 0, the other way round; 0: none of either",
+        labels=["lane"],
+    )
+    for lane, (before, totals, after) in lanes.items():
+        lost = max(0, totals["written"] - after["taken_from_queues"])
+        family.add_metric([lane], lost or min(0, totals["written"] - before["taken_from_queues"]))
+    return family
 
 
 def audit(totals: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[Metric]:
@@ -173,6 +195,33 @@ def producers_dead(names: Iterable[str]) -> Metric:
     return family
 
 
+def requests(outcomes: Mapping[str, float]) -> Metric:
+    """Return how many requests there were, of every kind; what has no name of its own only if there was such."""
+    family = CounterMetricFamily(
+        f"{PREFIX}_requests",
+        "Requests that have ended, also those that are not for inference; one whose record was sampled counts as often "
+        "as it stands for",
+        labels=["outcome"],
+    )
+    for outcome, count in outcomes.items():
+        if count or outcome != _OTHER:
+            family.add_metric([outcome], count)
+    return family
+
+
+def tokens(all_tokens: Iterable[Mapping[str, Any]]) -> Metric:
+    """Return what the requests took of tokens, where an answer or an engine told it."""
+    family = CounterMetricFamily(
+        f"{PREFIX}_tokens",
+        "Tokens of requests, as their answers or the engine told them; those of a sampled record count as often as it "
+        "stands for, and the model is the one that answered, if the answer names it",
+        labels=["gen_ai_token_type", "gen_ai_operation_name", "gen_ai_request_model"],
+    )
+    for one in all_tokens:
+        family.add_metric([one["token_type"], one["operation"], one["model"]], one["tokens"])
+    return family
+
+
 def histograms(all_histograms: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     """Yield the histograms over the requests for inference, with exemplars."""
     by_name = sorted(all_histograms, key=lambda histogram: list(_HISTOGRAMS).index(histogram["name"]))
@@ -194,13 +243,14 @@ def histograms(all_histograms: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def node(meminfo: Path) -> Iterator[Metric]:
-    """Yield how much of the page cache waits for the disk: what the whole node has written, not this service alone."""
+    """Yield the node's memory, and how much page cache waits for the disk: what all of its services write."""
     try:
         lines = meminfo.read_text().splitlines()
     except OSError:
         return
     kibibytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest}
     for field, name, meaning in [
+        ("MemTotal", "node_memory_bytes", "Memory of the node"),
         ("Dirty", "node_dirty_bytes", "Page cache of the node that waits to be written to disk"),
         ("Writeback", "node_writeback_bytes", "Page cache of the node that is being written to disk"),
     ]:

@@ -179,6 +179,7 @@ def open_service(config: Config) -> Service:
             writeback_bytes=config.writeback_bytes,
             retention_s=0.0,
             quota_bytes=0,
+            retention_waits_for=(),
             compress_level=config.compress_level if config.compress == "zstd" else None,
             compress_keep_segments=config.compress_keep_segments,
             redaction=redaction(config),

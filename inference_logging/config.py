@@ -33,6 +33,7 @@ from inference_logging.parameters.redaction import RedactionParameters
 from inference_logging.parameters.request import RequestParameters
 from inference_logging.parameters.sampling import SamplingParameters
 from inference_logging.parameters.segments import SegmentParameters
+from inference_logging.parameters.shipping import ShippingParameters
 from inference_logging.parameters.sink import SinkParameters
 from inference_logging.parameters.trace import TraceParameters
 from inference_logging.parameters.triton import TritonParameters
@@ -68,6 +69,7 @@ class Config(
     RedactionParameters,
     RequestParameters,
     SamplingParameters,
+    ShippingParameters,
     SegmentParameters,
     SinkParameters,
     ListenerParameters,
@@ -184,6 +186,16 @@ class Config(
         import tempfile  # only where there is no /dev/shm, and it costs milliseconds
 
         return Path(tempfile.gettempdir()) / name
+
+    @property
+    def resolved_ship_name(self) -> str:
+        """The name of the shipper: the configured one, or the kind of its destination; empty without one."""
+        return self.ship_name or (self.ship_to or "").partition("://")[0].partition("+")[0]
+
+    @property
+    def resolved_retention_waits_for(self) -> tuple[str, ...]:
+        """The shippers that retention waits for: those configured, or the one that ships to ``ship_to``."""
+        return self.retention_waits_for or ((self.resolved_ship_name,) if self.ship_to else ())
 
     @property
     def resolved_audit_directory(self) -> Path:

@@ -290,6 +290,7 @@ def open_service(config: Config) -> Service:
             writeback_bytes=config.writeback_bytes,
             retention_s=config.retention_s,
             quota_bytes=config.quota_bytes,
+            retention_waits_for=config.resolved_retention_waits_for,
             compress_level=config.compress_level if config.compress == "zstd" else None,
             compress_keep_segments=config.compress_keep_segments,
             redaction=redaction(config),

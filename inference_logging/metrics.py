@@ -76,19 +76,28 @@ class InferenceLoggingCollector:
         if logger is None:
             return
         service = logger.service
-        yield from families.counters(service.totals())
+        before, totals = service.listener_stats(), service.totals()
+        yield from families.counters(totals)
         yield from families.queues(service.queues(), time.time())
         yield from families.sinks(service.sinks())
         stats = service.listener_stats()
         yield from families.listener(stats)
+        lanes = {"fast": (before, totals, stats)}
         yield from families.housekeeping(stats)
         health = self._watch(logger).look()
         yield families.state(health.state)
         if health.snapshot.dead_producers:
             yield families.producers_dead(health.snapshot.dead_producers)
         if logger.audit_service is not None:
-            yield from families.audit(logger.audit_service.totals(), logger.audit_service.listener_stats())
-        yield from families.histograms(service.gen_ai_histograms())
+            before, totals = logger.audit_service.listener_stats(), logger.audit_service.totals()
+            stats = logger.audit_service.listener_stats()
+            lanes["audit"] = (before, totals, stats)
+            yield from families.audit(totals, stats)
+        yield families.books(lanes)
+        requests = service.requests()
+        yield families.requests(requests["outcomes"])
+        yield families.tokens(requests["tokens"])
+        yield from families.histograms(requests["histograms"])
         yield from families.node(_MEMINFO)
         yield families.build(BUILD, self._version)
 

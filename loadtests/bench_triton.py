@@ -3,9 +3,9 @@
     python loadtests/bench_triton.py [--quick] [--json PATH]
 
 One server has a model for each way of logging, all of which give back what they got, with two instances each: one is
-loaded at a time, in an order that rotates from round to round, by ``wrk`` over HTTP with 16 connections. ``none`` and
-``control`` have no logging; ``none`` is the mean of both, and their ratio shows what noise looks like. Our listener is
-a process of its own, as a sidecar is. Client, server, stubs and listener share the cores.
+loaded at a time by ``wrk`` over HTTP with 16 connections, right before or right after the model without logging, by
+turns, to which it is compared. ``control`` is that model against itself: its ratio shows what noise looks like. Our
+listener is a process of its own, as a sidecar is. Client, server, stubs and listener share the cores.
 
 ``cost`` is a model that measures inside of ``execute`` what one call of each takes. At the end our records are counted:
 as many as requests that were answered; and ``inference-logging verify`` agrees.
@@ -24,16 +24,14 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from operator import truediv
 from pathlib import Path
 from typing import Any, Final
 
 from bench_loggers import memory_directory, scratch_directory
-from bench_report import Report, at_least, at_most, machine, pairwise
+from bench_report import Report, at_least, at_most, machine
 from bench_uvicorn import find_wrk
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -41,8 +39,8 @@ HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 16
 START_S: Final = 60.0
 EXIT_TIMEOUT_S: Final = 20
-BASES: Final = ("none", "control")
-MODES: Final = ("ours", "ours_without_tensors", "triton_logger", "stdlib_file", "stdlib_queue")
+BASE: Final = "bare"
+MODES: Final = ("control", "ours", "ours_without_tensors", "triton_logger", "stdlib_file", "stdlib_queue")
 COSTS: Final = ("ours, begin and end", "reading the same fields", "triton_logger", "stdlib_file", "stdlib_queue")
 BODY: Final = {"id": "0123456789", "inputs": [{"name": "X", "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}]}
 
@@ -105,17 +103,17 @@ def triton(quick: bool) -> list[Report]:
     if wrk is None:
         report.remarks.append("NOT MEASURED: wrk is missing and could not be installed (Debian package: wrk)")
         return [report]
-    rounds, seconds = (1, 1) if quick else (15, 3)
-    models = {name: "bare" if name in BASES else name for name in (*BASES, *MODES)}
-    loads: dict[str, list[Load]] = {name: [] for name in models}
+    rounds, seconds = (1, 1) if quick else (15, 2)
+    models = {mode: BASE if mode == "control" else mode for mode in MODES}
+    loads: dict[str, list[tuple[Load, Load]]] = {mode: [] for mode in MODES}
     with scratch_directory() as directory, running(directory) as server:
         for model in sorted({*models.values()}):
             server.load(wrk, model, 1)
-        turned = deque(models)
-        for _ in range(rounds):
-            for name in turned:
-                loads[name].append(server.load(wrk, models[name], seconds))
-            turned.rotate(1)
+        for turn in range(rounds):
+            for mode, model in models.items():
+                pair = [server.load(wrk, name, seconds) for name in ((BASE, model) if turn % 2 else (model, BASE))]
+                base, other = pair if turn % 2 else reversed(pair)
+                loads[mode].append((base, other))
         costs = [server.ask("cost")["outputs"][0]["data"] for _ in range(1 if quick else 5)]
         report.remarks.append(_stop_and_count(server))
     _add_loads(report, loads)
@@ -125,15 +123,13 @@ def triton(quick: bool) -> list[Report]:
     return [report, cost]
 
 
-def _add_loads(report: Report, loads: dict[str, list[Load]]) -> None:
-    for figure, unit in (("infer/s", "infer/s"), ("p99", "ms")):
-        values = {name: [one.infer_per_s if unit == "infer/s" else one.p99_ms for one in loads[name]] for name in loads}
-        none = [(one + other) / 2 for one, other in zip(values["none"], values["control"], strict=True)]
-        report.add(f"{figure}: none", unit, none)
-        report.add(f"{figure}: control ÷ none", "×", pairwise(truediv, values["control"], values["none"]))
+def _add_loads(report: Report, loads: dict[str, list[tuple[Load, Load]]]) -> None:
+    for name, unit, figure in (("infer/s", "infer/s", "infer_per_s"), ("p99", "ms", "p99_ms")):
+        values = {mode: [[getattr(one, figure) for one in pair] for pair in loads[mode]] for mode in MODES}
+        report.add(f"{name}: none", unit, (base for pairs in values.values() for base, _ in pairs))
         for mode in MODES:
             goal = at_least(0.99) if mode == "ours" and unit == "infer/s" else None
-            report.add(f"{figure}: {mode} ÷ none", "×", pairwise(truediv, values[mode], none), goal)
+            report.add(f"{name}: {mode} ÷ none", "×", (other / base for base, other in values[mode]), goal)
 
 
 @contextmanager

@@ -171,7 +171,7 @@ def test_a_request_killed_before_its_answer_tells_the_model_that_it_asked_for(co
     assert records[1]["http.response.body.size"] == 3 * len(CHUNK)
     assert all(record["outcome"] == "process_died" for record in records)
     with Logger(config) as logger:
-        histograms = logger.service.gen_ai_histograms()
+        histograms = logger.service.requests()["histograms"]
     counted = [(one["name"], one["operation"], one["error_type"], one["buckets"][-1][1]) for one in histograms]
     assert counted == [("gen_ai_server_request_duration_seconds", "chat", "process_died", 2)]
 

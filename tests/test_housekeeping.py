@@ -84,8 +84,8 @@ def test_the_quota_removes_the_oldest_of_all_services_that_share_a_directory_but
     sealed = [segment for segment in sizes if segment not in live]
     assert gone == set(sealed[: len(gone)]), "others than the oldest sealed ones were removed"
     assert sum(sizes.values()) - sum(sizes[name] for name in gone) <= 16 << 10
-    assert housekeeping(keeper)["segments_removed"] == {"age": 0, "quota": len(gone)}
-    assert housekeeping(keeper)["removed_bytes"] == {"age": 0, "quota": sum(sizes[name] for name in gone)}
+    assert housekeeping(keeper)["segments_removed"] == {"age": 0, "quota": len(gone), "unshipped": 0}
+    assert housekeeping(keeper)["removed_bytes"]["quota"] == sum(sizes[name] for name in gone)
     assert keeper.flush()
     (told,) = (record for record in read_records(tmp_path / "logs") if record["event_name"] == "segments.removed")
     assert (told["reason"], told["segments"], told["severity_text"]) == ("quota", len(gone), "WARN")

@@ -41,6 +41,8 @@ COUNTERS = {
     "inference_logging_records_written": ("sink",),
     "inference_logging_records_dropped": ("reason", "level"),
     "inference_logging_records_sampled_out": ("reason",),
+    "inference_logging_requests": ("outcome",),
+    "inference_logging_tokens": ("gen_ai_token_type", "gen_ai_operation_name", "gen_ai_request_model"),
     "inference_logging_sink_errors": ("sink", "error_type"),
     "inference_logging_sink_records_dropped": ("sink",),
     "inference_logging_hot_path_seconds": (),
@@ -62,11 +64,14 @@ GAUGES = {
     "inference_logging_queue_records": (),
     "inference_logging_queue_bytes": (),
     "inference_logging_queue_capacity_bytes": (),
+    "inference_logging_queue_fill_ratio": (),
     "inference_logging_queue_oldest_age_seconds": (),
     "inference_logging_fallback_active": (),
     "inference_logging_requests_in_flight": (),
     "inference_logging_writer_heartbeat_timestamp_seconds": (),
     "inference_logging_state": ("state",),
+    "inference_logging_books_difference_records": ("lane",),
+    "inference_logging_node_memory_bytes": (),
     "inference_logging_node_dirty_bytes": (),
     "inference_logging_node_writeback_bytes": (),
 }
@@ -97,7 +102,8 @@ def value(families: dict[str, Metric], family: str, suffix: str = "", **labels: 
 def ask(recorded: Recorded, model: str, chunks: int = 1, status: int = 200, **scope: Any) -> None:
     """Let the application answer one request for inference."""
     body = json.dumps({"model": model, "stream": chunks > 1}).encode()
-    kind, parts = b"application/json", [json.dumps({"model": model}).encode()]
+    content = {"model": model, "usage": {"prompt_tokens": 9, "completion_tokens": 3}}
+    kind, parts = b"application/json", [json.dumps(content).encode()]
     if chunks > 1:
         kind, parts = b"text/event-stream", [b'data: {"model": "%s"}\n\n' % model.encode()] * chunks
     headers = [JSON, (b"traceparent", TRACEPARENT)]

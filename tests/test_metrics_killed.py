@@ -1,10 +1,11 @@
-"""Histograms and counts when listeners are killed at any moment: each record is counted exactly once."""
+"""Histograms, counters and counts when listeners are killed at any moment: each record is counted exactly once."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -13,13 +14,14 @@ from tests.support import Client, answer, body_messages, http_scope, read_record
 from tests.test_processes import in_child
 
 KILLS = 15
+ANSWER = b'{"model":"m","usage":{"prompt_tokens":9,"completion_tokens":3}}'
 SCOPE = ("/v1/chat/completions", "POST", [(b"content-type", b"application/json")])
 
 
 def serve_until_killed(config: Config, tell: int) -> NoReturn:
     """Listen, and answer requests for inference; write to ``tell`` when this process listens and has answered some."""
     logger = Logger(config)
-    app = InferenceLoggingMiddleware(replying(*answer(b'{"model":"m"}', content_type=b"application/json")), config)
+    app = InferenceLoggingMiddleware(replying(*answer(ANSWER, content_type=b"application/json")), config)
     wait_until(lambda: logger.stats()["listener"]["leader_pid"] == os.getpid(), "this process to listen")
 
     async def serve(requests: int) -> None:
@@ -54,11 +56,21 @@ def test_each_request_is_counted_once_whenever_its_listener_is_killed(configure:
         records = read_records(config.directory, "request")
         assert len(records) >= KILLS * 200
         inferences = [record for record in records if "gen_ai.operation.name" in record]
-        assert counted(logger.service.gen_ai_histograms()) == len(inferences)
+        requests = logger.service.requests()
+        assert counted(requests["histograms"]) == len(inferences)
+        assert {outcome: count for outcome, count in requests["outcomes"].items() if count} == Counter(
+            record["outcome"] for record in records
+        )
+        for kind in ("input", "output"):
+            tokens = sum(record.get(f"gen_ai.usage.{kind}_tokens", 0) for record in records)
+            assert sum(one["tokens"] for one in requests["tokens"] if one["token_type"] == kind) == tokens > 0
         # Killed before a request's body was read, nobody knows that it is one for inference.
         assert {record["outcome"] for record in records if record not in inferences} <= {"process_died"}
-        totals = logger.service.totals()
-    assert totals["written"] == len(records)
+        totals, stats = logger.service.totals(), logger.service.listener_stats()
+    # What a listener says of itself (`segment.repaired`) goes through a queue too, where it has a number.
+    numbered = [record for record in read_records(config.directory) if "seq" in record]
+    assert {record["event_name"] for record in numbered} <= {"request", "segment.repaired"}
+    assert totals["written"] == stats["taken_from_queues"] == len(numbered)
     # One that was killed in the middle of an emit leaves a record that nobody can read.
     assert totals["accepted"] == totals["written"] + sum(totals["dropped"]["torn"].values())
     assert totals["queues"] == KILLS + 1

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Response
 from fastapi.testclient import TestClient
 
 from inference_logging import Config, ConfigError, InferenceLoggingMiddleware, Logger, get_logger
-from tests.support import Client, Message, answer, http_scope, read_records, replying
+from tests.support import Client, Message, answer, http_scope, read_records, replying, wait_until
 
 Start = Callable[..., tuple[TestClient, Config]]
 
@@ -48,6 +48,7 @@ def backlog(records: int) -> None:
 
 def test_an_idle_logger_is_ready_and_alive_and_says_who_listens(start: Start) -> None:
     client, _ = start()
+    wait_until(lambda: client.get(READY).json()["listener"]["leader"] == "here", "this process to listen")
     for path in (READY, LIVE):
         response = client.get(path)
         assert response.status_code == 200

@@ -48,6 +48,7 @@ BAD: list[dict[str, Any]] = [
     {"skip_paths": "/a"}, {"skip_paths": ["a"]}, {"skip_paths": ["/*/a"]}, {"skip_paths": [7]}, {"skip_paths": None},
     {"trusted_callers": ["me"]}, {"trusted_callers": "*"}, {"sample_routes": {"a": 1}}, {"sample_routes": {"/a": 2}},
     {"sample_routes": {"/a": "1"}}, {"sample_routes": {"/a": True}}, {"sample_routes": []}, {"sample_routes": "/a=1"},
+    {"ship_name": "a b"}, {"ship_name": "x" * 61}, {"retention_waits_for": ["a b"]}, {"ship_to": "kafka://a:1"},
     {"queu_bytes": 65536}, {"config_file": "other.yaml"}, {"version": 2}, {"version": "1"}, {"version": None},
 ]  # fmt: skip
 
@@ -84,6 +85,16 @@ def test_a_file_without_a_version_is_refused_by_both(tmp_path: Path) -> None:
     assert not VALIDATOR.is_valid({"level": "INFO"})
 
 
+# One value of each kind, so that no parameter's schema goes untold until chance finds it.
+TELLING: list[Any] = [
+    None, True, False, -1, 0, 1, 2, 100, 4096, 65536, 1 << 31, 0.5, 1.5, -0.5, 1e9,
+    "", "off", "on", "auto", "info", "file", "null", "a", "a b", "0 ", "é", "x" * 61, "x" * 300,
+    "/", "/a", "/a b", "/*/a", "1", "0.5", "64KiB", "1 GiB", "a=1", "a:1",
+    "kafka", "kafka://a:1/t", "otlp+http://a", "unix:///a", "sqlite:///a",
+    [], ["a"], ["a b"], ["/a"], ["x" * 61], ["a", "a"], [7], [None], ["unix:///a"], ["10.0.0.0/8"],
+    {}, {"a": 1}, {"/a": 0.5}, {"/a": 2}, {"a": "b"}, {"a b": "c"}, {"a": None},
+]  # fmt: skip
+
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -103,22 +114,30 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=400)
-@given(name=st.sampled_from(NAMES), value=VALUES)
-def test_schema_and_check_agree_on_any_value_of_any_one_parameter(
-    name: str, value: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def agree(name: str, value: Any, path: Path) -> bool:
     content = {"version": 1, name: value}
-    path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_text(yaml.safe_dump(content))
     try:
         FileConfig(config_file=path)
     except ConfigError as error:
         # What several parameters must fulfil together has no one origin.
-        refused = [problem for problem in error.problems if "(file)" in problem]
+        refused = [problem for problem in error.problems if "file)" in problem]
     else:
         refused = []
-    assert VALIDATOR.is_valid(content) is not bool(refused)
+    return VALIDATOR.is_valid(content) is not bool(refused)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schema_and_check_agree_on_each_telling_value_of_each_parameter(name: str, tmp_path: Path) -> None:
+    assert [value for value in TELLING if not agree(name, value, tmp_path / "c.yaml")] == []
+
+
+@settings(max_examples=400)
+@given(name=st.sampled_from(NAMES), value=VALUES)
+def test_schema_and_check_agree_on_any_value_of_any_one_parameter(
+    name: str, value: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert agree(name, value, tmp_path_factory.getbasetemp() / "any.yaml")
 
 
 @given(low=st.integers(0, 1 << 40), length=st.integers(0, 1 << 40), other=st.integers(0, 1 << 41))

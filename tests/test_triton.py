@@ -128,6 +128,17 @@ def test_responses_that_come_one_by_one_reach_triton(serve: Serve) -> None:
     assert [record["outcome"] for record in recorded.records("request")] == ["ok", "ok"]
 
 
+def test_a_generator_that_raises_is_on_record(serve: Serve) -> None:
+    def execute(self: Any, requests: list[Any]) -> Any:
+        yield ok()
+        raise KeyError("later")
+
+    model, recorded = serve(execute)
+    with pytest.raises(KeyError):
+        model.execute([request(), request()])
+    assert [record["error.type"] for record in recorded.records("request")] == ["KeyError"] * 2
+
+
 def test_what_is_no_response_of_triton_is_returned_and_told_once(
     serve: Serve, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "recover": Entry(
         "Write what dead servers left in their queues.", "inference-logging recover /mnt/saved-queues --json"
     ),
+    "ship": Entry(
+        "Send records to Kafka, OTLP, Fluent or SQLite.", "inference-logging ship --to kafka://broker:9092/requests"
+    ),
     "verify": Entry(
         "Prove that no record is missing, or name each gap.",
         "inference-logging verify logs --queue-directory /dev/shm/inference_logging-0-chat",

@@ -21,11 +21,10 @@ from inference_logging.cli.main import FAILED, OK
 from inference_logging.cli.options import PREFIX
 from inference_logging.cli.terminal import safe
 from inference_logging.config import Config
+from inference_logging.parameters.audit import AUDIT_SUFFIX
 
 AUDIT_DIRECTORY: Final = "audit"
 """Below a directory of segments, and below a queue directory: the audit lane's."""
-AUDIT_SUFFIX: Final = "-audit"
-"""What the audit lane adds to the service's name for its segments, or its database."""
 SHOWN: Final = 20
 """Problems, processes and gaps that are listed; --json has all."""
 

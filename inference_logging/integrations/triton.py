@@ -41,7 +41,6 @@ _KSERVE: Final = {
 }
 """The types of a model's configuration: KServe's name, and the bytes of an element, 0 where they differ."""
 
-_ATTRIBUTE: Final = "_inference_logging"
 _log = get_logger("inference_logging.triton")
 _open: list[RequestLog] = []
 
@@ -60,7 +59,6 @@ class RequestLog:
         self.config = config if config is not None else Config()
         self._logger = Logger.shared(self.config)
         described = json.loads(args["model_config"])
-        self._decoupled = bool(described.get("model_transaction_policy", {}).get("decoupled"))
         self._logger.service.set_producer_name(args["model_instance_name"])
         self._native = ModelLog(
             self._logger.service,
@@ -71,35 +69,30 @@ class RequestLog:
             traces=server_traces(Path(f"/proc/{os.getppid()}/cmdline")),
             read_parameters=self._read_parameters,
             failed=self._tell,
+            raised=self.fail,
+            returned=self._returned,
+            ended=self._update_metrics if self.config.triton_metrics == "on" else None,
+            context=REQUEST,
+            decoupled=bool(described.get("model_transaction_policy", {}).get("decoupled")),
             sampler=sampling.sampler(self.config),
             chunks=self.config.chunks,
             chunk_timeline_limit=self.config.chunk_timeline_limit,
         )
         self.begin: Callable[[Sequence[Any]], list[ModelRequest]] = self._native.begin
         """Begin the records of a batch: call it first thing in ``execute``. Never raises."""
+        self.end: Callable[[list[ModelRequest], Sequence[Any] | None], None] = self._native.end
+        """Take note of what ``execute`` is about to return. Never raises.
+
+        A response of None, or none at all of a decoupled model, leaves the record to the request's response sender.
+        """
+        self.serve: Callable[[Callable[[Any, Any], Any], object, Sequence[Any]], Any] = self._native.serve
+        """Call ``execute(model, requests)`` with its requests on record: what ``log_requests`` does."""
         self._metrics: TritonMetrics | None = None
         if self.config.triton_metrics == "on":
             self._metrics = TritonMetrics(pb_utils, self._logger.service, args["model_instance_name"])
         self._failed = False
         _watch(pb_utils.InferenceRequest)
         _open.append(self)
-
-    def end(self, begun: list[ModelRequest], responses: Sequence[Any] | None) -> None:
-        """Take note of what ``execute`` is about to return. Never raises.
-
-        A response of None, or none at all of a decoupled model, leaves the record to the request's response sender.
-        """
-        if responses is not None:
-            self._native.end(begun, responses)
-        elif not self._decoupled:
-            for request in begun:
-                request.finish()
-        if self._metrics is not None:
-            try:
-                self._metrics.update()
-            except Exception as error:  # noqa: BLE001 - Triton is without our numbers, the model serves
-                self._metrics = None
-                self._tell(error)
 
     def fail(self, begun: list[ModelRequest], error: BaseException) -> None:
         """Take note of what ``execute`` is about to raise; a record of it has the traceback. Never raises."""
@@ -118,6 +111,23 @@ class RequestLog:
             return True
         _open.remove(self)
         return self._logger.release()
+
+    def _returned(self, begun: list[ModelRequest], responses: Any) -> Any:
+        """Take note of what is neither a list nor None, and return what Triton is given."""
+        if type(responses) is types.CoroutineType:
+            return _awaited(self, begun, responses)
+        if not isinstance(responses, Sequence):
+            responses = list(responses)  # as Triton does
+        self.end(begun, responses)
+        return responses
+
+    def _update_metrics(self) -> None:
+        if self._metrics is not None:
+            try:
+                self._metrics.update()
+            except Exception as error:  # noqa: BLE001 - Triton is without our numbers, the model serves
+                self._metrics = None
+                self._tell(error)
 
     def _read_parameters(self, text: str) -> tuple[str | None, str | None, str | None]:
         given = json.loads(text)
@@ -158,7 +168,7 @@ def _initialize(initialize: Callable[[Any, dict[str, str]], None]) -> Callable[[
     @functools.wraps(initialize)
     def logged(self: Any, args: dict[str, str]) -> None:
         log = RequestLog(args)
-        setattr(self, _ATTRIBUTE, log)
+        self._inference_logging = log
         try:
             initialize(self, args)
         except BaseException:
@@ -171,23 +181,7 @@ def _initialize(initialize: Callable[[Any, dict[str, str]], None]) -> Callable[[
 def _execute(execute: Callable[[Any, list[Any]], Any]) -> Callable[[Any, list[Any]], Any]:
     @functools.wraps(execute)
     def logged(self: Any, requests: list[Any]) -> Any:
-        log: RequestLog = getattr(self, _ATTRIBUTE)
-        begun = log.begin(requests)
-        token = REQUEST.set(begun[0].ids) if len(begun) == 1 else None
-        try:
-            responses = execute(self, requests)
-        except BaseException as error:
-            log.fail(begun, error)
-            raise
-        finally:
-            if token is not None:
-                REQUEST.reset(token)
-        if type(responses) is types.CoroutineType:
-            return _awaited(log, begun, responses)
-        if responses is not None and not isinstance(responses, Sequence):
-            responses = list(responses)  # as Triton does
-        log.end(begun, responses)
-        return responses
+        return self._inference_logging.serve(execute, self, requests)
 
     return logged
 
@@ -198,7 +192,7 @@ def _finalize(finalize: Callable[[Any], None]) -> Callable[[Any], None]:
         try:
             finalize(self)
         finally:
-            getattr(self, _ATTRIBUTE).close()
+            self._inference_logging.close()
 
     return logged
 

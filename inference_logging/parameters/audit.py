@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from inference_logging._fields import GIB, KIB, MIB, OptionalPath, Parameters, RingBytes, parameter
+
+AUDIT_SUFFIX: Final = "-audit"
+"""What the audit lane adds to the service's name for its segments, or its database."""
 
 
 class AuditParameters(Parameters):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from inference_logging._fields import GIB, Bytes, Parameters, parameter
+from pydantic import AfterValidator, BeforeValidator
+
+from inference_logging._fields import GIB, Bytes, FewAndDifferent, Parameters, parameter, split_list
+from inference_logging.parameters.shipping import ShipName
+
+MOST_SHIPPERS = 8
+ShipNames = Annotated[tuple[ShipName, ...], BeforeValidator(split_list), AfterValidator(FewAndDifferent(MOST_SHIPPERS))]
 
 
 class SegmentParameters(Parameters):
@@ -24,6 +30,13 @@ class SegmentParameters(Parameters):
         "stay. Looked at twice a second, so what is written in between can be in use for that long.",
         unit="bytes",
         limits=(0, 1024 * 1024 * GIB),
+    )
+    retention_waits_for: ShipNames = parameter(
+        (),
+        "Names of shippers (ship_name): a sealed segment of directory stays, however old, until each of them has "
+        "marked it as shipped. Only quota_bytes removes it before, which is counted as unshipped. Empty = the "
+        "shipper of ship_to, if there is one.",
+        allowed="names of shippers, each once and at most 8",
     )
     compress: Literal["off", "zstd"] = parameter(
         "off",

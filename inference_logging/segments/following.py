@@ -93,7 +93,7 @@ def _as_stamp(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-class _Followed:
+class Followed:
     """An open plain segment and how far it was read: ``offset`` always stands behind a newline."""
 
     def __init__(self, segment: Segment) -> None:
@@ -139,6 +139,7 @@ class _Followed:
         return block.endswith(b"\n") and _FOOTER in block[block.rfind(b"\n", 0, -1) + 1 :]
 
     def close(self) -> None:
+        """Close the descriptor."""
         os.close(self.descriptor)
 
 
@@ -155,7 +156,7 @@ class _Follower:
     ) -> None:
         self._directory, self._prefix, self._keep = directory, prefix, keep
         self._on_corrupt, self._on_change = on_corrupt, on_change
-        self._open: dict[str, _Followed] = {}
+        self._open: dict[str, Followed] = {}
         self._done: set[str] = set()
 
     def skip_to_end(self, last: int) -> list[Record]:
@@ -176,7 +177,7 @@ class _Follower:
                 kept = sorted([*found, *kept], key=_stamp)[-last:]
         return kept
 
-    def _skip(self, followed: _Followed, last: int) -> deque[Record]:
+    def _skip(self, followed: Followed, last: int) -> deque[Record]:
         is_sealed = followed.ends_with_footer()
         records: deque[Record] = deque(maxlen=last)
         if last or not is_sealed:
@@ -213,7 +214,7 @@ class _Follower:
             yield from read_segment(segment, framing=True, on_corrupt=self._on_corrupt)
             self._tell("ended", segment)
 
-    def _rest(self, followed: _Followed, *, is_listed: bool) -> Iterator[Record]:
+    def _rest(self, followed: Followed, *, is_listed: bool) -> Iterator[Record]:
         if followed.is_truncated():
             self._tell("truncated", followed.segment)
         # Asked before the last read: what was written before the lock was released is then read here.
@@ -236,15 +237,15 @@ class _Follower:
         except FileNotFoundError:
             return []
 
-    def _begin(self, segment: Segment) -> _Followed | None:
+    def _begin(self, segment: Segment) -> Followed | None:
         try:
-            followed = _Followed(segment)
+            followed = Followed(segment)
         except FileNotFoundError:
             return None  # removed or compressed since it was listed: the next look tells which
         self._open[segment.name] = followed
         return followed
 
-    def _end(self, followed: _Followed) -> None:
+    def _end(self, followed: Followed) -> None:
         followed.close()
         del self._open[followed.segment.name]
         self._done.add(followed.segment.name)

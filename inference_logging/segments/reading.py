@@ -171,6 +171,20 @@ def read_segment(
         _report(CorruptLineError(str(segment.path), number + 1, str(damage)), on_corrupt)
 
 
+def compressed_lines(segment: Segment) -> Iterator[bytes]:
+    """Iterate over the lines of a compressed segment, without their newlines.
+
+    Raises ``CorruptLineError`` where the rest can't be had, FileNotFoundError, ``MissingExtraError``.
+    """
+    number = 0
+    try:
+        for line in _lines(_blocks(segment.path, None)):
+            number += 1
+            yield line
+    except _DamagedError as damage:
+        raise CorruptLineError(str(segment.path), number + 1, str(damage)) from None
+
+
 def parse(
     line: bytes,
     segment: Segment,

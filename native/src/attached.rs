@@ -278,8 +278,8 @@ impl Attached {
     }
 
     /// The sink took only the first `lines` of a batch, and this queue's lines stand there next: reads the records that
-    /// are among them again, for a release; returns how many of `lines` were this queue's.
-    pub fn reread_lines(&mut self, lines: u64, encoder: &mut Encoder) -> u64 {
+    /// are among them again, for a release; returns how many of `lines` told of this queue, and how many are its records.
+    pub fn reread_lines(&mut self, lines: u64, encoder: &mut Encoder) -> (u64, u64) {
         let told = self.keep_told(lines);
         self.read = self.file.ring().tail();
         self.sequence = self.file.full_sequence(self.read.sequence);
@@ -287,13 +287,14 @@ impl Attached {
         self.telling.forget_lost();
         let records = self.records_in_batch.min(lines - told);
         self.read_into(&mut Vec::new(), Room::of_records(records), encoder);
-        told + records
+        (told, records)
     }
 
-    /// A listener that died had written the records up to `last`, but not released them: reads them in its place.
-    pub fn read_up_to(&mut self, last: u64, encoder: &mut Encoder) {
+    /// A listener that died had written the records up to `last`, but not released them: reads them in its place, and
+    /// returns how many.
+    pub fn read_up_to(&mut self, last: u64, encoder: &mut Encoder) -> u64 {
         self.look_after_owner();
-        let mut lines = Vec::new();
+        let (mut lines, mut records) = (Vec::new(), 0);
         while self.sequence <= last {
             let before = (self.read, self.sequence, self.torn, self.corrupt);
             let observed = encoder.observed();
@@ -305,7 +306,9 @@ impl Attached {
                 encoder.forget_observed(observed);
                 break;
             }
+            records += read;
         }
+        records
     }
 
     /// The records that are read and not released.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGC\0");
-const VERSION: u32 = 3;
+const VERSION: u32 = 5;
 /// More than is used: later words need no other size.
 const BYTES: usize = 16_384;
 /// Longest segment path that is published; with a longer one a killed listener's last batch can be written twice.
@@ -65,6 +65,10 @@ pub struct ControlPage {
     pub housekeeping: HousekeepingWords,
     /// Where the batch under way began, if its sink had to go on in another file; then those of longer ago.
     earlier_places: [WritePlace; 2 * SINKS_THAT_PUBLISH],
+    /// Records of queues that sinks took; unlike `records_written`, without the listener's own lines.
+    pub taken_from_queues: AtomicU64,
+    /// What that was when the last batch began.
+    pub taken_before_batch: AtomicU64,
 }
 
 /// Where a sink's write under way, or its last one, began in its live segment.

@@ -92,7 +92,7 @@ pub struct LineHead<'a> {
 pub struct Encoder {
     second: SecondCache,
     process: ProcessCache,
-    /// Histograms over the requests among the lines, where somebody counts them.
+    /// What is counted of the requests among the lines, where somebody counts.
     pub series: Option<Series>,
     redaction: Option<Redaction>,
     hash_key: Option<[u8; 32]>,
@@ -142,10 +142,13 @@ impl Encoder {
             Some(series) if !schema.roles.is_empty() => {
                 let mut glimpse = Glimpse::new(&schema.roles);
                 let pushed = push_fields(out, schema, payload, self.hash_key.as_ref(), &unpacked, &mut glimpse);
-                if let (Ok(()), Some(seen)) = (pushed, glimpse.look(&schema.roles, payload)) {
-                    match &mut self.redaction {
-                        None => series.observe(&seen, head.time_unix_nano),
-                        Some(redaction) => redaction.labels(&seen, |seen| series.observe(seen, head.time_unix_nano)),
+                if pushed.is_ok() {
+                    match (glimpse.look(payload), &mut self.redaction) {
+                        (None, _) => series.count(glimpse.outcome(), glimpse.weight()),
+                        (Some(seen), None) => series.observe(&seen, head.time_unix_nano),
+                        (Some(seen), Some(redaction)) => {
+                            redaction.labels(&seen, |seen| series.observe(seen, head.time_unix_nano));
+                        }
                     }
                 }
                 pushed
@@ -164,7 +167,7 @@ impl Encoder {
         pushed
     }
 
-    /// How many requests wait to be counted in the histograms.
+    /// How many requests wait to be counted.
     #[inline]
     #[must_use]
     pub fn observed(&self) -> usize {
@@ -257,7 +260,7 @@ fn push_fields<'a>(
                         _ => body,
                     };
                     let told = extract::push_facts(out, &body);
-                    watch.model(body.kind, told.model);
+                    watch.told(body.kind, &told);
                     (expanded.usage, expanded.cached) = (expanded.usage | told.usage, expanded.cached | told.cached);
                     if body.text != BodyText::Withheld {
                         extract::push_texts(out, &body, hash_key);

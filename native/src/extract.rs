@@ -42,6 +42,8 @@ pub struct Told<'a> {
     pub usage: bool,
     /// And how many of them were in a cache.
     pub cached: bool,
+    /// The tokens of the input and of the output, as far as it says so.
+    pub tokens: [Option<u64>; 2],
 }
 
 /// Append the facts in `body` to `out`, each as `,"key":value`.

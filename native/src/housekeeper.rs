@@ -55,6 +55,8 @@ pub struct HousekeepingSettings {
     pub prefix: String,
     pub limits: Limits,
     pub compression: Option<Compression>,
+    /// Names of the shippers without which no segment of a directory is removed for its age, and that directory.
+    pub waits_for: (Vec<String>, PathBuf),
 }
 
 impl HousekeepingSettings {
@@ -65,9 +67,10 @@ impl HousekeepingSettings {
         prefix: &str,
         limits: Limits,
         compression: Option<Compression>,
+        waits_for: (Vec<String>, PathBuf),
     ) -> Option<Self> {
         let idle = limits.retention.is_zero() && limits.quota_bytes == 0 && compression.is_none();
-        let own = Self { directories, prefix: prefix.to_owned(), limits, compression };
+        let own = Self { directories, prefix: prefix.to_owned(), limits, compression, waits_for };
         (!idle && !own.directories.is_empty()).then_some(own)
     }
 }
@@ -141,7 +144,8 @@ impl<S: Store> Rounds<S> {
             tell_all(words, untold, tell)
         };
         let mut goes_on = || pace(Duration::ZERO);
-        let limits = self.settings.limits;
+        let (shippers, shipped) = &self.settings.waits_for;
+        let limits = (self.settings.limits, if dir == shipped { shippers.as_slice() } else { &[] });
         let outcome =
             retention::enforce(store, dir, &mut inventory, limits, now_unix_nano, &mut goes_on, &mut announce);
         for reason in REASONS {

@@ -17,6 +17,7 @@ use crate::redact::Rules;
 use crate::series::Series;
 use crate::sink::Now;
 use crate::takeover;
+use crate::tally::Tally;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,6 +76,7 @@ pub struct Leader {
     unsettled: Vec<usize>,
     /// Where that is which a sink is just reading.
     settling: Option<(PathBuf, u64)>,
+    tally: Tally,
     /// The lock under which it leads a directory, and its path.
     lock: Option<(ProcessLock, PathBuf)>,
     reader: Reader,
@@ -95,13 +97,13 @@ impl Leader {
     #[must_use]
     pub fn new(settings: ListenerSettings, control: Control, delivery: Delivery, now: Now) -> Self {
         control.page().leader_pid.store(std::process::id(), Ordering::Relaxed);
-        control.page().leaders.fetch_add(1, Ordering::Relaxed);
         // Without room for the histograms the listener still writes.
         let series = Series::open(&settings.queue_directory).ok();
         let prepared = |encoder: Encoder| encoder.redacting(settings.redaction.clone()).hashing(settings.hash_key);
         Self {
             ahead: Ahead::new(prepared(Encoder::new())),
             encoder: prepared(Encoder::counting(series)),
+            tally: Tally::begin(control, &settings.queue_directory),
             settings,
             control,
             delivery,
@@ -216,10 +218,15 @@ impl Leader {
                     self.settling = Some(place);
                     return false;
                 };
-                takeover::release_written(&lines, &mut self.queues, &mut self.encoder);
-                self.control.publish_write(slot, None);
+                self.tally.find(slot, takeover::read_written(&lines, &mut self.queues, &mut self.encoder));
             }
             self.unsettled.pop();
+        }
+        let settled = self.tally.count_found();
+        if !settled.is_empty() {
+            // Of all slots at once: a part that is released is not found again by who comes next, if this one dies.
+            attached::release_all(&mut self.queues, &mut self.encoder);
+            settled.into_iter().for_each(|slot| self.control.publish_write(slot, None));
         }
         true
     }
@@ -286,15 +293,18 @@ impl Leader {
         let is_copied = self.delivery.has_copies() && self.queues.iter().any(Attached::is_behind_copies);
         let mut batch = self.delivery.begin_batch(bytes + (bytes >> 2), !is_copied);
         self.notices = batch.records;
+        let mut records = 0;
         for queue in &mut self.queues {
             if is_copied {
-                batch.records += queue.read_copied_into(&mut batch.lines, bytes, &mut self.encoder);
+                records += queue.read_copied_into(&mut batch.lines, bytes, &mut self.encoder);
             } else {
                 queue.end_requests();
                 batch.records += queue.tell(&mut batch.lines, &mut self.encoder, now.unix_nano);
-                batch.records += queue.read_into(&mut batch.lines, Room::of_bytes(bytes), &mut self.encoder);
+                records += queue.read_into(&mut batch.lines, Room::of_bytes(bytes), &mut self.encoder);
             }
         }
+        batch.records += records;
+        self.tally.note_batch(&batch, records);
         if self.delivery.has_copies() && !is_copied {
             self.queues.iter().for_each(Attached::note_copied);
         }
@@ -305,20 +315,13 @@ impl Leader {
         let queues = &self.queues;
         let spans = || books::spans_json(queues.iter().filter_map(Attached::span).collect::<Vec<_>>().iter());
         match self.delivery.step(now, &spans) {
-            Step::Done { records, bytes } => {
-                self.count(records, bytes);
+            Step::Done { .. } => {
+                self.tally.count_batch();
                 self.release();
                 Round::Wrote
             }
             Step::Waiting(pause) => Round::Idle(pause),
         }
-    }
-
-    fn count(&self, records: u64, bytes: usize) {
-        let page = self.control.page();
-        page.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
-        page.records_written.fetch_add(records, Ordering::Relaxed);
-        page.batches_written.fetch_add(1, Ordering::Relaxed);
     }
 
     fn release(&mut self) {
@@ -343,12 +346,14 @@ impl Leader {
 
     /// Gives back the records of an unfinished batch that a sink already has: the next leader must not write them.
     fn release_written(&mut self, lines: u64) {
-        let mut lines = lines.saturating_sub(self.notices);
+        let (mut left, mut from_queues) = (lines.saturating_sub(self.notices), 0);
         self.encoder.forget_observed(0);
         // In the order of the batch: queues that came later stand at the end.
         for queue in &mut self.queues {
-            lines -= queue.reread_lines(lines, &mut self.encoder);
+            let (told, records) = queue.reread_lines(left, &mut self.encoder);
+            (left, from_queues) = (left - told - records, from_queues + records);
         }
+        self.tally.count_part(lines, from_queues);
         attached::release_all(&mut self.queues, &mut self.encoder);
     }
 
@@ -366,6 +371,7 @@ impl Leader {
         if self.delivery.has_batch() {
             let written = self.delivery.written_lines();
             if self.delivery.settle(now, CLOSING_PATIENCE) {
+                self.tally.count_batch();
                 self.release();
             } else if self.delivery.written_lines().max(written) > 0 {
                 self.release_written(self.delivery.written_lines());

@@ -11,9 +11,10 @@
 //!            ├ ahead           reads on for additional sinks while the primary takes nothing
 //!            ├ delivery        sinks on threads of their own; fallback, copies, what is said about them
 //!            ├ takeover        what a leader that died had written already
+//!            ├ tally           what the leader counts as taken by sinks, beside what queues say
 //!            ├ encode, extract JSON Lines; model and usage read from captured bodies
 //!            ├ redact          what must not be stored is replaced in the finished line
-//!            ├ series          histograms of inference requests, computed from the records
+//!            ├ series          requests by outcome, tokens and histograms, computed from the records
 //!            ├ housekeeper     beside the leader: retention, compress, through segment_store
 //!            └ sink, segment   file, stdout, null, sockets; names, rotation, locks, paced writeback
 //! verify                       proves the books: segments and queues, read without taking part
@@ -133,6 +134,8 @@ mod sync;
 pub mod system;
 #[cfg(not(loom))]
 pub mod takeover;
+#[cfg(not(loom))]
+mod tally;
 #[cfg(not(loom))]
 pub mod totals;
 #[cfg(not(loom))]

@@ -32,13 +32,16 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Why `stored` is to go, of segments of `total` bytes; None: it may stay.
-    fn exceeded_by(&self, stored: &Stored, total: u64, now_unix_nano: u64) -> Option<Reason> {
+    /// Why `stored` is to go, of segments of `total` bytes; None: it may stay. It waits for the shippers of these names,
+    /// as long as the quota does.
+    fn exceeded_by(&self, stored: &Stored, total: u64, now_unix_nano: u64, waits_for: &[String]) -> Option<Reason> {
         let age_nano = now_unix_nano.saturating_sub(stored.last_written_unix_nano());
-        if !self.retention.is_zero() && age_nano > self.retention.as_nanos() as u64 {
+        let shipped = waits_for.iter().all(|name| stored.shipped.contains(name));
+        if !self.retention.is_zero() && age_nano > self.retention.as_nanos() as u64 && shipped {
             return Some(Reason::Age);
         }
-        (self.quota_bytes != 0 && total > self.quota_bytes).then_some(Reason::Quota)
+        let reason = if shipped { Reason::Quota } else { Reason::Unshipped };
+        (self.quota_bytes != 0 && total > self.quota_bytes).then_some(reason)
     }
 }
 
@@ -47,10 +50,12 @@ impl Limits {
 pub enum Reason {
     Age = 0,
     Quota = 1,
+    /// The quota, before a shipper was done with it.
+    Unshipped = 2,
 }
 
 /// Every reason.
-pub const REASONS: [Reason; 2] = [Reason::Age, Reason::Quota];
+pub const REASONS: [Reason; 3] = [Reason::Age, Reason::Quota, Reason::Unshipped];
 
 impl Reason {
     /// The name in records and metrics.
@@ -59,6 +64,7 @@ impl Reason {
         match self {
             Self::Age => "age",
             Self::Quota => "quota",
+            Self::Unshipped => "unshipped",
         }
     }
 }
@@ -125,14 +131,15 @@ struct Doomed {
     _dead: Dead,
 }
 
-/// Removes what is beyond the limits from `dir`, and from the inventory, while `goes_on`. First it announces what goes:
+/// Removes what is beyond the limits from `dir`, and from the inventory, while `goes_on`; what a shipper of `waits_for`
+/// has not done yet goes for the quota alone. First it announces what goes:
 /// whoever dies in between has told of segments that still stand there, and not kept silent about some that do not.
 /// What could not be announced goes all the same while the work goes on: a full disk is not kept full for a report.
 pub fn enforce(
     store: &mut impl Store,
     dir: &Path,
     inventory: &mut Inventory,
-    limits: Limits,
+    (limits, waits_for): (Limits, &[String]),
     now_unix_nano: u64,
     goes_on: &mut dyn FnMut() -> bool,
     announce: &mut dyn FnMut(Vec<(Reason, Removed)>) -> bool,
@@ -143,7 +150,7 @@ pub fn enforce(
     while !left.as_slice().is_empty() {
         let (mut group, mut announced) = (Vec::new(), Vec::new());
         for stored in left.by_ref() {
-            let reason = limits.exceeded_by(&stored, total, now_unix_nano);
+            let reason = limits.exceeded_by(&stored, total, now_unix_nano, waits_for);
             let Some(reason) = reason.filter(|_| outcome.error.is_none() && goes_on()) else {
                 inventory.segments.push(stored);
                 continue;
@@ -194,8 +201,13 @@ fn remove(store: &mut impl Store, dir: &Path, inventory: &mut Inventory, doomed:
         }
     }
     if outcome.error.is_some() {
-        inventory.segments.push(stored);
-    } else if any {
+        return inventory.segments.push(stored);
+    }
+    for name in &stored.shipped {
+        // One that stays is a leftover of the next round.
+        let _ = store.remove(&dir.join(stored.name.marker(name)));
+    }
+    if any {
         outcome.segments[reason as usize] += 1;
         outcome.bytes[reason as usize] += stored.bytes();
     }

@@ -24,6 +24,7 @@
 //! * Who writes a segment holds its lock ([`crate::segment_lock`]).
 //! * A sealed segment may be compressed into `{name}.zst` (one zstd frame with a checksum) and removed, by age or
 //!   quota ([`crate::housekeeper`]). While both stand there they hold the same lines; `.{name}.zst.tmp` is unfinished.
+//! * An empty file `{name}.shipped-{shipper}` says that a shipper's destination has acknowledged all of it.
 
 use crate::encode::timestamp;
 use std::fmt;
@@ -36,6 +37,9 @@ pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 pub const EXTENSION: &str = ".jsonl";
 /// What follows the name of a compressed segment.
 pub const COMPRESSED_EXTENSION: &str = ".zst";
+/// What stands between the name of a segment and that of a shipper, in the name of an empty file: its destination has
+/// acknowledged all of the segment.
+const SHIPPED: &str = ".shipped-";
 const TEMPORARY_EXTENSION: &str = ".zst.tmp";
 /// Longest prefix; leaves a name well below the 255 bytes of a file name.
 pub const PREFIX_MAX: usize = 100;
@@ -93,6 +97,19 @@ impl SegmentName {
         }
         let form = if file.ends_with(COMPRESSED_EXTENSION) { Form::Compressed } else { Form::Plain };
         Self::parse(file.strip_suffix(COMPRESSED_EXTENSION).unwrap_or(file)).map(|name| (name, form))
+    }
+
+    /// Return the segment and the shipper that the name of a mark tells.
+    #[must_use]
+    pub fn parse_marker(file: &str) -> Option<(Self, String)> {
+        let (name, shipper) = file.split_once(SHIPPED)?;
+        Some((Self::parse(name)?, shipper.to_owned()))
+    }
+
+    /// Return the name of the mark that a shipper leaves.
+    #[must_use]
+    pub fn marker(&self, shipper: &str) -> String {
+        format!("{self}{SHIPPED}{shipper}")
     }
 
     /// Return the name of its file in a form.

@@ -134,6 +134,8 @@ pub struct Stored {
     pub name: SegmentName,
     pub plain: Option<FileFacts>,
     pub compressed: Option<FileFacts>,
+    /// Names of the shippers that are done with it.
+    pub shipped: Vec<String>,
 }
 
 impl Stored {
@@ -162,7 +164,7 @@ impl Stored {
 pub struct Inventory {
     /// In the order of their beginning.
     pub segments: Vec<Stored>,
-    /// Unfinished files of compressions that were interrupted.
+    /// Unfinished files of compressions that were interrupted, and marks of segments that are gone.
     pub leftovers: Vec<PathBuf>,
 }
 
@@ -173,8 +175,12 @@ impl Inventory {
     /// The directory cannot be listed; a file that cannot be looked at is left out.
     pub fn take(store: &mut impl Store, dir: &Path, prefix: &str) -> io::Result<Self> {
         let mut found = BTreeMap::<SegmentName, Stored>::new();
-        let mut leftovers = Vec::new();
+        let (mut leftovers, mut marks) = (Vec::new(), Vec::new());
         for file in store.list(dir)? {
+            if let Some((name, shipper)) = SegmentName::parse_marker(&file).filter(|(name, _)| name.prefix == prefix) {
+                marks.push((name, shipper));
+                continue;
+            }
             let Some((name, form)) = SegmentName::parse_file(&file).filter(|(name, _)| name.prefix == prefix) else {
                 continue;
             };
@@ -184,11 +190,17 @@ impl Inventory {
                 leftovers.push(path);
                 continue;
             }
-            let new = || Stored { name: name.clone(), plain: None, compressed: None };
+            let new = || Stored { name: name.clone(), plain: None, compressed: None, shipped: Vec::new() };
             let stored = found.entry(name.clone()).or_insert_with(new);
             match form {
                 Form::Plain => stored.plain = Some(facts),
                 _ => stored.compressed = Some(facts),
+            }
+        }
+        for (name, shipper) in marks {
+            match found.get_mut(&name) {
+                Some(stored) => stored.shipped.push(shipper),
+                None => leftovers.push(dir.join(name.marker(&shipper))),
             }
         }
         Ok(Self { segments: found.into_values().collect(), leftovers })

@@ -1,8 +1,10 @@
-//! GenAI server histograms of a queue directory, in the shared file `metrics`: the leader counts, every process reads.
+//! What is counted of the requests of a queue directory, in the shared file `metrics`: the leader counts, every process
+//! reads.
 //!
-//! They are computed from the records of requests for inference, in the names and buckets of OpenTelemetry's GenAI
-//! semantic conventions 1.41; each kept record counts as many requests as its `adjusted_count` says. What the client
-//! got is chunks, so the two histograms of streams time chunks, never tokens.
+//! It is computed from the requests' records; each kept record counts as many requests as its `adjusted_count` says. Of
+//! all requests their outcome is counted; of those that took tokens, as the answer or the engine tells, the tokens; over
+//! those for inference there are the GenAI server histograms, in the names and buckets of OpenTelemetry's semantic
+//! conventions 1.41. What the client got is chunks, so the two histograms of streams time chunks, never tokens.
 //!
 //! Each record counts once, whoever dies when: what a batch has to add waits until the sink took the batch
 //! ([`Series::observe`]); then each queue's header notes up to which sequence its records will have been counted by the
@@ -14,7 +16,7 @@
 use crate::lock::open;
 use crate::sigbus::Watched;
 use crate::twin::Generation;
-use histogram::{ALL_BUCKETS, BOUNDS, KINDS, WORDS};
+use histogram::{ALL_BUCKETS, BOUNDS, KINDS, TOKEN_TYPES, TOKENS_WORD, WORDS};
 use labels::{Labels, MAX_SERIES, Names};
 use observe::Seen;
 use std::io;
@@ -27,10 +29,11 @@ mod labels;
 pub mod observe;
 mod snapshot;
 
-pub use snapshot::{Exemplar, SeriesSnapshot, read};
+pub use labels::OUTCOMES;
+pub use snapshot::{Exemplar, SeriesSnapshot, Snapshot, read};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGM\0");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const FILE_NAME: &str = "metrics";
 
 /// The whole file; zeroes are a valid one without series.
@@ -43,15 +46,26 @@ struct Page {
     names: Names,
     /// Labels of each series: operation, model and error as indices, a byte each.
     keys: [AtomicU64; MAX_SERIES],
-    copies: [[Numbers; MAX_SERIES]; 2],
+    outcomes: [Numbers<{ OUTCOMES.len() }>; 2],
+    copies: [[Numbers<WORDS>; MAX_SERIES]; 2],
     exemplars: [[ExemplarWords; ALL_BUCKETS]; MAX_SERIES],
 }
 
-/// The three histograms of a series: floats as bits, since a record can count as 2.5 requests.
+/// Counts, or the histograms and tokens of a series: floats as bits, since a record can count as 2.5 requests.
 #[repr(C)]
-struct Numbers([AtomicU64; WORDS]);
+struct Numbers<const N: usize>([AtomicU64; N]);
 
-impl Numbers {
+impl<const N: usize> Numbers<N> {
+    fn read(&self) -> [f64; N] {
+        self.0.each_ref().map(|word| f64::from_bits(word.load(Ordering::Relaxed)))
+    }
+
+    fn copy_to(&self, other: &Self) {
+        for (old, new) in self.0.iter().zip(&other.0) {
+            new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     fn add(&self, word: usize, more: f64) {
         let sum = f64::from_bits(self.0[word].load(Ordering::Relaxed)) + more;
         self.0[word].store(sum.to_bits(), Ordering::Relaxed);
@@ -83,12 +97,21 @@ impl ExemplarWords {
     }
 }
 
-/// What one record adds.
+/// What every record adds.
+struct Counted {
+    weight: f64,
+    outcome: u8,
+    /// More of it is among the details.
+    is_observed: bool,
+}
+
+/// What one record adds to a series.
 struct Observed {
     series: u8,
     weight: f64,
     /// In seconds, by histogram; negative or not finite: nothing to add.
     values: [f64; KINDS],
+    tokens: [f64; TOKEN_TYPES.len()],
     trace_id: [u64; 2],
     span_id: u64,
     unix_nano: u64,
@@ -98,7 +121,8 @@ struct Observed {
 pub struct Series {
     page: &'static Page,
     labels: Labels,
-    pending: Vec<Observed>,
+    pending: Vec<Counted>,
+    details: Vec<Observed>,
     /// Series that the other copy lacks the last change of.
     stale: u128,
 }
@@ -126,17 +150,26 @@ impl Series {
             labels: Labels::new(&page.names, &page.keys, &page.series_len),
             page,
             pending: Vec::new(),
+            details: Vec::new(),
             stale: !0,
         })
+    }
+
+    /// Takes note of a record that went into the batch, of which only the outcome counts.
+    #[inline]
+    pub fn count(&mut self, outcome: &[u8], weight: f64) {
+        self.pending.push(Counted { weight, outcome: labels::outcome(outcome), is_observed: false });
     }
 
     /// Takes note of a record that went into the batch.
     pub fn observe(&mut self, seen: &Seen<'_>, unix_nano: u64) {
         let trace_id = u128::from_be_bytes(seen.trace.trace_id);
-        self.pending.push(Observed {
+        self.pending.push(Counted { weight: seen.weight, outcome: labels::outcome(seen.outcome), is_observed: true });
+        self.details.push(Observed {
             series: self.labels.series(seen),
-            weight: seen.weight(),
+            weight: seen.weight,
             values: seen.values(),
+            tokens: seen.tokens,
             trace_id: [(trace_id >> 64) as u64, trace_id as u64],
             span_id: u64::from_be_bytes(seen.trace.span_id),
             unix_nano,
@@ -151,6 +184,9 @@ impl Series {
 
     /// Forgets all but the first `len` records that wait: they were not written, or counted before.
     pub fn truncate(&mut self, len: usize) {
+        let forgotten = self.pending.get(len..).unwrap_or_default();
+        let details = forgotten.iter().filter(|counted| counted.is_observed).count();
+        self.details.truncate(self.details.len() - details);
         self.pending.truncate(len);
     }
 
@@ -163,21 +199,23 @@ impl Series {
     /// Counts what waits, in one step. The caller has noted generation + 1 in the headers of its queues.
     pub fn commit(&mut self) {
         let mut changed = 0u128;
-        let (page, pending, stale) = (self.page, &mut self.pending, self.stale);
+        let (page, pending, details, stale) = (self.page, &mut self.pending, &mut self.details, self.stale);
         page.generation.change(|from, to| {
+            page.outcomes[from].copy_to(&page.outcomes[to]);
+            for counted in pending.drain(..) {
+                page.outcomes[to].add(usize::from(counted.outcome), counted.weight);
+            }
             let (from, to) = (&page.copies[from], &page.copies[to]);
             for series in (0..MAX_SERIES).filter(|series| stale >> series & 1 != 0) {
-                for (old, new) in from[series].0.iter().zip(&to[series].0) {
-                    new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
+                from[series].copy_to(&to[series]);
             }
-            for observed in pending.iter() {
+            for observed in details.iter() {
                 changed |= 1 << observed.series;
                 add(&to[usize::from(observed.series)], observed);
             }
         });
         // Only examples: they are shown after they count, and one that is lost is no loss.
-        for observed in pending.drain(..) {
+        for observed in details.drain(..) {
             show(&page.exemplars[usize::from(observed.series)], &observed);
         }
         self.stale = changed;
@@ -188,7 +226,10 @@ fn is_value(value: f64) -> bool {
     value >= 0.0 && value.is_finite()
 }
 
-fn add(numbers: &Numbers, observed: &Observed) {
+fn add(numbers: &Numbers<WORDS>, observed: &Observed) {
+    for (place, tokens) in observed.tokens.iter().enumerate() {
+        numbers.add(TOKENS_WORD + place, observed.weight * tokens);
+    }
     for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| is_value(*value)) {
         numbers.add(histogram.first_word + histogram.bucket(value), observed.weight);
         numbers.add(histogram.sum_word(), observed.weight * value);

@@ -6,7 +6,7 @@
 //! a `segment.repaired` record. It is said before it is done: a listener that dies in between leaves its successor the
 //! same to say and to do.
 
-use crate::attached::{self, Attached};
+use crate::attached::Attached;
 use crate::compress;
 use crate::encode::Encoder;
 use crate::line::{self, Head};
@@ -21,17 +21,18 @@ use std::path::Path;
 /// More than any batch: what lies further behind was written by something else.
 const LONGEST_BATCH: u64 = 1 << 30;
 
-/// Releases what stands in `lines`, which the last leader's last write left in its segment.
-pub fn release_written(lines: &[u8], queues: &mut [Attached], encoder: &mut Encoder) {
-    let left = what_stands_in(lines);
-    for queue in &mut *queues {
+/// Reads over what stands in `lines`, which the last leader's last write left in its segment: it is to be released, and
+/// not written again. Returns how many records of queues that are.
+pub fn read_written(lines: &[u8], queues: &mut [Attached], encoder: &mut Encoder) -> u64 {
+    let (left, mut records) = (what_stands_in(lines), 0);
+    for queue in queues {
         let Some(left) = left.get(&queue.file.header().boot_id) else { continue };
         if let Some(last) = left.last {
-            queue.read_up_to(last, encoder);
+            records += queue.read_up_to(last, encoder);
         }
         queue.note_told(left.told, left.ended);
     }
-    attached::release_all(queues, encoder);
+    records
 }
 
 /// The end of a segment that its writer did not live to finish.

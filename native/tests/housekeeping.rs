@@ -8,5 +8,7 @@ mod compression;
 mod damage;
 #[path = "housekeeping/limits.rs"]
 mod limits;
+#[path = "housekeeping/shipped.rs"]
+mod shipped;
 #[path = "housekeeping/spans.rs"]
 mod spans;

@@ -25,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::{listener_settings, numbers};
+use support::{assert_books_balance, listener_settings, numbers};
 use tempfile::TempDir;
 
 const EVENT: u16 = 16;
@@ -218,6 +218,7 @@ impl World {
 
     fn check(&self) {
         let lines = self.lines();
+        assert_books_balance(self.queues.path(), "at the end");
         for (at, process) in self.processes.iter().enumerate() {
             let boot_id = at as u64 + 1;
             let of_process = |line: &&Value| line["boot_id"] == format!("{boot_id:016x}");

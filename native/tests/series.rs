@@ -1,8 +1,10 @@
-//! Histograms of inference requests: buckets and weights; each record once, whoever dies when; labels that no client
-//! can make grow.
+//! What is counted of requests: outcomes, tokens, buckets and weights; each record once, whoever dies when; labels that
+//! no client can make grow.
 
 mod support;
 
+#[path = "series/counts.rs"]
+mod counts;
 #[path = "series/requests.rs"]
 mod requests;
 
@@ -16,7 +18,7 @@ use std::time::Duration;
 use support::Bench;
 
 fn snapshot(directory: &Path) -> Vec<SeriesSnapshot> {
-    series::read(directory).unwrap()
+    series::read(directory).unwrap().series
 }
 
 fn count(series: &SeriesSnapshot, histogram: usize) -> f64 {

@@ -20,7 +20,7 @@ use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use support::{INFO, WARN, dense, emit, listener_settings, numbers, queue_settings, register};
+use support::{INFO, WARN, assert_books_balance, dense, emit, listener_settings, numbers, queue_settings, register};
 
 const NOW: Now = Now { unix_nano: 1_000_000_000, monotonic: std::time::Duration::from_secs(1) };
 
@@ -200,6 +200,7 @@ fn die_with(
         second.round(NOW, true);
     }
     second.close(NOW);
+    assert_books_balance(queues.path(), "after a death");
     (lines(segments.path()), torn)
 }
 

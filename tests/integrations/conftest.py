@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integrations.vllm_server import WRITING, VllmServer, assert_books_balance, serving
+from tests.books import assert_books_balance
+from tests.integrations.vllm_server import WRITING, VllmServer, serving
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +15,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Serve text generation; at its end all books must balance."""
     with serving(tmp_path_factory.mktemp("vllm"), *WRITING) as server:
         yield server
-    assert_books_balance(server)
+    assert_books_balance(server.config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

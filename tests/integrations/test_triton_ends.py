@@ -27,7 +27,7 @@ def listening(server: TritonServer) -> Iterator[httpx.Client]:
     port = free_port()
     command = [str(Path(sys.executable).with_name("inference-logging")), "listen"]
     process = subprocess.Popen(
-        [*command, "--metrics-port", str(port), "--metrics-address", "127.0.0.1"], env=environment_of(server.settings)
+        [*command, "--metrics-port", str(port), "--metrics-address", "127.0.0.1"], env=environment_of(server.config)
     )
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.books import assert_books_balance
 from tests.integrations.test_vllm_clients_leave import ask, read_until, running
-from tests.integrations.vllm_server import VllmServer, assert_books_balance, serving
+from tests.integrations.vllm_server import VllmServer, serving
 from tests.support import wait_until
 
 pytestmark = pytest.mark.vllm
@@ -47,7 +48,7 @@ def test_whoever_dies_the_next_start_tells_how_each_request_ended(tmp_path: Path
         assert all(stopped.record(name)["chunks"] >= 1 for name in killed_open)
         with load(stopped, "stopped") as (stopped_ended, stopped_open):
             stopped.stop()
-    assert_books_balance(stopped)
+    assert_books_balance(stopped.config)
     assert outcomes(stopped, stopped_ended) == {"ok"}
     # vLLM ends them, or waits for them until it is killed.
     assert outcomes(stopped, stopped_open) <= {"ok", "error", "client_disconnect", "server_shutdown", "process_died"}
@@ -64,7 +65,7 @@ def test_requests_whose_engine_dies_end_as_errors(tmp_path: Path) -> None:
         os.kill(engine, signal.SIGKILL)
         assert whole.recv(65536).startswith(b"HTTP/1.1 500")
         server.process.wait(60)
-    assert_books_balance(server)
+    assert_books_balance(server.config)
     assert outcomes(server, ended) == {"ok"}
     assert outcomes(server, [*open_, "engine-whole"]) == {"error"}
     assert server.record("engine-whole")["http.response.status_code"] == 500

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.books import assert_books_balance
 from tests.integrations.test_vllm_clients_leave import ask, read_until, running
-from tests.integrations.vllm_server import VllmServer, assert_books_balance, serving
+from tests.integrations.vllm_server import VllmServer, serving
 from tests.support import wait_until
 
 pytestmark = pytest.mark.vllm
@@ -22,7 +23,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Serve with engine records, which need none of vLLM's own statistics."""
     with serving(tmp_path_factory.mktemp("vllm"), "--disable-log-stats", **SETTINGS) as server:
         yield server
-    assert_books_balance(server)
+    assert_books_balance(server.config)
 
 
 def engine_requests(server: VllmServer, name: str) -> list[dict[str, Any]]:

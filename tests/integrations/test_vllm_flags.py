@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from tests.integrations.vllm_server import ADAPTER, VllmServer, assert_books_balance, serving
+from tests.books import assert_books_balance
+from tests.integrations.vllm_server import ADAPTER, VllmServer, serving
 from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT, wait_until
 
 pytestmark = pytest.mark.vllm
@@ -69,7 +70,7 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
     with serving(tmp_path_factory.mktemp("flags"), *flags, environment=variables, **settings) as server:
         server.client.headers["authorization"] = f"Bearer {KEY}"
         yield server
-    assert_books_balance(server)
+    assert_books_balance(server.config)
     written = [path.read_bytes() for path in server.place.rglob("*") if path.is_file()]
     assert KEY not in server.output
     assert not [True for content in written if KEY.encode() in content]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.vllm_server import VllmServer, assert_books_balance, serving
+from tests.books import assert_books_balance
+from tests.integrations.vllm_server import VllmServer, serving
 
 pytestmark = pytest.mark.vllm
 
@@ -29,7 +30,7 @@ def pooling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Serve the same model as one that embeds."""
     with serving(tmp_path_factory.mktemp("pooling"), "--runner", "pooling", "--convert", "embed") as server:
         yield server
-    assert_books_balance(server)
+    assert_books_balance(server.config)
 
 
 @pytest.mark.parametrize("path", ROUTES)

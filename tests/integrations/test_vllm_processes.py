@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations.vllm_server import VllmServer, assert_books_balance, serving
+from tests.books import assert_books_balance
+from tests.integrations.vllm_server import VllmServer, serving
 from tests.sidecars import queue_files
 from tests.support import read_lines, wait_until
 
@@ -32,7 +33,7 @@ def test_each_api_server_has_a_queue_of_its_own_and_no_other_process_has_one(tmp
         assert len(queues) == 2
         assert [queues_of(pid) for pid in others] == [set(), set()]
         server.stop()
-    assert_books_balance(server)
+    assert_books_balance(server.config)
     assert {record["client_request_id"] for record in server.records()} == set(names)
     headers = [line for line in read_lines(server.config.directory) if line["event_name"] == "segment.header"]
     assert len({header["boot_id"] for header in headers}) <= 2

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.books import assert_books_balance
 from tests.integrations.test_vllm_clients_leave import ask, read_until
 from tests.integrations.test_vllm_engine import FIXED, SETTINGS, engine_requests
-from tests.integrations.vllm_server import VllmServer, assert_books_balance, require_vllm
+from tests.integrations.vllm_server import VllmServer, require_vllm
 from tests.sidecars import queue_files
 from tests.support import wait_until
 
@@ -29,7 +30,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VllmServ
         server.stop()
         if server.process.stdout is not None:
             server.process.stdout.close()
-    assert_books_balance(server)
+    assert_books_balance(server.config)
 
 
 def test_where_rust_serves_the_engine_records_its_requests_and_nothing_else_is_opened(server: VllmServer) -> None:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sysconfig
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +18,7 @@ import httpx
 import pytest
 
 from inference_logging import Config
-from tests.command_line import run
+from tests import books
 from tests.servers import free_port
 from tests.support import read_records, wait_until
 
@@ -41,13 +40,12 @@ def triton_directory() -> Path:
     return server
 
 
-def environment_of(settings: Mapping[str, Any]) -> dict[str, str]:
+def environment_of(config: Config) -> dict[str, str]:
     """Return the environment of the server: the stubs' Python is the one whose `python3` comes first."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
-    libraries = [str(sysconfig.get_config_var("LIBDIR")), os.environ.get("LD_LIBRARY_PATH", "")]
-    ours = {f"INFERENCE_LOGGING_{name.upper()}": str(value) for name, value in settings.items()}
-    path = f"{VENV / 'bin'}{os.pathsep}{inherited['PATH']}"
-    return {**inherited, **ours, "PATH": path, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+    libraries = filter(None, [str(sysconfig.get_config_var("LIBDIR")), os.environ.get("LD_LIBRARY_PATH", "")])
+    paths = {"PATH": f"{VENV / 'bin'}{os.pathsep}{inherited['PATH']}", "LD_LIBRARY_PATH": os.pathsep.join(libraries)}
+    return {**inherited, **books.variables(config), **paths}
 
 
 class TritonServer:
@@ -63,8 +61,7 @@ class TritonServer:
     ) -> None:
         triton = triton_directory()
         own = {"directory": directory / "segments", "queue_directory": directory / "queues", "flush_interval_s": 0.05}
-        self.settings: dict[str, Any] = {**own, **settings}
-        self.config = Config(**self.settings)
+        self.config = Config(**{**own, **settings})
         self.repository = directory / "models"
         shutil.copytree(repository, self.repository)
         self.http, self.grpc, self.metrics = free_port(), free_port(), free_port()
@@ -87,7 +84,7 @@ class TritonServer:
             ]
             self.process = subprocess.Popen(
                 command,
-                env={**environment_of(self.settings), **environment},
+                env={**environment_of(self.config), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
@@ -208,16 +205,7 @@ def serving(directory: Path, *flags: str, **settings: Any) -> Iterator[TritonSer
 
 
 def assert_books_balance(server: TritonServer, deaths: int = 0, *, may_end_in_order: bool = False) -> None:
-    """Check what has ended: nothing waits, nothing is missing, and no request has two terminal records."""
-    queues, segments = str(server.config.resolved_queue_directory), str(server.config.directory)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in server.settings.items():
-            patch.setenv(f"INFERENCE_LOGGING_{name.upper()}", str(value))
-        recovered = run("recover", queues, "--json")
-    assert recovered.code == 0, recovered
-    verified = run("verify", segments, "--queue-directory", queues)
-    assert verified.code == 0, verified
-    counted = Counter(record["request_id"] for record in server.records())
-    assert set(counted.values()) <= {1}, counted.most_common(3)
+    """Check the books of what has ended, and that so many processes have died."""
+    books.assert_books_balance(server.config)
     died = [record for record in server.records("process.ended") if record["how"] == "died"]
     assert len(died) == deaths or (may_end_in_order and 0 < len(died) < deaths), died

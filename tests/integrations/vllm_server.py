@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +17,7 @@ import httpx
 import pytest
 
 from inference_logging import Config
-from tests.command_line import run
+from tests.books import variables
 from tests.servers import free_port
 from tests.support import read_records, wait_until
 
@@ -175,25 +174,6 @@ def serving_without(directory: Path, *flags: str, **settings: Any) -> Iterator[V
         server.stop()
         if server.process.stdout is not None:
             server.process.stdout.close()
-
-
-def variables(config: Config) -> dict[str, str]:
-    """Return the environment variables that make this configuration."""
-    return {f"INFERENCE_LOGGING_{name.upper()}": str(getattr(config, name)) for name in config.model_fields_set}
-
-
-def assert_books_balance(server: VllmServer) -> None:
-    """Check what has ended: nothing waits, nothing is missing, and no request has two terminal records."""
-    queues, segments = str(server.config.resolved_queue_directory), str(server.config.directory)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in variables(server.config).items():
-            patch.setenv(name, value)
-        recovered = run("recover", queues, "--json")
-    assert recovered.code == 0, recovered
-    verified = run("verify", segments, "--queue-directory", queues)
-    assert verified.code == 0, verified
-    counted = Counter(record["request_id"] for record in server.records())
-    assert set(counted.values()) <= {1}, counted.most_common(3)
 
 
 def events(answer: httpx.Response) -> list[dict[str, Any]]:

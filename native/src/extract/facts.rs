@@ -148,7 +148,13 @@ impl<'a> ResponseFacts<'a> {
 
     /// What was found, for those who look at it.
     pub fn told(&self) -> Told<'a> {
-        Told { model: self.model, usage: self.usage != Usage::default(), cached: self.usage.cached.is_some() }
+        let Usage { input, output, cached, .. } = self.usage;
+        Told {
+            model: self.model,
+            usage: self.usage != Usage::default(),
+            cached: cached.is_some(),
+            tokens: [input, output].map(|tokens| tokens.and_then(Number::unsigned)),
+        }
     }
 
     fn take_usage(&mut self) {
@@ -262,9 +268,13 @@ impl Number {
     }
 
     fn index(self) -> Option<usize> {
+        self.unsigned().and_then(|index| usize::try_from(index).ok())
+    }
+
+    fn unsigned(self) -> Option<u64> {
         match self {
-            Self::Int(int) => usize::try_from(int).ok(),
-            Self::Uint(uint) => usize::try_from(uint).ok(),
+            Self::Int(int) => u64::try_from(int).ok(),
+            Self::Uint(uint) => Some(uint),
             Self::Float(_) => None,
         }
     }

@@ -1,11 +1,12 @@
 //! Counts and histograms of a queue directory as Python objects, for `inference_logging.metrics`.
 
 use crate::layout::{LEVELS, REASONS, SAMPLED_OUT};
-use crate::series::histogram::{BOUNDS, Histogram};
-use crate::series::{Exemplar, SeriesSnapshot};
+use crate::series::histogram::{BOUNDS, Histogram, TOKEN_TYPES, TOKENS_WORD};
+use crate::series::{Exemplar, OUTCOMES, SeriesSnapshot, Snapshot};
 use crate::totals::Totals;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::collections::BTreeMap;
 
 /// The counts, also those that are 0.
 pub fn totals_dict<'py>(py: Python<'py>, totals: &Totals) -> PyResult<Bound<'py, PyDict>> {
@@ -33,8 +34,40 @@ pub fn totals_dict<'py>(py: Python<'py>, totals: &Totals) -> PyResult<Bound<'py,
     Ok(dict)
 }
 
-/// Every histogram of every series that has counted something.
-pub fn histogram_dicts<'py>(py: Python<'py>, all: &[SeriesSnapshot]) -> PyResult<Vec<Bound<'py, PyDict>>> {
+/// The requests by outcome, also the outcomes that none had; tokens and histograms of what has counted something.
+pub fn requests_dict<'py>(py: Python<'py>, counted: &Snapshot) -> PyResult<Bound<'py, PyDict>> {
+    let outcomes = PyDict::new(py);
+    for (name, count) in OUTCOMES.iter().zip(counted.outcomes) {
+        outcomes.set_item(name, count)?;
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("outcomes", outcomes)?;
+    dict.set_item("tokens", token_dicts(py, &counted.series)?)?;
+    dict.set_item("histograms", histogram_dicts(py, &counted.series)?)?;
+    Ok(dict)
+}
+
+/// Tokens of failed requests are tokens: there is one sum over all errors.
+fn token_dicts<'py>(py: Python<'py>, all: &[SeriesSnapshot]) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let mut sums = BTreeMap::<_, f64>::new();
+    for series in all {
+        for (kind, tokens) in TOKEN_TYPES.iter().zip(&series.words[TOKENS_WORD..]).filter(|(_, tokens)| **tokens > 0.0)
+        {
+            *sums.entry((&series.operation, &series.model, kind)).or_default() += tokens;
+        }
+    }
+    let token_dict = |((operation, model, kind), tokens)| {
+        let dict = PyDict::new(py);
+        dict.set_item("operation", operation)?;
+        dict.set_item("model", model)?;
+        dict.set_item("token_type", kind)?;
+        dict.set_item("tokens", tokens)?;
+        Ok(dict)
+    };
+    sums.into_iter().map(token_dict).collect()
+}
+
+fn histogram_dicts<'py>(py: Python<'py>, all: &[SeriesSnapshot]) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let mut dicts = Vec::new();
     for series in all {
         for histogram in &BOUNDS {

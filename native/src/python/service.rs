@@ -56,7 +56,7 @@ impl PyService {
     #[pyo3(signature = (*, queue_directory, queue_bytes, in_flight_slots, max_record_bytes, overflow_info_ratio, listener, sink, fallback, fallback_delay_s,
                         additional_sinks, sink_buffer_bytes, directory,
                         segment_prefix, flush_interval_s, flush_records, flush_bytes, rotate_bytes, rotate_interval_s,
-                        writeback_bytes, retention_s, quota_bytes, compress_level, compress_keep_segments, redaction, hash_key = None,
+                        writeback_bytes, retention_s, quota_bytes, retention_waits_for, compress_level, compress_keep_segments, redaction, hash_key = None,
                         durable = false, chain = None, chain_key = None, writer = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
@@ -82,6 +82,7 @@ impl PyService {
         writeback_bytes: u64,
         retention_s: f64,
         quota_bytes: u64,
+        retention_waits_for: Vec<String>,
         compress_level: Option<i32>,
         compress_keep_segments: usize,
         redaction: &Redaction,
@@ -114,7 +115,9 @@ impl PyService {
         };
         let limits = Limits { retention: Duration::from_secs_f64(retention_s), quota_bytes };
         let compression = compress_level.map(|level| Compression { level, keep_segments: compress_keep_segments });
-        let housekeeping = HousekeepingSettings::new(sinks.directories(), &segments.prefix, limits, compression);
+        let waits_for = (retention_waits_for, segments.dir.clone());
+        let housekeeping =
+            HousekeepingSettings::new(sinks.directories(), &segments.prefix, limits, compression, waits_for);
         let queue = QueueSettings {
             directory: queue_directory.clone(),
             queue_bytes,
@@ -231,14 +234,15 @@ impl PyService {
         metrics::totals_dict(py, &totals)
     }
 
-    /// Return the histograms over the requests for inference, one for each name and combination of labels: `buckets`
-    /// are (upper bound in seconds, requests up to it, exemplar or None), an exemplar is (trace id, span id, seconds,
-    /// Unix time).
+    /// Return what is counted of requests, each as many times as its record says: all of them by outcome (`outcomes`);
+    /// what they took of `tokens`, one for each type and combination of labels; and `histograms` over those for inference,
+    /// one for each name and combination of labels. `buckets` are (upper bound in seconds, requests up to it, exemplar or
+    /// None), an exemplar is (trace id, span id, seconds, Unix time).
     ///
     /// Raises OSError if the listener's file cannot be read.
-    fn gen_ai_histograms<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let all = py.detach(|| series::read(&self.directory))?;
-        metrics::histogram_dicts(py, &all)
+    fn requests<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counted = py.detach(|| series::read(&self.directory))?;
+        metrics::requests_dict(py, &counted)
     }
 
     /// Return what the leading listener of the queue directory publishes, and about it: `leader` is `here`, `elsewhere` or
@@ -252,6 +256,7 @@ impl PyService {
         stats.set_item("leaders", page.leaders.load(Ordering::Relaxed))?;
         stats.set_item("heartbeat_unix_nano", page.heartbeat_unix_nano.load(Ordering::Relaxed))?;
         stats.set_item("records_written", page.records_written.load(Ordering::Relaxed))?;
+        stats.set_item("taken_from_queues", page.taken_from_queues.load(Ordering::Acquire))?;
         stats.set_item("bytes_written", page.bytes_written.load(Ordering::Relaxed))?;
         stats.set_item("batches_written", page.batches_written.load(Ordering::Relaxed))?;
         stats.set_item("sink_errors", page.sink_errors.load(Ordering::Relaxed))?;

@@ -59,6 +59,17 @@ pub struct Shared {
     read_parameters: Option<Py<PyAny>>,
     /// `failed(error)`: something could not be read.
     failed: Py<PyAny>,
+    /// `raised(begun, error)`: a call of the model raised.
+    raised: Py<PyAny>,
+    /// `returned(begun, responses)`: a call of the model returned what is neither responses nor None; returns what Triton
+    /// is given instead.
+    returned: Py<PyAny>,
+    /// `ended()`, after each batch.
+    ended: Option<Py<PyAny>>,
+    /// `set` and `reset` of the context variable that has the ids of the request under way.
+    context: (Py<PyAny>, Py<PyAny>),
+    /// A call that returns None has its requests answered by their response senders.
+    decoupled: bool,
     /// By the address of Triton's object, which its model holds as long as it can answer. Few at a time: a batch, or as
     /// many streams as a model serves at once.
     open: GilCell<Vec<(usize, Py<ModelRequest>)>>,
@@ -79,7 +90,7 @@ struct Methods {
 #[pymethods]
 impl ModelLog {
     #[new]
-    #[pyo3(signature = (service, *, classes, model, path, datatypes, traces, read_parameters, failed, sampler, chunks, chunk_timeline_limit))]
+    #[pyo3(signature = (service, *, classes, model, path, datatypes, traces, read_parameters, failed, raised, returned, ended, context, decoupled, sampler, chunks, chunk_timeline_limit))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per setting")]
     fn new(
         service: &PyService,
@@ -90,6 +101,11 @@ impl ModelLog {
         traces: bool,
         read_parameters: Option<Py<PyAny>>,
         failed: Py<PyAny>,
+        raised: Py<PyAny>,
+        returned: Py<PyAny>,
+        ended: Option<Py<PyAny>>,
+        context: &Bound<'_, PyAny>,
+        decoupled: bool,
         sampler: &PySampler,
         chunks: &str,
         chunk_timeline_limit: usize,
@@ -119,6 +135,11 @@ impl ModelLog {
                 path,
                 read_parameters,
                 failed,
+                raised,
+                returned,
+                ended,
+                context: (context.getattr("set")?.unbind(), context.getattr("reset")?.unbind()),
+                decoupled,
                 open: GilCell::new(Vec::new()),
             }),
         })
@@ -135,13 +156,46 @@ impl ModelLog {
         begun
     }
 
-    /// Take note of the responses of a batch, None for those that a response sender sends.
+    /// Take note of the responses of a batch, None for those that a response sender sends; None for all of them of a
+    /// decoupled model.
     fn end(&self, begun: &Bound<'_, PyList>, responses: &Bound<'_, PyAny>) {
         let (py, now) = (begun.py(), now_monotonic_nano());
-        let watch = self.shared.turns.next(py);
-        let done = Shared::end_all(begun, responses, now);
-        watch.finish(py, now, &self.shared.service.producer);
-        self.shared.tell(py, done);
+        if !(responses.is_none() && self.shared.decoupled) {
+            let watch = self.shared.turns.next(py);
+            let done = Shared::end_all(begun, responses, now);
+            watch.finish(py, now, &self.shared.service.producer);
+            self.shared.tell(py, done);
+        }
+        if let Some(ended) = &self.shared.ended {
+            self.shared.tell(py, ended.call0(py).map(drop));
+        }
+    }
+
+    /// Call `execute(model, requests)` with its requests on record; return or raise what it does.
+    fn serve<'py>(
+        &self,
+        execute: &Bound<'py, PyAny>,
+        model: &Bound<'py, PyAny>,
+        requests: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, shared) = (execute.py(), &self.shared);
+        let begun = self.begin(requests);
+        let entered = shared.enter(&begun);
+        let done = execute.call1((model, requests)).and_then(|responses| {
+            if responses.is_none() || responses.is_exact_instance_of::<PyList>() {
+                self.end(&begun, &responses);
+                return Ok(responses);
+            }
+            shared.returned.bind(py).call1((&begun, responses))
+        });
+        if let Some(token) = entered {
+            shared.context.1.call1(py, (token,))?;
+        }
+        if let Err(error) = &done {
+            let told = shared.raised.call1(py, (begun, error.clone_ref(py).into_value(py)));
+            shared.tell(py, told.map(drop));
+        }
+        done
     }
 
     /// Return what was begun of a request of Triton's, or None once it has ended.
@@ -150,11 +204,6 @@ impl ModelLog {
         self.shared
             .open
             .with(py, |open| open.iter().rev().find(|(open, _)| *open == key).map(|(_, request)| request.clone_ref(py)))
-    }
-
-    /// How many requests are under way.
-    fn __len__(&self, py: Python<'_>) -> usize {
-        self.shared.open.with(py, |open| open.len())
     }
 }
 
@@ -165,6 +214,14 @@ impl Shared {
             begun.append(Self::begin(this, &request?, (size, position), now)?)?;
         }
         Ok(())
+    }
+
+    /// Makes the ids of a request that is the only one of its batch those of the context.
+    fn enter<'py>(&self, begun: &Bound<'py, PyList>) -> Option<Bound<'py, PyAny>> {
+        let py = begun.py();
+        let only = (begun.len() == 1).then(|| begun.get_item(0)).and_then(Result::ok)?;
+        let ids = only.cast::<ModelRequest>().ok()?.get().ids(py);
+        self.context.0.bind(py).call1((ids,)).ok()
     }
 
     /// Ends what was begun, whatever comes: what cannot be read any more has ended as well.

@@ -1,4 +1,4 @@
-//! Which histograms there are, their buckets, and where their numbers stand in a series.
+//! Which histograms there are, their buckets, and where their numbers and those of tokens stand in a series.
 
 /// Bounds of `gen_ai.server.request.duration`, seconds (GenAI semantic conventions 1.41).
 const DURATION_S: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
@@ -12,8 +12,12 @@ const PER_CHUNK_S: [f64; 13] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0
 pub const KINDS: usize = 3;
 /// Buckets of all of them, the last one of each without bound.
 pub const ALL_BUCKETS: usize = DURATION_S.len() + FIRST_CHUNK_S.len() + PER_CHUNK_S.len() + KINDS;
-/// Words of a series: its buckets, and a sum for each histogram.
-pub const WORDS: usize = ALL_BUCKETS + KINDS;
+/// What tokens are counted by, in the order of their words.
+pub const TOKEN_TYPES: [&str; 2] = ["input", "output"];
+/// The first of their words, behind the histograms.
+pub const TOKENS_WORD: usize = ALL_BUCKETS + KINDS;
+/// Words of a series: its buckets, a sum for each histogram, and its tokens.
+pub const WORDS: usize = TOKENS_WORD + TOKEN_TYPES.len();
 
 /// One histogram and its place among the words of a series: a word per bucket, not cumulated, then the sum.
 pub struct Histogram {
@@ -62,7 +66,7 @@ impl Histogram {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALL_BUCKETS, BOUNDS, WORDS};
+    use super::{ALL_BUCKETS, BOUNDS, TOKENS_WORD};
 
     #[test]
     fn the_histograms_lie_one_behind_the_other() {
@@ -72,7 +76,7 @@ mod tests {
             word += histogram.buckets() + 1;
             bucket += histogram.buckets();
         }
-        assert_eq!((word, bucket), (WORDS, ALL_BUCKETS));
+        assert_eq!((word, bucket), (TOKENS_WORD, ALL_BUCKETS));
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! Labels of the histograms in tables of fixed size, which no client can grow or fill with names of its own.
+//! Labels of the numbers in tables of fixed size, which no client can grow or fill with names of its own.
 //!
-//! * operation: the names that this library gives; anything else is `_OTHER`.
+//! * outcome: those that there are; anything else is `_OTHER`.
+//! * operation: the names that this library gives; anything else, and none, is `_OTHER`.
 //! * model: the one that answered, else the one asked for. A new name needs a successful answer. The first
 //!   [`FREE_MODELS`] get their place at once; then a name must come back [`RETURNS`] times while it is among the
 //!   [`CANDIDATES`] most frequent new ones (Misra and Gries), so that a client that makes a name up for each request
@@ -12,6 +13,7 @@
 
 use super::observe::Seen;
 use crate::extract::unescape;
+use crate::outcome::Outcome;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 pub const MAX_SERIES: usize = 128;
@@ -28,6 +30,23 @@ const OTHER: u8 = 1;
 pub const OTHER_NAME: &str = "_OTHER";
 /// Names of operations by index; 0 is not used, so that a key is never 0.
 pub const OPERATIONS: [&str; 6] = ["", OTHER_NAME, "chat", "text_completion", "embeddings", "generate_content"];
+
+/// Names of outcomes by index.
+pub const OUTCOMES: [&str; 7] = [
+    Outcome::Ok.name(),
+    Outcome::Error.name(),
+    Outcome::ClientDisconnect.name(),
+    Outcome::Timeout.name(),
+    Outcome::ServerShutdown.name(),
+    Outcome::ProcessDied.name(),
+    OTHER_NAME,
+];
+
+/// The index of an outcome.
+#[inline]
+pub fn outcome(name: &[u8]) -> u8 {
+    OUTCOMES.iter().position(|known| known.as_bytes() == name).unwrap_or(OUTCOMES.len() - 1) as u8
+}
 
 /// Names in the file; the first two places stand for none and for `_OTHER`.
 #[repr(C)]

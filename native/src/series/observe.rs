@@ -1,10 +1,16 @@
-//! What the histograms need of a request's record.
+//! What is counted of a request's record.
 //!
-//! While the record is encoded, only its operation and the models that its bodies name are picked up: most requests are
-//! not for inference and have no operation, and they cost next to nothing. Of the others the values are read again.
+//! While the record is encoded, a few of its values are picked up, and what its bodies tell: outcome and weight count for
+//! every request. Most requests are not for inference, have neither an operation nor tokens, and cost next to nothing
+//! more. Of the others the values are read again.
 
-use super::histogram::KINDS;
+use super::histogram::{KINDS, TOKEN_TYPES};
+use super::labels::OTHER_NAME;
+use crate::extract::Told;
 use crate::record::{BodyKind, Trace, Value, Values};
+
+/// More tokens than any request has: a larger number is no count, and would spoil the sum for good.
+const MAX_TOKENS: u64 = u32::MAX as u64;
 
 /// What a field of a request's record means here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +24,9 @@ enum Role {
     MeanGap,
     Operation,
     AdjustedCount,
+    InputTokens,
+    OutputTokens,
+    ServedModel,
 }
 
 impl Role {
@@ -31,8 +40,24 @@ impl Role {
             "chunk_gap_mean_us" => Self::MeanGap,
             "gen_ai.operation.name" => Self::Operation,
             "adjusted_count" => Self::AdjustedCount,
+            "gen_ai.usage.input_tokens" => Self::InputTokens,
+            "gen_ai.usage.output_tokens" => Self::OutputTokens,
+            "triton.model_name" => Self::ServedModel,
             _ => Self::Other,
         }
+    }
+
+    /// Whether its value is picked up while the record is encoded.
+    const fn is_glimpsed(self) -> bool {
+        matches!(
+            self,
+            Self::Outcome
+                | Self::AdjustedCount
+                | Self::Operation
+                | Self::InputTokens
+                | Self::OutputTokens
+                | Self::ServedModel
+        )
     }
 }
 
@@ -40,8 +65,8 @@ impl Role {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     of: Box<[Role]>,
-    /// Where the operation stands.
-    operation: usize,
+    /// A bit for each position modulo 64 that has a value to pick up: asks quickly whether one may be there.
+    glimpsed: u64,
 }
 
 impl Roles {
@@ -49,8 +74,9 @@ impl Roles {
     #[must_use]
     pub fn of_request(fields: &[String]) -> Self {
         let of: Box<[Role]> = fields.iter().map(|field| Role::of(field)).collect();
-        let operation = of.iter().position(|role| *role == Role::Operation);
-        operation.map_or_else(Self::default, |operation| Self { of, operation })
+        let glimpsed = of.iter().enumerate().filter(|(_, role)| role.is_glimpsed());
+        let glimpsed = glimpsed.fold(0, |bits, (position, _)| bits | bit(position));
+        Self { of, glimpsed }
     }
 
     /// Whether nothing is looked at.
@@ -61,12 +87,17 @@ impl Roles {
     }
 }
 
+#[inline(always)]
+const fn bit(position: usize) -> u64 {
+    1 << (position % u64::BITS as usize)
+}
+
 /// Sees what goes into a line.
 pub trait Watch<'a> {
     /// A value other than Trace and Body, and the position of its field.
     fn value(&mut self, position: usize, value: &Value<'a>);
-    /// The model that a body names, as it stands between the quotes.
-    fn model(&mut self, kind: BodyKind, raw: Option<&'a [u8]>);
+    /// What a body tells.
+    fn told(&mut self, kind: BodyKind, told: &Told<'a>);
 }
 
 /// Watches nothing, at no cost.
@@ -76,104 +107,162 @@ impl<'a> Watch<'a> for Nobody {
     #[inline(always)]
     fn value(&mut self, _: usize, _: &Value<'a>) {}
     #[inline(always)]
-    fn model(&mut self, _: BodyKind, _: Option<&'a [u8]>) {}
+    fn told(&mut self, _: BodyKind, _: &Told<'a>) {}
 }
 
-/// Picks up what says whether a request was for inference, and with which model.
-pub struct Glimpse<'a> {
-    operation_at: usize,
+/// Picks up what counts for every request, and what says whether there is more to count.
+pub struct Glimpse<'r, 'a> {
+    roles: &'r Roles,
+    outcome: &'a [u8],
+    adjusted_count: f64,
     operation: &'a [u8],
     request_model: Option<&'a [u8]>,
     response_model: Option<&'a [u8]>,
+    served_model: Option<&'a [u8]>,
+    tokens: [f64; TOKEN_TYPES.len()],
 }
 
-impl<'a> Glimpse<'a> {
+impl<'r, 'a> Glimpse<'r, 'a> {
     #[must_use]
-    pub fn new(roles: &Roles) -> Self {
-        Self { operation_at: roles.operation, operation: b"", request_model: None, response_model: None }
+    pub fn new(roles: &'r Roles) -> Self {
+        Self {
+            roles,
+            outcome: b"",
+            adjusted_count: 1.0,
+            operation: b"",
+            request_model: None,
+            response_model: None,
+            served_model: None,
+            tokens: Default::default(),
+        }
     }
 
-    /// The rest of the record, if it was a request for inference. `payload` has been read without error.
+    /// How the request ended.
     #[inline]
     #[must_use]
-    pub fn look(&self, roles: &Roles, payload: &'a [u8]) -> Option<Seen<'a>> {
-        if self.operation.is_empty() {
+    pub const fn outcome(&self) -> &'a [u8] {
+        self.outcome
+    }
+
+    /// How many requests this one stands for; a record that says nothing sensible counts as itself.
+    #[inline]
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        let weight = self.adjusted_count;
+        if weight.is_finite() && weight > 0.0 { weight } else { 1.0 }
+    }
+
+    /// The rest of the record, if it was a request for inference or took tokens. `payload` has been read without error.
+    #[inline]
+    #[must_use]
+    pub fn look(&self, payload: &'a [u8]) -> Option<Seen<'a>> {
+        let is_timed = !self.operation.is_empty();
+        if !is_timed && self.tokens == [0.0; TOKEN_TYPES.len()] {
             return None;
         }
-        let model = self.response_model.or(self.request_model).unwrap_or_default();
-        let mut seen = Seen::new(self.operation, model);
-        for (role, value) in roles.of.iter().zip(Values::new(payload)) {
+        let mut seen = Seen {
+            trace: Trace::default(),
+            operation: if is_timed { self.operation } else { OTHER_NAME.as_bytes() },
+            model: self.response_model.or(self.request_model).or(self.served_model).unwrap_or_default(),
+            outcome: self.outcome,
+            error_type: b"",
+            status: 0,
+            weight: self.weight(),
+            tokens: self.tokens,
+            is_timed,
+            duration_s: NONE,
+            first_chunk_s: NONE,
+            mean_gap_s: NONE,
+        };
+        for (role, value) in self.roles.of.iter().zip(Values::new(payload)) {
             seen.take(*role, value.unwrap_or(Value::Absent));
         }
         Some(seen)
     }
+
+    fn pick_up(&mut self, position: usize, value: &Value<'a>) {
+        match (self.roles.of.get(position), *value) {
+            (Some(Role::Outcome), Value::Str(text)) => self.outcome = text,
+            (Some(Role::AdjustedCount), Value::Float(count)) => self.adjusted_count = count,
+            (Some(Role::Operation), Value::Str(text)) => self.operation = text,
+            (Some(Role::InputTokens), value) => self.tokens[0] = tokens(whole(value)),
+            (Some(Role::OutputTokens), value) => self.tokens[1] = tokens(whole(value)),
+            (Some(Role::ServedModel), Value::Str(name)) if is_plain(name) => self.served_model = Some(name),
+            _ => {}
+        }
+    }
 }
 
-impl<'a> Watch<'a> for Glimpse<'a> {
+impl<'a> Watch<'a> for Glimpse<'_, 'a> {
     #[inline(always)]
     fn value(&mut self, position: usize, value: &Value<'a>) {
-        if position == self.operation_at
-            && let Value::Str(text) = *value
-        {
-            self.operation = text;
+        if self.roles.glimpsed & bit(position) != 0 {
+            self.pick_up(position, value);
         }
     }
 
     #[inline]
-    fn model(&mut self, kind: BodyKind, raw: Option<&'a [u8]>) {
+    fn told(&mut self, kind: BodyKind, told: &Told<'a>) {
         if kind.is_request() {
-            self.request_model = raw;
+            self.request_model = told.model;
         } else {
-            self.response_model = raw;
+            self.response_model = told.model;
+            self.tokens = told.tokens.map(tokens);
         }
     }
 }
 
-/// What was seen of one request for inference.
+fn whole(value: Value<'_>) -> Option<u64> {
+    match value {
+        Value::Uint(count) => Some(count),
+        Value::Int(count) => u64::try_from(count).ok(),
+        _ => None,
+    }
+}
+
+fn tokens(count: Option<u64>) -> f64 {
+    count.filter(|count| *count <= MAX_TOKENS).map_or(0.0, |count| count as f64)
+}
+
+/// Whether a name stands between quotes as it is.
+fn is_plain(name: &[u8]) -> bool {
+    name.iter().all(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20))
+}
+
+/// What was seen of one request for inference, or of another one that took tokens.
 pub struct Seen<'a> {
     pub trace: Trace,
     pub operation: &'a [u8],
-    /// As it stands between the quotes: of the answer, else of the request; empty if neither names one.
+    /// As it stands between the quotes: of the answer, else of the request, else the server's name of it; empty if none
+    /// is named.
     pub model: &'a [u8],
     pub outcome: &'a [u8],
     pub error_type: &'a [u8],
     pub status: u64,
+    /// How many requests this one stands for.
+    pub weight: f64,
+    /// As [`TOKEN_TYPES`] has them; 0 where nothing tells.
+    pub tokens: [f64; TOKEN_TYPES.len()],
+    /// It was for inference: only that is what the histograms are over.
+    is_timed: bool,
     duration_s: f64,
     first_chunk_s: f64,
     mean_gap_s: f64,
-    adjusted_count: f64,
 }
 
 /// Stands for a value that is not there: none of them is negative.
 const NONE: f64 = -1.0;
 
 impl<'a> Seen<'a> {
-    fn new(operation: &'a [u8], model: &'a [u8]) -> Self {
-        Self {
-            trace: Trace::default(),
-            operation,
-            model,
-            outcome: b"",
-            error_type: b"",
-            status: 0,
-            duration_s: NONE,
-            first_chunk_s: NONE,
-            mean_gap_s: NONE,
-            adjusted_count: 1.0,
-        }
-    }
-
     #[inline]
     fn take(&mut self, role: Role, value: Value<'a>) {
         match (role, value) {
             (Role::Other, Value::Trace(trace)) => self.trace = trace,
-            (Role::Outcome, Value::Str(text)) => self.outcome = text,
             (Role::ErrorType, Value::Str(text)) => self.error_type = text,
             (Role::Status, Value::Uint(status)) => self.status = status,
             (Role::Duration, Value::Float(seconds)) => self.duration_s = seconds,
             (Role::FirstChunk, Value::Float(seconds)) => self.first_chunk_s = seconds,
             (Role::MeanGap, Value::Uint(micros)) => self.mean_gap_s = micros as f64 / 1e6,
-            (Role::AdjustedCount, Value::Float(count)) => self.adjusted_count = count,
             _ => {}
         }
     }
@@ -191,17 +280,13 @@ impl<'a> Seen<'a> {
         self.error_type.is_empty() && self.status < 400 && self.outcome == b"ok"
     }
 
-    /// How many requests this one stands for; a record that says nothing sensible counts as itself.
-    #[must_use]
-    pub fn weight(&self) -> f64 {
-        let weight = self.adjusted_count;
-        if weight.is_finite() && weight > 0.0 { weight } else { 1.0 }
-    }
-
     /// The values by histogram, negative or not finite where there is none. Chunks are timed of successful answers
     /// only, as the conventions have it.
     #[must_use]
     pub fn values(&self) -> [f64; KINDS] {
+        if !self.is_timed {
+            return [NONE; KINDS];
+        }
         let chunks = if self.is_ok() { [self.first_chunk_s, self.mean_gap_s] } else { [NONE; 2] };
         [self.duration_s, chunks[0], chunks[1]]
     }

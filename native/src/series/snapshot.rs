@@ -1,8 +1,8 @@
 //! What any process reads from the file `metrics`.
 
 use super::histogram::{ALL_BUCKETS, WORDS};
-use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, text};
-use super::{ExemplarWords, FILE_NAME, MAGIC, Page, VERSION};
+use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, OUTCOMES, text};
+use super::{ExemplarWords, FILE_NAME, MAGIC, Numbers, Page, VERSION};
 use crate::lock::open;
 use crate::sigbus::Watched;
 use std::io;
@@ -19,25 +19,33 @@ pub struct Exemplar {
     pub unix_nano: u64,
 }
 
-/// One series: its labels and histograms.
+/// What is counted of a directory's requests; zeroes where no listener has led it yet.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Requests by outcome, as [`super::OUTCOMES`] names them.
+    pub outcomes: [f64; OUTCOMES.len()],
+    pub series: Vec<SeriesSnapshot>,
+}
+
+/// One series: its labels, histograms and tokens.
 #[derive(Clone, Debug)]
 pub struct SeriesSnapshot {
     pub operation: String,
     pub model: String,
     /// Empty for successful requests.
     pub error_type: String,
-    /// As [`super::histogram::BOUNDS`] describes.
+    /// As [`super::histogram::BOUNDS`] and [`super::histogram::TOKENS_WORD`] describe.
     pub words: [f64; WORDS],
     pub exemplars: [Option<Exemplar>; ALL_BUCKETS],
 }
 
-/// Reads all series of a queue directory; none where no listener has led it yet.
+/// Reads what is counted in a queue directory.
 ///
 /// # Errors
 /// The file cannot be read, or `InvalidData` if it is of another version.
-pub fn read(directory: &Path) -> io::Result<Vec<SeriesSnapshot>> {
+pub fn read(directory: &Path) -> io::Result<Snapshot> {
     let fd = match open(&directory.join(FILE_NAME), false) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Snapshot::default()),
         other => other?,
     };
     let bytes = size_of::<Page>();
@@ -51,30 +59,29 @@ pub fn read(directory: &Path) -> io::Result<Vec<SeriesSnapshot>> {
     }
     let mut watched = Watched::new(base.cast(), bytes);
     // SAFETY: page-aligned, large enough, only atomics that are only loaded; unmapped below, after the last use.
-    let series = read_page(unsafe { &*base.cast::<Page>() });
+    let snapshot = read_page(unsafe { &*base.cast::<Page>() });
     watched.unwatch();
     // SAFETY: our own mapping; what was read is a copy.
     unsafe { libc::munmap(base, bytes) };
-    series
+    snapshot
 }
 
 fn other_version() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the queue directory's metrics file is of another version")
 }
 
-fn read_page(page: &Page) -> io::Result<Vec<SeriesSnapshot>> {
+fn read_page(page: &Page) -> io::Result<Snapshot> {
     match (page.version.load(Ordering::Acquire), page.magic.load(Ordering::Relaxed)) {
         // Its leader is just making it.
-        (0, _) => return Ok(Vec::new()),
+        (0, _) => return Ok(Snapshot::default()),
         (VERSION, MAGIC) => {}
         _ => return Err(other_version()),
     }
     let len = (page.series_len.load(Ordering::Acquire) as usize).min(MAX_SERIES);
     let (models, errors) = (page.names.models.read(), page.names.errors.read());
-    let numbers: Vec<[f64; WORDS]> = page.generation.read(|copy| {
-        let float = |numbers: &super::Numbers| numbers.0.each_ref().map(|w| f64::from_bits(w.load(Ordering::Relaxed)));
-        page.copies[copy][..len].iter().map(float).collect()
-    });
+    let (outcomes, numbers): (_, Vec<_>) = page
+        .generation
+        .read(|copy| (page.outcomes[copy].read(), page.copies[copy][..len].iter().map(Numbers::read).collect()));
     let series = numbers.into_iter().enumerate().map(|(at, words)| {
         let [operation, model, error, ..] = page.keys[at].load(Ordering::Relaxed).to_le_bytes();
         SeriesSnapshot {
@@ -86,7 +93,8 @@ fn read_page(page: &Page) -> io::Result<Vec<SeriesSnapshot>> {
         }
     });
     // A series without a count was made by a leader that died before it counted.
-    Ok(series.filter(|series| series.words.iter().any(|word| *word > 0.0)).collect())
+    let series = series.filter(|series| series.words.iter().any(|word| *word > 0.0)).collect();
+    Ok(Snapshot { outcomes, series })
 }
 
 fn read_exemplar(words: &ExemplarWords) -> Option<Exemplar> {

@@ -9,6 +9,7 @@ use _native::producer::Producer;
 use _native::sink::Now;
 use proptest::prelude::*;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -55,7 +56,10 @@ impl Bench {
         self.leader.as_mut().unwrap().round(self.now, true);
     }
 
+    /// The copy's thread writes what it was given first: a leader that closes waits for it only so long, in real time.
     fn change_leader(&mut self) {
+        let given = self.producer.queue().unwrap().file.header().copied_sequence.load(Ordering::Relaxed);
+        wait_until("the copy has what it was given", || self.copied().len() as u64 >= given);
         self.leader.take().unwrap().close(self.now);
         self.leader = Some(lead(self.directory.path(), &self.primary, &self.copy, self.now));
     }

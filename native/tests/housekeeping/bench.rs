@@ -40,6 +40,7 @@ pub struct Bench {
     pub limits: Limits,
     pub compression: Option<Compression>,
     pub other_directories: Vec<PathBuf>,
+    pub waits_for: Vec<String>,
 }
 
 impl Bench {
@@ -51,6 +52,7 @@ impl Bench {
             limits: Limits::default(),
             compression: None,
             other_directories: Vec::new(),
+            waits_for: Vec::new(),
         }
     }
 
@@ -85,6 +87,7 @@ impl Bench {
             prefix: PREFIX.to_owned(),
             limits: self.limits,
             compression: self.compression,
+            waits_for: (self.waits_for.clone(), self.dir.path().to_owned()),
         };
         Rounds::new(settings, self.words, store, self.words.untold())
     }
@@ -219,4 +222,9 @@ impl Store for Failing {
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         self.call()?.remove(path)
     }
+}
+
+/// A limit of bytes alone.
+pub fn quota(quota_bytes: u64) -> Limits {
+    Limits { quota_bytes, ..Limits::default() }
 }

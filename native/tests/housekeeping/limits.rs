@@ -159,7 +159,7 @@ fn what_a_process_removed_and_did_not_live_to_tell_is_told_by_the_next() {
     bench.round(10);
     let untold = Removed { segments: 1, bytes: 10, ..Removed::default() };
     assert_eq!(bench.told, [("quota", untold)]);
-    assert_eq!(bench.words.untold(), [Removed::default(), Removed::default()]);
+    assert!(bench.words.untold().iter().all(Removed::is_empty));
 }
 
 #[test]

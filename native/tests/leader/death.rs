@@ -347,12 +347,12 @@ fn noise_behind_a_good_header_does_not_stop_the_listener() {
 fn a_control_file_that_says_another_version_than_its_name_is_an_error_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     Control::open(directory.path()).unwrap();
-    let path = directory.path().join("control-3");
+    let path = directory.path().join("control-5");
     let mut bytes = fs::read(&path).unwrap();
     bytes[8] += 1;
     fs::write(&path, bytes).unwrap();
     let error = Control::open(directory.path()).err().unwrap();
-    assert!(error.to_string().contains("is not a control file of version 3"), "{error}");
+    assert!(error.to_string().contains("is not a control file of version 5"), "{error}");
     assert!(Producer::open(queue_settings(directory.path())).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! Terminal records of requests for inference, with the few fields that the histograms look at.
+//! Terminal records of requests, with the few fields that are counted.
 
 use _native::event::{REQUEST, REQUEST_FIELDS};
 use _native::producer::Producer;
@@ -16,6 +16,11 @@ pub struct Request<'a> {
     pub adjusted_count: f64,
     pub request_model: &'a str,
     pub response_model: &'a str,
+    /// What the answer tells of its usage, as JSON.
+    pub usage: &'a str,
+    /// What the engine tells of the tokens.
+    pub engine_tokens: Option<[u64; 2]>,
+    pub served_model: &'a str,
 }
 
 impl<'a> Request<'a> {
@@ -32,7 +37,15 @@ impl<'a> Request<'a> {
             adjusted_count: 1.0,
             request_model: model,
             response_model: model,
+            usage: "",
+            engine_tokens: None,
+            served_model: "",
         }
+    }
+
+    /// A successful request that is not for inference.
+    pub fn plain() -> Self {
+        Self { operation: "", ..Self::ok("") }
     }
 
     pub fn emit(&self, producer: &Producer) {
@@ -56,14 +69,27 @@ impl<'a> Request<'a> {
             }
             "chunk_gap_mean_us" if self.mean_gap_us > 0 => scratch.push_uint(self.mean_gap_us),
             "adjusted_count" => scratch.push_float(self.adjusted_count),
-            "request_body" => push_body(scratch, BodyKind::Request, self.request_model),
-            "response_body" => push_body(scratch, BodyKind::Response, self.response_model),
+            "request_body" => push_body(scratch, BodyKind::Request, self.request_model, ""),
+            "response_body" => push_body(scratch, BodyKind::Response, self.response_model, self.usage),
+            "gen_ai.usage.input_tokens" => push_tokens(scratch, self.engine_tokens.map(|[input, _]| input)),
+            "gen_ai.usage.output_tokens" => push_tokens(scratch, self.engine_tokens.map(|[_, output]| output)),
+            "triton.model_name" if !self.served_model.is_empty() => scratch.push_str(self.served_model),
             _ => scratch.push_absent(),
         }
     }
 }
 
-fn push_body(scratch: &mut Scratch, kind: BodyKind, model: &str) {
-    let head = if model.is_empty() { "{}".to_owned() } else { format!("{{\"model\":\"{model}\"}}") };
+fn push_tokens(scratch: &mut Scratch, tokens: Option<u64>) {
+    match tokens {
+        Some(tokens) => scratch.push_uint(tokens),
+        None => scratch.push_absent(),
+    }
+}
+
+fn push_body(scratch: &mut Scratch, kind: BodyKind, model: &str, usage: &str) {
+    let members = [("model", format!("\"{model}\"")), ("usage", usage.to_owned())];
+    let members = members.iter().filter(|(_, value)| !matches!(value.as_str(), "" | "\"\""));
+    let head: Vec<String> = members.map(|(key, value)| format!("\"{key}\":{value}")).collect();
+    let head = format!("{{{}}}", head.join(","));
     scratch.push_body(&Body { kind, head: head.as_bytes(), tail: b"", complete: true, text: BodyText::Withheld });
 }

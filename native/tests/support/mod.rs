@@ -9,11 +9,13 @@ use _native::producer::{Producer, QueueSettings};
 use _native::queue_file::{self, QueueSizes};
 use _native::record::Scratch;
 use _native::sink::{Now, Sink, WriteError};
+use _native::totals;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -198,6 +200,13 @@ impl Bench {
     pub fn queue_files(&self) -> Vec<PathBuf> {
         queue_file::list(self.path()).unwrap()
     }
+}
+
+/// What sinks took of the queues' records, by the listeners' own count, is what the queues' headers say.
+pub fn assert_books_balance(directory: &Path, message: &str) {
+    let page = Control::open(directory).unwrap().page();
+    let written = totals::of_directory(&page.totals, directory).written;
+    assert_eq!(page.taken_from_queues.load(Ordering::Acquire), written, "{message}: the books do not balance");
 }
 
 /// The test's own event: which thread, and the number of its record.

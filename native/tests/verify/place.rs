@@ -132,7 +132,7 @@ impl Place {
         let quota_bytes = files[files.len() - keep..].iter().map(|path| fs::metadata(path).unwrap().len()).sum();
         let limits = Limits { quota_bytes, ..Limits::default() };
         let directories = vec![self.segments.path().to_owned()];
-        let settings = HousekeepingSettings { directories, prefix: "test".to_owned(), limits, compression: None };
+        let settings = HousekeepingSettings::new(directories, "test", limits, None, Default::default()).unwrap();
         let words: &'static HousekeepingWords = Box::leak(Box::default());
         let mut told = Vec::new();
         Rounds::new(settings, words, RealStore, words.untold()).round(

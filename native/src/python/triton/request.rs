@@ -39,7 +39,7 @@ pub struct State {
 impl ModelRequest {
     /// The ids for the context of what is done for this request.
     #[getter]
-    fn ids(&self, py: Python<'_>) -> PyRequestIds {
+    pub fn ids(&self, py: Python<'_>) -> PyRequestIds {
         PyRequestIds::new(self.state.with(py, |state| state.ids.clone()), true)
     }
 

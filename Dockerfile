@@ -1,0 +1,44 @@
+# The image of `inference-logging`: the listener, the shipper and the tools that read segments. An application's own image
+# installs the wheel instead (the stage `wheel` has it at /wheels):
+#
+#   docker build --tag inference-logging:0.1.0 .
+#   docker build --target wheel --output type=local,dest=dist .
+#
+# Rust is of the least version that the core asks for.
+ARG PYTHON=3.13.9
+ARG DEBIAN=bookworm
+
+FROM rust:1.90.0-slim-${DEBIAN} AS build
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends python3 python3-venv \
+    && rm -rf /var/lib/apt/lists/* \
+    && python3 -m venv /opt/maturin \
+    && /opt/maturin/bin/pip install --no-cache-dir maturin==1.9.6
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY native native
+COPY inference_logging inference_logging
+# abi3: one wheel for each Python from 3.10 on.
+RUN /opt/maturin/bin/maturin build --release --locked --compatibility linux --out /wheels
+
+FROM scratch AS wheel
+COPY --from=build /wheels /wheels
+
+FROM python:${PYTHON}-slim-${DEBIAN} AS install
+COPY --from=build /wheels /wheels
+RUN python -m venv /opt/inference-logging \
+    && for wheel in /wheels/*.whl; do /opt/inference-logging/bin/pip install --no-cache-dir "${wheel}[cli,metrics,ship]"; done
+
+FROM python:${PYTHON}-slim-${DEBIAN}
+LABEL org.opencontainers.image.title="inference-logging" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=install /opt/inference-logging /opt/inference-logging
+# The root file system may be read-only: nothing is compiled into it. The user is the chart's; another one does as well.
+ENV PATH=/opt/inference-logging/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 1000:1000
+ENTRYPOINT ["inference-logging"]
+CMD ["listen", "--metrics-port", "9464"]

@@ -1,0 +1,197 @@
+{{/*
+What no schema can say: values that are right each by itself and not together. All of it is told at once, each line with
+parameter and value.
+*/}}
+
+{{- define "inference-logging.checks" -}}
+{{- $found := list }}
+{{- range list "server" "config" "queue" "segments" "shipper" "destination" "rest" }}
+{{- $found = concat $found (include (printf "inference-logging.checks.%s" .) $ | trim | splitList "\n" | compact) }}
+{{- end }}
+{{- if $found }}
+{{- fail (printf "\n%s" (join "\n" (sortAlpha $found))) }}
+{{- end }}
+{{- end }}
+
+{{- define "inference-logging.checks.server" -}}
+{{- $server := include "inference-logging.server" . | fromYaml }}
+{{- if not $server.image.repository }}
+server.image.repository: must be given: an image with your server and the package inference-logging
+{{- end }}
+{{- if and (has .Values.preset (list "vllm" "triton")) (not (or $server.model $server.command $server.args)) }}
+server.model: must be given for the preset {{ .Values.preset }}
+{{- end }}
+{{- if not $server.port }}
+server.port: must be given for the preset {{ .Values.preset }}
+{{- end }}
+{{- range $name, $probe := $server.probes }}
+{{- if and (kindIs "map" $probe) $probe.httpGet (not $probe.httpGet.path) }}
+server.probes: {{ $name }} has no path, as config has no route for it; give it a handler or set enabled to false
+{{- end }}
+{{- end }}
+{{- $needed := include "inference-logging.neededGraceSeconds" . | int64 }}
+{{- if lt (include "inference-logging.graceSeconds" . | int64) $needed }}
+terminationGracePeriodSeconds={{ int64 .Values.terminationGracePeriodSeconds }}: must be at least {{ $needed }}, which drain and delivery may take
+{{- end }}
+{{- end }}
+
+{{- define "inference-logging.checks.config" -}}
+{{- range list "directory" "queue_directory" "listener" "ship_to" "ship_name" }}
+{{- if hasKey $.Values.config . }}
+config.{{ . }}={{ get $.Values.config . }}: the chart sets it; leave it out
+{{- end }}
+{{- end }}
+{{- $sink := include "inference-logging.parameter" (list . "sink") }}
+{{- if and (ne $sink "file") (ne .Values.shipper.type "none") }}
+config.sink={{ $sink }}: must be file, as shipper.type={{ .Values.shipper.type }} reads segments
+{{- end }}
+{{- end }}
+
+{{- define "inference-logging.checks.queue" -}}
+{{- $needed := include "inference-logging.neededQueueBytes" . | int64 }}
+{{- $limit := include "inference-logging.queueSizeLimit" . }}
+{{- $bytes := include "inference-logging.bytes" $limit | int64 }}
+{{- $each := include "inference-logging.bytes" (include "inference-logging.parameter" (list . "queue_bytes")) }}
+{{- if lt $bytes $needed }}
+storage.queue.sizeLimit={{ $limit }}: must be at least {{ div $needed 1048576 }}Mi, for the queues of server.processes={{
+  int64 .Values.server.processes }} with config.queue_bytes={{ $each }}
+{{- end }}
+{{- with (.Values.server.resources.limits | default dict).memory }}
+{{- if le (include "inference-logging.bytes" . | int64) $bytes }}
+server.resources.limits.memory={{ . }}: must be above {{ $limit }}, the memory of the queues, which counts as the server's
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "inference-logging.checks.segments" -}}
+{{- $size := include "inference-logging.bytes" .Values.storage.segments.size | int64 }}
+{{- $quota := include "inference-logging.quotaBytes" . | int64 }}
+{{- $least := mul 2 (include "inference-logging.bytes" (include "inference-logging.parameter" (list . "rotate_bytes")) | int64) }}
+{{- $persistence := .Values.storage.segments.persistence }}
+{{- if and (eq $quota 0) (not $persistence.enabled) }}
+config.quota_bytes=0: must be a limit where segments are on an emptyDir, since a pod above its size is evicted
+{{- end }}
+{{- if gt $quota $size }}
+config.quota_bytes={{ $quota }}: must be below storage.segments.size={{ .Values.storage.segments.size }}
+{{- end }}
+{{- if and (gt $quota 0) (lt $quota $least) }}
+storage.segments.size={{ .Values.storage.segments.size }}: leaves segments {{ $quota }} bytes, but two of config.rotate_bytes take {{ $least }}
+{{- end }}
+{{- if and $persistence.enabled (ne (include "inference-logging.isShared" .) "true") }}
+{{- if or .Values.autoscaling.enabled (gt (int64 .Values.replicaCount) 1) }}
+storage.segments.persistence.accessModes={{ join "," $persistence.accessModes }}: must be ReadWriteMany for more than one pod
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether several pods may have the claim. */}}
+{{- define "inference-logging.isShared" -}}
+{{- and .Values.storage.segments.persistence.enabled (has "ReadWriteMany" .Values.storage.segments.persistence.accessModes) }}
+{{- end }}
+
+{{- define "inference-logging.checks.shipper" -}}
+{{- $can := dict
+  "otel-collector" (list "otlp" "kafka" "loki" "elasticsearch")
+  "fluent-bit" (list "otlp" "kafka" "loki" "elasticsearch" "forward")
+  "vector" (list "kafka" "loki" "elasticsearch")
+  "inference-logging" (list "otlp" "kafka" "forward") }}
+{{- $shipper := .Values.shipper.type }}
+{{- $type := .Values.destination.type }}
+{{- if and (ne $shipper "none") (not (has $type (get $can $shipper))) }}
+destination.type={{ $type }}: {{ $shipper }} can't deliver to it; it can to {{ join ", " (get $can $shipper) }}
+{{- end }}
+{{- if and (eq (include "inference-logging.isForeign" .) "true") (eq (include "inference-logging.parameter" (list . "compress")) "zstd") }}
+config.compress=zstd: {{ $shipper }} reads plain segments only, and would miss what is compressed before it comes to it
+{{- end }}
+{{- range include "inference-logging.segmentFiles" . | fromYamlArray }}
+{{- $file := . }}
+{{- $has := hasPrefix "/var/log/inference-logging/" $file }}
+{{- range $.Values.shipper.extraVolumeMounts }}{{ $has = or $has (hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) $file) }}{{ end }}
+{{- if not (or $has (eq $shipper "none")) }}
+config.audit_directory={{ dir $file }}: no volume of the shipper has it; mount it with shipper.extraVolumeMounts
+{{- end }}
+{{- end }}
+{{- $keys := .Values.destination.keys }}
+{{- if eq $shipper "inference-logging" }}
+{{- range list "username" "password" "token" }}
+{{- if get $keys . }}
+{{- $instead := get (dict "kafka" "kafkaProperties" "otlp" "headers") $type | default "sharedKey" }}
+destination.keys.{{ . }}: the shipper inference-logging takes keys.{{ $instead }} instead
+{{- end }}
+{{- end }}
+{{- if .Values.destination.tls.client.existingSecret }}
+destination.tls.client: the shipper inference-logging has no client certificate but in the file of keys.kafkaProperties
+{{- end }}
+{{- if and (eq $type "kafka") .Values.destination.tls.enabled (not $keys.kafkaProperties) }}
+destination.keys.kafkaProperties: must be given for TLS: a file that says security.protocol=SSL or SASL_SSL
+{{- end }}
+{{- else }}
+{{- range list "kafkaProperties" "headers" }}
+{{- if get $keys . }}
+destination.keys.{{ . }}: only the shipper inference-logging takes it
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "inference-logging.checks.destination" -}}
+{{- if ne .Values.shipper.type "none" }}
+{{- $destination := .Values.destination }}
+{{- $url := has $destination.type (list "otlp" "loki" "elasticsearch") }}
+{{- if not $destination.endpoints }}
+destination.endpoints: must be given, or shipper.type=none
+{{- end }}
+{{- $oneElasticsearch := and (eq $destination.type "elasticsearch") (eq .Values.shipper.type "fluent-bit") }}
+{{- $one := or $oneElasticsearch (not (has $destination.type (list "kafka" "elasticsearch"))) }}
+{{- if and $one (gt (len $destination.endpoints) 1) }}
+destination.endpoints: must be one for {{ $destination.type }} by {{ .Values.shipper.type }}
+{{- end }}
+{{- range $destination.endpoints }}
+{{- if ne $url (regexMatch "^https?://" .) }}
+destination.endpoints={{ . }}: must be {{ ternary "a URL, http:// or https://" "host:port" $url }} for {{ $destination.type }}
+{{- end }}
+{{- end }}
+{{- if and $url $destination.tls.enabled }}
+destination.tls.enabled: is for kafka and forward; for {{ $destination.type }} write https:// in destination.endpoints
+{{- end }}
+{{- range $name, $key := $destination.keys }}
+{{- if and $key (not $destination.existingSecret) }}
+destination.keys.{{ $name }}={{ $key }}: needs destination.existingSecret, whose key it is
+{{- end }}
+{{- end }}
+{{- if ne (empty $destination.keys.username) (empty $destination.keys.password) }}
+destination.keys: username and password belong together
+{{- end }}
+{{- if and $destination.keys.token (or $destination.keys.username (has $destination.type (list "kafka" "forward"))) }}
+destination.keys.token: is for otlp, loki and elasticsearch, in the place of username and password
+{{- end }}
+{{- if and $destination.keys.sharedKey (ne $destination.type "forward") }}
+destination.keys.sharedKey: is for forward
+{{- end }}
+{{- if and (eq $destination.type "kafka") $destination.keys.username (not $destination.mechanism) }}
+destination.mechanism: must be given where kafka has a username
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "inference-logging.checks.rest" -}}
+{{- $taken := dict }}
+{{- range include "inference-logging.servicePorts" . | fromYamlArray }}
+{{- $port := int64 .targetPort | toString }}
+{{- if hasKey $taken $port }}
+{{ get $taken $port }} and {{ .name }}: have the same port {{ $port }}, and a pod has each port once
+{{- end }}
+{{- $_ := set $taken $port .name }}
+{{- end }}
+{{- with .Values.podDisruptionBudget }}
+{{- if and .enabled (eq (kindIs "invalid" .minAvailable) (kindIs "invalid" .maxUnavailable)) }}
+podDisruptionBudget: must have one of minAvailable and maxUnavailable
+{{- end }}
+{{- end }}
+{{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled }}
+podMonitor.enabled: must not be with serviceMonitor.enabled, as everything would be scraped twice
+{{- end }}
+{{- if and (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) (not (include "inference-logging.metrics" . | fromYaml)) }}
+listener.mode=inProcess: serves no metrics for the preset {{ .Values.preset }}; set config.metrics_path, or leave listener.mode=sidecar
+{{- end }}
+{{- end }}

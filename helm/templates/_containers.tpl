@@ -1,0 +1,133 @@
+{{/* The containers of a pod. */}}
+
+{{- define "inference-logging.container.server" -}}
+{{- $server := include "inference-logging.server" . | fromYaml }}
+{{- $command := include (printf "inference-logging.command.%s" .Values.preset) (list . $server) | fromYaml }}
+name: server
+image: {{ include "inference-logging.image" (list $server.image "") | quote }}
+imagePullPolicy: {{ $server.image.pullPolicy }}
+{{- with $server.command | default $command.command }}
+command:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $args := $server.args | default (ternary (list) ($command.args | default list) (not (empty $server.command))) }}
+{{- with concat $args ($server.extraArgs | default list) }}
+args:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+ports:
+  - { name: http, containerPort: {{ int64 $server.port }} }
+  {{- range $server.extraPorts }}
+  - { name: {{ .name }}, containerPort: {{ int64 .port }} }
+  {{- end }}
+env:
+  {{- include "inference-logging.env" . | nindent 2 }}
+  {{- if eq .Values.listener.mode "sidecar" }}
+  - { name: INFERENCE_LOGGING_LISTENER, value: external }
+  {{- end }}
+  - { name: HOME, value: {{ $server.cache.mountPath | quote }} }
+  - { name: XDG_CACHE_HOME, value: {{ $server.cache.mountPath | quote }} }
+  {{- /* Python looks the user up by name, and the user of a pod need not be in /etc/passwd. */}}
+  - { name: USER, value: inference }
+  {{- with .Values.server.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.server.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $server.probes }}
+{{ toYaml . }}
+{{- end }}
+lifecycle:
+  {{- toYaml (.Values.server.lifecycle | default (dict "preStop" (dict "sleep" (dict "seconds" (int64 $server.preStopSleepSeconds))))) | nindent 2 }}
+{{- with include "inference-logging.resources" $server | fromYaml }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+volumeMounts:
+  {{- include "inference-logging.mounts" . | nindent 2 }}
+  - { name: tmp, mountPath: /tmp }
+  - { name: cache, mountPath: {{ $server.cache.mountPath | quote }} }
+  {{- if include "inference-logging.shmSize" $server }}
+  - { name: shm, mountPath: /dev/shm }
+  {{- end }}
+  {{- with .Values.server.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* Resources with the GPUs: they are given as a limit, and asked for as such. */}}
+{{- define "inference-logging.resources" -}}
+{{- $resources := deepCopy .resources }}
+{{- if gt (int64 .gpu.count) 0 }}
+{{- $limits := $resources.limits | default dict }}
+{{- $_ := set $limits .gpu.resource (int64 .gpu.count) }}
+{{- $_ := set $resources "limits" $limits }}
+{{- end }}
+{{- toYaml $resources }}
+{{- end }}
+
+{{- define "inference-logging.shmSize" -}}
+{{- $size := (.shm | default dict).sizeLimit | default "0" }}
+{{- if ne (toString $size) "0" }}{{ $size }}{{ end }}
+{{- end }}
+
+{{/*
+An init container that is restarted always: it starts before the server, and is told to end when the server has ended, so
+it drains what that left.
+*/}}
+{{- define "inference-logging.container.listener" -}}
+name: listener
+image: {{ include "inference-logging.image" (list .Values.image .Chart.AppVersion) | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+restartPolicy: Always
+command: [inference-logging, listen]
+args:
+  - --metrics-port={{ int64 .Values.listener.port }}
+  - --status-interval-s={{ .Values.listener.statusIntervalSeconds }}
+ports:
+  - { name: metrics, containerPort: {{ int64 .Values.listener.port }} }
+env:
+  {{- include "inference-logging.env" . | nindent 2 }}
+  {{- with .Values.listener.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- $preset := include "inference-logging.preset.listener" . | fromYaml }}
+{{- with include "inference-logging.probes" (list $preset.probes .Values.listener.probes) | fromYaml }}
+{{ toYaml . }}
+{{- end }}
+resources:
+  {{- toYaml .Values.listener.resources | nindent 2 }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+volumeMounts:
+  {{- include "inference-logging.mounts" . | nindent 2 }}
+  {{- with .Values.listener.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* What the containers with our package share. */}}
+{{- define "inference-logging.env" -}}
+- name: POD_NAME
+  valueFrom: { fieldRef: { fieldPath: metadata.name } }
+- { name: INFERENCE_LOGGING_CONFIG_FILE, value: /etc/inference-logging/logging.yaml }
+{{- end }}
+
+{{- define "inference-logging.mounts" -}}
+- { name: queue, mountPath: /run/inference-logging }
+- {{ include "inference-logging.mount.segments" . }}
+- { name: logging-config, mountPath: /etc/inference-logging, readOnly: true }
+{{- end }}
+
+{{/* Pods that share a volume each have a directory of their own: offsets and quota are a pod's own. */}}
+{{- define "inference-logging.mount.segments" -}}
+{{- if eq (include "inference-logging.isShared" .) "true" -}}
+{ name: segments, mountPath: /var/log/inference-logging, subPathExpr: $(POD_NAME) }
+{{- else -}}
+{ name: segments, mountPath: /var/log/inference-logging }
+{{- end -}}
+{{- end }}

@@ -1,0 +1,72 @@
+{{/*
+Where our metrics are: {name, port, path} of the listener, or of the server that listens itself and whose middleware has a
+route for them. Nothing for a Triton that listens in one of its stubs.
+*/}}
+{{- define "inference-logging.metrics" -}}
+{{- $config := include "inference-logging.config" . | fromYaml }}
+{{- if eq .Values.listener.mode "sidecar" }}
+name: metrics
+path: /metrics
+{{- else if and $config.metrics_path (ne .Values.preset "triton") }}
+name: http
+path: {{ $config.metrics_path | quote }}
+{{- else }}
+{}
+{{- end }}
+{{- end }}
+
+{{/* What is scraped of a pod: (list root monitor). */}}
+{{- define "inference-logging.scraped" -}}
+{{- $root := index . 0 }}
+{{- $monitor := index . 1 }}
+{{- with include "inference-logging.metrics" $root | fromYaml }}
+- port: {{ .name }}
+  path: {{ .path }}
+  interval: {{ $monitor.interval }}
+{{- end }}
+{{- if ne $root.Values.shipper.type "none" }}
+- port: ship-metrics
+  path: {{ (include "inference-logging.shipper" $root | fromYaml).metricsPath }}
+  interval: {{ $monitor.interval }}
+{{- end }}
+{{- with $monitor.serverPath }}
+- port: {{ ternary "triton-metrics" "http" (eq $root.Values.preset "triton") }}
+  path: {{ . }}
+  interval: {{ $monitor.interval }}
+{{- end }}
+{{- end }}
+
+{{/* The ports of the Service, and what they lead to. */}}
+{{- define "inference-logging.servicePorts" -}}
+{{- $server := include "inference-logging.server" . | fromYaml }}
+- name: http
+  port: {{ int64 .Values.service.port }}
+  targetPort: {{ int64 $server.port }}
+{{- range $server.extraPorts }}
+- name: {{ .name }}
+  port: {{ int64 .port }}
+  targetPort: {{ int64 .port }}
+{{- end }}
+{{- /* By number: a name would be looked for in the server's container. */}}
+{{- if eq .Values.listener.mode "sidecar" }}
+- name: metrics
+  port: {{ int64 .Values.listener.port }}
+  targetPort: {{ int64 .Values.listener.port }}
+{{- end }}
+{{- if ne .Values.shipper.type "none" }}
+{{- $port := (include "inference-logging.shipper" . | fromYaml).port | int64 }}
+- name: ship-metrics
+  port: {{ $port }}
+  targetPort: {{ $port }}
+{{- end }}
+{{- end }}
+
+{{/* The ports of all endpoints of the destination, each once. */}}
+{{- define "inference-logging.destinationPorts" -}}
+{{- $ports := list }}
+{{- range .Values.destination.endpoints }}
+{{- $one := set (deepCopy $.Values) "destination" (set (deepCopy $.Values.destination) "endpoints" (list .)) }}
+{{- $ports = append $ports (include "inference-logging.endpoint" (dict "Values" $one) | fromYaml).port }}
+{{- end }}
+{{- toYaml ($ports | uniq) }}
+{{- end }}

@@ -1,0 +1,203 @@
+{{/*
+The shipper: {image, port, metricsPath, command, args, env, config, configFile}. Each kind has a file of its own for its
+configuration, in which secrets are only named: the environment has them.
+*/}}
+
+{{- define "inference-logging.shipper" -}}
+{{- include (printf "inference-logging.shipper.%s" .Values.shipper.type) . }}
+{{- end }}
+
+{{/* The file of a shipper that has one; ours is configured by its environment. */}}
+{{- define "inference-logging.shipperConfig" -}}
+{{- if eq (include "inference-logging.isForeign" .) "true" }}
+{{- include (printf "inference-logging.config.%s" .Values.shipper.type) . | trim }}
+{{- end }}
+{{- end }}
+
+{{- define "inference-logging.shipper.otel-collector" -}}
+port: {{ .Values.shipper.port | default 8888 | int64 }}
+metricsPath: /metrics
+configFile: otel-collector.yaml
+args:
+  - --config=/etc/shipper/otel-collector.yaml
+  # A line counts as read when the destination has it, not when it is in the collector's memory.
+  - --feature-gates=stanza.synchronousLogEmitter
+{{- with (.Values.shipper.resources.limits | default dict).memory }}
+env:
+  - { name: GOMEMLIMIT, value: {{ div (mul (include "inference-logging.bytes" . | int64) 8) 10 | quote }} }
+{{- end }}
+{{- end }}
+
+{{- define "inference-logging.shipper.fluent-bit" -}}
+port: {{ .Values.shipper.port | default 2020 | int64 }}
+metricsPath: /api/v2/metrics/prometheus
+configFile: fluent-bit.yaml
+command: [/fluent-bit/bin/fluent-bit]
+args: [--config=/etc/shipper/fluent-bit.yaml]
+{{- end }}
+
+{{- define "inference-logging.shipper.vector" -}}
+port: {{ .Values.shipper.port | default 9598 | int64 }}
+metricsPath: /metrics
+configFile: vector.yaml
+args: [--config, /etc/shipper/vector.yaml]
+{{- end }}
+
+{{- define "inference-logging.shipper.inference-logging" -}}
+{{- $destination := .Values.destination }}
+{{- $endpoint := first $destination.endpoints | default "" }}
+{{- $to := printf "otlp+%s" $endpoint }}
+{{- if eq $destination.type "kafka" }}{{ $to = printf "kafka://%s/%s" (join "," $destination.endpoints) $destination.topic }}{{ end }}
+{{- if eq $destination.type "forward" }}
+{{- $to = printf "%s://%s/%s" (ternary "forward+tls" "forward" $destination.tls.enabled) $endpoint $destination.tag }}
+{{- end }}
+{{- $port := .Values.shipper.port | default 9465 | int64 }}
+port: {{ $port }}
+metricsPath: /metrics
+command: [inference-logging, ship]
+args: [--metrics-port={{ $port }}]
+env:
+  - { name: INFERENCE_LOGGING_CONFIG_FILE, value: /etc/inference-logging/logging.yaml }
+  - { name: INFERENCE_LOGGING_SHIP_TO, value: {{ $to | quote }} }
+  - { name: INFERENCE_LOGGING_SHIP_NAME, value: {{ $destination.type }} }
+  - { name: INFERENCE_LOGGING_DRAIN_DEADLINE_S, value: {{ .Values.shipper.flushSeconds | int64 | quote }} }
+  {{- range $key, $name := dict "kafkaProperties" "KAFKA_FILE" "headers" "HEADERS_FILE" "sharedKey" "SHARED_KEY_FILE" }}
+  {{- with get $destination.keys $key }}
+  - { name: INFERENCE_LOGGING_SHIP_{{ $name }}, value: {{ printf "/etc/destination/keys/%s" . | quote }} }
+  {{- end }}
+  {{- end }}
+  {{- with $destination.tls.ca }}
+  {{- if .existingSecret }}
+  - { name: INFERENCE_LOGGING_SHIP_CA_FILE, value: {{ printf "/etc/destination/ca/%s" .key | quote }} }
+  {{- end }}
+  {{- end }}
+{{- end }}
+
+{{/* Starts before the listener and ends after it: what the listener drains is still delivered. */}}
+{{- define "inference-logging.container.shipper" -}}
+{{- $type := .Values.shipper.type }}
+{{- $shipper := include "inference-logging.shipper" . | fromYaml }}
+{{- $own := eq $type "inference-logging" }}
+{{- $image := ternary .Values.image (get .Values.shipper.images $type) $own }}
+name: shipper
+image: {{ include "inference-logging.image" (list $image (ternary .Chart.AppVersion "" $own)) | quote }}
+imagePullPolicy: {{ $image.pullPolicy }}
+restartPolicy: Always
+{{- with $shipper.command }}
+command:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+args:
+  {{- toYaml $shipper.args | nindent 2 }}
+ports:
+  - { name: ship-metrics, containerPort: {{ int64 $shipper.port }} }
+env:
+  - name: POD_NAME
+    valueFrom: { fieldRef: { fieldPath: metadata.name } }
+  {{- with $shipper.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- if not $own }}
+  {{- range $key, $name := dict "username" "USERNAME" "password" "PASSWORD" "token" "TOKEN" "sharedKey" "SHARED_KEY" }}
+  {{- with get $.Values.destination.keys $key }}
+  - name: DESTINATION_{{ $name }}
+    valueFrom:
+      secretKeyRef: { name: {{ $.Values.destination.existingSecret | quote }}, key: {{ . | quote }} }
+  {{- end }}
+  {{- end }}
+  {{- end }}
+  {{- with .Values.shipper.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+resources:
+  {{- toYaml .Values.shipper.resources | nindent 2 }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+volumeMounts:
+  - {{ include "inference-logging.mount.segments" . }}
+  {{- if $own }}
+  - { name: logging-config, mountPath: /etc/inference-logging, readOnly: true }
+  {{- else }}
+  - { name: shipper-config, mountPath: /etc/shipper, readOnly: true }
+  {{- end }}
+  {{- range include "inference-logging.destinationVolumes" . | fromYamlArray }}
+  - { name: {{ .name }}, mountPath: {{ .name | replace "-" "/" | printf "/etc/%s" }}, readOnly: true }
+  {{- end }}
+  {{- with .Values.shipper.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/*
+Between the listener and a shipper that others made. Those stop reading when they are told to end, so what the listener
+wrote last would not leave the pod; and preStop hooks of sidecars run when the end of the pod begins, not in their turn. A
+sidecar has its turn: it starts between the two, so it is told to end between the two, and takes its time.
+*/}}
+{{- define "inference-logging.container.handover" -}}
+name: handover
+image: {{ include "inference-logging.image" (list .Values.image .Chart.AppVersion) | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+restartPolicy: Always
+command: [sh, -c]
+args:
+  - trap 'sleep {{ int64 .Values.shipper.flushSeconds }}; exit 0' TERM; while :; do sleep 3600 & wait $!; done
+resources:
+  requests: { cpu: 1m, memory: 4Mi }
+  limits: { memory: 16Mi }
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+{{- end }}
+
+{{- define "inference-logging.isForeign" -}}
+{{- has .Values.shipper.type (list "otel-collector" "fluent-bit" "vector") }}
+{{- end }}
+
+{{/* Secrets that are files: mounted at /etc/destination/ca, /client and /keys. */}}
+{{- define "inference-logging.destinationVolumes" -}}
+{{- $tls := .Values.destination.tls }}
+{{- $none := eq .Values.shipper.type "none" }}
+{{- if and $tls.ca.existingSecret (not $none) }}
+- name: destination-ca
+  secret: { secretName: {{ $tls.ca.existingSecret | quote }}, defaultMode: 0440, items: [{ key: {{ $tls.ca.key | quote }}, path: {{ $tls.ca.key | quote }} }] }
+{{- end }}
+{{- if and $tls.client.existingSecret (not $none) }}
+- name: destination-client
+  secret: { secretName: {{ $tls.client.existingSecret | quote }}, defaultMode: 0440 }
+{{- end }}
+{{- if eq .Values.shipper.type "inference-logging" }}
+{{- $files := list }}
+{{- range list "kafkaProperties" "headers" "sharedKey" }}
+{{- with get $.Values.destination.keys . }}{{ $files = append $files (dict "key" . "path" .) }}{{ end }}
+{{- end }}
+{{- with $files }}
+- name: destination-keys
+  secret: { secretName: {{ $.Values.destination.existingSecret | quote }}, defaultMode: 0440, items: {{ toJson . }} }
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* {ca, cert, key}: the paths of what TLS needs, as far as it is given. */}}
+{{- define "inference-logging.tlsFiles" -}}
+{{- with .Values.destination.tls.ca }}
+{{- if .existingSecret }}
+ca: {{ printf "/etc/destination/ca/%s" .key | quote }}
+{{- end }}
+{{- end }}
+{{- with .Values.destination.tls.client }}
+{{- if .existingSecret }}
+cert: {{ printf "/etc/destination/client/%s" .certKey | quote }}
+key: {{ printf "/etc/destination/client/%s" .keyKey | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* {host, port, path, tls} of the first endpoint, a URL or host:port. */}}
+{{- define "inference-logging.endpoint" -}}
+{{- $given := first .Values.destination.endpoints | default "" }}
+{{- $url := urlParse (ternary $given (printf "tcp://%s" $given) (contains "://" $given)) }}
+{{- $secure := eq $url.scheme "https" }}
+host: {{ regexReplaceAll ":[0-9]+$" $url.host "" | quote }}
+port: {{ regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary "443" "80" $secure) }}
+path: {{ trimSuffix "/" $url.path | quote }}
+tls: {{ or $secure .Values.destination.tls.enabled }}
+{{- end }}

@@ -1,0 +1,110 @@
+{{/* What the values come to: with the preset, with the package's defaults, as numbers. */}}
+
+{{/*
+Puts the second of (list base given) over the first, in place. Nothing, "", [] and {} say nothing; 0 and false do.
+*/}}
+{{- define "inference-logging.overlay" -}}
+{{- $base := index . 0 }}
+{{- range $key, $value := index . 1 }}
+{{- if kindIs "map" $value }}
+{{- if not (kindIs "map" (get $base $key)) }}{{ $_ := set $base $key dict }}{{ end }}
+{{- include "inference-logging.overlay" (list (get $base $key) $value) }}
+{{- else if or (kindIs "bool" $value) (kindIs "float64" $value) (kindIs "int64" $value) (not (empty $value)) }}
+{{- $_ := set $base $key $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* `server` of the values over the preset; a list or a handler of a probe replaces the preset's. */}}
+{{- define "inference-logging.server" -}}
+{{- $server := include (printf "inference-logging.preset.%s" .Values.preset) . | fromYaml }}
+{{- include "inference-logging.overlay" (list $server (omit .Values.server "probes")) }}
+{{- $_ := set $server "probes" (include "inference-logging.probes" (list $server.probes .Values.server.probes) | fromYaml) }}
+{{- toYaml $server }}
+{{- end }}
+
+{{/* The probes of a container: (list of the preset, of the values). One that is off, or has no handler, is left out. */}}
+{{- define "inference-logging.probes" -}}
+{{- $preset := default dict (index . 0) }}
+{{- $probes := dict }}
+{{- range $name, $given := index . 1 }}
+{{- $probe := deepCopy (get $preset $name | default dict) }}
+{{- $handlers := list "httpGet" "tcpSocket" "exec" "grpc" }}
+{{- range $handlers }}
+{{- if hasKey $given . }}
+{{- range $handlers }}{{ $_ := unset $probe . }}{{ end }}
+{{- end }}
+{{- end }}
+{{- include "inference-logging.overlay" (list $probe (omit $given "enabled")) }}
+{{- if and $given.enabled (pick $probe "httpGet" "tcpSocket" "exec" "grpc") }}
+{{- $_ := set $probes (printf "%sProbe" $name) $probe }}
+{{- end }}
+{{- end }}
+{{- toYaml $probes }}
+{{- end }}
+
+{{/* The package's own default of a parameter, from files/defaults.yaml: (list root name). */}}
+{{- define "inference-logging.default" -}}
+{{- $root := index . 0 }}
+{{- get ($root.Files.Get "files/defaults.yaml" | fromYaml) (index . 1) }}
+{{- end }}
+
+{{/* What a shipper reads: the segments, and those of the audit lane where it has some, as a list. */}}
+{{- define "inference-logging.segmentFiles" -}}
+{{- $config := include "inference-logging.config" . | fromYaml }}
+- {{ $config.directory }}/*.jsonl
+{{- if and (eq (include "inference-logging.parameter" (list . "audit")) "on") (eq (include "inference-logging.parameter" (list . "audit_sink")) "file") }}
+- {{ $config.audit_directory | default (printf "%s/audit" $config.directory) }}/*.jsonl
+{{- end }}
+{{- end }}
+
+{{/* A parameter of logging.yaml, or its default: (list root name). */}}
+{{- define "inference-logging.parameter" -}}
+{{- $root := index . 0 }}
+{{- $name := index . 1 }}
+{{- if hasKey $root.Values.config $name }}
+{{- get $root.Values.config $name }}
+{{- else }}
+{{- include "inference-logging.default" . }}
+{{- end }}
+{{- end }}
+
+{{/* A size as a whole number of bytes: 512Mi as Kubernetes writes it, 512MiB and 512 MB as logging.yaml may. */}}
+{{- define "inference-logging.bytes" -}}
+{{- if or (kindIs "float64" .) (kindIs "int64" .) (kindIs "int" .) }}
+{{- int64 . }}
+{{- else }}
+{{- $text := . | toString | trim | upper | trimSuffix "B" | trim }}
+{{- $unit := regexFind "[A-Z]*$" $text }}
+{{- $factors := dict "" 1 "K" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "KI" 1024 "MI" 1048576 "GI" 1073741824 "TI" 1099511627776 }}
+{{- mul (trimSuffix $unit $text | trim | float64 | int64) (get $factors $unit | int64) }}
+{{- end }}
+{{- end }}
+
+{{/*
+logging.yaml. What the chart owns is set here and nowhere else; what it only suggests gives way to the values.
+*/}}
+{{- define "inference-logging.config" -}}
+{{- $config := deepCopy .Values.config }}
+{{- $_ := set $config "directory" "/var/log/inference-logging/segments" }}
+{{- $_ := set $config "queue_directory" "/run/inference-logging/queues" }}
+{{- $suggested := dict "quota_bytes" (include "inference-logging.quotaBytes" . | int64) }}
+{{- range list "health_path" "liveness_path" }}
+{{- $_ := set $suggested . (include "inference-logging.default" (list $ .)) }}
+{{- end }}
+{{- if eq .Values.preset "vllm" }}
+{{- $_ := set $suggested "wrap_health_path" "/health" }}
+{{- $_ := set $suggested "wrap_health" "status" }}
+{{- end }}
+{{- if and (eq .Values.listener.mode "inProcess") (has .Values.preset (list "fastapi" "vllm")) }}
+{{- /* vLLM has a /metrics of its own. */}}
+{{- $_ := set $suggested "metrics_path" (ternary "/metrics/logging" "/metrics" (eq .Values.preset "vllm")) }}
+{{- end }}
+{{- if eq .Values.shipper.type "inference-logging" }}
+{{- $_ := set $suggested "retention_waits_for" (list .Values.destination.type) }}
+{{- end }}
+{{- range $name, $value := $suggested }}
+{{- if not (hasKey $config $name) }}{{ $_ := set $config $name $value }}{{ end }}
+{{- end }}
+{{- toYaml $config }}
+{{- end }}

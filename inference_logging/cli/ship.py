@@ -1,0 +1,102 @@
+"""`inference-logging ship`: sends the records of segments to another machine, for those without a collector."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from inference_logging.cli.examples import examples
+from inference_logging.cli.main import FAILED, INTERRUPTED, OK
+from inference_logging.config import Config
+from inference_logging.errors import MissingExtraError
+from inference_logging.parameters.audit import AUDIT_SUFFIX
+from inference_logging.parameters.shipping import DESTINATIONS
+from inference_logging.shipping import Shipper, Source, Sources
+from inference_logging.shipping.destinations import open_destination
+from inference_logging.shipping.shipper import to_stderr
+
+
+@click.command(
+    "ship",
+    epilog=examples(
+        "inference-logging ship --to kafka://broker:9092/requests",
+        "inference-logging ship --config logging.yaml --metrics-port 9465",
+        "inference-logging ship --directory logs --to sqlite:///tmp/records.db --once",
+    ),
+)
+@click.option("--config", "file", type=click.Path(path_type=Path), help="YAML file, as if config_file named it.")
+@click.option("--directory", type=click.Path(path_type=Path), help="As directory of the servers: where segments are.")
+@click.option("--to", "ship_to", help=f"As ship_to: {DESTINATIONS}.")
+@click.option("--name", "name", help="As ship_name.")
+@click.option("--once", is_flag=True, help="Ship what is there now, and end.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics there; 0: a free port, which is told."
+)
+@click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
+def command(
+    file: Path | None,
+    directory: Path | None,
+    ship_to: str | None,
+    name: str | None,
+    once: bool,
+    metrics_port: int | None,
+    metrics_address: str,
+) -> int:
+    """Send the records of all segments in directory to another machine, as they are written.
+
+    Those of the audit lane too, where audit is on or its directory is there, as records of the same service; its
+    database (audit_sink: sqlite) stays where it is.
+
+    Each record arrives at least once: how far it has come is saved after the destination has acknowledged, and
+    the next shipper of the same name goes on from there. A destination that fails is tried again for as long as it
+    takes. What it will never take (too large, malformed) is counted and told.
+
+    On SIGTERM or SIGINT it ships what is there, and what comes into segments that a listener has open, for at most
+    drain_deadline_s; a second signal ends it at once.
+
+    Exit code: 0 if all of that has arrived, 1 if not or it could not start, 2 if the configuration is wrong.
+    """
+    given = {"config_file": file, "directory": directory, "ship_to": ship_to, "ship_name": name}
+    config = Config(**{name: value for name, value in given.items() if value is not None})
+    destination, own_name = open_destination(config), config.resolved_ship_name
+    shipper = Shipper(_sources(config, own_name), destination, config)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: _end(stop, number, frame))
+    try:
+        if metrics_port is not None:
+            to_stderr(f"serves /metrics on port {_serve(own_name, shipper, metrics_address, metrics_port)}")
+        arrived = shipper.run(stop, once=once, drain_s=config.drain_deadline_s)
+    finally:
+        shipper.close()
+    refused = f" refused={shipper.refused.total()}" if shipper.refused else ""
+    to_stderr(f"ended records={shipper.records}{refused} lag_bytes={0 if arrived else shipper.lag_bytes()}")
+    return OK if arrived else FAILED
+
+
+def _sources(config: Config, name: str) -> Sources:
+    audit = config.resolved_audit_directory
+    sources = [Source(config.directory, name)]
+    if audit.resolve() != config.directory.resolve() and (config.audit == "on" or audit.is_dir()):
+        sources.append(Source(audit, name, suffix=AUDIT_SUFFIX))
+    return Sources(sources)
+
+
+def _serve(name: str, shipper: Shipper, address: str, port: int) -> int:
+    try:
+        from inference_logging.shipping.metrics import serve  # only where metrics are wanted
+    except ImportError:
+        raise MissingExtraError("metrics_port", "prometheus-client", "ship") from None
+    return serve(name, shipper, address, port)
+
+
+def _end(stop: threading.Event, _number: int, _frame: FrameType | None) -> None:
+    if stop.is_set():
+        # What was not acknowledged is sent by the next one.
+        os._exit(INTERRUPTED)
+    stop.set()

@@ -1,0 +1,10 @@
+"""`inference-logging ship`: reads segments at its own pace and sends their records to another machine, at least once.
+
+`source` reads and remembers how far, `shipper` goes round, and each kind of destination is a file of its own. Nothing
+here touches a queue: a destination that is slow or gone holds nothing up but the removal of segments.
+"""
+
+from inference_logging.shipping.shipper import Shipper
+from inference_logging.shipping.source import Source, Sources
+
+__all__ = ["Shipper", "Source", "Sources"]

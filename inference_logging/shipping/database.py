@@ -1,0 +1,64 @@
+"""A SQLite database as a destination: one row per record, each once however often it is sent."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from inference_logging.errors import OpenError
+from inference_logging.shipping.line import Line, Sent
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS records (
+    segment TEXT NOT NULL,
+    offset INTEGER NOT NULL,
+    service_name TEXT NOT NULL,
+    timestamp TEXT,
+    event_name TEXT,
+    severity_text TEXT,
+    trace_id TEXT,
+    record TEXT NOT NULL,
+    PRIMARY KEY (segment, offset)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS records_timestamp ON records (timestamp);
+CREATE INDEX IF NOT EXISTS records_trace_id ON records (trace_id);
+"""
+_COLUMNS = ("timestamp", "event_name", "severity_text", "trace_id")
+
+
+class DatabaseDestination:
+    """The table ``records`` of a database in WAL mode. Raises ``OpenError`` where it cannot be had."""
+
+    def __init__(self, path: Path, *, timeout_s: float) -> None:
+        """Open it, and make the table where there is none."""
+        try:
+            self._database = sqlite3.connect(path, timeout=timeout_s)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise OpenError(f"ship_to='sqlite://{path}': {error}") from error
+
+    def send(self, lines: Sequence[Line]) -> Sent:
+        """Insert all of them in one transaction; those that are there already stay as they are."""
+        rows = (
+            (
+                line.segment,
+                line.offset,
+                line.service_name,
+                *(line.record.get(name) for name in _COLUMNS),
+                line.raw.decode(errors="replace"),
+            )
+            for line in lines
+        )
+        try:
+            with self._database:
+                self._database.executemany("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            return Sent(lines, str(error), error.sqlite_errorname if hasattr(error, "sqlite_errorname") else "sqlite")
+        return Sent()
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()

@@ -1,0 +1,64 @@
+"""The words that a source, the shipper and destinations share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Protocol
+
+from inference_logging.segments import Record
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One record and where it stands; ``offset`` counts the bytes of the segment before compression."""
+
+    service_name: str
+    segment: str
+    offset: int
+    raw: bytes
+    record: Record
+
+    def unix_nano(self) -> int:
+        """Return the record's time; 0 if it has none that can be read."""
+        return unix_nano(str(self.record.get("timestamp", "")))
+
+
+@dataclass
+class Sent:
+    """What became of lines that a destination was given: those not named here are acknowledged."""
+
+    failed: Sequence[Line] = ()
+    """To be sent again."""
+    error: str = ""
+    """Why they failed, in words."""
+    error_type: str = ""
+    """The same as a label: the status, the error's code or its class."""
+    retry_after_s: float = 0.0
+    """When the destination wants to be asked again, if it says so."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """Records that the destination will never take, by reason."""
+
+
+class Destination(Protocol):
+    """Where lines go. It raises nothing for a destination that fails."""
+
+    def send(self, lines: Sequence[Line]) -> Sent:
+        """Send ``lines`` and wait until they are acknowledged, or for as long as ``ship_timeout_s`` says."""
+
+    def close(self) -> None:
+        """Let go of connections; what was not acknowledged is sent by the next shipper."""
+
+
+def unix_nano(timestamp: str) -> int:
+    """Return Unix nanoseconds of a record's ``timestamp``, which has nine decimals; 0 if it is none."""
+    whole, _, rest = timestamp.partition(".")
+    try:
+        begun = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+        nano = int(rest.rstrip("Z").ljust(9, "0")[:9] or 0)
+    except ValueError:
+        return 0
+    return round((begun - _EPOCH).total_seconds()) * 1_000_000_000 + nano

@@ -1,0 +1,62 @@
+"""A shipper's metrics for Prometheus, on a port of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from inference_logging.errors import OpenError
+from inference_logging.shipping.shipper import Shipper
+
+PREFIX = "inference_logging_ship"
+
+
+class ShipperCollector(Collector):
+    """What a shipper has counted, under its name."""
+
+    def __init__(self, name: str, shipper: Shipper) -> None:
+        """Keep them."""
+        self._name, self._shipper = name, shipper
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        shipper = self._shipper
+        yield self._counter("records", "Records that the destination has acknowledged", shipper.records)
+        yield self._counter("bytes", "Bytes of those records, as they stand in segments", shipper.bytes)
+        yield self._by("errors", "Sendings that failed, to be tried again", "error_type", shipper.errors)
+        yield self._by("refused", "Records that the destination will never take", "reason", shipper.refused)
+        yield self._gauge("lag_bytes", "Bytes of segments that are not acknowledged", shipper.lag_bytes())
+        yield self._gauge("lag_seconds", "Age of the oldest record that is being sent; 0: none is", shipper.lag_s())
+
+    def _counter(self, name: str, meaning: str, value: float) -> Metric:
+        family = CounterMetricFamily(f"{PREFIX}_{name}", meaning, labels=["ship_name"])
+        family.add_metric([self._name], value)
+        return family
+
+    def _gauge(self, name: str, meaning: str, value: float) -> Metric:
+        family = GaugeMetricFamily(f"{PREFIX}_{name}", meaning, labels=["ship_name"])
+        family.add_metric([self._name], value)
+        return family
+
+    def _by(self, name: str, meaning: str, label: str, counts: Mapping[str, int]) -> Metric:
+        family = CounterMetricFamily(f"{PREFIX}_{name}", meaning, labels=["ship_name", label])
+        for value, count in counts.items():
+            family.add_metric([self._name, value], count)
+        return family
+
+
+def serve(name: str, shipper: Shipper, address: str, port: int) -> int:
+    """Serve /metrics until the process ends; return the port, which the system has chosen for 0.
+
+    Raises ``OpenError`` where the port cannot be had.
+    """
+    registry = CollectorRegistry()
+    registry.register(ShipperCollector(name, shipper))
+    try:
+        server, _ = start_http_server(port, address, registry)
+    except OSError as error:
+        raise OpenError(f"metrics_port={port}: {error.strerror or error}") from error
+    return int(server.server_port)

@@ -1,0 +1,178 @@
+"""The rounds of a shipper: read, send until it is acknowledged, save.
+
+A destination that fails is tried again, each time after a longer pause, for as long as it takes; meanwhile segments
+stay where they are. What it will never take (too large, malformed) is counted as refused and told.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from inference_logging.shipping.line import Destination, Line, Sent
+from inference_logging.shipping.source import Batch, Source, Sources
+
+FIRST_PAUSE_S = 0.1
+TELL_INTERVAL_S = 60.0
+
+
+class Limits(Protocol):
+    """The parameters that steer a shipper; ``Config`` has them."""
+
+    ship_batch_records: int
+    ship_batch_bytes: int
+    ship_interval_s: float
+    ship_retry_s: float
+
+
+class Waiting(Protocol):
+    """What a pause can be ended by; ``threading.Event`` is one."""
+
+    def wait(self, timeout: float, /) -> bool:
+        """Wait ``timeout`` seconds or until it is set; return whether it is."""
+
+    def is_set(self) -> bool:
+        """Return whether it is set."""
+
+
+def to_stderr(text: str) -> None:
+    """Say ``text`` in a line of its own."""
+    sys.stderr.write(f"inference-logging ship: {text}\n")
+    sys.stderr.flush()
+
+
+class Shipper:
+    """Sends what ``source`` has to ``destination``. The counts are read by the metrics."""
+
+    def __init__(
+        self,
+        source: Source | Sources,
+        destination: Destination,
+        limits: Limits,
+        *,
+        tell: Callable[[str], None] = to_stderr,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Keep them."""
+        self._source, self._destination, self._limits = source, destination, limits
+        self._tell, self._clock, self._sleep = tell, clock, sleep
+        self._end_s: float | None = None
+        self._told_s: dict[str, float] = {}
+        self.records = 0
+        """Acknowledged by the destination."""
+        self.bytes = 0
+        self.errors: Counter[str] = Counter()
+        """Sendings that failed, by type of error."""
+        self.refused: Counter[str] = Counter()
+        """Records that the destination will never take, or that are no records, by reason."""
+        self.sending_since_unix_nano = 0
+        """The time of the oldest record that is being sent; 0: none is."""
+
+    def run(self, stop: Waiting, *, once: bool = False, drain_s: float = 0.0) -> bool:
+        """Ship until ``stop`` is set, and then what is there, and what is still written, for up to ``drain_s``.
+
+        ``once``: only what is there now. Returns whether all of that has arrived.
+        """
+        while True:
+            batch = self._read()
+            if batch is not None and batch.stands:
+                if not self._deliver(batch, stop, drain_s):
+                    return False
+            elif once:
+                return batch is not None
+            elif not self._ends(stop, drain_s):
+                self._pause(stop, self._limits.ship_interval_s)
+            elif batch is None or not self._source.has_writers() or self._is_over():
+                return batch is not None
+            else:
+                self._pause(stop, FIRST_PAUSE_S)
+
+    def _ends(self, stop: Waiting, drain_s: float) -> bool:
+        if stop.is_set() and self._end_s is None:
+            self._end_s = self._clock() + drain_s
+        return self._end_s is not None
+
+    def _is_over(self) -> bool:
+        return self._end_s is not None and self._clock() >= self._end_s
+
+    def _pause(self, stop: Waiting, pause_s: float) -> None:
+        if self._end_s is None:
+            stop.wait(pause_s)
+        else:
+            self._sleep(min(pause_s, FIRST_PAUSE_S))
+
+    def lag_bytes(self) -> int:
+        """Return the bytes that wait; 0 where nobody can tell."""
+        try:
+            return self._source.lag_bytes()
+        except OSError:
+            return 0
+
+    def lag_s(self) -> float:
+        """Return the age of the oldest record that is being sent; 0: none is."""
+        oldest = self.sending_since_unix_nano
+        return max(0.0, time.time() - oldest / 1e9) if oldest else 0.0
+
+    def _read(self) -> Batch | None:
+        try:
+            batch = self._source.read(self._limits.ship_batch_records, self._limits.ship_batch_bytes)
+        except OSError as error:
+            self._failed("read", f"segments cannot be read: {error}")
+            return None
+        if batch.corrupt:
+            self._refuse({"corrupt": len(batch.corrupt)}, str(batch.corrupt[0]))
+        return batch
+
+    def _deliver(self, batch: Batch, stop: Waiting, drain_s: float) -> bool:
+        """Send a batch until all of it has arrived or was refused; False: the end came first."""
+        left: list[Line] = batch.lines
+        pause_s = FIRST_PAUSE_S
+        self.sending_since_unix_nano = left[0].unix_nano() if left else 0
+        while left:
+            sent = self._destination.send(left)
+            self._count(left, sent)
+            progress, left = len(sent.failed) < len(left), list(sent.failed)
+            if not left:
+                break
+            self._failed(sent.error_type, f"{len(left)} records wait: {sent.error}")
+            if self._ends(stop, drain_s) and self._is_over():
+                return False
+            self._pause(stop, min(max(pause_s, sent.retry_after_s), self._limits.ship_retry_s))
+            pause_s = FIRST_PAUSE_S if progress else pause_s * 2
+        self.sending_since_unix_nano = 0
+        try:
+            self._source.acknowledge(batch)
+        except OSError as error:
+            self._failed("offsets", f"offsets cannot be saved, the next shipper would send records again: {error}")
+            self._pause(stop, self._limits.ship_interval_s)
+        return True
+
+    def _count(self, lines: list[Line], sent: Sent) -> None:
+        if sent.refused:
+            self._refuse(sent.refused, f"the destination refuses records: {sent.refused}")
+        self.records += len(lines) - len(sent.failed) - sum(sent.refused.values())
+        failed = {(line.segment, line.offset) for line in sent.failed}
+        self.bytes += sum(len(line.raw) + 1 for line in lines if (line.segment, line.offset) not in failed)
+
+    def _refuse(self, reasons: dict[str, int], text: str) -> None:
+        self.refused.update(reasons)
+        self._tell_now_and_then("refused", text)
+
+    def _failed(self, kind: str, text: str) -> None:
+        self.errors[kind] += 1
+        self._tell_now_and_then(kind, text)
+
+    def _tell_now_and_then(self, kind: str, text: str) -> None:
+        now_s = self._clock()
+        if kind not in self._told_s or now_s - self._told_s[kind] >= TELL_INTERVAL_S:
+            self._told_s[kind] = now_s
+            self._tell(text)
+
+    def close(self) -> None:
+        """Let go of everything; idempotent where its parts are."""
+        self._destination.close()
+        self._source.close()

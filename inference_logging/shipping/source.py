@@ -1,0 +1,227 @@
+"""The records of a directory's segments in the order of their beginning, from where a shipper stands on.
+
+Each segment is read from its own offset: plain ones while they grow, and through a descriptor that stays open, so that
+one that is compressed or removed meanwhile is read to its end; compressed ones by counting what was in them. Lines that
+are no records are counted as refused. Headers and footers are the segments' own and are not sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from inference_logging.errors import CorruptLineError
+from inference_logging.segments import Segment, segments
+from inference_logging.segments.following import Followed
+from inference_logging.segments.reading import Record, compressed_lines, is_framing
+from inference_logging.shipping.line import Line
+from inference_logging.shipping.offsets import Offsets
+
+
+class Stand(NamedTuple):
+    """How far a segment is read, and whether nothing more will come."""
+
+    offset: int
+    is_whole: bool
+
+
+@dataclass
+class Batch:
+    """Lines to be sent together, and where their segments stand once they are acknowledged."""
+
+    lines: list[Line] = field(default_factory=list)
+    stands: dict[str, Stand] = field(default_factory=dict)
+    corrupt: list[str] = field(default_factory=list)
+    """What could not be read as a record, in words."""
+    footers: set[str] = field(default_factory=set)
+    """Segments whose last line was read."""
+    bytes: int = 0
+
+
+class _Compressed:
+    """The lines of a compressed segment, and how far they are read."""
+
+    def __init__(self, segment: Segment, offset: int) -> None:
+        self.offset = offset
+        self._lines = compressed_lines(segment)
+        passed = 0
+        while passed < offset and (line := next(self._lines, None)) is not None:
+            passed += len(line) + 1
+
+    def lines(self) -> Iterator[bytes]:
+        """Return the lines that were not read yet."""
+        for line in self._lines:
+            self.offset += len(line) + 1
+            yield line
+
+
+class Source:
+    """The segments of ``directory``, for the shipper ``name``. Raises ``OpenError`` as ``Offsets``.
+
+    ``suffix`` is what their prefixes have behind the name of the service.
+    """
+
+    def __init__(self, directory: Path, name: str, *, suffix: str = "") -> None:
+        """Take up what was saved."""
+        self._directory, self._suffix = directory, suffix
+        self._offsets = Offsets(directory, name)
+        self._open: dict[str, Followed] = {}
+        self._unpacked: dict[str, _Compressed] = {}
+        self._done: set[str] = set()
+
+    def read(self, most_records: int, most_bytes: int) -> Batch:
+        """Return what comes next, up to a limit; empty if there is nothing new. Raises OSError, MissingExtraError."""
+        batch = Batch()
+        for segment in self._unfinished():
+            for line in self._lines(segment, batch):
+                batch.lines.append(line)
+                batch.bytes += len(line.raw)
+                if len(batch.lines) >= most_records or batch.bytes >= most_bytes:
+                    return batch
+        return batch
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Save that a batch has arrived. Raises OSError; this source goes on all the same, the next begins earlier."""
+        for segment, stand in batch.stands.items():
+            self._offsets.of[segment] = stand.offset
+        if batch.stands:
+            self._offsets.save()
+        for segment in [segment for segment, stand in batch.stands.items() if stand.is_whole]:
+            self._finish(segment)
+
+    def lag_bytes(self) -> int:
+        """Return how many bytes of segments are not acknowledged; of a compressed one all that it takes on the disk."""
+        of = {one: 0 if one.compressed else self._offsets.of.get(one.name, 0) for one in self._unfinished()}
+        return sum(max(0, one.size_bytes() - offset) for one, offset in of.items())
+
+    def has_writers(self) -> bool:
+        """Tell whether somebody still writes one of the segments that were read."""
+        return any(followed.has_writer() for followed in self._open.values())
+
+    def _finish(self, segment: str) -> None:
+        path = self._directory / segment
+        if path.exists() or path.with_name(f"{segment}.zst").exists():
+            self._offsets.mark(segment)
+        self._offsets.of.pop(segment, None)
+        self._done.add(segment)
+        self._unpacked.pop(segment, None)
+        if segment in self._open:
+            self._open.pop(segment).close()
+
+    def _unfinished(self) -> list[Segment]:
+        try:
+            listed = segments(self._directory)
+        except FileNotFoundError:
+            listed = []
+        names = {segment.name for segment in listed}
+        self._done &= names
+        self._done |= {name for name in names - self._done if self._offsets.is_done(name)}
+        # What has been removed and is still open here is read to its end.
+        gone = [followed.segment for name, followed in self._open.items() if name not in names]
+        for name in [name for name in self._offsets.of if name not in names and name not in self._open]:
+            del self._offsets.of[name]
+        return sorted(gone + [segment for segment in listed if segment.name not in self._done])
+
+    def _lines(self, segment: Segment, batch: Batch) -> Iterator[Line]:
+        """Return the new lines of a segment; what was returned is in the batch's stands."""
+        offset = self._offsets.of.get(segment.name, 0)
+        followed = self._followed(segment, offset)
+        if followed is None:
+            yield from self._rest_of_compressed(segment, offset, batch)
+            return
+        followed.offset = 0 if followed.is_truncated() else offset
+        # Asked before the last read: what was written before the lock was released is then read here.
+        has_writer = followed.has_writer()
+        for raw in followed.lines():
+            yield from self._take(raw, segment, followed.offset, batch)
+        if segment.name in batch.footers or not has_writer:
+            batch.stands[segment.name] = Stand(followed.offset, is_whole=True)
+
+    def _followed(self, segment: Segment, offset: int) -> Followed | None:
+        if segment.name in self._open:
+            return self._open[segment.name]
+        if segment.compressed:
+            return None
+        try:
+            followed = Followed(segment)
+        except FileNotFoundError:
+            return None
+        followed.offset = offset
+        self._open[segment.name] = followed
+        return followed
+
+    def _rest_of_compressed(self, segment: Segment, offset: int, batch: Batch) -> Iterator[Line]:
+        try:
+            unpacked = self._unpacked.get(segment.name)
+            if unpacked is None or unpacked.offset != offset:
+                unpacked = self._unpacked[segment.name] = _Compressed(segment, offset)
+            for raw in unpacked.lines():
+                offset = unpacked.offset
+                yield from self._take(raw, segment, offset, batch)
+        except FileNotFoundError:
+            return  # removed: the next look tells
+        except CorruptLineError as error:
+            batch.corrupt.append(str(error))
+        batch.stands[segment.name] = Stand(offset, is_whole=True)
+
+    def _take(self, raw: bytes, segment: Segment, end: int, batch: Batch) -> Iterator[Line]:
+        """Note that a line that stands before ``end`` is read, and return it if it is a record."""
+        batch.stands[segment.name] = Stand(end, is_whole=False)
+        begun = end - len(raw) - 1
+        try:
+            record: Record = orjson.loads(raw)
+            is_frame = is_framing(record)
+        except (orjson.JSONDecodeError, AttributeError):
+            batch.corrupt.append(f"{segment.path}, byte {begun}: no record")
+            return
+        if not is_frame:
+            yield Line(segment.prefix.removesuffix(self._suffix), segment.name, begun, raw, record)
+        elif record["event_name"] == "segment.footer":
+            batch.footers.add(segment.name)
+
+    def close(self) -> None:
+        """Let another shipper go on."""
+        for followed in self._open.values():
+            followed.close()
+        self._open.clear()
+        self._offsets.close()
+
+
+class Sources:
+    """Several sources as one, which come in turn: none waits for another to have nothing new."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        """Take ``sources``, at least one; closing is theirs from here on."""
+        self._sources = deque(sources)
+
+    def read(self, most_records: int, most_bytes: int) -> Batch:
+        """Return what comes next in the first that has something, as ``Source.read``."""
+        batch = Batch()
+        for _ in range(len(self._sources)):
+            self._sources.rotate(-1)
+            batch = self._sources[0].read(most_records, most_bytes)
+            if batch.stands:
+                break
+        return batch
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Save that the batch that was read last has arrived, as ``Source.acknowledge``."""
+        self._sources[0].acknowledge(batch)
+
+    def lag_bytes(self) -> int:
+        """Return how many bytes of all segments are not acknowledged."""
+        return sum(source.lag_bytes() for source in self._sources)
+
+    def has_writers(self) -> bool:
+        """Tell whether somebody still writes one of the segments that were read."""
+        return any(source.has_writers() for source in self._sources)
+
+    def close(self) -> None:
+        """Let another shipper go on."""
+        for source in self._sources:
+            source.close()

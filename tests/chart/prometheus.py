@@ -1,0 +1,144 @@
+"""A real Prometheus for the tests of alerts and dashboard, and its promtool."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.servers import free_port
+from tests.support import wait_until
+from tests.tools.tools import tool
+
+CHART = Path(__file__).parents[2] / "helm"
+RUNBOOK = "https://example.com/runbook"
+_GIVEN = {"server": {"image": {"repository": "example.com/server"}}, "shipper": {"type": "none"}}
+"""What the chart has no default for, and nothing that these tests are about."""
+
+
+def installed(name: str) -> str:
+    """Return the path of a program of Debian's packages of Prometheus, or skip the test."""
+    path = shutil.which(name)
+    if path is None:
+        package = "prometheus" if name == "promtool" else name
+        pytest.skip(f"{name} is not installed (on Debian: apt-get install {package})")
+    return path
+
+
+def promtool(*arguments: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run promtool in ``directory``."""
+    command = [installed("promtool"), *arguments]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
+
+
+def render(template: str, **values: Any) -> dict[str, Any]:
+    """Return the one object that helm makes of a template of the chart with these values."""
+    command = [str(tool("helm")), "template", "r", str(CHART), "--show-only", f"templates/{template}", "--values", "-"]
+    text = yaml.safe_dump({**_GIVEN, **values})
+    made = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=120)
+    assert made.returncode == 0, made.stderr
+    found: dict[str, Any] = yaml.safe_load(made.stdout)
+    return found
+
+
+def rendered_rules(**thresholds: float | None) -> dict[str, Any]:
+    """Return the groups of rules, as Prometheus reads them, that helm makes of the chart."""
+    alerts = {"enabled": True, "runbookUrl": RUNBOOK, "thresholds": thresholds}
+    spec: dict[str, Any] = render("prometheusrule.yaml", alerts=alerts)["spec"]
+    return spec
+
+
+def nearest_aggregations(expression: str) -> dict[str, str]:
+    """Return what each series of ours is aggregated by first, by its name and where it stands; empty: by nothing."""
+    found = {}
+    for series in re.finditer(r"\b(?:inference_logging|gen_ai)_\w+(?=\{)", expression):
+        depth, nearest = 0, ""
+        for at in range(series.start() - 1, -1, -1):
+            depth += {")": 1, "(": -1}.get(expression[at], 0)
+            aggregation = re.search(r"\b(?:sum|max|min|avg|count)(?: by \([^)]*\))? ?$", expression[:at])
+            if depth < 0 and expression[at] == "(" and aggregation:
+                nearest = aggregation[0]
+                break
+            depth = max(depth, 0)
+        found[f"{series[0]} at {series.start()}"] = nearest
+    return found
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is scraped, under which labels; the operator adds namespace and pod in a cluster."""
+
+    port: int
+    container: str
+    pod: str = "chat-0"
+    namespace: str = "serving"
+
+    def as_config(self) -> dict[str, Any]:
+        """Return the scrape configuration."""
+        labels = {"namespace": self.namespace, "pod": self.pod, "container": self.container}
+        return {
+            "job_name": self.container,
+            "static_configs": [{"targets": [f"127.0.0.1:{self.port}"], "labels": labels}],
+        }
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A server that scrapes."""
+
+    url: str
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series that an expression gives now; an answer other than success fails the test."""
+        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=30).json()
+        assert answer["status"] == "success", f"{expression}: {answer.get('error')}"
+        found: list[dict[str, Any]] = answer["data"]["result"]
+        return found
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Return all rules with what became of them."""
+        answer = httpx.get(f"{self.url}/api/v1/rules", timeout=30).json()
+        return [rule for group in answer["data"]["groups"] for rule in group["rules"]]
+
+    def is_up(self, targets: int) -> bool:
+        """Return whether it answers and has scraped so many targets without an error."""
+        with contextlib.suppress(httpx.TransportError, ValueError):
+            return len(self.query("up == 1")) == targets
+        return False
+
+
+@contextlib.contextmanager
+def scraping(directory: Path, targets: Sequence[Target], rules: dict[str, Any]) -> Iterator[Prometheus]:
+    """Run a Prometheus that scrapes the targets five times a second and evaluates the rules once a second."""
+    (directory / "rules.yaml").write_text(yaml.safe_dump(rules))
+    configuration = {
+        "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "1s"},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [target.as_config() for target in targets],
+    }
+    (directory / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        installed("prometheus"),
+        f"--config.file={directory / 'prometheus.yml'}",
+        f"--web.listen-address={address}",
+    ]
+    command += [f"--storage.tsdb.path={directory / 'tsdb'}", "--log.level=error"]
+    with (directory / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            running = Prometheus(f"http://{address}")
+            wait_until(lambda: running.is_up(len(targets)), "all targets to be scraped")
+            yield running
+        finally:
+            process.terminate()
+            process.wait(60)

@@ -1,0 +1,142 @@
+"""The chart as a whole: lint, every supported situation rendered, and judged by Kubernetes' own schemas."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.chart import CHART, CI, DELIVERIES, DESTINATIONS, MODES, PRESETS, endpoint, helm, render, render_file
+from tests.tools.tools import tool
+
+ROOT = CHART.parent
+FILES = pytest.mark.parametrize("file", CI, ids=[file.name.removesuffix("-values.yaml") for file in CI])
+
+
+def conform(objects: list[dict[str, Any]], kubernetes: str) -> subprocess.CompletedProcess[str]:
+    schemas = tool("schemas")
+    own = schemas / "{{ .NormalizedKubernetesVersion }}-standalone{{ .StrictSuffix }}"
+    kind = "{{ .ResourceKind }}{{ .KindSuffix }}.json"
+    locations = [f"-schema-location={own}/{kind}", f"-schema-location={schemas}/crd/{kind}"]
+    command = [str(tool("kubeconform")), "-strict", f"-kubernetes-version={kubernetes}", *locations]
+    given = yaml.safe_dump_all(objects)
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=120)
+
+
+def situation(values: dict[str, Any]) -> tuple[str, str]:
+    return values.get("preset", "fastapi"), values.get("listener", {}).get("mode", "sidecar")
+
+
+def delivery(values: dict[str, Any]) -> tuple[str, str]:
+    return values.get("shipper", {}).get("type", "otel-collector"), values.get("destination", {}).get("type", "otlp")
+
+
+@FILES
+def test_each_situation_is_linted_without_a_warning(file: Path) -> None:
+    done = helm("lint", "--strict", CHART, "--values", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+
+
+@FILES
+@pytest.mark.parametrize("kubernetes", ["1.31.0", "1.37.0"])
+def test_each_situation_is_what_kubernetes_and_the_operator_accept(file: Path, kubernetes: str) -> None:
+    release = render_file(file)
+    assert not release.error, release.error
+    done = conform(release.objects, kubernetes)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wrong_field_is_refused_by_these_schemas() -> None:
+    objects = [*render(serviceMonitor={"enabled": True}).objects]
+    for kind, spec in (("Deployment", {"replica": 1}), ("ServiceMonitor", {"intervall": "1s"})):
+        wrong = [{**thing, "spec": {**thing["spec"], **spec}} for thing in objects if thing["kind"] == kind]
+        assert conform(wrong, "1.37.0").returncode == 1
+
+
+def test_the_situations_are_all_presets_modes_shippers_and_destinations() -> None:
+    values = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in CI]
+    assert {situation(one) for one in values} == set(itertools.product(PRESETS, MODES))
+    expected = {(shipper, destination) for shipper, many in DELIVERIES.items() for destination in many}
+    assert {delivery(one) for one in values} - {("none", "otlp")} == expected
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_preset_goes_with_every_shipper_and_what_that_can_deliver_to(preset: str, mode: str) -> None:
+    objects: list[dict[str, Any]] = []
+    for shipper, destination in itertools.product(DELIVERIES, DESTINATIONS):
+        release = render(
+            preset=preset,
+            listener={"mode": mode},
+            shipper={"type": shipper},
+            destination={"type": destination, "endpoints": [endpoint(destination)]},
+        )
+        if destination in DELIVERIES[shipper]:
+            assert not release.error, release.error
+            objects += release.objects
+        else:
+            assert f"destination.type={destination}: {shipper} can't deliver to it" in release.error
+    done = conform(objects, "1.37.0")
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_needs_features_of_the_cluster_is_off_by_default() -> None:
+    kinds = {thing["kind"] for thing in render().objects}
+    assert kinds == {"ConfigMap", "Deployment", "Service", "ServiceAccount"}
+
+
+def test_the_version_of_the_application_is_the_packages() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    cargo = (ROOT / "native" / "Cargo.toml").read_text(encoding="utf-8")
+    found = re.search(r'^version = "([^"]+)"$', cargo, flags=re.MULTILINE)
+    assert found is not None
+    assert chart["appVersion"] == found[1]
+
+
+def test_the_listeners_image_has_the_version_of_the_application() -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
+    assert render().containers["listener"]["image"] == f"inference-logging:{version}"
+    given = render(image={"tag": "7"}).containers["listener"]["image"]
+    assert given == "inference-logging:7"
+    pinned = render(image={"tag": "7", "digest": "sha256:1"}).containers["listener"]["image"]
+    assert pinned == "inference-logging@sha256:1"
+
+
+def test_no_image_is_called_latest_or_left_without_a_tag() -> None:
+    images = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["shipper"]["images"]
+    assert all(image["tag"] not in ("", "latest") for image in images.values())
+
+
+def test_every_helper_has_the_charts_prefix() -> None:
+    templates = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir())
+    names = re.findall(r'define "([^"]+)"', templates)
+    assert names
+    assert [name for name in names if not name.startswith("inference-logging.")] == []
+    assert len(names) == len(set(names))
+
+
+def test_every_helper_is_used() -> None:
+    templates = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir())
+    names = re.findall(r'define "([^"]+)"', templates)
+    composed = re.findall(r'printf "(inference-logging\.[^"]*)%s"', templates)
+    used = {*re.findall(r'include "([^"]+)"', templates)}
+    assert [name for name in names if name not in used and not name.startswith(tuple(composed))] == []
+
+
+def test_the_notes_name_the_next_command(tmp_path: Path) -> None:
+    # `helm template` leaves them out, and `helm install` asks for a cluster.
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    (chart / "templates" / "NOTES.txt").rename(chart / "notes.txt")
+    (chart / "templates" / "notes.yaml").write_text('notes: |{{ tpl (.Files.Get "notes.txt") . | nindent 2 }}')
+    done = helm("template", "release", chart, "--values", CI[0], "--show-only", "templates/notes.yaml")
+    assert done.returncode == 0, done.stderr
+    notes = yaml.safe_load(done.stdout)["notes"]
+    assert "rollout status deployment/release-inference-logging" in notes
+    assert "inference-logging verify" in notes

@@ -1,0 +1,275 @@
+"""Values that are wrong: each is refused, and named, by the schema or by the checks that look at several together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from inference_logging.schema import file_schema
+from tests.chart.chart import CHART, LEAST, merged, render
+from tests.chart.generated import files
+from tests.chart.values_schema import PASSED_ON
+
+SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+PVC = {"segments": {"persistence": {"enabled": True}}}
+SECRET = {"existingSecret": "secret"}
+
+
+def objects(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield each schema of an object, at any depth."""
+    if isinstance(schema, dict):
+        if "object" in schema.get("type", ()) and isinstance(schema.get("type"), str | list):
+            yield schema
+        for part in schema.values():
+            yield from objects(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from objects(part)
+
+
+def names(values: Any, schema: Any, path: str = "") -> Iterator[str]:
+    """Yield what stands in the values and not in the schema."""
+    for name, value in values.items() if isinstance(values, dict) else ():
+        if name in schema.get("properties", {}):
+            yield from names(value, schema["properties"][name], f"{path}.{name}")
+        elif schema.get("additionalProperties") is False:
+            yield f"{path}.{name}"
+
+
+def test_what_is_made_from_the_package_is_up_to_date() -> None:
+    for path, content in files().items():
+        # To mend it: python -m tests.chart.generated
+        assert path.read_text(encoding="utf-8") == content, path.name
+
+
+def test_the_schema_of_the_configuration_is_the_packages() -> None:
+    ours, packages = SCHEMA["properties"]["config"], file_schema()
+    assert set(ours["properties"]) == set(packages["properties"])
+    differing = [name for name, one in packages["properties"].items() if ours["properties"][name] != one]
+    # Its pattern repeats more often than Go allows.
+    assert differing in ([], ["redact_custom"])
+    assert ours["additionalProperties"] is False
+
+
+def test_every_object_of_the_schema_is_closed_or_says_that_kubernetes_judges_it() -> None:
+    for schema in objects(SCHEMA):
+        closed = schema.get("additionalProperties") is False or isinstance(schema.get("additionalProperties"), dict)
+        assert closed or PASSED_ON in schema.get("description", ""), schema
+
+
+def test_the_schema_is_valid_and_takes_the_defaults() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    jsonschema.validate(merged(DEFAULTS, LEAST), SCHEMA)
+
+
+def test_every_value_has_a_default_that_shows_its_place() -> None:
+    missing = [name for name in SCHEMA["properties"] if name not in DEFAULTS]
+    assert missing == ["global"]
+    for part in (
+        "server",
+        "listener",
+        "storage",
+        "shipper",
+        "destination",
+        "serviceAccount",
+        "service",
+        "networkPolicy",
+    ):
+        assert set(SCHEMA["properties"][part]["properties"]) == set(DEFAULTS[part]), part
+    assert list(names(DEFAULTS, SCHEMA)) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"replicas": 2}, "replicas"),
+        ({"preset": "tgi"}, "preset"),
+        ({"replicaCount": "2"}, "replicaCount"),
+        ({"server": {"modle": "m"}}, "modle"),
+        ({"server": {"processes": 0}}, "processes"),
+        ({"server": {"port": 70000}}, "port"),
+        ({"server": {"image": {"name": "x"}}}, "name"),
+        ({"server": {"resources": {"limit": {}}}}, "limit"),
+        ({"server": {"probes": {"liveness": {"httpget": {}}}}}, "httpget"),
+        ({"listener": {"mode": "thread"}}, "mode"),
+        ({"listener": {"replicas": 2}}, "replicas"),
+        ({"config": {"queue_byte": 1}}, "queue_byte"),
+        ({"config": {"queue_bytes": "lots"}}, "queue_bytes"),
+        ({"config": {"version": 2}}, "version"),
+        ({"config": {"sample_ratio": 2}}, "sample_ratio"),
+        ({"storage": {"queue": {"sizeLimit": "16MiB"}}}, "sizeLimit"),
+        ({"storage": {"segments": {"persistence": {"accessModes": ["Once"]}}}}, "accessModes"),
+        ({"shipper": {"type": "fluentd"}}, "shipper"),
+        ({"destination": {"type": "s3"}}, "destination"),
+        ({"destination": {"password": "p"}}, "password"),
+        ({"destination": {"keys": {"passwort": "p"}}}, "passwort"),
+        ({"destination": {"endpoints": ["https://user:pass@host"]}}, "endpoints"),
+        ({"podDisruptionBudget": {"minAvailable": True}}, "minAvailable"),
+        ({"podSecurityContext": {"runAsUser": 0}}, "runAsUser"),
+        ({"alerts": {"thresholds": {"queue": 1}}}, "queue"),
+        ({"dashboard": {"enable": True}}, "enable"),
+    ],
+)
+def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values: dict[str, Any], named: str) -> None:
+    error = render(**values).error
+    assert "values don't meet the specifications of the schema" in error
+    assert named in error
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"server": {"image": {"repository": ""}}}, "server.image.repository: must be given"),
+        ({"preset": "vllm", "server": {"model": ""}}, "server.model: must be given for the preset vllm"),
+        ({"preset": "triton", "server": {"model": ""}}, "server.model: must be given for the preset triton"),
+        ({"preset": "custom", "server": {"port": None}}, "server.port: must be given for the preset custom"),
+        ({"config": {"health_path": ""}}, "server.probes: readinessProbe has no path"),
+        ({"terminationGracePeriodSeconds": 30}, "terminationGracePeriodSeconds=30: must be at least 60"),
+        ({"config": {"directory": "/logs"}}, "config.directory=/logs: the chart sets it"),
+        ({"config": {"queue_directory": "/q"}}, "config.queue_directory=/q: the chart sets it"),
+        ({"config": {"listener": "thread"}}, "config.listener=thread: the chart sets it"),
+        ({"config": {"sink": "stdout"}}, "config.sink=stdout: must be file, as shipper.type=otel-collector reads"),
+        (
+            {"config": {"audit": "on", "audit_directory": "/audit"}},
+            "config.audit_directory=/audit: no volume of the shipper has it; mount it with shipper.extraVolumeMounts",
+        ),
+        ({"config": {"compress": "zstd"}}, "config.compress=zstd: otel-collector reads plain segments only"),
+        ({"storage": {"queue": {"sizeLimit": "16Mi"}}}, "storage.queue.sizeLimit=16Mi: must be at least 39Mi"),
+        (
+            {"server": {"processes": 4}, "storage": {"queue": {"sizeLimit": "128Mi"}}},
+            "storage.queue.sizeLimit=128Mi: must be at least 147Mi, for the queues of server.processes=4",
+        ),
+        (
+            {"server": {"resources": {"limits": {"memory": "32Mi"}}}},
+            "server.resources.limits.memory=32Mi: must be above 39Mi",
+        ),
+        ({"config": {"quota_bytes": 0}}, "config.quota_bytes=0: must be a limit where segments are on an emptyDir"),
+        ({"config": {"quota_bytes": "3GiB"}}, "config.quota_bytes=3221225472: must be below storage.segments.size=2Gi"),
+        ({"storage": {"segments": {"size": "128Mi"}}}, "storage.segments.size=128Mi: leaves segments 107374182 bytes"),
+        ({"replicaCount": 2, "storage": PVC}, "accessModes=ReadWriteOnce: must be ReadWriteMany for more than one pod"),
+        ({"autoscaling": {"enabled": True}, "storage": PVC}, "must be ReadWriteMany for more than one pod"),
+        ({"podDisruptionBudget": {"enabled": True}}, "podDisruptionBudget: must have one of"),
+        ({"server": {"port": 9464}}, "http and metrics: have the same port 9464"),
+        ({"shipper": {"port": 8000}}, "http and ship-metrics: have the same port 8000"),
+        (
+            {"podDisruptionBudget": {"enabled": True, "minAvailable": 1, "maxUnavailable": 1}},
+            "podDisruptionBudget: must have one of",
+        ),
+        (
+            {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
+            "podMonitor.enabled: must not be with serviceMonitor.enabled",
+        ),
+        (
+            {"preset": "triton", "listener": {"mode": "inProcess"}, "podMonitor": {"enabled": True}},
+            "listener.mode=inProcess: serves no metrics for the preset triton",
+        ),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused_with_parameter_and_value(
+    values: dict[str, Any], message: str
+) -> None:
+    assert message in render(**values).error
+
+
+@pytest.mark.parametrize(
+    ("shipper", "destination", "message"),
+    [
+        ("otel-collector", {"endpoints": []}, "destination.endpoints: must be given, or shipper.type=none"),
+        ("otel-collector", {"endpoints": ["http://a", "http://b"]}, "destination.endpoints: must be one for otlp"),
+        (
+            "otel-collector",
+            {"endpoints": ["gateway:4318"]},
+            "gateway:4318: must be a URL, http:// or https:// for otlp",
+        ),
+        (
+            "otel-collector",
+            {"type": "kafka", "endpoints": ["http://kafka:9092"]},
+            "destination.endpoints=http://kafka:9092: must be host:port for kafka",
+        ),
+        ("otel-collector", {"tls": {"enabled": True}}, "destination.tls.enabled: is for kafka and forward"),
+        ("otel-collector", {"keys": {"token": "t"}}, "keys.token=t: needs destination.existingSecret"),
+        ("otel-collector", SECRET | {"keys": {"username": "u"}}, "username and password belong together"),
+        (
+            "otel-collector",
+            SECRET | {"type": "kafka", "endpoints": ["k:9092"], "keys": {"username": "u", "password": "p"}},
+            "destination.mechanism: must be given where kafka has a username",
+        ),
+        (
+            "otel-collector",
+            SECRET | {"type": "kafka", "endpoints": ["k:9092"], "keys": {"token": "t"}},
+            "destination.keys.token: is for otlp, loki and elasticsearch",
+        ),
+        ("otel-collector", SECRET | {"keys": {"sharedKey": "k"}}, "destination.keys.sharedKey: is for forward"),
+        (
+            "fluent-bit",
+            SECRET | {"keys": {"headers": "h"}},
+            "keys.headers: only the shipper inference-logging takes it",
+        ),
+        (
+            "fluent-bit",
+            {"type": "elasticsearch", "endpoints": ["http://a", "http://b"]},
+            "destination.endpoints: must be one for elasticsearch by fluent-bit",
+        ),
+        (
+            "inference-logging",
+            SECRET | {"keys": {"token": "t"}},
+            "destination.keys.token: the shipper inference-logging takes keys.headers instead",
+        ),
+        (
+            "inference-logging",
+            {"type": "kafka", "endpoints": ["k:9092"], "tls": {"enabled": True}},
+            "destination.keys.kafkaProperties: must be given for TLS",
+        ),
+        (
+            "inference-logging",
+            {"tls": {"client": {"existingSecret": "c"}}},
+            "destination.tls.client: the shipper inference-logging has no client certificate",
+        ),
+    ],
+)
+def test_a_destination_that_a_shipper_cannot_be_told_of_is_refused(
+    shipper: str, destination: dict[str, Any], message: str
+) -> None:
+    assert message in render(shipper={"type": shipper}, destination=destination).error
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    error = render(config={"listener": "thread"}, terminationGracePeriodSeconds=1).error
+    assert "config.listener" in error
+    assert "terminationGracePeriodSeconds" in error
+
+
+def test_without_a_shipper_nothing_is_asked_of_the_destination() -> None:
+    assert render(shipper={"type": "none"}, destination={"endpoints": [], "type": "forward"}).error == ""
+
+
+def test_the_readme_has_every_value_of_the_parts_that_users_change() -> None:
+    readme = (CHART / "README.md").read_text(encoding="utf-8")
+    table = readme[readme.index("## Values") :]
+    first = "\n".join(re.findall(r"^\| ([^|]+)\|", table, flags=re.MULTILINE))
+    listed = set(re.findall(r"`([a-zA-Z.]+)`", first))
+    for name, default in DEFAULTS.items():
+        if any(f"{name}." in one for one in listed):
+            missing = [f"{name}.{inner}" for inner in default if f"{name}.{inner}" not in listed]
+            assert missing == []
+        else:
+            assert name in listed
+
+
+@pytest.mark.parametrize(
+    ("processes", "queue_bytes", "limit"),
+    re.findall(
+        r"^\| (\d+) \| (\d+ MiB)[^|]*\| (\d+Mi) \|$",
+        (CHART / "README.md").read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    ),
+)
+def test_the_readme_says_how_much_memory_queues_take(processes: str, queue_bytes: str, limit: str) -> None:
+    release = render(server={"processes": int(processes)}, config={"queue_bytes": queue_bytes})
+    assert release.volumes["queue"]["emptyDir"]["sizeLimit"] == limit

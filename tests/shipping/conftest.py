@@ -1,0 +1,54 @@
+"""A stage for each test, what a test starts is ended with it, and a summary of what was shown."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+from inference_logging import Config
+from tests.shipping.stage import Figures, Stage, parameters
+
+_SHOWN: pytest.StashKey[list[Figures]] = pytest.StashKey()
+
+
+class Startable(Protocol):
+    """A real server, or a shipper."""
+
+    def start(self) -> None: ...
+    def end(self) -> None: ...
+
+
+Started = TypeVar("Started", bound=Startable)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[Started], Started]]:
+    """Start programs; they are ended after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def started(program: Started) -> Started:
+            stack.callback(program.end)
+            program.start()
+            return program
+
+        yield started
+
+
+@pytest.fixture
+def stage(configure: Callable[..., Config], request: pytest.FixtureRequest) -> Iterator[Callable[..., Stage]]:
+    """Set a stage with the given parameters."""
+    shown = request.config.stash.setdefault(_SHOWN, [])
+    with contextlib.ExitStack() as stack:
+        yield lambda **more: stack.enter_context(Stage(configure(**parameters(**more)), shown))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what was shown."""
+    shown: list[Any] = config.stash.get(_SHOWN, [])
+    if shown:
+        terminalreporter.section("shipped")
+        for figures in shown:
+            terminalreporter.line(str(figures))

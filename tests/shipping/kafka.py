@@ -1,0 +1,123 @@
+"""A real Kafka of one node, which is its own controller."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.servers import free_port
+from tests.shipping.programs import Program, certificate, installed
+from tests.tools.tools import tool
+
+TOPIC: Final = "requests"
+USER: Final = "shipper"
+PASSWORD: Final = "the-password-of-the-shipper"
+_CLUSTER: Final = "c2hpcHBpbmctaW4tdGVzdA"
+"""An id of 16 bytes, as base64 for URLs has it."""
+
+
+class Kafka(Program):
+    """A broker with its data in ``directory``. ``secured``: over TLS, and for those who know the password."""
+
+    def __init__(self, directory: Path, *, secured: bool = False) -> None:
+        jars, java = f"{tool('kafka')}/*", installed("java", "default-jre-headless")
+        directory.mkdir()
+        self.port = free_port()
+        self.certificate = directory / "certificate.pem" if secured else None
+        security = _security(directory) if secured else {}
+        self._client: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 0}
+        if self.certificate is not None:
+            self._client |= client_properties(PASSWORD) | {"ssl.ca.location": str(self.certificate)}
+        properties = self._properties(directory, "SASL_SSL" if secured else "PLAINTEXT") | security
+        file = directory / "server.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
+        command: list[str | Path] = [java, "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars]
+        subprocess.run(
+            [*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", file],
+            check=True,
+            capture_output=True,
+        )
+        super().__init__([*command, "kafka.Kafka", file], directory / "log", self._answers)
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"127.0.0.1:{self.port}"
+
+    def _properties(self, directory: Path, protocol: str) -> dict[str, Any]:
+        controller = f"127.0.0.1:{free_port()}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocol}:{protocol}",
+            "listeners": f"{protocol}://{self.address},CONTROLLER://{controller}",
+            "advertised.listeners": f"{protocol}://{self.address}",
+            "inter.broker.listener.name": protocol,
+            "log.dirs": directory / "data",
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+        }
+
+    def _answers(self) -> bool:
+        client = AdminClient(self._client)
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            if TOPIC in client.list_topics(timeout=2.0).topics:
+                return True
+            client.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(10.0)
+        return False
+
+    def values(self) -> list[bytes]:
+        """Return what is in the topic."""
+        consumer = confluent_kafka.Consumer({**self._client, "group.id": "reader", "enable.auto.commit": False})
+        try:
+            partition = confluent_kafka.TopicPartition(TOPIC, 0, 0)
+            _, end = consumer.get_watermark_offsets(partition, timeout=30.0)
+            consumer.assign([partition])
+            found: list[bytes] = []
+            at = 0
+            while at < end:
+                messages = consumer.consume(1000, 10.0)
+                assert messages, f"nothing comes after {at} of {end}"
+                for message in messages:
+                    assert message.error() is None, message.error()
+                    found.append(message.value() or b"")
+                    at = (message.offset() or 0) + 1
+            return found
+        finally:
+            consumer.close()
+
+
+def client_properties(password: str) -> dict[str, str]:
+    """Return what a client needs beside the certificate to be let in."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": password,
+    }
+
+
+def _security(directory: Path) -> dict[str, Any]:
+    key, made = certificate(directory)
+    store = directory / "store.pem"
+    store.write_bytes(key.read_bytes() + made.read_bytes())
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    users = f'username="broker" password="its-own" user_broker="its-own" user_{USER}="{PASSWORD}"'
+    return {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{module} {users};",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": store,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": made,
+    }

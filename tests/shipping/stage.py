@@ -1,0 +1,123 @@
+"""What every test of shipping has: the example server under load, the listener beside it, and the books at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from inference_logging import Config
+from tests.books import assert_books_balance, variables
+from tests.servers import Server, serving
+from tests.shipping.arrived import Record, compare, written_lines
+from tests.shipping.load import Load
+from tests.shipping.programs import scraped
+from tests.sidecars import Sidecar
+from tests.support import parse, wait_until
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+SMALL: Final = {"listener": "external", "flush_interval_s": 0.05, "rotate_bytes": 128 << 10}
+"""Several segments in a test."""
+_REMOVED: Final = "inference_logging_segments_removed_total"
+
+
+class Mortal(Protocol):
+    """What counts how often it was killed."""
+
+    kills: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a test has shown."""
+
+    name: str
+    records: int
+    kills: int
+    duplicates: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.records} records written, all of them arrived, {self.duplicates} copies besides; "
+            f"{self.kills} kills, {self.seconds:.0f} s"
+        )
+
+
+class Stage:
+    """A server and a listener with their directories."""
+
+    def __init__(self, config: Config, figures: list[Figures]) -> None:
+        self.config = config
+        self.kills = 0
+        """Of the listener."""
+        self._begun_s, self._figures = time.monotonic(), figures
+        self._stack = contextlib.ExitStack()
+        self.server: Server | None = None
+
+    def __enter__(self) -> Stage:
+        with contextlib.ExitStack() as stack:
+            self.listener = stack.enter_context(self._listener())
+            command = ("uvicorn", "fastapi_app:app", "--app-dir", str(EXAMPLES), "--port", "{port}", "--no-access-log")
+            self.server = stack.enter_context(serving(self.config, *command, **variables(self.config)))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _listener(self) -> Sidecar:
+        # Lists as the environment has them.
+        given = [f"{name}={value}" for name, value in variables(self.config).items()]
+        return Sidecar(self.config, "--metrics-port", "0", before=("env", *given))
+
+    def load(self) -> Load:
+        """Return clients that begin when they are entered."""
+        assert self.server is not None
+        return Load(self.server)
+
+    def removed(self, reason: str) -> float:
+        """Return how many segments the listener has removed for a reason, as its metrics tell it."""
+
+        def port() -> str | None:
+            return next((found[1] for line in self.listener.lines if (found := re.search(r"port (\d+)", line))), None)
+
+        return scraped(int(wait_until(port, "the port of the metrics")), _REMOVED, reason=reason)
+
+    def kill_listener(self) -> None:
+        """Kill the listener, and start the next one."""
+        self.kills += 1
+        self.listener.kill()
+        self.listener = self._stack.enter_context(self._listener())
+
+    def end(self) -> list[Record]:
+        """End server and listener; return what is written, of which `verify` says that nothing is missing."""
+        assert self.server is not None
+        self.server.stop()
+        assert self.listener.stop() == 0, self.listener.lines
+        assert_books_balance(self.config)
+        return [parse(line) for line in written_lines(self.config.directory)]
+
+    def show(self, name: str, written: Iterable[Record], arrived: Iterable[Record], *mortals: Mortal) -> int:
+        """Check that each record has arrived, as it was written; return how many copies there are besides."""
+        found = compare(written, arrived)
+        assert found.missing == [], f"{len(found.missing)} of {found.records} are missing"
+        kills, seconds = sum(one.kills for one in (self, *mortals)), time.monotonic() - self._begun_s
+        self._figures.append(Figures(name, found.records, kills, found.duplicates, seconds))
+        return found.duplicates
+
+    def marks(self, name: str) -> tuple[set[str], set[str]]:
+        """Return the names of the segments, and of those that shipper ``name`` has marked as shipped."""
+        files = {path.name for path in self.config.directory.iterdir() if not path.is_symlink()}
+        segments = {file.removesuffix(".zst") for file in files if file.endswith((".jsonl", ".jsonl.zst"))}
+        suffix = f".shipped-{name}"
+        return segments, {file.removesuffix(suffix) for file in files if file.endswith(suffix)}
+
+
+def parameters(**more: Any) -> dict[str, Any]:
+    """Return the parameters of server and listener."""
+    return {**SMALL, **more}

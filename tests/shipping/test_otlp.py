@@ -1,0 +1,84 @@
+"""`inference-logging ship` by OTLP: to a real OpenTelemetry Collector and to a real Loki, killed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.shipping.loki import Loki
+from tests.shipping.otelcol import Receiver, as_record, stamp
+from tests.shipping.shippers import Ship
+from tests.shipping.stage import Stage
+
+pytestmark = pytest.mark.shipping
+Start = Callable[[Any], Any]
+
+SEVERITIES: Final = {"DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17}
+"""As OpenTelemetry's data model numbers them."""
+
+
+def with_body(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with the message, or else its event's name, as the body."""
+    rest = {name: value for name, value in record.items() if name != "message"}
+    return {**rest, "body": record.get("message", record["event_name"])}
+
+
+def test_each_record_arrives_at_a_collector_as_the_data_model_has_it(
+    stage: Callable[..., Stage], start: Start, tmp_path: Path
+) -> None:
+    collector: Receiver = start(Receiver(tmp_path / "collector"))
+    staged = stage()
+    ship: Ship = start(Ship(staged.config, collector.url))
+    with staged.load() as load:
+        for _ in range(4):
+            ship.wait_until_shipped(200)
+            ship.outlive(collector, load)
+            ship.wait_until_shipped(200)
+            ship.restart()
+    written = staged.end()
+    assert ship.stop() == 0, ship.lines
+    received = list(collector.received())
+    arrived = [as_record(record) for record, _ in received]
+    staged.show("OpenTelemetry Collector", [with_body(dict(one)) for one in written], arrived, collector, ship)
+    assert {one["event_name"] for one in arrived} >= {"log", "request"}
+    assert {one.get("trace_id") for one in arrived if one["event_name"] == "request"} & {
+        one.get("trace_id") for one in arrived if one["event_name"] == "log"
+    }
+    for record, resource in received:
+        assert resource == {"service.name": staged.config.service_name, "scope": "inference_logging"}
+        assert record.get("severityNumber") == SEVERITIES.get(record.get("severityText", ""))
+        assert int(record["observedTimeUnixNano"]) >= int(record["timeUnixNano"])
+    segments, marked = staged.marks("otlp")
+    assert segments == marked
+
+
+def test_each_record_is_found_in_loki(stage: Callable[..., Stage], start: Start, tmp_path: Path) -> None:
+    loki: Loki = start(Loki(tmp_path / "loki"))
+    staged = stage()
+    ship: Ship = start(Ship(staged.config, f"otlp+{loki.url}/v1/logs"))
+    with staged.load() as load:
+        ship.wait_until_shipped(200)
+        ship.outlive(loki, load)
+        for _ in range(3):
+            ship.wait_until_shipped(200)
+            ship.restart()
+    written = staged.end()
+    assert ship.stop() == 0, ship.lines
+    found = [
+        {
+            "boot_id": entry.labels["boot_id"],
+            "pid": int(entry.labels["pid"]),
+            "seq": int(entry.labels["seq"]) if "seq" in entry.labels else None,
+            "timestamp": stamp(entry.unix_nano),
+            "severity_text": entry.labels.get("severity_text"),
+            "trace_id": entry.labels.get("trace_id"),
+            "body": entry.line,
+        }
+        for entry in loki.entries()
+    ]
+    names = found[0].keys()
+    expected = [{name: with_body(dict(one)).get(name) for name in names} for one in written]
+    staged.show("Loki by OTLP", expected, found, loki, ship)

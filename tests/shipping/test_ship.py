@@ -1,0 +1,221 @@
+"""The command `inference-logging ship`: real processes that are stopped and killed, and what arrives."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference_logging import Config, Logger, get_logger
+from inference_logging.segments import read_records
+from tests.command_line import run
+from tests.segment_lines import lines, name, write
+from tests.servers import free_port
+from tests.support import Recorded, wait_until
+
+COMMAND = [str(Path(sys.executable).with_name("inference-logging")), "ship"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start shippers of the segments in the test's directory; end them all."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*options: str, **parameters: object) -> subprocess.Popen[str]:
+        given = {"directory": tmp_path / "segments", "ship_interval_s": 0.01, **parameters}
+        variables = {f"INFERENCE_LOGGING_{key.upper()}": str(value) for key, value in given.items()}
+        process = subprocess.Popen(
+            [*COMMAND, *options], env={**os.environ, **variables}, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def arrived(path: Path, what: str = "count(*)") -> list[tuple[Any, ...]]:
+    if not path.exists():
+        return [(0,)]
+    database = sqlite3.connect(path, timeout=60)
+    try:
+        return database.execute(f"SELECT {what} FROM records").fetchall()
+    except sqlite3.OperationalError:
+        return [(0,)]  # the table is just made
+    finally:
+        database.close()
+
+
+def scraped(port: int, expected: str) -> str:
+    """Wait for the metrics to have `expected`, and return them."""
+
+    def look() -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                text: str = answer.read().decode()
+        except OSError:
+            return ""
+        return text if expected in text else ""
+
+    found: str = wait_until(look, f"{expected} in the metrics")
+    return found
+
+
+def test_what_servers_write_arrives_and_the_shipper_ends_after_the_listener(
+    recording: Callable[..., Recorded], start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    recorded = recording(directory=tmp_path / "segments")
+    shipper = start("--to", f"sqlite://{tmp_path}/a.db", drain_deadline_s=60)
+    for number in range(100):
+        get_logger("test").info("before", number=number)
+    wait_until(lambda: arrived(tmp_path / "a.db") > [(0,)], "the first record")
+    shipper.send_signal(signal.SIGTERM)
+    for number in range(100):
+        get_logger("test").info("after", number=number)
+    recorded.close()
+    _, told = shipper.communicate(timeout=60)
+    assert shipper.returncode == 0, told
+    written = list(read_records(tmp_path / "segments"))
+    assert arrived(tmp_path / "a.db") == [(len(written),)]
+    assert f"ended records={len(written)} lag_bytes=0" in told
+
+
+def test_a_shipper_that_is_killed_again_and_again_sends_every_record_and_no_row_twice(
+    configure: Callable[..., Config], start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    config = configure(
+        directory=tmp_path / "segments", rotate_bytes=65536, compress="zstd", compress_keep_segments=1, quota_bytes=0
+    )
+    dice, kills = random.Random(7), 8
+    database = tmp_path / "a.db"
+    with Logger(config):
+        for _ in range(kills):
+            shipper = start("--to", f"sqlite://{database}", ship_batch_records=20)
+            before = arrived(database)[0][0]
+            for number in range(500):
+                get_logger("test").info("a record of some length", number=number)
+            goal = before + dice.randint(1, 400)
+            wait_until(lambda goal=goal: arrived(database)[0][0] >= goal, f"{goal} rows")  # type: ignore[misc]
+            shipper.kill()
+            shipper.wait()
+    assert run("verify", str(config.directory)).code == 0
+    last = start("--to", f"sqlite://{database}", "--once")
+    _, told = last.communicate(timeout=60)
+    assert last.returncode == 0, told
+    written = [(one["boot_id"], one["seq"]) for one in read_records(config.directory) if one["event_name"] == "log"]
+    rows = arrived(database, "json_extract(record, '$.boot_id'), json_extract(record, '$.seq')")
+    assert len(written) == 500 * kills
+    assert sorted(row for row in rows if row[1] is not None and row in set(written)) == sorted(written)
+
+
+def test_records_of_the_audit_lane_arrive_too_though_the_shipper_is_killed(
+    open_: Callable[..., Logger], start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    logger, database = open_(directory=tmp_path / "segments"), tmp_path / "a.db"
+    decided = logger.event("policy.decision", ["number"], lane="audit")
+    for number in range(3):
+        shipper = start("--to", f"sqlite://{database}", audit="on")
+        decided(number)
+        get_logger("test").info("beside it", number=number)
+        wait_until(lambda goal=number: arrived(database, "event_name").count(("policy.decision",)) > goal, "its record")  # type: ignore[misc]
+        shipper.kill()
+        shipper.wait()
+    decided(3)
+    logger.close()
+    # As `verify` does, it looks for them below directory.
+    done = run("ship", "--directory", str(tmp_path / "segments"), "--to", f"sqlite://{database}", "--once")
+    assert done.code == 0, done
+    assert run("verify", str(tmp_path / "segments")).code == 0
+    rows = arrived(database, "service_name, json_extract(record, '$.number')")
+    written = [*read_records(tmp_path / "segments"), *read_records(tmp_path / "segments" / "audit")]
+    assert len(rows) == len(written)
+    assert sorted(row for row in rows if row[1] is not None) == [("t", number) for number in range(4)]
+    audit = {path.name for path in (tmp_path / "segments" / "audit").iterdir() if not path.is_symlink()}
+    segments = {file for file in audit if file.endswith(".jsonl")}
+    assert segments
+    assert {file.removesuffix(".shipped-sqlite") for file in audit if "shipped" in file} == segments
+
+
+def test_without_an_audit_lane_no_directory_of_it_is_made(tmp_path: Path) -> None:
+    assert run("ship", "--directory", str(tmp_path), "--to", f"sqlite://{tmp_path}/a.db", "--once").code == 0
+    assert not (tmp_path / "audit").exists()
+
+
+def test_metrics_tell_how_far_it_is(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    (tmp_path / "segments").mkdir()
+    write(tmp_path / "segments" / name(1), lines(1, 2, footer=False) + b"no json\n" + lines(header=False))
+    port = free_port()
+    options = ("--metrics-address", "127.0.0.1", "--metrics-port", str(port))
+    start("--to", f"sqlite://{tmp_path}/a.db", *options)
+
+    text = scraped(port, 'ship_records_total{ship_name="sqlite"} 2.0')
+    assert 'inference_logging_ship_refused_total{reason="corrupt",ship_name="sqlite"} 1.0' in text
+    assert 'inference_logging_ship_bytes_total{ship_name="sqlite"}' in text
+    text = scraped(port, 'inference_logging_ship_lag_bytes{ship_name="sqlite"} 0.0')
+    assert 'inference_logging_ship_lag_seconds{ship_name="sqlite"} 0.0' in text
+
+
+def test_metrics_of_a_destination_that_is_down_show_the_lag_and_the_errors(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "segments").mkdir()
+    path = write(tmp_path / "segments" / name(1), lines(1, 2))
+    port = free_port()
+    options = ("--metrics-address", "127.0.0.1", "--metrics-port", str(port))
+    shipper = start("--to", f"otlp+http://127.0.0.1:{free_port()}", *options)
+
+    text = scraped(port, "ship_errors_total{")
+    assert 'error_type="ConnectError"' in text
+    assert f'inference_logging_ship_lag_bytes{{ship_name="otlp"}} {float(path.stat().st_size)}' in text
+    shipper.send_signal(signal.SIGTERM)
+    shipper.send_signal(signal.SIGTERM)
+    _, told = shipper.communicate(timeout=60)
+    assert shipper.returncode in (1, 130)
+    assert "2 records wait: ConnectError" in told
+
+
+def test_what_is_wrong_is_told_by_its_name(tmp_path: Path) -> None:
+    nowhere = run("ship", "--directory", str(tmp_path))
+    assert (nowhere.code, "ship_to=None: must name a destination" in nowhere.err) == (2, True)
+    wrong = run("ship", "--directory", str(tmp_path), "--to", "ftp://a")
+    assert (wrong.code, "ship_to='ftp://a'" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize("waits", [{"retention_waits_for": ("sqlite",)}, {"ship_to": "sqlite:///a.db"}])
+def test_segments_of_an_outage_stay_until_they_are_shipped_and_then_go(
+    configure: Callable[..., Config], tmp_path: Path, waits: dict[str, Any]
+) -> None:
+    config = configure(
+        directory=tmp_path / "segments",
+        rotate_bytes=4096,
+        retention_s=0.001,
+        flush_interval_s=0.01,
+        **waits,
+    )
+    with Logger(config) as logger:
+        for number in range(200):
+            get_logger("test").info("a record of some length", number=number)
+            if number % 20 == 19:
+                logger.flush()  # a segment ends between two batches
+        stats = wait_until(
+            lambda: logger.service.listener_stats() if len(list(config.directory.glob("*.jsonl"))) > 5 else None,
+            "several segments",
+        )
+        assert stats["segments_removed"] == {"age": 0, "quota": 0, "unshipped": 0}
+        done = run("ship", "--directory", str(config.directory), "--to", f"sqlite://{tmp_path}/a.db", "--once")
+        assert done.code == 0, done
+        wait_until(lambda: logger.service.listener_stats()["segments_removed"]["age"] > 5, "old segments to go")
+        assert logger.service.listener_stats()["segments_removed"]["unshipped"] == 0
+    logs = arrived(tmp_path / "a.db", "event_name, json_extract(record, '$.attributes.number')")
+    assert {number for kind, number in logs if kind == "log"} == set(range(200))

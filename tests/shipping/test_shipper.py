@@ -1,0 +1,313 @@
+"""The rounds of a shipper: nothing is acknowledged before it has arrived, and nothing is left out, whatever fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inference_logging.shipping import Shipper, Source, Sources
+from inference_logging.shipping.line import Line, Sent
+from tests.segment_lines import lines, name, write
+from tests.test_segments_follow import Writer
+
+
+@dataclass
+class Limits:
+    """The parameters of a shipper."""
+
+    ship_batch_records: int = 2
+    ship_batch_bytes: int = 1 << 20
+    ship_interval_s: float = 1.0
+    ship_retry_s: float = 30.0
+
+
+@dataclass
+class Destination:
+    """Takes everything, after it has done what `answers` say."""
+
+    answers: list[Callable[[Sequence[Line]], Sent]] = field(default_factory=list)
+    got: list[int] = field(default_factory=list)
+
+    def send(self, sent: Sequence[Line]) -> Sent:
+        answer = self.answers.pop(0)(sent) if self.answers else Sent()
+        failed = {line.record["n"] for line in answer.failed}
+        self.got += [line.record["n"] for line in sent if line.record["n"] not in failed]
+        return answer
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def down(sent: Sequence[Line]) -> Sent:
+    return Sent(sent, "nobody there", "ConnectError")
+
+
+def half(sent: Sequence[Line]) -> Sent:
+    return Sent(sent[1:], "one is enough", "slow", retry_after_s=7.0)
+
+
+def refuse_first(sent: Sequence[Line]) -> Sent:
+    return Sent(refused={"413": 1})
+
+
+class Stop:
+    """Is set at one of its waits; what it was asked to wait is kept."""
+
+    def __init__(self, at_wait: int = 1, then: Callable[[], object] = lambda: None) -> None:
+        self.waited: list[float] = []
+        self._at, self._then = at_wait, then
+
+    def wait(self, timeout: float, /) -> bool:
+        self.waited.append(timeout)
+        if len(self.waited) == self._at:
+            self._then()
+        return self.is_set()
+
+    def is_set(self) -> bool:
+        return len(self.waited) >= self._at
+
+
+class Clock:
+    """Goes on by what is slept."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@dataclass
+class Running:
+    """A shipper on a clock of the test, and what it told."""
+
+    shipper: Shipper
+    destination: Destination
+    told: list[str]
+    clock: Clock
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    opened: list[Shipper] = []
+
+    def begin(*answers: Callable[[Sequence[Line]], Sent]) -> Running:
+        destination, told, clock = Destination(list(answers)), list[str](), Clock()
+        source = Source(tmp_path, "test")
+        shipper = Shipper(source, destination, Limits(), tell=told.append, clock=clock, sleep=clock.sleep)
+        opened.append(shipper)
+        return Running(shipper, destination, told, clock)
+
+    yield begin
+    for shipper in opened:
+        shipper.close()
+
+
+def test_once_ships_what_is_there_and_ends(tmp_path: Path, running: Callable[..., Running]) -> None:
+    content = lines(1, 2, 3)
+    write(tmp_path / name(1), content)
+    one = running()
+    assert one.shipper.run(Stop(), once=True)
+    assert (one.destination.got, one.shipper.records) == ([1, 2, 3], 3)
+    assert one.shipper.bytes == len(lines(1, 2, 3, header=False, footer=False))
+    assert (one.shipper.lag_bytes(), one.shipper.lag_s()) == (0, 0.0)
+
+
+def test_a_destination_that_is_down_is_asked_after_longer_and_longer_pauses_and_told_once(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    write(tmp_path / name(1), lines(1, 2, 3))
+    one, stop = running(*[down] * 12), Stop(at_wait=100)
+    assert one.shipper.run(stop, once=True)
+    assert one.destination.got == [1, 2, 3]
+    assert stop.waited[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert stop.waited[9:12] == [30.0] * 3, "no longer than ship_retry_s"
+    assert one.shipper.errors == {"ConnectError": 12}
+    assert one.told == ["2 records wait: nobody there"]
+
+
+def test_only_what_failed_is_sent_again_when_the_destination_says(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    write(tmp_path / name(1), lines(1, 2, 3))
+    one, stop = running(half, half), Stop(at_wait=100)
+    assert one.shipper.run(stop, once=True)
+    assert (one.destination.got, one.shipper.records) == ([1, 2, 3], 3)
+    assert stop.waited[0] == 7.0
+
+
+def test_what_is_refused_is_counted_and_told_and_the_rest_goes_on(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    write(tmp_path / name(1), lines(1, 2, 3, footer=False) + b"no json\n" + lines(4, header=False))
+    one = running(refuse_first)
+    assert one.shipper.run(Stop(), once=True)
+    assert one.shipper.records == 3
+    assert one.shipper.refused == {"413": 1, "corrupt": 1}
+    assert len(one.told) == 1, "told once a minute"
+
+
+def test_a_stop_ships_what_a_listener_still_writes_until_it_has_ended(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    live = Writer(tmp_path / name(1))
+    live.append(lines(1, footer=False))()
+    one = running()
+
+    def sleep(seconds: float) -> None:
+        one.clock.now_s += seconds
+        live.append(lines(2, header=False))()
+        live.die()
+
+    one.shipper._sleep = sleep
+    assert one.shipper.run(Stop(), drain_s=60.0)
+    assert one.destination.got == [1, 2]
+
+
+def test_a_stop_ends_at_the_deadline_though_a_listener_goes_on(tmp_path: Path, running: Callable[..., Running]) -> None:
+    live = Writer(tmp_path / name(1))
+    live.append(lines(1, footer=False))()
+    one = running()
+    assert one.shipper.run(Stop(), drain_s=5.0)
+    assert 5.0 <= one.clock.now_s < 6.0
+    live.die()
+
+
+def test_a_stop_while_the_destination_is_down_ends_at_the_deadline_and_the_next_shipper_sends_it(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    write(tmp_path / name(1), lines(1, 2, 3))
+    one = running(*[down] * 1000)
+    assert not one.shipper.run(Stop(), drain_s=5.0)
+    assert 5.0 <= one.clock.now_s < 6.0
+    assert one.shipper.lag_bytes() == (tmp_path / name(1)).stat().st_size
+    one.shipper.close()
+    other = running()
+    assert other.shipper.run(Stop(), once=True)
+    assert other.destination.got == [1, 2, 3]
+
+
+def test_offsets_that_cannot_be_saved_are_told_and_saved_later(
+    tmp_path: Path, running: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / name(1), lines(1, 2))
+    one = running()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("inference_logging.shipping.offsets.Offsets.save", full)
+        assert one.shipper.run(Stop(at_wait=1, then=patch.undo), once=True)
+    assert one.shipper.errors == {"offsets": 1}
+    assert "cannot be saved" in one.told[0]
+    assert one.destination.got == [1, 2]
+    assert (tmp_path / f"{name(1)}.shipped-test").exists()
+
+
+class Lane:
+    """A directory whose segments grow, are sealed and compressed."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.number = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.number += 1
+        self.live = Writer(self.directory / name(self.number, self.number))
+        self.live.append(lines(footer=False))()
+
+    def append(self, *numbers: int) -> None:
+        self.live.append(lines(*numbers, header=False, footer=False))()
+
+    def seal(self) -> None:
+        self.live.append(lines(header=False))()
+        self.live.die()
+        self._begin()
+
+    def compress(self) -> None:
+        for path in sorted(self.directory.glob("*.jsonl"))[:-1]:
+            write(path.with_name(f"{path.name}.zst"), path.read_bytes())
+            path.unlink()
+
+
+class World:
+    """Two lanes, with shippers that fail and die."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lanes = [Lane(directory / "segments"), Lane(directory / "audit")]
+        self.made = 0
+        self.got: list[int] = []
+
+    def append(self, lane: int, count: int) -> None:
+        self.lanes[lane].append(*range(self.made, self.made + count))
+        self.made += count
+
+    def seal(self, lane: int) -> None:
+        self.lanes[lane].seal()
+
+    def compress(self, lane: int) -> None:
+        self.lanes[lane].compress()
+
+    def _sources(self) -> Sources:
+        return Sources([Source(lane.directory, "test") for lane in self.lanes])
+
+    def ship(self, answers: list[Callable[[Sequence[Line]], Sent]], batches: int, *, dies: bool) -> None:
+        """Ship some batches; one that dies has sent the last of them and saved nothing of it."""
+        destination = Destination(answers)
+        source, clock = self._sources(), Clock()
+        shipper = Shipper(source, destination, Limits(), tell=lambda _: None, clock=clock, sleep=clock.sleep)
+        for batch in range(batches):
+            if dies and batch == batches - 1:
+                source.acknowledge = lambda batch: None  # type: ignore[method-assign]
+            shipper._deliver(source.read(2, 1 << 20), Stop(at_wait=1000), 0.0)
+        self.got += destination.got
+        shipper.close()
+
+    def ship_the_rest(self) -> None:
+        for lane in self.lanes:
+            lane.live.die()
+        destination = Destination()
+        shipper = Shipper(self._sources(), destination, Limits(), tell=lambda _: None)
+        assert shipper.run(Stop(), once=True)
+        shipper.close()
+        self.got += destination.got
+
+
+ANSWERS = st.lists(st.sampled_from([lambda _: Sent(), down, half]), max_size=4)
+LANE = st.integers(0, 1)
+STEPS = st.one_of(
+    st.tuples(st.just("append"), LANE, st.integers(1, 5)),
+    st.tuples(st.just("seal"), LANE),
+    st.tuples(st.just("compress"), LANE),
+    st.tuples(st.just("ship"), ANSWERS, st.integers(1, 3), st.booleans()),
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(STEPS, max_size=15))
+def test_every_record_arrives_whatever_fails_and_dies_in_whatever_order(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]]
+) -> None:
+    world = World(tmp_path_factory.mktemp("ship"))
+    for step, *how in steps:
+        if step == "ship":
+            answers, batches, dies = how
+            world.ship(list(answers), batches, dies=dies)
+        else:
+            getattr(world, step)(*how)
+    world.ship_the_rest()
+    assert set(world.got) == set(range(world.made))
+    for lane in world.lanes:
+        assert len(list(lane.directory.glob("*.shipped-test"))) == lane.number
