@@ -92,10 +92,10 @@ test-shipping: build ## Run the tests with a real collector, Loki and Kafka, com
 
 test-hostile: build ## Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
-		$(PYTHON) -m pytest tests/foreign tests/test_hostile_*.py tests/test_asgi_behaviour.py
+		$(PYTHON) -m pytest --timeout=0 tests/foreign tests/test_hostile_*.py tests/test_asgi_behaviour.py
 
 crash: build ## Kill processes under load at length, 1,800 of them; set CRASH_SEED to repeat a run (about ten minutes)
-	CRASH_KILLS=$${CRASH_KILLS:-200} $(PYTHON) -m pytest tests/crash -o faulthandler_timeout=1800
+	CRASH_KILLS=$${CRASH_KILLS:-200} $(PYTHON) -m pytest tests/crash --timeout=1700 -o faulthandler_timeout=1800
 
 fuzz: toolchain ## Fuzz what reads bytes that others wrote, FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "missing: cargo-fuzz. Install it: cargo install cargo-fuzz" >&2; exit 1; }
