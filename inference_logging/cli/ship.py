@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import signal
-import threading
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +20,37 @@ from inference_logging.parameters.shipping import DESTINATIONS
 from inference_logging.shipping import Shipper, Source, Sources
 from inference_logging.shipping.destinations import open_destination
 from inference_logging.shipping.shipper import to_stderr
+
+
+class Stop:
+    """The end that a signal asks for.
+
+    No ``threading.Event``: its ``set`` takes a lock that the ``wait`` it interrupts may hold, and then neither returns.
+    """
+
+    def __init__(self) -> None:
+        """Wait for the first signal."""
+        self._is_set = False
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put may interrupt its get
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Ask for the end; asked again, end the process at once."""
+        if self._is_set:
+            # What was not acknowledged is sent by the next one.
+            os._exit(INTERRUPTED)
+        self._is_set = True
+        self._wakes.put(None)
+
+    def is_set(self) -> bool:
+        """Return whether the end was asked for."""
+        return self._is_set
+
+    def wait(self, timeout: float) -> bool:
+        """Wait ``timeout`` seconds or until the end is asked for; return whether it is."""
+        if not self._is_set:
+            with contextlib.suppress(queue.Empty):
+                self._wakes.get(timeout=timeout)
+        return self._is_set
 
 
 @click.command(
@@ -65,15 +97,16 @@ def command(
     config = Config(**{name: value for name, value in given.items() if value is not None})
     destination, own_name = open_destination(config), config.resolved_ship_name
     shipper = Shipper(_sources(config, own_name), destination, config)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: _end(stop, number, frame))
+    stop = Stop()
+    before = {number: signal.signal(number, stop.on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         if metrics_port is not None:
             to_stderr(f"serves /metrics on port {_serve(own_name, shipper, metrics_address, metrics_port)}")
         arrived = shipper.run(stop, once=once, drain_s=config.drain_deadline_s)
     finally:
         shipper.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
     refused = f" refused={shipper.refused.total()}" if shipper.refused else ""
     to_stderr(f"ended records={shipper.records}{refused} lag_bytes={0 if arrived else shipper.lag_bytes()}")
     return OK if arrived else FAILED
@@ -93,10 +126,3 @@ def _serve(name: str, shipper: Shipper, address: str, port: int) -> int:
     except ImportError:
         raise MissingExtraError("metrics_port", "prometheus-client", "ship") from None
     return serve(name, shipper, address, port)
-
-
-def _end(stop: threading.Event, _number: int, _frame: FrameType | None) -> None:
-    if stop.is_set():
-        # What was not acknowledged is sent by the next one.
-        os._exit(INTERRUPTED)
-    stop.set()

@@ -23,6 +23,17 @@ from tests.servers import free_port
 from tests.support import Recorded, wait_until
 
 COMMAND = [str(Path(sys.executable).with_name("inference-logging")), "ship"]
+ASKED_TO_END_AT_ANY_INSTANT = """
+import random, signal
+from inference_logging.cli.ship import Stop
+
+for _ in range(3000):
+    stop = Stop()
+    signal.signal(signal.SIGALRM, stop.on_signal)
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-4))
+    while not stop.wait(1e-5):
+        pass
+"""
 
 
 @pytest.fixture
@@ -150,6 +161,16 @@ def test_records_of_the_audit_lane_arrive_too_though_the_shipper_is_killed(
 def test_without_an_audit_lane_no_directory_of_it_is_made(tmp_path: Path) -> None:
     assert run("ship", "--directory", str(tmp_path), "--to", f"sqlite://{tmp_path}/a.db", "--once").code == 0
     assert not (tmp_path / "audit").exists()
+
+
+def test_a_signal_at_any_instant_of_a_pause_ends_it() -> None:
+    subprocess.run([sys.executable, "-c", ASKED_TO_END_AT_ANY_INSTANT], check=True, timeout=120)
+
+
+def test_within_another_program_its_signals_are_that_programs_again(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    assert run("ship", "--directory", str(tmp_path), "--to", f"sqlite://{tmp_path}/a.db", "--once").code == 0
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
 def test_metrics_tell_how_far_it_is(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
