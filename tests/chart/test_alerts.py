@@ -80,7 +80,7 @@ def test_the_collector_has_the_metrics_that_the_alerts_ask_for(tmp_path: Path) -
             # Whether counters end in _total depends on its settings.
             wait_until(lambda: {name.removesuffix("_total") for name in asked} <= told(), f"{asked}")
         finally:
-            collector.terminate()
+            collector.kill()
 
 
 def test_each_case_belongs_to_an_alert() -> None:

@@ -164,10 +164,12 @@ def test_a_server_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> Non
 
         with ThreadPoolExecutor(8) as pool:
             asked = [pool.submit(ask, number) for number in range(2000)]
-            wait_until(lambda: len(answered) > 300, "requests to be answered")
-            os.killpg(server.process.pid, signal.SIGKILL)
-            for one in asked:
-                one.cancel()
+            try:
+                wait_until(lambda: len(answered) > 300, "requests to be answered")
+            finally:
+                os.killpg(server.process.pid, signal.SIGKILL)
+                for one in asked:
+                    one.cancel()
     assert_books_balance(server, deaths=5)
     recorded = {record.get("client_request_id") for record in server.records() if record["outcome"] == "ok"}
     assert set(answered) <= recorded

@@ -136,7 +136,10 @@ class TritonServer:
     def ask_by_grpc(self, what: str, *arguments: object) -> Any:
         """Run a client over gRPC and return what it got."""
         with self.grpc_client(what, *arguments) as client:
-            output, _ = client.communicate(timeout=60)
+            try:
+                output, _ = client.communicate(timeout=60)
+            finally:
+                client.kill()
         assert client.returncode == 0, output
         return json.loads(output)
 

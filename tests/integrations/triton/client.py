@@ -6,6 +6,7 @@ one to stream, cancelled after so many responses
 """
 
 import json
+import os
 import queue
 import sys
 
@@ -60,3 +61,5 @@ if __name__ == "__main__":
     port, what, *rest = sys.argv[1:]
     connected = triton.InferenceServerClient(f"127.0.0.1:{port}")
     sys.stdout.write(json.dumps({"infer": infer, "stream": stream}[what](connected, *rest)))
+    sys.stdout.flush()
+    os._exit(0)  # threads of gRPC's may keep it from ending
