@@ -27,6 +27,8 @@ HERE = Path(__file__).parent / "triton"
 MODELS = HERE / "models"
 START_DEADLINE_S = 60.0
 EXIT_TIMEOUT_S = 10
+INSTANCES = 5
+"""Of the models beside this file."""
 
 
 def triton_directory() -> Path:
@@ -185,6 +187,18 @@ class TritonServer:
             self.process.wait(EXIT_TIMEOUT_S + 15)
         return self.kill()
 
+    def stops(self) -> bool:
+        """Send SIGTERM; tell whether it ended as it should, or at least as it sometimes does."""
+        return self.stop() == 0 or self.has_hung()
+
+    def has_hung(self) -> bool:
+        """Tell whether its exit timeout was over before all models were unloaded.
+
+        One stop in a hundred hangs like that, with a stub that waits for the word to finalize; without us as well
+        (triton-inference-server/server#8755 is alike).
+        """
+        return "Exit timeout expired" in self.output
+
     def kill(self) -> int:
         """Send SIGKILL to all of its processes and return the exit code."""
         with contextlib.suppress(ProcessLookupError):
@@ -208,7 +222,8 @@ def serving(directory: Path, *flags: str, **settings: Any) -> Iterator[TritonSer
 
 
 def assert_books_balance(server: TritonServer, deaths: int = 0, *, may_end_in_order: bool = False) -> None:
-    """Check the books of what has ended, and that so many processes have died."""
+    """Check the books of what has ended, and that so many processes have died, or more where Triton has hung."""
     books.assert_books_balance(server.config)
     died = [record for record in server.records("process.ended") if record["how"] == "died"]
-    assert len(died) == deaths or (may_end_in_order and 0 < len(died) < deaths), died
+    least, most = 1 if may_end_in_order else deaths, INSTANCES if server.has_hung() else deaths
+    assert least <= len(died) <= most, died
