@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Final
-
-import confluent_kafka
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tests.servers import free_port
 from tests.shipping.programs import Program, certificate, installed
@@ -31,9 +28,9 @@ class Kafka(Program):
         self.port = free_port()
         self.certificate = directory / "certificate.pem" if secured else None
         security = _security(directory) if secured else {}
-        self._client: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 0}
+        self._settings: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 0}
         if self.certificate is not None:
-            self._client |= client_properties(PASSWORD) | {"ssl.ca.location": str(self.certificate)}
+            self._settings |= client_properties(PASSWORD) | {"ssl.ca.location": str(self.certificate)}
         properties = self._properties(directory, "SASL_SSL" if secured else "PLAINTEXT") | security
         file = directory / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
@@ -42,6 +39,7 @@ class Kafka(Program):
             [*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", file],
             check=True,
             capture_output=True,
+            timeout=120,
         )
         super().__init__([*command, "kafka.Kafka", file], directory / "log", self._answers)
 
@@ -68,32 +66,18 @@ class Kafka(Program):
         }
 
     def _answers(self) -> bool:
-        client = AdminClient(self._client)
-        with contextlib.suppress(confluent_kafka.KafkaException):
-            if TOPIC in client.list_topics(timeout=2.0).topics:
-                return True
-            client.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(10.0)
-        return False
+        return self._client("make").returncode == 0
 
     def values(self) -> list[bytes]:
         """Return what is in the topic."""
-        consumer = confluent_kafka.Consumer({**self._client, "group.id": "reader", "enable.auto.commit": False})
-        try:
-            partition = confluent_kafka.TopicPartition(TOPIC, 0, 0)
-            _, end = consumer.get_watermark_offsets(partition, timeout=30.0)
-            consumer.assign([partition])
-            found: list[bytes] = []
-            at = 0
-            while at < end:
-                messages = consumer.consume(1000, 10.0)
-                assert messages, f"nothing comes after {at} of {end}"
-                for message in messages:
-                    assert message.error() is None, message.error()
-                    found.append(message.value() or b"")
-                    at = (message.offset() or 0) + 1
-            return found
-        finally:
-            consumer.close()
+        read = self._client("read")
+        assert read.returncode == 0, read.stderr
+        return read.stdout.splitlines()
+
+    def _client(self, what: str) -> subprocess.CompletedProcess[bytes]:
+        script = Path(__file__).with_name("kafka_client.py")
+        command: list[str | Path] = [sys.executable, script, json.dumps(self._settings), TOPIC, what]
+        return subprocess.run(command, check=False, capture_output=True, timeout=120)
 
 
 def client_properties(password: str) -> dict[str, str]:
