@@ -96,7 +96,7 @@ def command(
     given = {"config_file": file, "directory": directory, "ship_to": ship_to, "ship_name": name}
     config = Config(**{name: value for name, value in given.items() if value is not None})
     destination, own_name = open_destination(config), config.resolved_ship_name
-    shipper = Shipper(_sources(config, own_name), destination, config)
+    shipper = Shipper(_sources(config, own_name, once=once), destination, config)
     stop = Stop()
     before = {number: signal.signal(number, stop.on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -112,11 +112,11 @@ def command(
     return OK if arrived else FAILED
 
 
-def _sources(config: Config, name: str) -> Sources:
+def _sources(config: Config, name: str, *, once: bool) -> Sources:
     audit = config.resolved_audit_directory
-    sources = [Source(config.directory, name)]
+    sources = [Source(config.directory, name, once=once)]
     if audit.resolve() != config.directory.resolve() and (config.audit == "on" or audit.is_dir()):
-        sources.append(Source(audit, name, suffix=AUDIT_SUFFIX))
+        sources.append(Source(audit, name, suffix=AUDIT_SUFFIX, once=once))
     return Sources(sources)
 
 

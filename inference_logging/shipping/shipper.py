@@ -75,7 +75,7 @@ class Shipper:
     def run(self, stop: Waiting, *, once: bool = False, drain_s: float = 0.0) -> bool:
         """Ship until ``stop`` is set, and then what is there, and what is still written, for up to ``drain_s``.
 
-        ``once``: only what is there now. Returns whether all of that has arrived.
+        ``once``: only what ``source`` has. Returns whether all of that has arrived.
         """
         while True:
             batch = self._read()

@@ -7,6 +7,7 @@ are no records are counted as refused. Headers and footers are the segments' own
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -63,16 +64,18 @@ class _Compressed:
 class Source:
     """The segments of ``directory``, for the shipper ``name``. Raises ``OpenError`` as ``Offsets``.
 
-    ``suffix`` is what their prefixes have behind the name of the service.
+    ``suffix`` is what their prefixes have behind the name of the service. ``once``: what is written from now on is left
+    to the next one.
     """
 
-    def __init__(self, directory: Path, name: str, *, suffix: str = "") -> None:
+    def __init__(self, directory: Path, name: str, *, suffix: str = "", once: bool = False) -> None:
         """Take up what was saved."""
         self._directory, self._suffix = directory, suffix
         self._offsets = Offsets(directory, name)
         self._open: dict[str, Followed] = {}
         self._unpacked: dict[str, _Compressed] = {}
         self._done: set[str] = set()
+        self._ends = {segment.name: segment.size_bytes() for segment in self._listed()} if once else None
 
     def read(self, most_records: int, most_bytes: int) -> Batch:
         """Return what comes next, up to a limit; empty if there is nothing new. Raises OSError, MissingExtraError."""
@@ -113,11 +116,14 @@ class Source:
         if segment in self._open:
             self._open.pop(segment).close()
 
-    def _unfinished(self) -> list[Segment]:
+    def _listed(self) -> list[Segment]:
         try:
-            listed = segments(self._directory)
+            return segments(self._directory)
         except FileNotFoundError:
-            listed = []
+            return []
+
+    def _unfinished(self) -> list[Segment]:
+        listed = self._listed()
         names = {segment.name for segment in listed}
         self._done &= names
         self._done |= {name for name in names - self._done if self._offsets.is_done(name)}
@@ -125,7 +131,8 @@ class Source:
         gone = [followed.segment for name, followed in self._open.items() if name not in names]
         for name in [name for name in self._offsets.of if name not in names and name not in self._open]:
             del self._offsets.of[name]
-        return sorted(gone + [segment for segment in listed if segment.name not in self._done])
+        left = [segment for segment in listed if segment.name not in self._done]
+        return sorted(gone + [one for one in left if self._ends is None or one.name in self._ends])
 
     def _lines(self, segment: Segment, batch: Batch) -> Iterator[Line]:
         """Return the new lines of a segment; what was returned is in the batch's stands."""
@@ -137,8 +144,12 @@ class Source:
         followed.offset = 0 if followed.is_truncated() else offset
         # Asked before the last read: what was written before the lock was released is then read here.
         has_writer = followed.has_writer()
-        for raw in followed.lines():
+        # Without a writer nothing more comes.
+        end = self._ends[segment.name] if self._ends is not None and has_writer else math.inf
+        for raw in followed.lines() if followed.offset < end else ():
             yield from self._take(raw, segment, followed.offset, batch)
+            if followed.offset >= end:
+                break
         if segment.name in batch.footers or not has_writer:
             batch.stands[segment.name] = Stand(followed.offset, is_whole=True)
 

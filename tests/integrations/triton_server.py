@@ -194,7 +194,7 @@ class TritonServer:
     def has_hung(self) -> bool:
         """Tell whether its exit timeout was over before all models were unloaded.
 
-        One stop in a hundred hangs like that, with a stub that waits for the word to finalize; without us as well
+        Some stops hang like that, with a stub that waits for the word to finalize; without us as well
         (triton-inference-server/server#8755 is alike).
         """
         return "Exit timeout expired" in self.output

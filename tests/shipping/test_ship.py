@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -156,6 +157,30 @@ def test_records_of_the_audit_lane_arrive_too_though_the_shipper_is_killed(
     segments = {file for file in audit if file.endswith(".jsonl")}
     assert segments
     assert {file.removesuffix(".shipped-sqlite") for file in audit if "shipped" in file} == segments
+
+
+def test_once_ends_though_servers_write_faster_than_it_ships(
+    configure: Callable[..., Config], start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    config, ended = configure(directory=tmp_path / "segments", flush_interval_s=0.01), threading.Event()
+
+    def write_on() -> None:
+        while not ended.wait(0.0001):
+            get_logger("test").info("on and on")
+
+    with Logger(config) as logger:
+        get_logger("test").info("before")
+        logger.flush()
+        writing = threading.Thread(target=write_on)
+        writing.start()
+        try:
+            shipper = start("--to", f"sqlite://{tmp_path}/a.db", "--once", ship_batch_records=1)
+            _, told = shipper.communicate(timeout=60)
+        finally:
+            ended.set()
+            writing.join()
+    assert shipper.returncode == 0, told
+    assert ("before",) in arrived(tmp_path / "a.db", "json_extract(record, '$.message')")
 
 
 def test_without_an_audit_lane_no_directory_of_it_is_made(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ EVERYTHING = (1_000_000, 1 << 40)
 
 
 @contextmanager
-def source(directory: Path, ship_name: str = "test") -> Iterator[Source]:
-    opened = Source(directory, ship_name)
+def source(directory: Path, ship_name: str = "test", *, once: bool = False) -> Iterator[Source]:
+    opened = Source(directory, ship_name, once=once)
     try:
         yield opened
     finally:
@@ -97,6 +97,23 @@ def test_a_live_segment_is_shipped_as_it_grows_and_marked_once_it_is_sealed(tmp_
         live.die()
         assert ship(opened) == []
         assert (marks(tmp_path), opened.has_writers()) == ([f"{name(1)}.shipped-test"], False)
+
+
+def test_once_leaves_what_is_written_from_then_on_to_the_next(tmp_path: Path) -> None:
+    write(tmp_path / name(1, 1), lines(1))
+    live, died = Writer(tmp_path / name(2, 2)), Writer(tmp_path / name(3, 3))
+    live.append(lines(2, 3, footer=False))()
+    died.append(lines(4, footer=False))()
+    with source(tmp_path, once=True) as opened:
+        live.append(lines(5, header=False))()
+        write(tmp_path / name(4, 4), lines(6))
+        died.die()
+        assert ship(opened, 1) == [1, 2, 3, 4]
+        assert ship(opened) == []
+    assert marks(tmp_path) == [f"{name(1, 1)}.shipped-test", f"{name(3, 3)}.shipped-test"]
+    live.die()
+    with source(tmp_path, once=True) as opened:
+        assert ship(opened) == [5, 6]
 
 
 def test_a_segment_whose_listener_died_is_marked_though_it_has_no_footer(tmp_path: Path) -> None:
