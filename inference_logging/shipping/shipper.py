@@ -79,14 +79,15 @@ class Shipper:
         """
         while True:
             batch = self._read()
-            if batch is not None and batch.stands:
+            is_over = self._ends(stop, drain_s) and self._is_over()
+            if batch is not None and batch.stands and not is_over:
                 if not self._deliver(batch, stop, drain_s):
                     return False
-            elif once:
-                return batch is not None
+            elif once or is_over:
+                return batch is not None and not batch.lines
             elif not self._ends(stop, drain_s):
                 self._pause(stop, self._limits.ship_interval_s)
-            elif batch is None or not self._source.has_writers() or self._is_over():
+            elif batch is None or not self._source.has_writers():
                 return batch is not None
             else:
                 self._pause(stop, FIRST_PAUSE_S)

@@ -182,6 +182,24 @@ def test_a_stop_ends_at_the_deadline_though_a_listener_goes_on(tmp_path: Path, r
     live.die()
 
 
+def test_a_stop_ends_at_the_deadline_though_more_comes_than_can_be_sent_and_tells_so(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    live = Writer(tmp_path / name(1))
+    live.append(lines(0, footer=False))()
+    one = running()
+
+    def slow(_: Sequence[Line]) -> Sent:
+        one.clock.sleep(1.0)
+        live.append(lines(1, 2, 3, header=False, footer=False))()
+        return Sent()
+
+    one.destination.answers += [slow] * 100
+    assert not one.shipper.run(Stop(at_wait=0), drain_s=5.0)
+    assert 5.0 <= one.clock.now_s < 7.0
+    live.die()
+
+
 def test_a_stop_while_the_destination_is_down_ends_at_the_deadline_and_the_next_shipper_sends_it(
     tmp_path: Path, running: Callable[..., Running]
 ) -> None:
@@ -207,7 +225,7 @@ def test_offsets_that_cannot_be_saved_are_told_and_saved_later(
 
     with monkeypatch.context() as patch:
         patch.setattr("inference_logging.shipping.offsets.Offsets.save", full)
-        assert one.shipper.run(Stop(at_wait=1, then=patch.undo), once=True)
+        assert one.shipper.run(Stop(at_wait=1, then=patch.undo), once=True, drain_s=5.0)
     assert one.shipper.errors == {"offsets": 1}
     assert "cannot be saved" in one.told[0]
     assert one.destination.got == [1, 2]
