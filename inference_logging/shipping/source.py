@@ -64,8 +64,8 @@ class _Compressed:
 class Source:
     """The segments of ``directory``, for the shipper ``name``. Raises ``OpenError`` as ``Offsets``.
 
-    ``suffix`` is what their prefixes have behind the name of the service. ``once``: what is written from now on is left
-    to the next one.
+    ``suffix`` is what their prefixes have behind the name of the service. ``once``: what is written after its first
+    look is left to the next one.
     """
 
     def __init__(self, directory: Path, name: str, *, suffix: str = "", once: bool = False) -> None:
@@ -75,7 +75,7 @@ class Source:
         self._open: dict[str, Followed] = {}
         self._unpacked: dict[str, _Compressed] = {}
         self._done: set[str] = set()
-        self._ends = {segment.name: segment.size_bytes() for segment in self._listed()} if once else None
+        self._once, self._ends = once, dict[str, int]()
 
     def read(self, most_records: int, most_bytes: int) -> Batch:
         """Return what comes next, up to a limit; empty if there is nothing new. Raises OSError, MissingExtraError."""
@@ -116,14 +116,14 @@ class Source:
         if segment in self._open:
             self._open.pop(segment).close()
 
-    def _listed(self) -> list[Segment]:
-        try:
-            return segments(self._directory)
-        except FileNotFoundError:
-            return []
-
     def _unfinished(self) -> list[Segment]:
-        listed = self._listed()
+        try:
+            listed = segments(self._directory)
+        except FileNotFoundError:
+            listed = []
+        if self._once:
+            self._ends = self._ends or {segment.name: segment.size_bytes() for segment in listed}
+            listed = [segment for segment in listed if segment.name in self._ends]
         names = {segment.name for segment in listed}
         self._done &= names
         self._done |= {name for name in names - self._done if self._offsets.is_done(name)}
@@ -131,8 +131,7 @@ class Source:
         gone = [followed.segment for name, followed in self._open.items() if name not in names]
         for name in [name for name in self._offsets.of if name not in names and name not in self._open]:
             del self._offsets.of[name]
-        left = [segment for segment in listed if segment.name not in self._done]
-        return sorted(gone + [one for one in left if self._ends is None or one.name in self._ends])
+        return sorted(gone + [segment for segment in listed if segment.name not in self._done])
 
     def _lines(self, segment: Segment, batch: Batch) -> Iterator[Line]:
         """Return the new lines of a segment; what was returned is in the batch's stands."""
@@ -145,7 +144,7 @@ class Source:
         # Asked before the last read: what was written before the lock was released is then read here.
         has_writer = followed.has_writer()
         # Without a writer nothing more comes.
-        end = self._ends[segment.name] if self._ends is not None and has_writer else math.inf
+        end = self._ends.get(segment.name, math.inf) if has_writer else math.inf
         for raw in followed.lines() if followed.offset < end else ():
             yield from self._take(raw, segment, followed.offset, batch)
             if followed.offset >= end:

@@ -105,6 +105,7 @@ def test_once_leaves_what_is_written_from_then_on_to_the_next(tmp_path: Path) ->
     live.append(lines(2, 3, footer=False))()
     died.append(lines(4, footer=False))()
     with source(tmp_path, once=True) as opened:
+        assert numbers(opened.read(1, 1 << 40)) == [1]
         live.append(lines(5, header=False))()
         write(tmp_path / name(4, 4), lines(6))
         died.die()
