@@ -278,18 +278,19 @@ class World:
     def compress(self, lane: int) -> None:
         self.lanes[lane].compress()
 
-    def _sources(self) -> Sources:
-        return Sources([Source(lane.directory, "test") for lane in self.lanes])
+    def _sources(self, *, once: bool = False) -> Sources:
+        return Sources([Source(lane.directory, "test", once=once) for lane in self.lanes])
 
-    def ship(self, answers: list[Callable[[Sequence[Line]], Sent]], batches: int, *, dies: bool) -> None:
-        """Ship some batches; one that dies has sent the last of them and saved nothing of it."""
+    def ship(self, answers: list[Callable[[Sequence[Line]], Sent]], batches: int, *, dies: bool, once: bool) -> None:
+        """Ship some batches, between which records are written; one that dies has sent the last and saved nothing."""
         destination = Destination(answers)
-        source, clock = self._sources(), Clock()
+        source, clock = self._sources(once=once), Clock()
         shipper = Shipper(source, destination, Limits(), tell=lambda _: None, clock=clock, sleep=clock.sleep)
         for batch in range(batches):
             if dies and batch == batches - 1:
                 source.acknowledge = lambda batch: None  # type: ignore[method-assign]
             shipper._deliver(source.read(2, 1 << 20), Stop(at_wait=1000), 0.0)
+            self.append(batch % 2, 1)
         self.got += destination.got
         shipper.close()
 
@@ -309,7 +310,7 @@ STEPS = st.one_of(
     st.tuples(st.just("append"), LANE, st.integers(1, 5)),
     st.tuples(st.just("seal"), LANE),
     st.tuples(st.just("compress"), LANE),
-    st.tuples(st.just("ship"), ANSWERS, st.integers(1, 3), st.booleans()),
+    st.tuples(st.just("ship"), ANSWERS, st.integers(1, 3), st.booleans(), st.booleans()),
 )
 
 
@@ -321,8 +322,8 @@ def test_every_record_arrives_whatever_fails_and_dies_in_whatever_order(
     world = World(tmp_path_factory.mktemp("ship"))
     for step, *how in steps:
         if step == "ship":
-            answers, batches, dies = how
-            world.ship(list(answers), batches, dies=dies)
+            answers, batches, dies, once = how
+            world.ship(list(answers), batches, dies=dies, once=once)
         else:
             getattr(world, step)(*how)
     world.ship_the_rest()

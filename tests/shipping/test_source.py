@@ -108,8 +108,9 @@ def test_once_leaves_what_is_written_from_then_on_to_the_next(tmp_path: Path) ->
         assert numbers(opened.read(1, 1 << 40)) == [1]
         live.append(lines(5, header=False))()
         write(tmp_path / name(4, 4), lines(6))
+        died.append(lines(7, header=False, footer=False))()
         died.die()
-        assert ship(opened, 1) == [1, 2, 3, 4]
+        assert ship(opened, 1) == [1, 2, 3, 4, 7], "of one that nobody writes any more, all"
         assert ship(opened) == []
     assert marks(tmp_path) == [f"{name(1, 1)}.shipped-test", f"{name(3, 3)}.shipped-test"]
     live.die()
