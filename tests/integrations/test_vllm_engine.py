@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.books import assert_books_balance
-from tests.integrations.test_vllm_clients_leave import ask, read_until, running
+from tests.integrations.test_vllm_clients_leave import LONG, ask, read_until, running
 from tests.integrations.vllm_server import VllmServer, serving
 from tests.support import wait_until
 
@@ -71,7 +71,7 @@ def test_a_stream_that_its_client_leaves_has_its_tokens_so_far(engine: VllmServe
         read_until(connection, b'"finish_reason":null')
     record = engine.record("left-stream")
     assert (record["outcome"], record["engine.finish_reasons"]) == ("client_disconnect", ["abort"])
-    assert 1 <= record["gen_ai.usage.output_tokens"] < 900
+    assert 1 <= record["gen_ai.usage.output_tokens"] < LONG
     assert not engine_requests(engine, "left-stream")
 
 
@@ -83,7 +83,7 @@ def test_an_answer_that_its_client_does_not_wait_for_has_its_numbers_beside_it(e
     assert (beside["request_id"], beside["trace_id"]) == (record["request_id"], record["trace_id"])
     assert beside["engine.request_id"] == f"{record['engine.request_id']}-0"
     assert beside["engine.finish_reasons"] == ["abort"]
-    assert beside["gen_ai.usage.output_tokens"] < 900
+    assert beside["gen_ai.usage.output_tokens"] < LONG
 
 
 def test_a_stop_text_is_a_stop(engine: VllmServer) -> None:

@@ -32,7 +32,7 @@ STOP_DEADLINE_S = 10.0
 # Without a size of its own the KV cache takes nearly all of the memory.
 SMALL = (
     *("--distributed-executor-backend", "uni", "--no-async-scheduling", "--enforce-eager"),
-    *("--kv-cache-memory-bytes", str(1 << 28), "--max-model-len", "1024", "--max-num-seqs", "32"),
+    *("--kv-cache-memory-bytes", str(1 << 28), "--max-model-len", "8192", "--max-num-seqs", "32"),
 )
 # Of a server that writes text, tool calls as well.
 WRITING = (

@@ -28,7 +28,7 @@ CONFIG = {
     "num_attention_heads": HEADS,
     "num_key_value_heads": HEADS,
     "head_dim": HIDDEN // HEADS,
-    "max_position_embeddings": 2048,
+    "max_position_embeddings": 8192,
     "rms_norm_eps": 1e-6,
     "hidden_act": "silu",
     "tie_word_embeddings": True,
