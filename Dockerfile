@@ -1,7 +1,7 @@
 # The image of `inference-logging`: the listener, the shipper and the tools that read segments. An application's own image
 # installs the wheel instead (the stage `wheel` has it at /wheels):
 #
-#   docker build --tag inference-logging:0.1.0 .
+#   docker build --tag inferlog:0.1.0 .
 #   docker build --target wheel --output type=local,dest=dist .
 #
 # Rust is of the least version that the core asks for.
@@ -28,15 +28,15 @@ COPY --from=build /wheels /wheels
 
 FROM python:${PYTHON}-slim-${DEBIAN} AS install
 COPY --from=build /wheels /wheels
-RUN python -m venv /opt/inference-logging \
-    && for wheel in /wheels/*.whl; do /opt/inference-logging/bin/pip install --no-cache-dir "${wheel}[cli,metrics,ship]"; done
+RUN python -m venv /opt/inferlog \
+    && for wheel in /wheels/*.whl; do /opt/inferlog/bin/pip install --no-cache-dir "${wheel}[cli,metrics,ship]"; done
 
 FROM python:${PYTHON}-slim-${DEBIAN}
-LABEL org.opencontainers.image.title="inference-logging" \
+LABEL org.opencontainers.image.title="inferlog" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=install /opt/inference-logging /opt/inference-logging
+COPY --from=install /opt/inferlog /opt/inferlog
 # The root file system may be read-only: nothing is compiled into it. The user is the chart's; another one does as well.
-ENV PATH=/opt/inference-logging/bin:$PATH \
+ENV PATH=/opt/inferlog/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 USER 1000:1000

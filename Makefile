@@ -11,7 +11,10 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 DEPENDENCIES := $(VENV)/.stamp-dependencies
 NATIVE := $(VENV)/.stamp-native
-NATIVE_SOURCES := $(shell find native/src -type f) $(wildcard native/build.rs native/Cargo.toml native/Cargo.lock)
+NATIVE_SOURCES := $(shell find native/*/src -type f) $(wildcard native/*.toml native/*/Cargo.toml native/Cargo.lock)
+
+# Of the listener without Python.
+STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
 
 # A real vLLM, in an environment of its own: its packages are many and pinned.
 VLLM := .venv-vllm
@@ -29,7 +32,10 @@ PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
 SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki
 
-# In native/fuzz; what they keep in its corpus is run by every `make test`.
+# As many processes as there are cores; each has its own share, and takes from the others when that is done.
+PYTEST := $(PYTHON) -m pytest --numprocesses logical --dist worksteal --durations=20
+
+# In native/fuzz; the inputs in its corpus.tar.zst are run by every `make test`.
 FUZZ_TARGETS := queue_file record extract redact
 FUZZ_SECONDS := 600
 
@@ -56,25 +62,58 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-triton bench-vllm clean toolchain fuzz
+.PHONY: help build listener map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-triton bench-vllm clean toolchain fuzz fuzz-corpus fuzz-unpack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: $(NATIVE) ## Set up .venv and build the Rust core in release mode
 
-test: build ## Run all tests: Rust, ring and slots under loom, Python
+listener: toolchain ## Build dist/inference-logging-listener: static, needs neither Python nor a C library
+	@$(call require,musl-gcc,musl-tools,compiling zstd for a static program)
+	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(STATIC_TARGET)" ] || rustup target add $(STATIC_TARGET) || { \
+		echo "missing: Rust's target $(STATIC_TARGET). Install it: rustup target add $(STATIC_TARGET)" >&2; exit 1; }
+	cd native && env -u MAKEFLAGS -u MFLAGS CC_$(subst -,_,$(STATIC_TARGET))=musl-gcc \
+		cargo build --quiet --release --package inference_logging_listener --target $(STATIC_TARGET)
+	@mkdir -p dist
+	cp native/target/$(STATIC_TARGET)/release/inference-logging-listener dist/
+
+quick: build ## Run what needs no server: Rust, ring and slots under loom, Python
+	@$(MAKE) -j2 test-rust test-loom
+	$(PYTEST) -m "not servers and not real"
+
+test: $(DEPENDENCIES) ## Run all tests but those of other people's servers
 	@($(call require,wrk,wrk,the tests that drive a server with it; without it they are skipped)) || true
 	@($(call require,promtool,prometheus,the test of the metrics' form; without it that one is skipped)) || true
-	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
 	@($(call require,chromium,chromium,the tests that look at the report; without it they are skipped)) || true
-	cd native && cargo test --quiet
-	cd native && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" \
-		cargo test --quiet --release --test loom --test loom_flight --target-dir target/loom
+	@# The release build is one thread for most of its time, so the Rust tests run beside it.
+	@$(MAKE) -j2 test-rust $(NATIVE)
+	@$(MAKE) -j2 test-loom test-python
+
+# Without MAKEFLAGS: cargo would look for the job server of a make that did not start it as one of its own.
+test-rust: toolchain
+	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet
+
+test-loom: toolchain
+	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" cargo test --quiet --release --test loom --target-dir ../target/loom
+
+test-python: $(NATIVE)
+	$(PYTEST) -m "not real"
+
+# The tools are compiled beside vLLM's tests, which need none of them.
+test-real: build ## Run the tests with vLLM, Triton, Kubernetes, brokers and collectors
+	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
+	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
+	@$(MAKE) -j2 real-tools real-servers
+	$(PYTEST) -m "real and not vllm"
+
+real-tools:
+	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
+
+real-servers:
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
-	@$(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -m vllm --durations=20
 
 test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 GB are downloaded (about ten minutes)
 	$(PYTHON) -m pytest -m vllm
@@ -94,24 +133,44 @@ test-hostile: build ## Run the tests with hostile clients at length: more exampl
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
 		$(PYTHON) -m pytest --timeout=0 tests/foreign tests/test_hostile_*.py tests/test_asgi_behaviour.py
 
-crash: build ## Kill processes under load at length, 1,800 of them; set CRASH_SEED to repeat a run (about ten minutes)
+crash: build ## Kill processes under load at length, 2,200 of them; set CRASH_SEED to repeat a run 
 	CRASH_KILLS=$${CRASH_KILLS:-200} $(PYTHON) -m pytest tests/crash --timeout=1700 -o faulthandler_timeout=1800
 
-fuzz: toolchain ## Fuzz what reads bytes that others wrote, FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
-	@cargo fuzz --version >/dev/null 2>&1 || { echo "missing: cargo-fuzz. Install it: cargo install cargo-fuzz" >&2; exit 1; }
+fuzz: fuzz-unpack ## Fuzz what reads bytes that others wrote, FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
 	cd native && for target in $(FUZZ_TARGETS); do \
 		mkdir -p fuzz/found/$$target && cargo +nightly fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=25; \
 	done
+	@echo "what was found is in native/fuzz/found; make fuzz-corpus puts it into the archive"
+
+# What has a name in words stays whatever it reaches: put the input of a mended fault into native/fuzz/found/TARGET so.
+fuzz-corpus: fuzz-unpack ## Put what was found into the fuzz targets' archive, and drop what reaches nothing of its own
+	cd native/fuzz && rm -rf target/least && mkdir -p found && cp -r found/. corpus
+	cd native && for target in $(FUZZ_TARGETS); do \
+		mkdir -p fuzz/target/least/$$target && \
+		find fuzz/corpus/$$target -type f -regextype egrep ! -regex '.*/[0-9a-f]{16,}' \
+			-exec mv -t fuzz/target/least/$$target {} + && \
+		cargo +nightly fuzz run $$target fuzz/target/least/$$target fuzz/corpus/$$target -- -set_cover_merge=1; \
+	done
+	cd native/fuzz && tar --create --format=ustar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner \
+		--mode=u=rwX,go=rX --transform='s,/\([0-9a-f]\{16\}\)[0-9a-f]*$$,/\1,' --directory=target/least \
+		$(sort $(FUZZ_TARGETS)) | zstd -19 --quiet --force -o corpus.tar.zst
+
+fuzz-unpack: toolchain
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "missing: cargo-fuzz. Install it: cargo install cargo-fuzz" >&2; exit 1; }
+	@$(call require,zstd,zstd,the archive of the fuzz targets)
+	cd native/fuzz && rm -rf corpus && mkdir corpus && tar --extract --zstd --file=corpus.tar.zst --directory=corpus
+
+map: $(DEPENDENCIES) ## Draw the modules of the core into native/README.md
+	$(PYTHON) native/map.py
 
 lint: build ## Run all linters and type checkers: Python, stub, Rust
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest inference_logging._native
-	cd native && cargo fmt --check
-	cd native && cargo clippy --quiet --all-targets -- -D warnings
-	cd native && PYO3_PYTHON="$(abspath $(PYTHON))" cargo clippy --quiet --all-targets --features python -- -D warnings
+	cd native && cargo fmt --all --check
+	cd native && PYO3_PYTHON="$(abspath $(PYTHON))" cargo clippy --quiet --workspace --all-targets -- -D warnings
 
 check: lint test ## Run lint, then test
 

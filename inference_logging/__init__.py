@@ -1,12 +1,42 @@
-"""Every request and token of an inference server on record, at a cost nobody can measure."""
+"""Every request and token of an inference server on record.
 
-from inference_logging._native import Json
-from inference_logging.config import Config
-from inference_logging.context import current_request
-from inference_logging.errors import AuditError, ConfigError, InferenceLoggingError, OpenError
-from inference_logging.integrations.stdlib import Handler
-from inference_logging.logger import ApplicationLogger, Logger, get_logger
-from inference_logging.middleware import InferenceLoggingMiddleware
+Names are imported when they are asked for: the import of this package loads nothing else, and what reads a
+configuration (pydantic) is loaded with the first configuration.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than this one
+if TYPE_CHECKING:
+    from inference_logging._native import Json as Json
+    from inference_logging._native import __version__ as __version__
+    from inference_logging.application import ApplicationLogger as ApplicationLogger
+    from inference_logging.application import get_logger as get_logger
+    from inference_logging.asgi.middleware import InferenceLoggingMiddleware as InferenceLoggingMiddleware
+    from inference_logging.config import Config as Config
+    from inference_logging.context import current_request as current_request
+    from inference_logging.errors import AuditError as AuditError
+    from inference_logging.errors import ConfigError as ConfigError
+    from inference_logging.errors import InferenceLoggingError as InferenceLoggingError
+    from inference_logging.errors import OpenError as OpenError
+    from inference_logging.integrations.stdlib import Handler as Handler
+    from inference_logging.logger import Logger as Logger
+
+_MODULES = {
+    "ApplicationLogger": "application",
+    "AuditError": "errors",
+    "Config": "config",
+    "ConfigError": "errors",
+    "Handler": "integrations.stdlib",
+    "InferenceLoggingError": "errors",
+    "InferenceLoggingMiddleware": "asgi.middleware",
+    "Json": "_native",
+    "Logger": "logger",
+    "OpenError": "errors",
+    "__version__": "_native",
+    "current_request": "context",
+    "get_logger": "application",
+}
 
 __all__ = [
     "ApplicationLogger",
@@ -19,6 +49,24 @@ __all__ = [
     "Json",
     "Logger",
     "OpenError",
+    "__version__",
     "current_request",
     "get_logger",
 ]
+
+
+if not TYPE_CHECKING:  # so that a checker knows the names above and no others
+
+    def __getattr__(name: str) -> object:
+        """Import a public name, once."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,41 +5,80 @@ from typing import Any, TypeAlias, final
 
 __all__ = [
     "AuditQueue",
+    "BoundFields",
     "CommitWatch",
     "EngineReader",
     "Event",
+    "Health",
+    "HealthReason",
+    "HealthWatch",
     "HeldQueues",
     "Json",
+    "LeastSeverity",
     "LineChain",
+    "Metrics",
     "ModelLog",
     "ModelRequest",
-    "Redaction",
     "RequestFactory",
     "RequestIds",
     "RequestObserver",
     "RuntimeControl",
     "Sampler",
     "Service",
-    "TextCapture",
+    "Settings",
+    "__version__",
+    "configuration_differences",
+    "configuration_fingerprint",
+    "configuration_of",
+    "forget_inherited_records",
+    "leader_of",
+    "leave_waiting_records_to_parent",
+    "queues_of",
+    "switch_off",
     "verify",
+    "waiting_records",
 ]
+
+__version__: str
 
 @final
 class Json:
     def __new__(cls, encoded: str | bytes) -> Json: ...
 
 @final
-class Redaction:
-    def __new__(
-        cls, fields: Sequence[str], patterns: Sequence[str], custom: Sequence[tuple[str, str]], replacement: str
-    ) -> Redaction: ...
+class Settings:
+    def __new__(cls, json: bytes) -> Settings: ...
+    @property
+    def configuration(self) -> str: ...
+    def audit_chain_key(self) -> bytes | None: ...
+
+@final
+class LeastSeverity:
+    def __new__(cls, value: int) -> LeastSeverity: ...
+    @property
+    def value(self) -> int: ...
+    @value.setter
+    def value(self, value: int) -> None: ...
+
+@final
+class BoundFields:
+    def __new__(cls, before: BoundFields | None, fields: dict[str, Any]) -> BoundFields: ...
 
 @final
 class Event:
     @staticmethod
     def log(
-        name: str, severity: int, context: Callable[[], RequestIds | None], open_logger: Callable[[], object]
+        name: str,
+        severity: int,
+        context: Callable[[], RequestIds | None],
+        open_logger: Callable[[], object],
+        *,
+        least: LeastSeverity | None = None,
+        bound: BoundFields | None = None,
+        verbatim: bool = False,
     ) -> Callable[..., bool]: ...
+    @staticmethod
+    def least_severity() -> int: ...
 
 _ActiveSpan: TypeAlias = Callable[..., bytes | None]
 _SpanReader: TypeAlias = _ActiveSpan | tuple[_ActiveSpan, Callable[[], object]]
@@ -64,9 +103,14 @@ class RequestIds:
 class RequestObserver:
     @property
     def started(self) -> bool: ...
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def server_send(self) -> _Send | None: ...
+    def take_back_end(self) -> None: ...
     def received(self, message: _Message) -> None: ...
     def finish(self) -> None: ...
-    def fail(self, ending: str, error_type: str) -> None: ...
+    def fail(self, ending: str, error_type: str, texts: Callable[[], tuple[str, str, str]] | None = None) -> None: ...
 
 @final
 class EngineReader:
@@ -83,25 +127,25 @@ class RequestFactory:
     def __new__(
         cls,
         service: Service,
+        settings: Settings,
         observed_receive: Callable[[_Receive, RequestObserver], Awaitable[_Message]],
         *,
-        span_reader: Callable[[], _SpanReader | None] | None,
-        correlation_reader: Callable[[], Callable[[], str | None] | None] | None,
+        span_reader: Callable[[], _SpanReader | None],
+        correlation_reader: Callable[[], Callable[[], str | None] | None],
         engine_reader: EngineReader | None,
-        forward_trace: bool,
-        forward_request_id: bool,
-        response_header: str | None,
-        chunks: str,
-        chunk_timeline_limit: int,
-        capture_head_bytes: int,
-        capture_tail_bytes: int,
-        texts: TextCapture,
-        opt_out_header: str | None,
-        sampler: Sampler,
-        special_paths: Sequence[str],
+        server_traces: bool,
     ) -> RequestFactory: ...
     @property
     def begin(self) -> Callable[..., tuple[RequestObserver, RequestIds, _Receive, _Send] | None]: ...
+    def websocket_ids(self, scope: _Message) -> RequestIds: ...
+    def emit_websocket(
+        self,
+        scope: _Message,
+        ids: RequestIds,
+        severity: int,
+        values: tuple[object, ...],
+        texts: Callable[[], tuple[str, str, str]] | None = None,
+    ) -> None: ...
     def reseed(self) -> None: ...
 
 @final
@@ -112,29 +156,27 @@ class ModelRequest:
     def cancelled(self) -> None: ...
     def usage(self, *, input_tokens: int | None = None, output_tokens: int | None = None) -> None: ...
     def finish(self) -> None: ...
-    def fail(self, error_type: str) -> None: ...
+    def fail(self, error_type: str, texts: tuple[str, str, str] | None = None) -> None: ...
 
 @final
 class ModelLog:
     def __new__(
         cls,
         service: Service,
+        settings: Settings,
         *,
         classes: tuple[object, object, object],
         model: tuple[str, str, str],
         path: str,
-        datatypes: dict[str, tuple[str, int]] | None,
+        datatypes: dict[str, tuple[str, int]],
         traces: bool,
-        read_parameters: Callable[[str], tuple[str | None, str | None, str | None]] | None,
+        read_parameters: Callable[[str], tuple[str | None, str | None, str | None]],
         failed: Callable[[Exception], None],
         raised: Callable[[list[ModelRequest], BaseException], None],
         returned: Callable[[list[ModelRequest], Any], Any],
-        ended: Callable[[], None] | None,
+        ended: Callable[[], None],
         context: ContextVar[RequestIds | None],
         decoupled: bool,
-        sampler: Sampler,
-        chunks: str,
-        chunk_timeline_limit: int,
     ) -> ModelLog: ...
     def begin(self, requests: Sequence[object]) -> list[ModelRequest]: ...
     def end(self, begun: list[ModelRequest], responses: Sequence[object] | None) -> None: ...
@@ -142,27 +184,15 @@ class ModelLog:
     def find(self, request: object) -> ModelRequest | None: ...
 
 @final
-class TextCapture:
-    def __new__(
-        cls, *, input_mode: str, input_bytes: int, output_mode: str, output_bytes: int, hash_key: bytes | None
-    ) -> TextCapture: ...
-
-@final
 class Sampler:
-    def __new__(
-        cls,
-        kind: str,
-        *,
-        ratio: float = 1.0,
-        precision: int = 4,
-        routes: Sequence[tuple[str, float]] = ...,
-        skip_paths: Sequence[str] = ...,
-        trusted_callers: Sequence[str] = ...,
-        slow_s: float = 0.0,
-        budget_records_s: int = 0,
-    ) -> Sampler: ...
+    def __new__(cls, settings: Settings) -> Sampler: ...
     def head(
-        self, trace_id: str, path: str = "/", parent: tuple[bool, int | None, int | None] | None = None
+        self,
+        trace_id: str,
+        path: str = "/",
+        parent: tuple[bool, int | None, int | None] | None = None,
+        *,
+        stranger: bool = False,
     ) -> tuple[bool, float | None, str]: ...
     def trusts(self, client_address: str) -> bool: ...
 
@@ -170,36 +200,11 @@ class Sampler:
 class Service:
     def __new__(
         cls,
+        settings: Settings,
+        lane: str,
         *,
-        queue_directory: Path,
-        queue_bytes: int,
-        in_flight_slots: int,
-        max_record_bytes: int,
-        overflow_info_ratio: float,
-        listener: bool,
-        sink: str,
-        fallback: str | None,
-        fallback_delay_s: float,
-        additional_sinks: Sequence[str],
-        sink_buffer_bytes: int,
-        directory: Path,
-        segment_prefix: str,
-        flush_interval_s: float,
-        flush_records: int,
-        flush_bytes: int,
-        rotate_bytes: int,
-        rotate_interval_s: float,
-        writeback_bytes: int,
-        retention_s: float,
-        quota_bytes: int,
-        retention_waits_for: Sequence[str],
-        compress_level: int | None,
-        compress_keep_segments: int,
-        redaction: Redaction,
-        hash_key: bytes | None = None,
-        durable: bool = False,
-        chain: str | None = None,
-        chain_key: bytes | None = None,
+        claims: bool = True,
+        only_listens: bool = False,
         writer: Callable[[bytes | None], object] | None = None,
     ) -> Service: ...
     def event(
@@ -212,17 +217,74 @@ class Service:
     def set_only_listens(self) -> None: ...
     def set_producer_name(self, name: str) -> None: ...
     def dead_producers(self) -> list[str]: ...
-    def set_budget(self, records_s: int) -> None: ...
-    def make_current(self, least_severity: int, active_span: _SpanReader | None = None) -> None: ...
+    def make_current(
+        self, least_severity: int, active_span: _SpanReader | None = None, takes_waiting: bool = True
+    ) -> None: ...
     def flush(self, deadline_s: float) -> bool: ...
     def close(self, deadline_s: float) -> bool: ...
     def after_fork_in_child(self) -> None: ...
     def books(self) -> dict[str, Any] | None: ...
     def queues(self) -> list[dict[str, Any]]: ...
+    def kept(self) -> list[str]: ...
     def totals(self) -> dict[str, Any]: ...
     def requests(self) -> dict[str, Any]: ...
     def listener_stats(self) -> dict[str, Any]: ...
     def sinks(self) -> list[dict[str, Any]]: ...
+
+@final
+class HealthReason:
+    @property
+    def state(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+@final
+class Health:
+    @property
+    def state(self) -> str: ...
+    @property
+    def reasons(self) -> list[HealthReason]: ...
+    @property
+    def reached(self) -> set[tuple[str, str]]: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def retry_after_s(self) -> int: ...
+    def readiness(self) -> tuple[int, bytes, int]: ...
+    def liveness(self) -> tuple[int, bytes, int]: ...
+    def producers(self) -> tuple[int, bytes, int]: ...
+
+@final
+class HealthWatch:
+    def __new__(
+        cls,
+        service: Service,
+        audit: Service | None = None,
+        *,
+        listens: bool,
+        backlog_records: float,
+        backlog_ratio: float,
+        pressured_ratio: float,
+        clear_ratio: float,
+        oldest_age_s: float,
+        audit_oldest_age_s: float,
+        stuck_after_s: float,
+    ) -> HealthWatch: ...
+    def look(self) -> Health: ...
+    def recent(self) -> Health: ...
+
+_Exemplar: TypeAlias = tuple[str, str, float, float]
+_Sample: TypeAlias = tuple[str, list[tuple[str, str]], float, _Exemplar | None]
+
+@final
+class Metrics:
+    def __new__(cls, watch: HealthWatch, python_version: str) -> Metrics: ...
+    def families(self) -> list[tuple[str, str, str, str, list[_Sample]]]: ...
+    def render(self, accept: str) -> tuple[bytes, str]: ...
 
 @final
 class HeldQueues:
@@ -232,7 +294,7 @@ class HeldQueues:
 
 @final
 class AuditQueue:
-    def __new__(cls, service: Service, commit_records: int) -> AuditQueue: ...
+    def __new__(cls, service: Service) -> AuditQueue: ...
     def event(
         self,
         name: str,
@@ -240,6 +302,8 @@ class AuditQueue:
         severity: int,
         context: Callable[[], RequestIds | None] | None = None,
     ) -> Callable[..., int]: ...
+    @property
+    def schemas_fill_ratio(self) -> float: ...
     @property
     def reasons(self) -> list[str]: ...
     def count_refused(self, reason: int, severity: int) -> None: ...
@@ -271,6 +335,7 @@ class RuntimeControl:
     def __new__(cls, queue_directory: Path) -> RuntimeControl: ...
     def overrides(self) -> list[dict[str, Any]]: ...
     def change(self, what: str, value: str | float, for_s: float, who: str) -> None: ...
+    def enable(self, who: str) -> int: ...
     def reset(self, who: str) -> int: ...
 
 def verify(
@@ -280,3 +345,12 @@ def verify(
     chain_key: bytes | None,
     databases: Sequence[tuple[Path, str, Callable[[], Iterable[bytes]]]] = ...,
 ) -> str: ...
+def configuration_fingerprint(text: str) -> str: ...
+def configuration_of(queue_directory: Path) -> str | None: ...
+def configuration_differences(found: str, wanted: str) -> list[str]: ...
+def queues_of(queue_directory: Path) -> list[dict[str, Any]]: ...
+def leader_of(queue_directory: Path) -> str: ...
+def waiting_records() -> int: ...
+def forget_inherited_records() -> None: ...
+def leave_waiting_records_to_parent() -> None: ...
+def switch_off(is_off: bool) -> None: ...

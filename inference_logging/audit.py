@@ -3,30 +3,36 @@
 It is the same machine a second time, a queue, a listener and its sink, with a sink that says ``Ok`` only behind an
 fsync. One commit serves every record that has gathered while the last one ran, and one wake-up of an event loop serves
 every record of a commit.
+
+Internal: users import nothing from here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_logging._commits import LoopCommits, ThreadCommits
-from inference_logging._native import AuditQueue, Service
+from inference_logging._native import AuditQueue, BoundFields, Service
 from inference_logging.context import REQUEST
-from inference_logging.errors import AuditError, OpenError
-from inference_logging.redaction import redaction
+from inference_logging.errors import AuditError
+from inference_logging.service import open_service
 
 if TYPE_CHECKING:
     from inference_logging.config import Config
 
 INFO: Final = 9
-_KEY = re.compile(rb"([0-9a-f]{64})\n?")
 _QUEUE_FULL: Final = -1
 """What an emit function of the lane returns when the queue is full; other reasons are below."""
+
+
+_MOST_FORMS: Final = 16
+"""Lists of fields that an event has at most; a record with yet another one has its fields in one map."""
+_CROWDED: Final = 0.5
+"""Share of the room for events from which on an event has one list of fields and the map."""
 
 
 class AuditLane:
@@ -37,9 +43,10 @@ class AuditLane:
 
     def __init__(self, config: Config) -> None:
         self._wait_s, self._overflow = config.audit_block_s, config.audit_overflow
-        self._service = open_service(config)
-        self._queue = AuditQueue(self._service, config.audit_commit_records)
+        self._service = open_service(config, "audit")
+        self._queue = AuditQueue(self._service)
         self._emitters: dict[tuple[str, ...], Callable[..., int]] = {}
+        self._forms: dict[str, int] = {}
         self._loops: dict[asyncio.AbstractEventLoop, LoopCommits] = {}
 
     @property
@@ -49,16 +56,33 @@ class AuditLane:
 
     async def record(self, event: str, fields: dict[str, Any]) -> bool:
         """Put one record into the queue and wait for its commit; as ``Logger.audit``."""
-        form = (event, *fields)
-        emit = self._emitters.get(form)
-        if emit is None:
-            emit = self._emitters[form] = self._queue.event(event, ["trace", "request_id", *fields], INFO, REQUEST.get)
-        sequence = emit(*fields.values())
+        try:
+            emit, values = self._form(event, fields)
+        except OSError as error:
+            return self._no_room(error)
+        sequence = emit(*values)
         if sequence < 0:
-            sequence = await self._try_again(partial(emit, *fields.values()), sequence)
+            sequence = await self._try_again(partial(emit, *values), sequence)
             if sequence < 0:
                 return self._refuse(sequence, INFO)
         return await self._commits().wait(sequence + 1, self._wait_s) or self._late(sequence)
+
+    def _form(self, event: str, fields: dict[str, Any]) -> tuple[Callable[..., int], Collection[Any]]:
+        """Return the emit function for an event with these fields, and its values; OSError where there is no room."""
+        form = (event, *fields)
+        emit = self._emitters.get(form)
+        if emit is not None:
+            return emit, fields.values()
+        known = self._forms.get(event, 0)
+        if known >= _MOST_FORMS or (known and self._queue.schemas_fill_ratio > _CROWDED):
+            fields = {"attributes": BoundFields(None, fields)}
+            form = (event, *fields)
+            emit = self._emitters.get(form)
+        if emit is None:
+            emit = self._queue.event(event, ["trace", "request_id", *fields], INFO, REQUEST.get)
+            self._emitters[form] = emit
+            self._forms[event] = known + 1
+        return emit, fields.values()
 
     async def committed(self) -> bool:
         """Wait until every record that this process has made so far is committed; as ``Logger.committed``."""
@@ -70,7 +94,10 @@ class AuditLane:
     def event(self, name: str, fields: Sequence[str], severity: int, *, with_request: bool) -> Callable[..., bool]:
         """Register an event; as ``Logger.event`` with ``lane="audit"``."""
         ids, context = (["trace", "request_id"], REQUEST.get) if with_request else ([], None)
-        emit = self._queue.event(name, [*ids, *fields], severity, context)
+        try:
+            emit = self._queue.event(name, [*ids, *fields], severity, context)
+        except OSError as error:
+            raise ValueError(str(error)) from None
 
         def audit(*values: object) -> bool:
             sequence = emit(*values)
@@ -133,6 +160,13 @@ class AuditLane:
         waited = f" after audit_block_s={self._wait_s:g}" if (reason, self._overflow) == ("queue_full", "block") else ""
         raise AuditError(f"an audit record was refused{waited}: {reason}", reason)
 
+    def _no_room(self, error: OSError) -> bool:
+        """Count a record of an event that cannot be registered any more."""
+        self._queue.count_refused(self._queue.reasons.index("serialize_error"), INFO)
+        if self._overflow == "count":
+            return False
+        raise AuditError(f"an audit record was refused: too_many_events: {error}", "too_many_events") from None
+
     def _late(self, sequence: int) -> bool:
         if self._overflow == "count":
             return False
@@ -141,65 +175,3 @@ class AuditLane:
             "in the queue and is written once the disk takes it",
             "not_committed",
         )
-
-
-def open_service(config: Config) -> Service:
-    """Open the queue and the listener of the audit lane alone.
-
-    Raises ``OpenError`` as ``AuditLane``.
-    """
-    directory, name = config.resolved_audit_directory, f"{config.service_name}-audit"
-    chain = None if config.audit_chain == "off" else config.audit_chain
-    key = _read_key(config)
-    writer = None
-    if config.audit_sink == "sqlite":
-        from inference_logging.audit_sqlite import SqliteWriter  # sqlite3 only where it is asked for
-
-        writer = SqliteWriter(directory / f"{name}.sqlite", chain, key)
-    try:
-        return Service(
-            queue_directory=config.resolved_queue_directory / "audit",
-            queue_bytes=config.audit_queue_bytes,
-            in_flight_slots=0,
-            max_record_bytes=min(config.max_record_bytes, config.audit_queue_bytes // 4),
-            overflow_info_ratio=1.0,
-            listener=config.listener == "thread",
-            sink=config.audit_sink,
-            fallback=None,
-            fallback_delay_s=config.fallback_delay_s,
-            additional_sinks=(),
-            sink_buffer_bytes=config.sink_buffer_bytes,
-            directory=directory,
-            segment_prefix=name,
-            flush_interval_s=config.audit_commit_interval_s,
-            flush_records=config.audit_commit_records,
-            flush_bytes=config.flush_bytes,
-            rotate_bytes=config.rotate_bytes,
-            rotate_interval_s=config.rotate_interval_s,
-            writeback_bytes=config.writeback_bytes,
-            retention_s=0.0,
-            quota_bytes=0,
-            retention_waits_for=(),
-            compress_level=config.compress_level if config.compress == "zstd" else None,
-            compress_keep_segments=config.compress_keep_segments,
-            redaction=redaction(config),
-            durable=True,
-            chain=chain,
-            chain_key=key,
-            writer=writer,
-        )
-    except OSError as error:
-        raise OpenError(f"audit lane: {error}") from error
-
-
-def _read_key(config: Config) -> bytes | None:
-    path = config.audit_chain_key_file
-    if path is None or config.audit_chain == "off":
-        return None
-    try:
-        match = _KEY.fullmatch(path.read_bytes())
-    except OSError as error:
-        raise OpenError(f"audit_chain_key_file={path}: {error}") from error
-    if match is None:
-        raise OpenError(f"audit_chain_key_file={path}: must hold 64 lowercase hexadecimal digits")
-    return bytes.fromhex(match[1].decode())

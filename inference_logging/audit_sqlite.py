@@ -1,4 +1,7 @@
-"""Audit records in an SQLite database: WAL mode, an fsync with every commit, each record once."""
+"""Audit records in an SQLite database: WAL mode, an fsync with every commit, each record once.
+
+Internal: users import nothing from here.
+"""
 
 from __future__ import annotations
 

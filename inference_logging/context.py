@@ -1,4 +1,7 @@
-"""The request under way, for every record that is made while it is handled."""
+"""The request under way, for every record that is made while it is handled.
+
+Internal: users import its names from ``inference_logging``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Errors raised early: while configuring, opening and reading. The request path never raises."""
+"""Errors raised early: while configuring, opening and reading. The request path never raises.
+
+Internal: users import its names from ``inference_logging``.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,10 @@ class OpenError(InferenceLoggingError, OSError):
 class AuditError(InferenceLoggingError):
     """An audit record was refused, or was not committed in time; ``reason`` says which.
 
-    ``reason`` is ``not_committed`` (accepted, and written later if the disk takes it) or why the queue refused it
-    (``queue_full``, ``oversize``, …). Raised by ``Logger.audit`` and by events of the audit lane, unless
-    ``audit_overflow`` is ``count``. The middleware answers it with 503 if the answer has not begun. Retrying helps once
-    there is room.
+    ``reason`` is ``not_committed`` (accepted, and written later if the disk takes it), why the queue refused it
+    (``queue_full``, ``oversize``, …), or ``too_many_events`` (names of events are kinds: what changes from call to call
+    is a field). Raised by ``Logger.audit`` and by events of the audit lane, unless ``audit_overflow`` is ``count``. The
+    middleware answers it with 503 if the answer has not begun. Retrying helps once there is room.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -63,7 +66,7 @@ class MissingExtraError(InferenceLoggingError, ImportError):
     def __init__(self, purpose: str, package: str, extra: str) -> None:
         """Say what for (``purpose``) which ``package`` of which ``extra`` is needed."""
         self.purpose, self.package, self.extra = purpose, package, extra
-        super().__init__(f"{purpose} needs {package}: pip install 'inference-logging[{extra}]'")
+        super().__init__(f"{purpose} needs {package}: pip install 'inferlog[{extra}]'")
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
         """Rebuild from the parts, so that a worker process can hand the error to its parent."""

@@ -3,6 +3,8 @@
 A ``Logger`` is the queue and (unless another process listens) the listener thread of this process. It is opened
 explicitly, by the middleware, or by the first application record. A forked child gets a queue of its own at its first
 record.
+
+Internal: users import its names from ``inference_logging``.
 """
 
 from __future__ import annotations
@@ -14,16 +16,21 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from inference_logging import capture
-from inference_logging._native import Event, Service
+from inference_logging import origin
+from inference_logging._native import Service
 from inference_logging.audit import AuditLane
-from inference_logging.config import Config
 from inference_logging.context import REQUEST
-from inference_logging.errors import AuditError, OpenError
+from inference_logging.errors import AuditError
 from inference_logging.integrations.otel import span_reader
-from inference_logging.redaction import redaction
+from inference_logging.off import NoAuditLane, NoService
+from inference_logging.service import open_service
+from inference_logging.tracebacks import Tracebacks
+from inference_logging.waiting import WAITING
+
+if TYPE_CHECKING:
+    from inference_logging.config import Config
 
 SEVERITIES: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
 """OpenTelemetry severity numbers of the short names."""
@@ -41,11 +48,16 @@ class Logger:
     """
 
     def __init__(self, config: Config | None = None) -> None:
-        self.config = config if config is not None else Config()
-        self._service = open_service(self.config)
-        self._audit = self._open_audit() if self.config.audit == "on" else None
-        if self.config.budget_records_s:
-            self._service.set_budget(self.config.budget_records_s)
+        self.config = config if config is not None else _configured()
+        self._service: Service | NoService
+        self._audit: AuditLane | NoAuditLane | None
+        if self.config.enabled == "off":
+            self._service, self._audit = NoService(), NoAuditLane() if self.config.audit == "on" else None
+        else:
+            self._service = open_service(self.config)
+            _report_others(self.config)
+            self._audit = self._open_audit() if self.config.audit == "on" else None
+        self.tracebacks = Tracebacks(self.config.stack_frames, self.config.max_record_bytes)
         self._users = 1
         self._closed = False
         self._pid = os.getpid()
@@ -53,7 +65,7 @@ class Logger:
         _open_loggers.add(self)
         atexit.register(self.close)
         _close_with_child(self)
-        self._make_current()
+        self._begin_as_current()
 
     def _open_audit(self) -> AuditLane:
         try:
@@ -80,7 +92,7 @@ class Logger:
     def newest(cls) -> Logger:
         """Return the logger that was opened last and is open still; open one if there is none."""
         logger = max(_open_loggers, key=lambda logger: logger._opened_ns, default=None)
-        return logger if logger is not None else cls.shared(Config())
+        return logger if logger is not None else cls.shared(_configured())
 
     @staticmethod
     def make_newest_current() -> None:
@@ -93,14 +105,18 @@ class Logger:
         self._users -= 1
         return self.close() if self._users <= 0 else self.flush(self.config.drain_deadline_s)
 
-    def _make_current(self) -> None:
+    def _begin_as_current(self) -> None:
+        WAITING.note(self.config)
+        self._make_current(takes_waiting=True)
+
+    def _make_current(self, *, takes_waiting: bool = False) -> None:
         active_span = span_reader() if self.config.trace_source == "auto" else None
-        self._service.make_current(SEVERITIES[self.config.level], active_span)
+        self._service.make_current(SEVERITIES[self.config.level], active_span, takes_waiting)
 
     @property
     def service(self) -> Service:
-        """The native service."""
-        return self._service
+        """The native service; where ``enabled`` is off, what stands for it."""
+        return cast("Service", self._service)
 
     @property
     def audit_service(self) -> Service | None:
@@ -141,7 +157,8 @@ class Logger:
     async def audit(self, event: str, /, **fields: object) -> bool:
         """Make one audit record and wait until it is committed: on the device, as far as the device tells.
 
-        It carries the ids of the request under way, then ``fields`` in their order; values as in ``event``. Every
+        It carries the ids of the request under way, then ``fields`` in their order; values as in ``event``. An event
+        whose names of fields are ever new has them in the map ``attributes`` once it has had 16 lists of them. Every
         record that comes while one commit runs shares the next one. Returns True, or with ``audit_overflow=count``
         False for a record that was dropped or is late.
 
@@ -154,7 +171,7 @@ class Logger:
         """Wait until every audit record that this process has made before this call is committed; as ``audit``."""
         return await self._audit_lane().committed()
 
-    def _audit_lane(self) -> AuditLane:
+    def _audit_lane(self) -> AuditLane | NoAuditLane:
         if self._audit is None:
             raise AuditError("there is no audit lane: the parameter audit is off", "off")
         return self._audit
@@ -175,6 +192,8 @@ class Logger:
         self._closed = True
         _open_loggers.discard(self)
         atexit.unregister(self.close)
+        # Before this one's end: a record that is made meanwhile finds a logger that takes it.
+        self.make_newest_current()
         end = time.monotonic() + self.config.drain_deadline_s
         written = self._service.close(self.config.drain_deadline_s)
         return (self._audit is None or self._audit.close(max(end - time.monotonic(), 0.0))) and written
@@ -187,7 +206,8 @@ class Logger:
         same of the audit lane, if there is one.
         """
         counts = _counts(self._service)
-        return counts if self._audit is None else {**counts, "audit": _counts(self._audit.service)}
+        audit = self.audit_service
+        return counts if audit is None else {**counts, "audit": _counts(audit)}
 
     def backlog_records(self) -> int:
         """Return how many accepted records of all processes of the queue directory are not written yet."""
@@ -202,107 +222,34 @@ class Logger:
         self.close()
 
 
-class ApplicationLogger:
-    """Records of the application: ``log.info("loaded", model="m", seconds=2.5)``.
-
-    The methods return whether the record was accepted; they never block and never raise. Each record carries the ids of
-    the request under way. ``level`` of the configuration decides what is accepted at all. Get one with ``get_logger``.
-    """
-
-    __slots__ = ("critical", "debug", "error", "info", "name", "warning")
-
-    debug: Callable[..., bool]
-    info: Callable[..., bool]
-    warning: Callable[..., bool]
-    error: Callable[..., bool]
-    critical: Callable[..., bool]
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        levels = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR", "critical": "FATAL"}
-        for method, severity in levels.items():
-            setattr(self, method, Event.log(name, SEVERITIES[severity], REQUEST.get, _open_current))
-
-    async def audit(self, event: str, /, **fields: object) -> bool:
-        """Make one audit record and wait until it is committed; as ``Logger.audit`` of the logger opened last."""
-        return await Logger.newest().audit(event, **fields)
-
-    def exception(self, message: object, /, **attributes: object) -> bool:
-        """Record an error with the exception that is being handled (OpenTelemetry's ``exception.*`` attributes)."""
-        return self.error(message, **{**attributes, **exception_attributes(sys.exc_info())})
+def open_tracebacks() -> Tracebacks:
+    """Return the limits of exceptions as the logger has them that was opened last and is open still, else the usual."""
+    logger = max(_open_loggers, key=lambda logger: logger._opened_ns, default=None)
+    return logger.tracebacks if logger is not None else Tracebacks()
 
 
-def get_logger(name: str) -> ApplicationLogger:
-    """Return the application logger called ``name``, usually ``__name__``; it can be made before anything is open."""
-    return ApplicationLogger(name)
-
-
-def exception_attributes(
-    info: tuple[type[BaseException] | None, BaseException | None, TracebackType | None],
-) -> dict[str, str]:
-    """Return ``exception.type``, ``exception.message`` and ``exception.stacktrace`` of what ``sys.exc_info`` gives."""
-    kind, error, _ = info
-    if kind is None:
-        return {}
-    import traceback  # only where there is an exception
-
-    return {
-        "exception.type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
-        "exception.message": _text(error),
-        "exception.stacktrace": "".join(traceback.format_exception(*info)),
-    }
-
-
-def _text(error: BaseException | None) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - the class is the application's; logging it must not raise
-        return "<text that cannot be had>"
-
-
-def _counts(service: Service) -> dict[str, Any]:
+def _counts(service: Service | NoService) -> dict[str, Any]:
     books = service.books()
     return {**(books if books is not None else {}), "listener": service.listener_stats()}
 
 
-def open_service(config: Config) -> Service:
-    """Open the native service of a configuration. Raises ``OpenError`` naming the parameter."""
-    try:
-        return Service(
-            queue_directory=config.resolved_queue_directory,
-            queue_bytes=config.queue_bytes,
-            in_flight_slots=config.in_flight_slots,
-            max_record_bytes=config.max_record_bytes,
-            overflow_info_ratio=config.overflow_info_ratio,
-            listener=config.listener == "thread",
-            sink=config.sink,
-            fallback=config.fallback_sink,
-            fallback_delay_s=config.fallback_delay_s,
-            additional_sinks=config.additional_sinks,
-            sink_buffer_bytes=config.sink_buffer_bytes,
-            directory=config.directory,
-            segment_prefix=config.service_name,
-            flush_interval_s=config.flush_interval_s,
-            flush_records=config.flush_records,
-            flush_bytes=config.flush_bytes,
-            rotate_bytes=config.rotate_bytes,
-            rotate_interval_s=config.rotate_interval_s,
-            writeback_bytes=config.writeback_bytes,
-            retention_s=config.retention_s,
-            quota_bytes=config.quota_bytes,
-            retention_waits_for=config.resolved_retention_waits_for,
-            compress_level=config.compress_level if config.compress == "zstd" else None,
-            compress_keep_segments=config.compress_keep_segments,
-            redaction=redaction(config),
-            hash_key=capture.hash_key(config.capture_hash_key_file),
-        )
-    except OSError as error:
-        raise OpenError(str(error)) from error
+def _report_others(config: Config) -> None:
+    for other in origin.of_others(config):
+        if not other.is_alive:
+            sys.stderr.write(f"inference_logging: {other.sentence()}\n")
+
+
+def _configured() -> Config:
+    from inference_logging.config import Config  # only where a configuration is read: pydantic takes its time
+
+    return Config()
 
 
 def _open_current() -> None:
-    # The first application record came before anything was opened. The logger lives until the interpreter exits.
-    Logger.shared(Config())
+    # An application record was made while nothing is open. A logger that opens here lives until the interpreter exits.
+    config = WAITING.configuration()
+    if config is not None:
+        Logger.shared(config)
 
 
 def _close_with_child(logger: Logger) -> None:
@@ -316,6 +263,7 @@ def _close_with_child(logger: Logger) -> None:
 
 
 def _after_fork_in_child() -> None:
+    WAITING.after_fork_in_child()
     util = sys.modules.get("multiprocessing.util")
     for logger in _open_loggers:
         if util is not None:

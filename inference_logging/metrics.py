@@ -4,21 +4,21 @@ Any worker answers for all of them, so no multiprocess mode is needed; where the
 collector is registered beside its ``MultiProcessCollector`` and nothing changes. Counters never go back: what ended
 queues have counted stays in the queue directory.
 
-Needs prometheus_client (the extra ``metrics``), which is imported when a collector is made.
+The families and their texts are native (``native/listen/src/status/metrics.rs``). Only a collector needs
+prometheus_client (the extra ``metrics``), which is imported when one is made.
 """
 
 from __future__ import annotations
 
-import time
+import platform
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
+from inference_logging._native import Metrics
+from inference_logging.asgi.lifespan import Scope, Send
 from inference_logging.errors import MissingExtraError
 from inference_logging.health import Watch
-from inference_logging.lifespan import Scope, Send
 from inference_logging.logger import Logger, _open_loggers
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from inference_logging._native import Service
     from inference_logging.config import Config
 
-BUILD = "inference_logging_build"
+__all__ = ["InferenceLoggingCollector", "metrics_of", "register_metrics"]
 
-_MEMINFO = Path("/proc/meminfo")
+BUILD = "inference_logging_build"
 
 
 class Counted(Protocol):
@@ -51,16 +51,17 @@ class InferenceLoggingCollector:
     """A collector for a prometheus_client registry: everything this library counts, of all processes.
 
     ``logger`` is the one whose queue directory is shown; without it, the one that is open when the metrics are asked
-    for. Nothing is shown while none is open.
+    for. Nothing is shown while none is open. ``watch`` is the one that already looks at its queue directory, if any.
 
     Raises ``MissingExtraError`` if prometheus_client is not installed.
     """
 
-    def __init__(self, logger: Counted | None = None) -> None:
+    def __init__(self, logger: Counted | None = None, watch: Watch | None = None) -> None:
         require()
         self._logger = logger
-        self._version = version("inference-logging")
-        self._watches: WeakKeyDictionary[Counted, Watch] = WeakKeyDictionary()
+        self._metrics: WeakKeyDictionary[Counted, Metrics] = WeakKeyDictionary()
+        if logger is not None and watch is not None:
+            self._metrics[logger] = metrics_of(logger, watch)
 
     def describe(self) -> list[Metric]:
         """Return one name, which a registry then has no second collector for; the logger may not be open yet."""
@@ -70,41 +71,20 @@ class InferenceLoggingCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family."""
-        from inference_logging import _families as families
+        from inference_logging import _families
 
         logger = self._logger if self._logger is not None else next(iter(_open_loggers), None)
         if logger is None:
             return
-        service = logger.service
-        before, totals = service.listener_stats(), service.totals()
-        yield from families.counters(totals)
-        yield from families.queues(service.queues(), time.time())
-        yield from families.sinks(service.sinks())
-        stats = service.listener_stats()
-        yield from families.listener(stats)
-        lanes = {"fast": (before, totals, stats)}
-        yield from families.housekeeping(stats)
-        health = self._watch(logger).look()
-        yield families.state(health.state)
-        if health.snapshot.dead_producers:
-            yield families.producers_dead(health.snapshot.dead_producers)
-        if logger.audit_service is not None:
-            before, totals = logger.audit_service.listener_stats(), logger.audit_service.totals()
-            stats = logger.audit_service.listener_stats()
-            lanes["audit"] = (before, totals, stats)
-            yield from families.audit(totals, stats)
-        yield families.books(lanes)
-        requests = service.requests()
-        yield families.requests(requests["outcomes"])
-        yield families.tokens(requests["tokens"])
-        yield from families.histograms(requests["histograms"])
-        yield from families.node(_MEMINFO)
-        yield families.build(BUILD, self._version)
+        if logger not in self._metrics:
+            self._metrics[logger] = metrics_of(logger)
+        yield from _families.metrics(self._metrics[logger].families())
 
-    def _watch(self, logger: Counted) -> Watch:
-        if logger not in self._watches:
-            self._watches[logger] = Watch(logger.config, logger.service, audit=logger.audit_service)
-        return self._watches[logger]
+
+def metrics_of(logger: Counted, watch: Watch | None = None) -> Metrics:
+    """Return the native metrics of a logger's queue directory, at which ``watch`` looks already, if any."""
+    watch = watch if watch is not None else Watch(logger.config, logger.service, audit=logger.audit_service)
+    return Metrics(watch.native, platform.python_version())
 
 
 def register_metrics(
@@ -124,21 +104,21 @@ def register_metrics(
     return collector
 
 
-async def respond(scope: Scope, send: Send, collector: InferenceLoggingCollector | None) -> None:
+async def respond(scope: Scope, send: Send, metrics: Metrics | None) -> None:
     """Answer a request for metrics: OpenMetrics (with exemplars) where the Accept header asks for it, else text.
 
-    HEAD gets the headers, a method other than GET 405; without a collector (the logger is not open) it is 503.
+    HEAD gets the headers, a method other than GET 405; without metrics (the logger is not open) it is 503.
     """
     method, status, kind = scope.get("method", "GET"), 200, "text/plain; charset=utf-8"
     headers = [(b"cache-control", b"no-store")]
     if method not in {"GET", "HEAD"}:
         status, content = 405, b"Method Not Allowed"
         headers.append((b"allow", b"GET, HEAD"))
-    elif collector is None:
+    elif metrics is None:
         status, content = 503, b"the logger is not open"
     else:
         accepted = [value for name, value in scope.get("headers", ()) if name == b"accept"]
-        content, kind = render(collector, b",".join(accepted).decode("latin-1"))
+        content, kind = metrics.render(b",".join(accepted).decode("latin-1"))
     headers += [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(content))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
@@ -153,20 +133,6 @@ def offer(collector: InferenceLoggingCollector) -> Callable[[], None]:
     except ValueError:
         return lambda: None  # of another middleware in this process, or the application's own
     return lambda: REGISTRY.unregister(collector)
-
-
-def render(collector: InferenceLoggingCollector, accept: str) -> tuple[bytes, str]:
-    """Return the metrics and their content type in the best format that the ``Accept`` header names.
-
-    That is OpenMetrics, with exemplars, or else Prometheus's text format.
-    """
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.exposition import choose_encoder
-
-    registry = CollectorRegistry()
-    registry.register(collector)
-    encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
 
 
 def require() -> None:

@@ -3,6 +3,8 @@
 The rule is OpenTelemetry's (specification/trace/tracestate-probability-sampling.md): with R, the low 56 bits of the
 trace id, and the rejection threshold T = (1 - ratio) * 2**56, a trace is kept if and only if R >= T. A lower ratio
 keeps a subset of what a higher one keeps, in every service that follows the rule, whatever its language.
+
+Internal: users import nothing from here.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import re
 from typing import TYPE_CHECKING
 
 from inference_logging._native import Sampler
+from inference_logging.errors import OpenError
+from inference_logging.settings import settings
 
 if TYPE_CHECKING:
     from inference_logging.config import Config
@@ -117,17 +121,14 @@ def adjusted_count(t: int) -> float:
 
 
 def sampler(config: Config) -> Sampler:
-    """Return the native sampler of a configuration: what the middleware asks at each request."""
-    return Sampler(
-        config.sampler,
-        ratio=config.sample_ratio,
-        precision=config.sample_precision,
-        routes=config.sample_routes,
-        skip_paths=config.skip_paths,
-        trusted_callers=config.trusted_callers,
-        slow_s=config.slow_s,
-        budget_records_s=config.budget_records_s,
-    )
+    """Return the native sampler of a configuration: what the middleware asks at each request.
+
+    Raises ``OpenError`` for a ``capture_hash_key_file`` that can't be read.
+    """
+    try:
+        return Sampler(settings(config))
+    except OSError as error:
+        raise OpenError(str(error)) from error
 
 
 def _low_bits(trace_id: str | int) -> int:

@@ -36,10 +36,10 @@ from typing import Any, overload
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
+from inference_logging.asgi.middleware import reopen_all
 from inference_logging.config import Config
 from inference_logging.errors import InferenceLoggingError
 from inference_logging.logger import Logger
-from inference_logging.middleware import reopen_all
 from inference_logging.segments import Record, read_records
 
 __all__ = ["Records", "capture_records"]
@@ -164,3 +164,7 @@ class _CapturingLogger(Logger):
 
     def serves(self, config: Config) -> bool:  # noqa: ARG002 - whatever it is
         return True
+
+    def _begin_as_current(self) -> None:
+        # What was logged before is the application's, and waits for its own logger.
+        self._make_current()

@@ -30,12 +30,11 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from damages import DAMAGES, CannotDamageError, Healthy
 from inference_logging import Config, Logger
 from load import Load, parse_wrk
-from measure import HERE, LOOPBACK, Cores
+from measure import HERE, LOOPBACK, Cores, total
 
 TURN_S = 5.0
 CONNECTIONS = 4
@@ -158,10 +157,11 @@ def suffer(kind: type[Healthy], scratch: Path, seconds: float, cores: Cores) -> 
     """Load both servers in turns while the damage lasts; then mend it and count."""
     outcome = Outcome(kind.name)
     with kind(scratch) as damage, servers(damage, scratch, cores) as (none, ours):
-        # Read through the queue directory, as a sidecar would.
-        looking = Config(
-            listener="external", queue_directory=ours.queues, queue_bytes=1 << 16, max_record_bytes=1 << 14
-        )
+        # Read through the queue directory, as a sidecar would, with the server's sinks: a directory is of one
+        # configuration.
+        own = {"directory": damage.directory, "queue_directory": ours.queues, "listener": "external"}
+        small = {"queue_bytes": 1 << 16, "max_record_bytes": 1 << 14}
+        looking = Config(**{**damage.settings, **own, **small})
         for server in (none, ours):
             drive(server, cores.load[0], 1)
         with Logger(looking) as watch:
@@ -171,7 +171,7 @@ def suffer(kind: type[Healthy], scratch: Path, seconds: float, cores: Cores) -> 
                 _one_turn(outcome, none, ours, cores, min(TURN_S, seconds))
             damage.mend()
             _recover(outcome, ours, watch, cores)
-            outcome.dropped = sum(_total(queue["dropped"]) for queue in watch.service.queues())
+            outcome.dropped = sum(total(queue["dropped"]) for queue in watch.service.queues())
             outcome.accepted = ours.stop()
         outcome.arrived = damage.records()
     return outcome
@@ -215,10 +215,6 @@ def _settles(watch: Logger) -> bool:
             return True
         time.sleep(0.01)
     return False
-
-
-def _total(counts: Any) -> int:
-    return sum(map(_total, counts.values())) if isinstance(counts, dict) else int(counts)
 
 
 def show(outcome: Outcome) -> str:

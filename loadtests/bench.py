@@ -23,6 +23,7 @@ from bench_flight import flight
 from bench_listener import listener
 from bench_middleware import middleware
 from bench_report import Report, machine
+from bench_sidecar import sidecar
 from bench_throughput import cpu, throughput
 from bench_uvicorn import uvicorn
 from bench_verify import verify
@@ -33,6 +34,7 @@ SECTIONS: dict[str, Callable[[bool], Report]] = {
     "throughput": throughput,
     "cpu": cpu,
     "listener": listener,
+    "sidecar": sidecar,
     "verify": verify,
     "audit": audit,
     "middleware": middleware,

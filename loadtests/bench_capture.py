@@ -13,14 +13,14 @@ from collections.abc import MutableMapping
 from contextlib import ExitStack
 from operator import sub
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, Final
 
 import uvloop
 
 from bench_loggers import memory_directory, our_config, scratch_directory
 from bench_middleware import App, Receive, Send, paired_blocks_us
-from bench_report import Report, pairwise
+from bench_report import Report, middle, pairwise
 from inference_logging import InferenceLoggingMiddleware, Logger
 
 CHUNKS: Final = 256
@@ -81,8 +81,8 @@ async def _measure(report: Report, directory: Path, pairs: int, block: int) -> N
         headers = ([JSON], [JSON])
         empty = pairwise(sub, *reversed(await paired_blocks_us(apps, "/stream/0", pairs, 10 * block, headers)))
         whole = pairwise(sub, *reversed(await paired_blocks_us(apps, f"/stream/{CHUNKS}", pairs, block, headers)))
-    report.add("added per request", "µs", _middle(empty))
-    report.add("added per event", "µs", _middle([(added - median(empty)) / CHUNKS for added in whole]))
+    report.add("added per request", "µs", middle(empty))
+    report.add("added per event", "µs", middle([(added - median(empty)) / CHUNKS for added in whole]))
 
 
 def _logged(stack: ExitStack, directory: Path, settings: dict[str, Any]) -> App:
@@ -113,8 +113,3 @@ def _listener_us(directory: Path, settings: dict[str, Any], quick: bool) -> floa
         taken_s: float = logger.stats()["listener"]["listener_cpu_s"] - before
         accepted: int = logger.stats()["accepted"]
         return taken_s / accepted * 1e6
-
-
-def _middle(values: list[float]) -> list[float]:
-    low, _, high = quantiles(values, n=4)
-    return [low, median(values), high]

@@ -13,14 +13,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import sub
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any, Final
 
 import uvloop
 
 from bench_loggers import memory_directory, our_config, scratch_directory
 from bench_middleware import App, bare, paired_blocks_us
-from bench_report import Report, pairwise
+from bench_report import Report, middle, pairwise
 from inference_logging import InferenceLoggingMiddleware, Logger
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -81,9 +80,9 @@ def features(quick: bool) -> Report:
     with scratch_directory(memory_directory()) as directory:
         for number, feature in enumerate(FEATURES):
             place = directory / str(number)
-            report.add(feature.name, "µs", _middle(uvloop.run(_added_us(feature, place, quick))))
+            report.add(feature.name, "µs", middle(uvloop.run(_added_us(feature, place, quick))))
         everything = uvloop.run(_added_us(FEATURES[-1], directory / "all", quick, to_nothing=True))
-        report.add("the middleware with all of these on, in all", "µs", _middle(everything))
+        report.add("the middleware with all of these on, in all", "µs", middle(everything))
     report.remarks.append("the spread is the middle half of the pairs; below about 0.05 µs it is noise")
     return report
 
@@ -111,8 +110,3 @@ def _logged(stack: ExitStack, directory: Path, settings: Mapping[str, Any]) -> A
     config = stack.enter_context(our_config(directory, **settings))
     stack.enter_context(Logger(config))
     return InferenceLoggingMiddleware(bare, config)
-
-
-def _middle(values: list[float]) -> list[float]:
-    low, _, high = quantiles(values, n=4)
-    return [low, median(values), high]

@@ -10,14 +10,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from operator import sub
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, Final
 
 import uvloop
 
 from bench_loggers import memory_directory, our_config, scratch_directory
 from bench_middleware import App, Header, bare, fastapi, paired_blocks_us
-from bench_report import Report, at_most, pairwise
+from bench_report import Report, at_most, middle, pairwise
 from inference_logging import InferenceLoggingMiddleware, Logger
 
 CHUNKS: Final = 512
@@ -43,14 +43,14 @@ async def _measure_all(report: Report, directory: Path, quick: bool) -> None:
         apps = _logged(stack, directory / "without", 0, bare), _logged(stack, directory / "with", SLOTS, bare)
         for name, headers in [("", []), (", with X-Request-Id and traceparent", IDS)]:
             request = await _added_us(apps, "/hello", pairs, 3 if quick else 300, headers)
-            report.add(f"bare ASGI: per request{name}", "µs", _middle(request), at_most(0.3))
+            report.add(f"bare ASGI: per request{name}", "µs", middle(request), at_most(0.3))
         empty = await _added_us(apps, "/stream/0", pairs, 3 if quick else 300, [])
         stream = await _added_us(apps, f"/stream/{CHUNKS}", pairs, 3 if quick else 20, [])
         chunk_ns = [(added - median(empty)) * 1000 / CHUNKS for added in stream]
-        report.add("bare ASGI: per chunk", "ns", _middle(chunk_ns), at_most(10.0))
+        report.add("bare ASGI: per chunk", "ns", middle(chunk_ns), at_most(10.0))
         routed = _logged(stack, directory / "a", 0, fastapi()), _logged(stack, directory / "b", SLOTS, fastapi())
         request = await _added_us(routed, "/hello", pairs, 3 if quick else 40, [])
-        report.add("FastAPI, where there is a route: per request", "µs", _middle(request), at_most(0.3))
+        report.add("FastAPI, where there is a route: per request", "µs", middle(request), at_most(0.3))
 
 
 async def _added_us(apps: tuple[App, App], path: str, pairs: int, block: int, headers: list[Header]) -> list[float]:
@@ -62,8 +62,3 @@ def _logged(stack: ExitStack, directory: Path, slots: int, app: Any) -> App:
     config = stack.enter_context(our_config(directory, in_flight_slots=slots))
     stack.enter_context(Logger(config))
     return InferenceLoggingMiddleware(app, config)
-
-
-def _middle(values: list[float]) -> list[float]:
-    low, _, high = quantiles(values, n=4)
-    return [low, median(values), high]

@@ -65,7 +65,7 @@ def listener(quick: bool) -> Report:
 def _drain_full_queue(queue_bytes: int, **redaction: tuple[str, ...]) -> tuple[int, int, float, float]:
     with (
         scratch_directory(memory_directory()) as directory,
-        ours(directory, queue_bytes=queue_bytes, listener="external") as filler,
+        ours(directory, queue_bytes=queue_bytes, listener="external", **redaction) as filler,
     ):
         count = _fill(filler)
         cores = os.sched_getaffinity(0)
@@ -73,7 +73,7 @@ def _drain_full_queue(queue_bytes: int, **redaction: tuple[str, ...]) -> tuple[i
         pin({max(cores)})
         try:
             start = time.perf_counter()
-            drainer = Logger(filler.logger.config.model_copy(update={"listener": "thread", **redaction}))
+            drainer = Logger(filler.logger.config.model_copy(update={"listener": "thread"}))
         finally:
             pin(cores - {max(cores)} or cores)
         with drainer:

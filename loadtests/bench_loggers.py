@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +49,13 @@ def memory_directory() -> Path | None:
     """Return where tmpfs is mounted, if it is."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() else None
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
 
 
 def fitting_queue_bytes(wanted: int) -> int:

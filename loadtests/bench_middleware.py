@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from operator import sub
-from statistics import median, quantiles
+from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
@@ -28,7 +28,7 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.requests import Request
 
 from bench_loggers import our_config, scratch_directory
-from bench_report import Goal, Report, at_most, pairwise
+from bench_report import Goal, Report, at_most, middle, pairwise
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 
 Message = MutableMapping[str, Any]
@@ -113,9 +113,9 @@ async def _compare(
         without, logged = await paired_blocks_us(apps, path, pairs, block)
         plain[kind], added[kind] = median(without), pairwise(sub, logged, without)
     per_chunk = [value / CHUNKS for value in pairwise(sub, added["stream"], added["empty stream"])]
-    report.add(f"{name}: per request (of {plain['request']:.1f} µs)", "µs", _middle(added["request"]), goals[0])
-    report.add(f"{name}: per chunk", "µs", _middle(per_chunk), goals[1])
-    report.add(f"{name}: per stream (of {plain['stream']:.0f} µs)", "µs", _middle(added["stream"]))
+    report.add(f"{name}: per request (of {plain['request']:.1f} µs)", "µs", middle(added["request"]), goals[0])
+    report.add(f"{name}: per chunk", "µs", middle(per_chunk), goals[1])
+    report.add(f"{name}: per stream (of {plain['stream']:.0f} µs)", "µs", middle(added["stream"]))
     return len(PATHS) * (pairs + 1) * block
 
 
@@ -174,8 +174,3 @@ def _scope(path: str, headers: list[Header]) -> dict[str, Any]:
         "server": ("127.0.0.1", 8000),
         "state": {},
     }
-
-
-def _middle(values: list[float]) -> list[float]:
-    low, _, high = quantiles(values, n=4)
-    return [low, median(values), high]

@@ -19,7 +19,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -30,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench_loggers import memory_directory, scratch_directory
+from bench_loggers import free_port, memory_directory, scratch_directory
 from bench_report import Report, at_least, at_most, machine
 from bench_uvicorn import find_wrk
 
@@ -138,7 +137,7 @@ def running(directory: Path) -> Iterator[Server]:
     venv = ROOT / ".venv-triton"
     (home,) = venv.glob("lib/python3*/site-packages/pytriton/tritonserver")
     shutil.copytree(ROOT / "loadtests" / "triton_models", directory / "models")
-    ports = {name: _free_port() for name in ("http", "grpc", "metrics")}
+    ports = {name: free_port() for name in ("http", "grpc", "metrics")}
     with scratch_directory(memory_directory()) as queues, (directory / "console.log").open("wb") as console:
         environment = _environment(venv, directory, queues)
         listen = [str(Path(sys.executable).with_name("inference-logging")), "listen", "--status-interval-s", "0"]
@@ -223,12 +222,6 @@ def _accepted(server: Server) -> int:
     url = f"http://{HOST}:{server.port}/v2/models/ours/stats"
     with urllib.request.urlopen(url, timeout=10) as answer:
         return int(json.load(answer)["model_stats"][0]["inference_stats"]["success"]["count"])
-
-
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench_loggers import memory_directory, scratch_directory
+from bench_loggers import free_port, memory_directory, scratch_directory
 from bench_vllm_load import CHAT, HOST, Seen, Shape, load
 
 START_S: Final = 300.0
@@ -213,7 +212,7 @@ class Server:
 def running(mode: str, place: Place, directory: Path, middleware: str | None = None) -> Iterator[Server]:
     """Run a server; its console is a file in ``directory``. ``middleware`` takes the place of the mode's own."""
     directory.mkdir()
-    port = _free_port()
+    port = free_port()
     with scratch_directory(memory_directory()) as queues, (directory / "console.log").open("wb") as console:
         process = subprocess.Popen(
             _command(mode, place, port, middleware),
@@ -255,12 +254,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def _children(pid: int) -> list[int]:

@@ -185,11 +185,12 @@ def records(directory: Path) -> Iterator[dict[str, Any]]:
 def dropped(directory: Path) -> int:
     """Return how many records the last footer in `directory` counts as dropped."""
     footers = [record for record in records(directory) if record["event_name"] == "segment.footer"]
-    return sum(_total(process["dropped"]) for process in footers[-1]["processes"]) if footers else 0
+    return sum(total(process["dropped"]) for process in footers[-1]["processes"]) if footers else 0
 
 
-def _total(counts: Any) -> int:
-    return sum(map(_total, counts.values())) if isinstance(counts, dict) else int(counts)
+def total(counts: Any) -> int:
+    """Return the sum of counts that are nested by reason."""
+    return sum(map(total, counts.values())) if isinstance(counts, dict) else int(counts)
 
 
 def _memory() -> str | None:

@@ -52,7 +52,7 @@ async def app(scope: Message, receive: Any, send: Any) -> None:
     """Answer as an inference server does, by path."""
     await receive()
     if scope["path"] == "/v1/completions":
-        raise Canary11Error(f"cannot serve {mail(10)}")
+        raise Canary11Error(f"cannot serve {mail(10)}") from ValueError(f"wrong {mail(41)}")
     if scope["path"].startswith("/hang"):
         os.kill(os.getpid(), signal.SIGKILL)
     stream = scope["path"] == "/v1/chat/completions/stream"

@@ -1,9 +1,11 @@
-"""Run `inference-logging` within the test's process."""
+"""Run `inference-logging` within the test's process, or another program as it would be run there."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import subprocess
+from pathlib import Path
 from typing import NamedTuple
 
 from inference_logging.cli.main import run as run_command_line
@@ -29,3 +31,9 @@ def run(*arguments: str) -> Done:
 
 def _text() -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
+
+
+def run_program(program: Path, *arguments: str) -> Done:
+    """Run a program with its command line."""
+    done = subprocess.run([program, *arguments], capture_output=True, check=False, timeout=60)
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,12 @@ import pytest
 from hypothesis import settings
 
 from inference_logging import Config, Logger
+from inference_logging._native import forget_inherited_records, leave_waiting_records_to_parent
+from inference_logging.logger import _open_loggers
 from inference_logging.triton import log_requests
+from inference_logging.waiting import WAITING
 from tests import fake_triton
+from tests.sidecars import PYTHON
 from tests.support import Recorded
 
 # How long one example takes says nothing on a busy machine, so no deadline; the same examples in each CI run.
@@ -27,11 +33,41 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_REAL = ("chart", "cluster", "shipping", "triton", "vllm")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark each test that needs programs of others, so that the layers of tests are chosen by one word."""
+    if any(item.get_closest_marker(name) for name in _REAL):
+        item.add_marker("real")
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away INFERENCE_LOGGING_… variables, so that a developer's own settings don't change a test."""
     for name in [name for name in os.environ if name.startswith("INFERENCE_LOGGING_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def nothing_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let a test begin as a process does: no logger was open before, and what a test leaves to wait is no other's."""
+    monkeypatch.setattr(WAITING, "_last", None)
+    monkeypatch.setattr(WAITING, "_since_s", None)
+    yield
+    leave_waiting_records_to_parent()
+    forget_inherited_records()
+
+
+@pytest.fixture(autouse=True)
+def no_logger_stays_open() -> Iterator[None]:
+    """Fail the test that leaves a logger open: others would find it, a metrics collector among them."""
+    before = set(_open_loggers)  # those of the module's fixtures
+    yield
+    left = set(_open_loggers) - before
+    for logger in left:
+        logger.close()
+    assert not left, f"still open: {[logger.config.directory for logger in left]}"
 
 
 @pytest.fixture
@@ -43,6 +79,25 @@ def configure(tmp_path: Path) -> Callable[..., Config]:
         return Config(**{**own, **parameters})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def listener_binary() -> Path:
+    """Build the listener without Python, in debug mode, and return its path."""
+    native = Path(__file__).parent.parent / "native"
+    cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
+    if cargo is None:
+        pytest.skip("needs cargo")
+    subprocess.run([cargo, "build", "--quiet", "--package", "inference_logging_listener"], cwd=native, check=True)
+    return native / "target" / "debug" / "inference-logging-listener"
+
+
+@pytest.fixture(params=["python", "native"])
+def listener_command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Return the command that has `listen`: of the package, then the program without Python; sidecars are it."""
+    command = PYTHON if request.param == "python" else (str(request.getfixturevalue("listener_binary")),)
+    monkeypatch.setattr("tests.sidecars.LISTEN", (*command, "listen"))
+    return command
 
 
 @pytest.fixture

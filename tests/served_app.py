@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 
 from inference_logging import InferenceLoggingMiddleware, get_logger
 from inference_logging.logger import _open_loggers
-from inference_logging.metrics import InferenceLoggingCollector, render
+from inference_logging.metrics import metrics_of
 
 app = FastAPI()
 app.add_middleware(InferenceLoggingMiddleware)
@@ -71,7 +71,7 @@ async def stats() -> dict[str, Any]:
 async def scraped() -> dict[str, Any]:
     """Return the metrics as this worker shows them, and which one it is."""
     (logger,) = _open_loggers
-    return {"pid": os.getpid(), "metrics": render(InferenceLoggingCollector(logger), "")[0].decode()}
+    return {"pid": os.getpid(), "metrics": metrics_of(logger).render("")[0].decode()}
 
 
 async def without_lifespan(scope: Any, receive: Any, send: Any) -> None:

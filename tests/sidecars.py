@@ -13,7 +13,8 @@ from pathlib import Path
 from inference_logging import Config
 from tests.support import wait_until
 
-LISTEN = (sys.executable, "-m", "inference_logging.cli.main", "listen")
+PYTHON = (sys.executable, "-m", "inference_logging.cli.main")
+LISTEN = (*PYTHON, "listen")
 _PATIENCE_S = 60.0
 
 
@@ -26,9 +27,12 @@ def environment(config: Config) -> dict[str, str]:
 class Sidecar:
     """One `inference-logging listen` with the configuration of its servers, until it is stopped."""
 
-    def __init__(self, config: Config, *arguments: str, before: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, config: Config, *arguments: str, before: tuple[str, ...] = (), listen: tuple[str, ...] | None = None
+    ) -> None:
+        """Start it: ``listen`` of the program that the test is about, or of another one."""
         # What is given last counts.
-        command = [*before, *LISTEN, "--status-interval-s", "0.1", *arguments]
+        command = [*before, *(listen or LISTEN), "--status-interval-s", "0.1", *arguments]
         self.process = subprocess.Popen(command, env=environment(config), stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr or ()))

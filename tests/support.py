@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
+from inference_logging._native import Sampler, Settings
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -28,6 +29,12 @@ FRAMING = ("segment.header", "segment.footer")
 
 PROCESS_ENDED = "process.ended"
 """The listener's own last record about a process."""
+
+
+def sampler_of(kind: str, ratio: float = 1.0, precision: int = 4) -> Sampler:
+    """Return the native sampler of a configuration that names kind, ratio and precision alone."""
+    values = {"sampler": kind, "sample_ratio": ratio, "sample_precision": precision}
+    return Sampler(Settings(json.dumps(values).encode()))
 
 
 def read_lines(directory: Path) -> list[dict[str, Any]]:

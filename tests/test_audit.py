@@ -126,7 +126,7 @@ def test_the_lines_are_one_chain_over_listeners_and_segments(
 def test_without_a_chain_lines_are_as_they_are(open_: Open, tmp_path: Path) -> None:
     logger = open_(audit_chain="off")
     asyncio.run(_audit_one(logger))
-    assert not any("chain" in line for line in lines(tmp_path))
+    assert not any('"chain' in line for line in lines(tmp_path))
 
 
 async def _audit_one(logger: Logger) -> bool:

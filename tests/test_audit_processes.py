@@ -20,6 +20,8 @@ from inference_logging import Config, Logger
 from inference_logging._native import LineChain
 from tests.support import wait_until
 
+pytestmark = pytest.mark.servers
+
 # Tells each record through a pipe once its commit was awaited: a journal of its own, which no kill can take back.
 PRODUCER = """
 import asyncio, json, os, sys

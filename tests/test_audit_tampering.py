@@ -99,7 +99,8 @@ def test_the_cut_end_of_a_segment_and_of_all_of_them_shows(arguments: tuple[str,
     paths = segments(tmp_path)
     content = paths[1].read_bytes()
     edit(paths[1], lambda lines: lines.pop())
-    assert [problem["kind"] for problem in problems(tmp_path, *arguments)] == ["chain_broken"], "only its footer"
+    found = [problem["kind"] for problem in problems(tmp_path, *arguments)]
+    assert found == ["footer_missing", "chain_broken"], "only its footer"
     paths[1].write_bytes(content)
     edit(paths[-1], lambda lines: lines.__delitem__(slice(-3, None)))
     assert [problem["kind"] for problem in problems(tmp_path, *arguments)] == ["end_unknown"]

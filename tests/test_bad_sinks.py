@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.servers
+
 LOADTESTS = Path(__file__).parent.parent / "loadtests"
 
 

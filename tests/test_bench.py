@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.servers
+
 BENCH = Path(__file__).resolve().parent.parent / "loadtests" / "bench.py"
 
 
@@ -24,7 +26,7 @@ def run_bench(tmp_path: Path, *sections: str) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "section", ["emit", "tail", "throughput", "cpu", "listener", "verify", "audit", "middleware", "flight"]
+    "section", ["emit", "tail", "throughput", "cpu", "listener", "sidecar", "verify", "audit", "middleware", "flight"]
 )
 def test_each_section_prints_its_goals_with_a_mark(section: str, tmp_path: Path) -> None:
     output, found = run_bench(tmp_path, section)

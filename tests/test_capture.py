@@ -129,6 +129,22 @@ def test_the_header_has_the_name_that_is_configured(recording: Recording) -> Non
     assert "gen_ai.input.messages" in serve(recorded, chat("a"), b"{}", headers=((b"x-no-capture", b"1"),))
 
 
+def test_the_header_counts_wherever_it_stands_among_the_others(recording: Recording) -> None:
+    many = tuple((b"x-%d" % number, b"") for number in range(1000))
+    headers = (*many, (b"x-no-capture", b"1"))
+    assert "gen_ai.input.messages" not in serve(recording(**ON), chat("a"), b"{}", headers=headers)
+
+
+@pytest.mark.parametrize("headers", [(), ((b"x-no-capture", b"1"),)], ids=["captured", "private"])
+def test_no_text_of_a_request_stays_in_shared_memory_after_its_record_is_written(
+    recording: Recording, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    recorded = recording(**ON)
+    serve(recorded, chat(SECRET), completion(SECRET), headers=headers)
+    for path in recorded.logger.config.resolved_queue_directory.glob("*.queue"):
+        assert SECRET.encode() not in path.read_bytes()
+
+
 def test_a_long_text_keeps_its_first_and_its_last_words(recording: Recording) -> None:
     recorded = recording(capture_text_bytes=4096, **ON)
     long = "First. " + "and so on " * 5000 + "Last."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 import yaml
 
 from inference_logging import Config
-from inference_logging.schema import file_schema
+from inference_logging.config.schema import file_schema
 from tests.command_line import run
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "parameters.md"
 
 
 def shown(*arguments: str) -> dict[str, Any]:
@@ -88,6 +91,30 @@ def test_what_show_prints_is_a_configuration_file_with_the_same_values(
     jsonschema.validate(yaml.safe_load(result.out), file_schema())
 
 
+@pytest.mark.parametrize("changed", [(), ("--changed",)], ids=["all", "changed"])
+def test_show_has_the_group_last_and_its_values_can_be_read_back(
+    changed: tuple[str, ...], file: Path, tmp_path: Path
+) -> None:
+    result = run("config", "show", "--config", str(file), "--set", "redact_replacement=x: y", *changed)
+    content = yaml.safe_load(result.out)
+    assert list(content)[-1] == "advanced"
+    assert {"flush_records": 7, "redact_replacement": "x: y"}.items() <= content["advanced"].items()
+    names = {parameter.name for parameter in Config.describe() if parameter.advanced}
+    assert set(content["advanced"]) == (names if not changed else {"flush_records", "redact_replacement"})
+    again = tmp_path / "again.yaml"
+    again.write_text(result.out)
+    before = Config(config_file=file, redact_replacement="x: y")
+    assert Config(config_file=again) == before.model_copy(update={"config_file": again})
+    jsonschema.validate(content, file_schema())
+
+
+def test_show_names_the_file_also_for_what_stands_in_its_group(tmp_path: Path) -> None:
+    path = tmp_path / "logging.yaml"
+    path.write_text("version: 1\nadvanced: {flush_records: 7}\n")
+    assert shown("--config", str(path))["parameters"]["flush_records"]["origin"] == f"file {path}"
+    assert run("config", "check", str(path)).out.startswith(f"{path}: valid, 1 of ")
+
+
 def test_show_keeps_the_order_of_routes_of_which_the_first_that_matches_counts(tmp_path: Path) -> None:
     path, again = tmp_path / "routes.yaml", tmp_path / "again.yaml"
     path.write_text("version: 1\nsample_ratio: 0\nsample_routes: {/v1/*: 0.1, /a/*: 0, /: 1}\n")
@@ -124,13 +151,32 @@ def test_check_says_each_problem_on_a_line_of_its_own(tmp_path: Path) -> None:
     result = run("config", "check", str(path))
     assert result.code == 1
     lines = sorted(result.out.splitlines())
-    assert [line.split(": ")[0] for line in lines] == [
-        "flush_interval_s='1' (file)",
-        "flush_records=0 (file)",
-        "levl (file)",
-        r"service_name='a\nb' (file)",
+    assert [": ".join(line.split(": ")[:2]) for line in lines] == [
+        f"{path}:2: flush_records=0 (file)",
+        f"{path}:3: levl (file)",
+        f"{path}:4: flush_interval_s='1' (file)",
+        rf"{path}:5: service_name='a\nb' (file)",
     ]
-    assert lines[0].endswith("must be a number from 0.01 to 60 (s), without quotes")
+    assert lines[2].endswith("must be a number from 0.01 to 60 (s), without quotes")
+
+
+def test_check_names_the_lines_of_the_group(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(
+        "version: 1\nadvanced:\n  flush_records: 0\n  flush_bites: 1\n  queue_bytes: 1MiB\n  flush_bytes: 64KiB\n"
+        "flush_bytes: 65KiB\nservice_name: a/b\n"
+    )
+    result = run("config", "check", str(path))
+    assert result.code == 1
+    assert [": ".join(line.split(": ")[:2]) for line in sorted(result.out.splitlines())] == [
+        f"{path}:3: flush_records=0 (file)",
+        f"{path}:4: advanced.flush_bites=1 (file)",
+        f"{path}:5: advanced.queue_bytes='1MiB' (file)",
+        f"{path}:6: advanced.flush_bytes='64KiB' (file)",
+        f"{path}:8: service_name='a/b' (file)",
+    ]
+    path.write_text("version: 1\n\nadvanced: 7\n")
+    assert run("config", "check", str(path)).out.startswith(f"{path}:3: advanced=7 (file): must be a mapping")
 
 
 def test_check_of_a_file_does_not_let_the_environment_hide_a_mistake_in_it(
@@ -142,7 +188,37 @@ def test_check_of_a_file_does_not_let_the_environment_hide_a_mistake_in_it(
     monkeypatch.setenv("INFERENCE_LOGGING_LEVEL", "wrong")
     result = run("config", "check", str(path))
     assert (result.code, result.out.count("\n")) == (1, 1)
-    assert result.out.startswith("flush_records=0 (file)")
+    assert result.out.startswith(f"{path}:2: flush_records=0 (file)")
+
+
+def test_check_names_the_line_also_of_a_file_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text("version: 1\n\n# a comment\nqueue_bytes: 64KiB\nmax_record_bytes: 32KiB\nlevel: INFO\n")
+    monkeypatch.setenv("INFERENCE_LOGGING_CONFIG_FILE", str(path))
+    monkeypatch.setenv("INFERENCE_LOGGING_LEVEL", "wrong")
+    level = run("config", "check")
+    assert (level.code, level.out.count("\n")) == (1, 1)
+    assert level.out.startswith("level='wrong' (environment INFERENCE_LOGGING_LEVEL)")
+    monkeypatch.delenv("INFERENCE_LOGGING_LEVEL")
+    assert run("config", "check").out.startswith(f"{path}:5: max_record_bytes=32768: must be at most 16384")
+    assert run("config", "check", "--config", str(path)).out.startswith(f"{path}:5: ")
+
+
+def test_show_changed_leaves_the_defaults_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERENCE_LOGGING_LEVEL", "DEBUG")
+    assert list(shown("--changed", "--config", str(file), "--set", "flush_bytes=70000")["parameters"]) == [
+        parameter.name for parameter in Config.describe()
+        if parameter.name in {"service_name", "flush_records", "queue_bytes", "max_record_bytes", "level",
+                              "flush_bytes", "config_file"}
+    ]  # fmt: skip
+    out = run("config", "show", "--changed", "--service-name", "talk").out.splitlines()
+    assert [line.split()[0] for line in out] == ["version:", "service_name:", "level:"] or [
+        line.split()[0] for line in out
+    ] == ["version:", "level:", "service_name:"]
+    monkeypatch.delenv("INFERENCE_LOGGING_LEVEL")
+    assert run("config", "show", "--changed").out == "version: 1\n"
 
 
 def test_check_without_a_file_checks_the_environment(
@@ -159,10 +235,22 @@ def test_check_without_a_file_checks_the_environment(
     assert (result.code, result.out.split("=")[0]) == (1, "level")
 
 
-def test_check_of_a_missing_file_says_so(tmp_path: Path) -> None:
+def test_check_of_a_missing_file_is_a_wrong_command_line(tmp_path: Path) -> None:
     result = run("config", "check", str(tmp_path / "none.yaml"))
-    assert result.code == 1
-    assert "can't be read: [Errno 2]" in result.out
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert f"{tmp_path / 'none.yaml'}: no such file" in result.err
+
+
+def test_docs_prints_the_reference_that_the_repository_has() -> None:
+    result = run("config", "docs")
+    # To mend it: inference-logging config docs > docs/parameters.md
+    assert (result.code, result.out) == (0, REFERENCE.read_text(encoding="utf-8"))
+    tables = result.out.split("## Group advanced")
+    rows = [re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) for table in tables]
+    described = Config.describe()
+    assert rows == [[parameter.name for parameter in described if parameter.advanced is one] for one in (False, True)]
+    # A bar that ends a cell too early would be one too many.
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in result.out.splitlines() if row.startswith("|")} == {7}
 
 
 def test_schema_prints_the_schema() -> None:

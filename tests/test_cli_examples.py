@@ -26,7 +26,7 @@ STEERING = ("ctl", "listen", "recover", "ship", "verify")
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Iterate over the commands and the commands within them, with the words that call them."""
     context = click.Context(root)
-    for name in set(COMMANDS) - set(STEERING):
+    for name in sorted(set(COMMANDS) - set(STEERING)):
         command = root.get_command(context, name)
         assert command is not None
         yield name, command
@@ -54,7 +54,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "logs").mkdir()
     records = [request(second, "error" if second == 3 else "ok", duration_s=second) for second in range(10)]
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-    write_segment(made / "logs", [*records, log(11, "hello", trace_id=trace, attributes={"n": 1, "stream": True})])
+    more = log(11, "hello", trace_id=trace, attributes={"n": 1, "stream": True})
+    segment = write_segment(made / "logs", [*records, more], prefix="inference")
+    (made / "logs" / "latest").symlink_to(segment.name)
     scripts = made / "bin"
     scripts.mkdir()
     command = scripts / "inference-logging"

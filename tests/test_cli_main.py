@@ -79,7 +79,7 @@ def test_help_lists_commands_examples_and_exit_codes_and_imports_none(
     monkeypatch.setattr(importlib, "import_module", lambda name: pytest.fail(f"{name} was imported"))
     assert run(["--help"]) == 0
     shown = capsys.readouterr().out
-    for expected in ("Look at nothing.", "inference-logging probe --prints 3", "130", "interrupted"):
+    for expected in ("Look at nothing.", "inference-logging probe --prints 3", "130", "ended by Ctrl-C"):
         assert expected in shown
 
 

@@ -8,11 +8,13 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from inference_logging import Config, Logger
 from inference_logging.cli.query import HEAD, LOGS, REQUESTS
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
@@ -64,17 +66,22 @@ def test_a_field_that_no_record_has_is_a_column_without_values(directory: Path, 
     sql = 'SELECT count("error.type") AS errors, count("gen_ai.response.model") AS models FROM requests'
     assert rows(sql, directory) == [{"errors": 0, "models": 1}]
     empty = tmp_path / "empty"
-    empty.mkdir()
+    write_segment(empty, [])
     assert rows(sql, empty) == [{"errors": 0, "models": 0}]
     assert rows("SELECT * FROM records", empty) == []
 
 
 def test_the_columns_of_requests_are_those_that_the_server_writes() -> None:
-    event = (ROOT / "native" / "src" / "event.rs").read_text(encoding="utf-8")
+    event = (ROOT / "native" / "queue" / "src" / "event.rs").read_text(encoding="utf-8")
     fields = re.findall(r'^    "([^"]+)",$', event.split("REQUEST_FIELDS: ")[1].split("];")[0], flags=re.MULTILINE)
     assert len(fields) > 20
+    # What the last three hold stands in lines under other names.
     assert set(fields) - {"trace", "request_body", "response_body"} <= set(REQUESTS)
-    facts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "native" / "src").glob("**/extract*/**/*.rs"))
+    assert "CHUNKS_S," in event
+    facts = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "native" / "lines" / "src").glob("**/extract*/**/*.rs")
+    )
+    facts += (ROOT / "native" / "lines" / "src" / "rate.rs").read_text(encoding="utf-8")
     extracted = set(re.findall(r'"(gen_ai\.(?:request|response|usage)\.[a-z_.]+)"', facts))
     assert len(extracted) > 10
     assert extracted <= set(REQUESTS)
@@ -90,6 +97,37 @@ def test_times_are_times_and_nested_values_are_reached(directory: Path) -> None:
     ]
     sql = "SELECT attributes, attributes->>'name' AS name FROM logs WHERE attributes IS NOT NULL"
     assert rows(sql, directory) == [{"attributes": {"n": 3, "name": "a,b"}, "name": "a,b"}]
+
+
+def test_every_record_can_be_read_once_a_process_has_ended(configure: Callable[..., Config], tmp_path: Path) -> None:
+    config = configure(directory=tmp_path / "segments")
+    with Logger(config) as logger:
+        assert logger.event("step", ["n"])(1)
+    ended = {"event_name": "process.ended", "ended": "2026-11-21T05:00:09.123456789Z"}
+    write_segment(config.directory, [log(9, **ended)], prefix="other")
+    found = rows("SELECT * FROM records ORDER BY timestamp", config.directory)
+    assert {"step", "process.ended"} <= {row["event_name"] for row in found}
+    assert found[0]["ended"] == "2026-11-21T05:00:09.123456Z"
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("SELECT now() BETWEEN '2000-01-01' AND '2100-01-01' AS n", {"n": True}),
+        ("SELECT TIMESTAMPTZ '2026-11-21T07:00:00+02:00' AS t", {"t": "2026-11-21T05:00:00Z"}),
+        ("SELECT [TIMESTAMPTZ '2026-11-21T05:00:00Z'] AS t -- in a list", {"t": ["2026-11-21T05:00:00Z"]}),
+        ("SELECT {'a': TIMESTAMPTZ '2026-11-21T05:00:00Z'} AS \"a b\";", {"a b": {"a": "2026-11-21T05:00:00Z"}}),
+    ],
+)
+def test_times_with_a_zone_are_shown_as_utc(sql: str, answer: dict[str, Any], directory: Path) -> None:
+    assert rows(sql, directory) == [answer]
+
+
+def test_the_order_of_an_answer_with_times_of_a_zone_is_the_statements(directory: Path) -> None:
+    sql = "SELECT timestamp::TIMESTAMPTZ AS t FROM records ORDER BY t DESC"
+    found = [row["t"] for row in rows(sql, directory)]
+    assert len(found) > 5
+    assert found == sorted(found, reverse=True)
 
 
 def test_csv_is_quoted_and_has_a_head(directory: Path) -> None:
@@ -150,12 +188,26 @@ def test_a_select_can_not_read_other_files(source: str, directory: Path, tmp_pat
     assert "disabled" in done.err
 
 
-@pytest.mark.parametrize("sql", ["SELECT nope FROM requests", "SELEC 1", "SELECT 'a'::INT", "SELECT 1 FROM nope"])
-def test_a_wrong_statement_fails_with_the_engines_words(sql: str, directory: Path) -> None:
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [("SELECT nope FROM requests", 2), ("SELEC 1", 2), ("SELECT 'a'::INT", 1), ("SELECT 1 FROM nope", 2)],
+)
+def test_a_wrong_statement_fails_with_the_engines_words_on_their_own_lines(
+    sql: str, code: int, directory: Path
+) -> None:
     done = run("query", sql, str(directory))
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (code, "")
     assert done.err.startswith("Error: ")
-    assert done.err.count("\n") == 1
+    lines = done.err.splitlines()
+    shown = next(number for number, line in enumerate(lines) if line.startswith("LINE 1: "))
+    assert lines[shown].endswith(sql)
+    assert lines[shown + 1].strip("^ ") == ""
+
+
+def test_what_a_wrong_statement_holds_does_not_act_on_a_terminal(directory: Path) -> None:
+    done = run("query", "SELECT \x1b[2J", str(directory))
+    assert "\\u001b[2J" in done.err
+    assert "\x1b" not in done.err
 
 
 def test_the_head_and_the_logs_have_their_columns(directory: Path) -> None:
@@ -168,4 +220,4 @@ def test_where_duckdb_is_missing_the_extra_is_named(directory: Path) -> None:
     command = [sys.executable, "-c", code, "query", "SELECT 1", str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "query needs duckdb: pip install 'inference-logging[query]'" in done.stderr
+    assert "query needs duckdb: pip install 'inferlog[query]'" in done.stderr

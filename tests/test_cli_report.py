@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from inference_logging.cli.report import page as make_page
-from inference_logging.cli.tally import Tally
+from inference_logging.stats.counts import Tally
+from inference_logging.stats.report import page as make_page
 from tests.browser import Page, browser, needs_browser
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
+
+pytestmark = pytest.mark.servers
 
 ROOT = Path(__file__).parent.parent
 PLOTS = ["over-time", "outcomes", "durations", "distribution", "routes", "tokens"]
@@ -214,7 +216,7 @@ def test_where_matplotlib_is_missing_the_extra_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "stats", str(tmp_path), "--html", str(tmp_path / "report.html")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "needs matplotlib: pip install 'inference-logging[cli]'" in done.stderr
+    assert "needs matplotlib: pip install 'inferlog[cli]'" in done.stderr
     assert not (tmp_path / "report.html").exists()
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import pty
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_logging.cli import counting
-from inference_logging.cli.tally import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Tally
 from inference_logging.cli.times import point_in_time
+from inference_logging.stats import counting
+from inference_logging.stats.counts import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Tally
 from tests.command_line import run
 from tests.segment_files import BEGUN, log, request, stamp, write_segment
 from tests.support import wait_until
@@ -43,6 +44,8 @@ def some_requests(count: int = 500) -> list[dict[str, Any]]:
             gen_ai__response__model=dice.choice(["small", "large"]),
             gen_ai__response__time_to_first_chunk=dice.lognormvariate(-3, 1),
             chunk_gap_mean_us=dice.randrange(1, 9000),
+            gen_ai__response__time_per_output_token=dice.lognormvariate(-4, 1),
+            gen_ai__response__output_tokens_per_second=dice.lognormvariate(4, 1),
             gen_ai__usage__input_tokens=dice.randrange(1000),
             gen_ai__usage__output_tokens=dice.randrange(100),
             sampled_by="head",
@@ -86,6 +89,8 @@ def test_the_figures_are_those_of_a_plain_count_over_the_records(tmp_path: Path)
         ("duration_s", "duration_s", 1.0),
         ("time_to_first_chunk_s", "gen_ai.response.time_to_first_chunk", 1.0),
         ("time_per_chunk_s", "chunk_gap_mean_us", 1e-6),
+        ("time_per_output_token_s", "gen_ai.response.time_per_output_token", 1.0),
+        ("output_tokens_per_s", "gen_ai.response.output_tokens_per_second", 1.0),
     ):
         weighted = [(r[field] * factor, r["adjusted_count"]) for r in records]
         for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
@@ -153,11 +158,33 @@ def test_drops_are_the_last_counts_of_each_process_from_footers_and_records(tmp_
     ]
 
 
+def test_requests_are_counted_by_the_class_of_their_status(tmp_path: Path) -> None:
+    statuses = [200, 204, 302, 404, 422, 503, None, "odd", 99]
+    records = [{**request(n), "http.response.status_code": status} for n, status in enumerate(statuses)]
+    write_segment(tmp_path, [*records, request(20, adjusted_count=10.0)])
+    found = figures(str(tmp_path))
+    assert found["status_classes"] == {
+        "(no response)": 1, "(other)": 2, "2xx": 12, "3xx": 1, "4xx": 2, "5xx": 1,
+    }  # fmt: skip
+    assert found["routes"]["/v1/chat/completions"]["status_classes"]["2xx"] == 12
+    table = run("stats", str(tmp_path)).out.split("\n\nStatus classes\n")[1].split("\n\n")[0]
+    assert re.search(r"^2xx +12 +63.16%$", table, re.MULTILINE)
+
+
 def test_the_tables_name_outcomes_times_models_routes_tokens_and_drops(tmp_path: Path) -> None:
     write_segment(tmp_path, some_requests(), dropped={"queue_full": {"INFO": 12345}})
     out = run("stats", str(tmp_path)).out
     assert out.startswith("Requests                   ")
-    for title in ("Outcomes", "Times", "By model", "By route", "Tokens by model", "Records", "Dropped records"):
+    for title in (
+        "Outcomes",
+        "Status classes",
+        "Times",
+        "By model",
+        "By route",
+        "Tokens by model",
+        "Records",
+        "Dropped records",
+    ):
         assert f"\n\n{title}\n" in out, title
     assert "500 records, each counted as often as its adjusted_count says." in out
     assert "queue_full, INFO   12,345" in out
@@ -313,7 +340,8 @@ def test_html_and_json_exclude_each_other(tmp_path: Path) -> None:
     assert done.code == 2
 
 
-def test_a_directory_without_segments_has_no_requests(tmp_path: Path) -> None:
+def test_segments_without_records_have_no_requests(tmp_path: Path) -> None:
+    write_segment(tmp_path, [])
     assert figures(str(tmp_path))["requests"] == 0
     assert "Requests per second        –" in run("stats", str(tmp_path)).out
 

@@ -125,7 +125,7 @@ def test_a_damaged_line_is_told_and_passed_over(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_missing_fails_and_names_it(tmp_path: Path) -> None:
     done = run("tail", str(tmp_path / "none"))
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert str(tmp_path / "none") in done.err
 
 
@@ -177,17 +177,20 @@ def test_following_goes_on_through_rotation_and_each_record_comes_once(
     assert len(list(config.directory.glob("*.jsonl"))) > 3
 
 
-def test_ctrl_c_ends_following_quietly(directory: Path) -> None:
+def test_ctrl_c_ends_following_without_a_word(directory: Path) -> None:
     with following(directory, "--last", "1") as tail:
         assert " m11" in next_line(tail)
         tail.send_signal(signal.SIGINT)
         out, err = tail.communicate(timeout=60)
-    assert (tail.returncode, out, err) == (130, "", "")
+    waits = f"inference-logging tail: waits for new records in {directory}; Ctrl-C ends it\n"
+    assert (tail.returncode, out, err) == (130, "", waits)
 
 
 def test_following_waits_for_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:
     later = tmp_path / "later"
     with following(later, "--json") as tail:
+        assert tail.stderr is not None
+        assert f"waits for {later}, which is not there yet" in tail.stderr.readline()
         write_segment(later, [log(1, "first")], sealed=False)
         assert json.loads(next_line(tail))["message"] == "first"
 

@@ -1,4 +1,4 @@
-"""`inference-logging verify` on what loggers really wrote: its answer, its words, its exit code."""
+"""`verify` on what loggers really wrote: its answer, its words, its exit code; with Python and without."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,18 @@ import pytest
 from inference_logging import Config, Logger, get_logger
 from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.verify import command
-from tests.command_line import Done, run
+from tests.command_line import Done, run, run_program
 from tests.support import wait_until
 
 Configure = Callable[..., Config]
+
+
+@pytest.fixture(autouse=True, params=["python", "native"])
+def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the command of the package, then that of the program without Python."""
+    if request.param == "native":
+        binary = request.getfixturevalue("listener_binary")
+        monkeypatch.setattr("tests.test_cli_verify.run", partial(run_program, binary))
 
 
 def log(config: Config, count: int) -> None:
@@ -175,6 +184,14 @@ def test_a_removed_line_and_a_removed_segment_are_named_with_process_time_and_pl
     assert f"before {after}" in done.out
     assert "a whole segment is missing" in done.out
     assert "FOOTER DISAGREES" in done.out
+
+
+def test_a_sealed_segment_that_has_lost_its_footer_is_a_problem(config: Config) -> None:
+    log(config, 1000)
+    first, *_ = segments(config)
+    first.write_text("".join(first.read_text().splitlines(keepends=True)[:-1]))
+    assert [(one["kind"], one["segment"]) for one in found(config)["problems"]] == [("footer_missing", str(first))]
+    assert verify(config).code == 1
 
 
 def test_an_altered_value_is_found_by_the_checksum(config: Config) -> None:

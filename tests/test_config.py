@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from inference_logging._fields import KIB, MIB
 from inference_logging.config import ENV_PREFIX, Config
+from inference_logging.config.fields import KIB, MIB
 from inference_logging.errors import ConfigError, InferenceLoggingError
 
 
@@ -312,10 +313,14 @@ def test_a_configuration_can_be_handed_to_another_process(monkeypatch: pytest.Mo
     assert pickle.loads(written).level == "ERROR"
 
 
-def test_the_queue_directory_is_in_memory_per_user_and_service() -> None:
+def test_the_queue_directory_is_in_memory_per_user_service_and_configuration() -> None:
     config = Config(service_name="chat")
     root = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
-    assert config.resolved_queue_directory == root / f"inference_logging-{os.getuid()}-chat"
+    assert config.resolved_queue_directory.parent == root
+    assert config.resolved_queue_directory.name.startswith(f"inference_logging-{os.getuid()}-chat-")
+    assert Config(service_name="chat", flush_records=7).resolved_queue_directory == config.resolved_queue_directory
+    for other in ({"directory": "elsewhere"}, {"redact_patterns": ("email",)}, {"fallback": "stderr"}, {"audit": "on"}):
+        assert Config(service_name="chat", **other).resolved_queue_directory != config.resolved_queue_directory
 
 
 def test_the_queue_directory_is_in_the_temporary_directory_where_there_is_no_shared_memory(
@@ -323,7 +328,7 @@ def test_the_queue_directory_is_in_the_temporary_directory_where_there_is_no_sha
 ) -> None:
     monkeypatch.setattr(Path, "is_dir", lambda path: False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert Config().resolved_queue_directory == tmp_path / f"inference_logging-{os.getuid()}-inference"
+    assert Config().resolved_queue_directory.parent == tmp_path
 
 
 def test_a_configured_queue_directory_is_taken_with_the_home_directory_expanded(
@@ -344,3 +349,37 @@ def test_the_schema_can_be_written_as_json_schema() -> None:
     schema = Config.model_json_schema()
     assert schema["additionalProperties"] is False
     assert set(schema["properties"]) == {parameter.name for parameter in Config.describe()}
+
+
+def test_flush_records_is_described_with_the_interval_at_which_the_listener_looks() -> None:
+    leader = (Path(__file__).parent.parent / "native/listen/src/leader.rs").read_text()
+    (interval,) = re.findall(r"const IDLE_INTERVAL: Duration = Duration::from_millis\((\d+)\)", leader)
+    assert f"every {interval} ms" in (Config.model_fields["flush_records"].description or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("redact_patterns", '["email", "phone"]', ("email", "phone")),
+        ("redact_fields", '["a.b", "c[*]"]', ("a.b", "c[*]")),
+        ("redact_fields", "['a.b'][0], password", ("['a.b'][0]", "password")),
+        ("skip_paths", ' ["/a", "/b/*"]', ("/a", "/b/*")),
+        ("skip_paths", "[]", ()),
+        ("sample_routes", '{"/v1/*": 0.5, "/a": 1}', (("/v1/*", 0.5), ("/a", 1.0))),
+        ("redact_custom", '{"ticket": "T-[0-9]{3,5}=x"}', (("ticket", "T-[0-9]{3,5}=x"),)),
+    ],
+)
+def test_several_values_in_a_variable_can_be_json(
+    name: str, text: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"INFERENCE_LOGGING_{name.upper()}", text)
+    assert getattr(Config(), name) == value
+
+
+@pytest.mark.parametrize(("name", "text"), [("redact_patterns", '["email"'), ("sample_routes", '{"/a": "half"}')])
+def test_several_values_in_json_that_are_wrong_are_named_as_they_stand(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"INFERENCE_LOGGING_{name.upper()}", text)
+    with pytest.raises(ConfigError, match=rf"{name}=.*environment INFERENCE_LOGGING_{name.upper()}"):
+        Config()

@@ -29,6 +29,8 @@ from tests.support import (
 )
 from tests.test_processes import in_child, join
 
+pytestmark = pytest.mark.servers
+
 JSON = (b"content-type", b"application/json")
 CHUNK = b"data: word\n\n"
 

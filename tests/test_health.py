@@ -1,361 +1,187 @@
-"""The grading of what a look sees: each threshold, each way back, each reason in words; and what a look remembers."""
+"""Health as Python asks for it: the thresholds of the configuration, the answers, threads and forked children.
+
+The rule itself and what a watch remembers are tested where they are: in ``native/tests/health.rs``.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from inference_logging import Config
-from inference_logging.health import (
-    MEMORY_S,
-    STATES,
-    FailingSink,
-    Health,
-    Limits,
-    Recent,
-    Snapshot,
-    State,
-    Watch,
-    grade,
-)
+from inference_logging import Config, Logger
+from inference_logging.health import STATES, Health, State, Watch
+from inference_logging.metrics import metrics_of
+from tests.support import wait_until
+from tests.test_processes import in_child
 
-LIMITS = Limits.of(Config())
-FULL = FailingSink("file", "failing", 12.0, "full")
-
-
-@pytest.mark.parametrize(
-    ("seen", "state", "text"),
-    [
-        (Snapshot(), "ok", ""),
-        (Snapshot(records=4_999), "ok", ""),
-        (
-            Snapshot(records=5_000),
-            "pressured",
-            "5000 records wait for the listener; pressured from 5000, cleared at 2500",
-        ),
-        (
-            Snapshot(records=9_999),
-            "pressured",
-            "9999 records wait for the listener; pressured from 5000, cleared at 2500",
-        ),
-        (
-            Snapshot(records=10_000),
-            "degraded",
-            "10000 records wait for the listener; degraded from 10000, cleared at 5000",
-        ),
-        (Snapshot(fill=0.249), "ok", ""),
-        (Snapshot(fill=0.25), "pressured", "25% of a queue's bytes are in use; pressured from 25%, cleared at 12%"),
-        (Snapshot(fill=0.5), "degraded", "50% of a queue's bytes are in use; degraded from 50%, cleared at 25%"),
-        (Snapshot(oldest_age_s=30.4), "ok", ""),
-        (Snapshot(oldest_age_s=30.5), "pressured", "the oldest record has waited 30.5 s; pressured from 30.5 s"),
-        (Snapshot(oldest_age_s=86_400.0), "pressured", "the oldest record has waited 86400.0 s; pressured from 30.5 s"),
-        (Snapshot(failing=(FULL,)), "pressured", "sink file is failing for 12.0 s (full)"),
-        (Snapshot(dead_producers=("m_0_1",)), "producer_died", "m_0_1 has died and has not come back"),
-        (Snapshot(fallback=True), "pressured", "the fallback writes in the place of the sink"),
-        (Snapshot(recent_errors=3), "pressured", "3 writes failed within the last 60 s"),
-        (Snapshot(recent_drops=7, recent_s=10.2), "pressured", "7 records were lost within the last 10 s"),
-        (Snapshot(records=1, stalled_s=29.9), "ok", ""),
-        (
-            Snapshot(records=1, stalled_s=30.0),
-            "stuck",
-            "the listener (here) makes no rounds for 30.0 s; stuck from 30 s, and 1 record waits",
-        ),
-        (
-            Snapshot(records=1, stalled_s=30.0, leader="elsewhere"),
-            "stuck",
-            "the listener (elsewhere) makes no rounds for 30.0 s; stuck from 30 s, and 1 record waits",
-        ),
-        (
-            Snapshot(records=1, stalled_s=30.0, leader="nobody"),
-            "stuck",
-            "no process listens for 30.0 s; stuck from 30 s, and 1 record waits",
-        ),
-        (
-            Snapshot(stalled_s=31.0),
-            "pressured",
-            "the listener (here) makes no rounds for 31.0 s; stuck from 30 s with records waiting, and none waits",
-        ),
-        (
-            Snapshot(stalled_s=99.0, leader="nobody", listens=False),
-            "pressured",
-            "listener is external and no process listens; none waits yet",
-        ),
-        (
-            Snapshot(records=3, leader="nobody", listens=False),
-            "pressured",
-            "listener is external and no process listens; 3 records wait until one does",
-        ),
-        (
-            Snapshot(records=3, stalled_s=99.0, leader="elsewhere", listens=False),
-            "stuck",
-            "the listener (elsewhere) makes no rounds for 99.0 s; stuck from 30 s, and 3 records wait",
-        ),
-    ],
-)
-def test_each_sight_has_its_state_and_its_reason(seen: Snapshot, state: str, text: str) -> None:
-    health = grade(seen, LIMITS)
-    assert (health.state, [reason.text for reason in health.reasons]) == (state, [text] if text else [])
-
-
-@pytest.mark.parametrize(
-    ("seen", "ready", "alive"),
-    [
-        (Snapshot(), True, True),
-        (Snapshot(records=5_000), True, True),
-        (Snapshot(records=10_000), False, True),
-        # A disk that is full for a day, and a queue that is full of it: no restart mends that.
-        (Snapshot(records=10**6, fill=1.0, oldest_age_s=86_400.0, failing=(FULL,), recent_drops=10**6), False, True),
-        (Snapshot(records=1, stalled_s=30.0), False, False),
-        (Snapshot(records=1, stalled_s=30.0, leader="elsewhere"), False, False),
-        # The listener is in a sidecar: to restart this process would mend nothing.
-        (Snapshot(records=1, stalled_s=30.0, leader="elsewhere", listens=False), False, True),
-        (Snapshot(records=9_999, stalled_s=30.0, leader="nobody", listens=False), True, True),
-        (Snapshot(records=10_000, stalled_s=30.0, leader="nobody", listens=False), False, True),
-    ],
-)
-def test_readiness_and_liveness_follow_from_the_state(seen: Snapshot, ready: bool, alive: bool) -> None:
-    health = grade(seen, LIMITS)
-    assert (health.ready, health.alive) == (ready, alive)
-
-
-def test_the_worst_reason_decides_and_all_are_told() -> None:
-    health = grade(Snapshot(records=10_000, fill=0.3, failing=(FULL,), fallback=True), LIMITS)
-    assert health.state == "degraded"
-    assert [reason.kind for reason in health.reasons] == ["records", "bytes", "sink", "fallback"]
-
-
-def states(*rising_and_falling: Snapshot) -> list[str]:
-    """Grade one look after the other."""
-    seen: list[str] = []
-    before: Health | None = None
-    for snapshot in rising_and_falling:
-        before = grade(snapshot, LIMITS, before)
-        seen.append(before.state)
-    return seen
-
-
-def test_a_threshold_that_was_reached_is_left_at_half_of_it() -> None:
-    records = [0, 4_999, 5_000, 4_999, 2_501, 2_500, 5_000, 10_000, 9_999, 5_001, 5_000, 2_501, 2_500, 0]
-    assert states(*(Snapshot(records=waiting) for waiting in records)) == [
-        *("ok", "ok", "pressured", "pressured", "pressured", "ok", "pressured"),
-        *("degraded", "degraded", "degraded", "pressured", "pressured", "ok", "ok"),
-    ]
-    assert states(*(Snapshot(fill=fill) for fill in (0.5, 0.26, 0.25, 0.13, 0.125, 0.24))) == [
-        *("degraded", "degraded", "pressured", "pressured", "ok", "ok"),
-    ]
-    ages = (Snapshot(oldest_age_s=age_s) for age_s in (31, 16, 15.25, 30))
-    assert states(*ages) == ["pressured", "pressured", "ok", "ok"]
-
-
-def test_a_backlog_that_swings_around_a_threshold_turns_the_answer_once() -> None:
-    records = [9_000, *[10_001, 9_999] * 50, 5_001]
-    swinging = states(*(Snapshot(records=waiting) for waiting in records))
-    assert swinging == ["pressured", *["degraded"] * 101]
-
-
-@given(
-    limit=st.integers(1, 1000),
-    clear=st.floats(0, 1),
-    pressured=st.floats(0.01, 1),
-    backlogs=st.lists(st.integers(0, 2000), max_size=30),
-)
-def test_the_state_follows_its_two_thresholds_and_nothing_between_them_turns_it(
-    limit: int, clear: float, pressured: float, backlogs: list[int]
-) -> None:
-    limits = replace(LIMITS, backlog_records=limit, clear_ratio=clear, pressured_ratio=pressured)
-    before: Health | None = None
-    for records in backlogs:
-        health = grade(Snapshot(records=records), limits, before)
-        was_ready = before is None or before.ready
-        if records >= limit and records > limit * clear:
-            assert not health.ready
-        elif records <= limit * clear and records < limit:
-            assert health.ready
-        elif limit * clear < records < limit:
-            assert health.ready == was_ready
-        before = health
-
-
-@given(st.lists(st.sampled_from(STATES), max_size=4))
-def test_the_state_is_the_worst_of_the_reasons(found: list[State]) -> None:
-    seen = Snapshot(
-        records=10_000 if "degraded" in found else 1,
-        fallback="pressured" in found,
-        dead_producers=("m_0_0",) if "producer_died" in found else (),
-        stalled_s=30.0 if "stuck" in found else 0.0,
-    )
-    assert grade(seen, LIMITS).state == max(found, key=STATES.index, default="ok")
-
-
-@pytest.mark.parametrize(
-    ("seen", "seconds"),
-    [
-        (Snapshot(records=10_000), 1),
-        (Snapshot(records=10_000, records_per_s=1_000.0), 5),
-        (Snapshot(records=10_000, records_per_s=999.0), 6),
-        (Snapshot(records=10_000, records_per_s=1e9), 1),
-        (Snapshot(records=10_000, records_per_s=1.0), 60),
-        (Snapshot(records=10_000, records_per_s=0.0), 60),
-        # Half of the bytes must go: half of the records, as far as anyone knows.
-        (Snapshot(records=100, fill=0.5, records_per_s=10.0), 5),
-        (Snapshot(records=100, fill=0.1, records_per_s=10.0), 1),
-    ],
-)
-def test_retry_after_is_the_time_in_which_the_measured_rate_clears_the_backlog(seen: Snapshot, seconds: int) -> None:
-    assert grade(seen, LIMITS).retry_after_s == seconds
-
-
-class Faked:
-    """A queue directory and a clock that say what they are told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.queue: dict[str, Any] = {
-            "boot_id": "a",
-            "in_queue": 0,
-            "used_bytes": 0,
-            "capacity_bytes": 1000,
-            "oldest_unix_nano": None,
-            "dropped": {},
-        }
-        self.others: list[dict[str, Any]] = []
-        self.listener: dict[str, Any] = {
-            "heartbeat_age_s": 0.0,
-            "sink_errors": 5,
-            "records_written": 100,
-            "leader": "here",
-            "fallback_active": False,
-        }
-        self.dead: list[str] = []
-        self.sink: dict[str, Any] = {"name": "file", "state": "ok", "since_unix_nano": 0, "last_error": None}
-
-    def queues(self) -> list[dict[str, Any]]:
-        return [self.queue, *self.others]
-
-    def listener_stats(self) -> dict[str, Any]:
-        return self.listener
-
-    def sinks(self) -> list[dict[str, Any]]:
-        return [self.sink]
-
-    def dead_producers(self) -> list[str]:
-        return self.dead
-
-    def clock(self) -> float:
-        return self.now_s
+Waiting = Callable[..., tuple[Logger, Watch]]
 
 
 @pytest.fixture
-def faked() -> Faked:
-    return Faked()
+def waiting(configure: Callable[..., Config]) -> Iterator[Waiting]:
+    """Open a logger that nobody listens to, with so many records in its queue."""
+    opened: list[Logger] = []
+
+    def open_(records: int = 0, **parameters: Any) -> tuple[Logger, Watch]:
+        config = configure(listener="external", drain_deadline_s=0, **parameters)
+        opened.append(Logger(config))
+        emit = opened[-1].event("e", ["text"])
+        assert all(emit("x") for _ in range(records))
+        return opened[-1], Watch(config, opened[-1].service, audit=opened[-1].audit_service)
+
+    yield open_
+    for logger in opened:
+        logger.close()
 
 
-@pytest.fixture
-def watch(faked: Faked, configure: Callable[..., Config]) -> Watch:
-    return Watch(configure(), faked, faked.clock)
+def kinds(health: Health) -> list[str]:
+    return [reason.kind for reason in health.reasons]
 
 
-def test_a_look_takes_the_sum_of_the_records_and_the_fullest_queue(faked: Faked, watch: Watch) -> None:
-    faked.queue.update(in_queue=3, used_bytes=100, oldest_unix_nano=time.time_ns() - 5 * 10**9)
-    faked.others = [{**faked.queue, "boot_id": "b", "in_queue": 4, "used_bytes": 400, "oldest_unix_nano": None}]
-    seen = watch.look().snapshot
-    assert (seen.records, seen.fill) == (7, 0.4)
-    assert seen.oldest_age_s is not None
-    assert seen.oldest_age_s >= 5
+def body(health: Health) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(health.readiness()[1])
+    return answer
 
 
-def test_a_clock_that_was_set_back_makes_no_record_older_than_nothing(faked: Faked, watch: Watch) -> None:
-    faked.queue["oldest_unix_nano"] = time.time_ns() + 10**12
-    assert watch.look().snapshot.oldest_age_s == 0.0
+def test_the_states_are_those_of_the_native_rule(waiting: Waiting) -> None:
+    logger, watch = waiting()
+    families = {family[0]: family[4] for family in metrics_of(logger, watch).families()}
+    assert tuple(labels[0][1] for _, labels, _, _ in families["inference_logging_state"]) == STATES
+    assert get_args(State) == STATES
 
 
-def test_a_listener_that_never_came_is_waited_for_from_the_first_look_on(faked: Faked, watch: Watch) -> None:
-    faked.queue["in_queue"] = 1
-    faked.listener.update(heartbeat_age_s=None, leader="nobody")
-    faked.now_s += 29.9
-    assert watch.look().state == "ok"
-    faked.now_s += 0.1
-    assert watch.look().state == "stuck"
-
-
-def test_what_an_earlier_life_left_does_not_make_a_new_process_stuck(faked: Faked, watch: Watch) -> None:
-    faked.queue["in_queue"] = 1
-    faked.listener["heartbeat_age_s"] = 86_400.0
-    assert watch.look().state == "ok"
-
-
-def test_losses_are_told_for_a_minute_and_what_was_lost_before_the_first_look_is_not(
-    faked: Faked, configure: Callable[..., Config]
+@pytest.mark.parametrize(
+    ("parameters", "state", "text"),
+    [
+        ({"health_backlog_records": 21}, "pressured", "20 records wait for the listener; pressured from 10.5, "),
+        ({"health_backlog_records": 20}, "degraded", "20 records wait for the listener; degraded from 20, "),
+        ({"health_backlog_records": 41}, "pressured", "listener is external"),
+        ({"health_backlog_records": 40}, "pressured", "20 records wait for the listener; pressured from 20, "),
+        (
+            {"health_backlog_records": 100, "health_pressured_ratio": 0.2, "health_clear_ratio": 0.25},
+            "pressured",
+            "20 records wait for the listener; pressured from 20, cleared at 5",
+        ),
+    ],
+)
+def test_the_thresholds_of_records_are_those_of_the_configuration(
+    waiting: Waiting, parameters: dict[str, Any], state: str, text: str
 ) -> None:
-    faked.queue["dropped"] = {"queue_full": {"INFO": 7}}
-    watch = Watch(configure(), faked, faked.clock)
-    assert watch.look().state == "ok"
-    faked.queue["dropped"] = {"queue_full": {"INFO": 8, "WARN": 1}, "shutdown_deadline": {"INFO": 50}}
-    assert watch.look().snapshot.recent_drops == 2
-    # Its process is gone; another one has lost a record too.
-    faked.others = [{**faked.queue, "boot_id": "b", "dropped": {"oversize": {"INFO": 1}}}]
-    faked.queue["dropped"] = {}
-    for _ in range(59):
-        faked.now_s += 1
-        assert watch.look().snapshot.recent_drops == 3
-    faked.now_s += 2
-    assert watch.look().state == "ok"
-
-
-def test_failed_writes_are_told_for_a_minute_also_if_each_next_try_succeeds(faked: Faked, watch: Watch) -> None:
-    faked.listener["sink_errors"] = 6
-    assert [reason.kind for reason in watch.look().reasons] == ["errors"]
-    faked.now_s += MEMORY_S
-    watch.look()
-    faked.now_s += 1
-    assert watch.look().state == "ok"
-
-
-def test_a_sink_that_fails_is_told_with_its_name_and_why(faked: Faked, watch: Watch) -> None:
-    faked.sink.update(state="hung", since_unix_nano=time.time_ns() - 10**9, last_error="io")
-    faked.listener["fallback_active"] = True
-    (sink, fallback) = watch.look().reasons
-    assert (sink.kind, fallback.kind) == ("sink", "fallback")
-    assert sink.text.startswith("sink file is hung for 1.")
-    assert sink.text.endswith(" s (io)")
-
-
-def test_a_named_producer_that_has_died_is_a_state_of_its_own_until_it_is_back(faked: Faked, watch: Watch) -> None:
-    faked.dead = ["m_0_0", "m_0_1"]
+    _, watch = waiting(20, **parameters)
     health = watch.look()
-    assert (health.state, health.ready, health.alive) == ("producer_died", True, True)
-    assert len(health.reasons) == 2
-    faked.dead = []
-    assert watch.look().state == "ok"
+    assert health.state == state
+    assert health.reasons[0].text.startswith(text)
+    assert health.reached == {(reason.kind, reason.state) for reason in health.reasons}
+    assert (health.ready, health.alive) == (state != "degraded", True)
 
 
-def test_the_drain_rate_is_known_after_half_a_second(faked: Faked, watch: Watch) -> None:
-    faked.listener["records_written"] = 200
-    faked.now_s += 0.4
-    assert watch.look().snapshot.records_per_s is None
-    faked.now_s += 0.6
-    assert watch.look().snapshot.records_per_s == pytest.approx(100.0)
+def test_the_threshold_of_bytes_is_that_of_the_configuration(waiting: Waiting) -> None:
+    logger, watch = waiting(2, health_backlog_ratio=0.01)
+    assert "bytes" not in kinds(watch.look())
+    emit = logger.event("large", ["text"])
+    assert all(emit("x" * 1000) for _ in range(20))
+    health = watch.look()
+    assert ("bytes", "degraded") in health.reached
+    (queue,) = logger.service.queues()
+    assert body(health)["fill_ratio"] == round(queue["used_bytes"] / queue["capacity_bytes"], 4)
 
 
-def test_thresholds_stay_reached_from_look_to_look(faked: Faked, watch: Watch) -> None:
-    found = []
-    for records in (10_000, 5_001, 5_000, 2_500):
-        faked.queue["in_queue"] = records
-        found.append(watch.look().state)
-    assert found == ["degraded", "degraded", "pressured", "ok"]
+def test_a_record_is_old_beyond_the_interval_of_the_listener(waiting: Waiting) -> None:
+    _, watch = waiting(1, flush_interval_s=0.3, health_oldest_age_s=0.2)
+    health = wait_until(lambda: found if ("age" in kinds(found := watch.look())) else None, "the record to be old")
+    assert body(health)["oldest_age_s"] >= 0.5
+    assert health.reasons[0].text.endswith(" s; pressured from 0.5 s")
 
 
-@given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 1000)), max_size=300))
-def test_what_is_remembered_of_a_counter_is_bounded_and_never_negative(steps: list[tuple[float, int]]) -> None:
-    recent, now_s = Recent(), 0.0
-    for step_s, total in steps:
-        now_s += step_s
-        recent.add(now_s, total)
-        assert recent.increase >= 0
-        assert len(recent._seen) <= 2 * MEMORY_S + 3
+def test_the_audit_lane_has_an_interval_of_its_own(waiting: Waiting) -> None:
+    logger, watch = waiting(audit="on", flush_interval_s=60, audit_commit_interval_s=0.25, health_oldest_age_s=0.25)
+
+    async def record_and_leave() -> None:
+        recorded = asyncio.ensure_future(logger.audit("policy.decision", user="u"))
+        await asyncio.sleep(0)
+        recorded.cancel()
+
+    asyncio.run(record_and_leave())
+    health = wait_until(lambda: found if "audit.age" in kinds(found := watch.look()) else None, "the record to be old")
+    (reason,) = [reason for reason in health.reasons if reason.kind == "audit.age"]
+    assert reason.text.startswith("audit lane: the oldest record has waited ")
+    assert reason.text.endswith(" s; pressured from 0.5 s")
+
+
+def test_a_process_that_should_listen_is_stuck_after_the_configured_time(configure: Callable[..., Config]) -> None:
+    # The records are another process's, and nobody listens; this one only looks, as if it should.
+    config = configure(listener="external", stuck_after_s=1, drain_deadline_s=0)
+    with Logger(config) as logger:
+        assert logger.event("e", ["text"])("x")
+        watch = Watch(config.model_copy(update={"listener": "thread"}), logger.service)
+        assert watch.look().state == "ok"
+        health = wait_until(lambda: found if (found := watch.look()).state == "stuck" else None, "a state")
+        assert (health.ready, health.alive) == (False, False)
+        assert body(health)["listener"]["since_last_round_s"] >= 1
+
+
+def test_the_answers_are_what_json_dumps_writes(waiting: Waiting) -> None:
+    _, watch = waiting(5, health_backlog_records=5)
+    health = watch.look()
+    for (status, content, retry_after_s), expected in (
+        (health.readiness(), 503),
+        (health.liveness(), 200),
+        (health.producers(), 200),
+    ):
+        assert (status, retry_after_s) == (expected, 1)
+        assert json.dumps(json.loads(content)).encode() == content
+
+
+def test_a_recent_look_is_one_that_was_made(waiting: Waiting) -> None:
+    logger, watch = waiting()
+    assert body(watch.recent())["backlog_records"] == 0
+    assert logger.event("later", [])()
+    assert body(watch.look())["backlog_records"] == 1
+    assert body(watch.recent())["backlog_records"] == 1
+    assert logger.event("later", [])()
+    wait_until(lambda: body(watch.recent())["backlog_records"] == 2, "a quarter of a second to pass")
+
+
+def test_children_look_whatever_the_threads_of_their_parent_just_did(waiting: Waiting) -> None:
+    logger, watch = waiting(3)
+    metrics, is_over = metrics_of(logger, watch), threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            watch.look()
+            metrics.render("")
+
+    def child() -> None:
+        # At most a minute: a lock that was held at the fork would never be given back.
+        assert body(watch.recent())["backlog_records"] >= 3
+        assert b"inference_logging_queues" in metrics.render("")[0]
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for pid in [in_child(child) for _ in range(20)]:
+            assert ended(pid) == 0
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+
+
+def ended(pid: int) -> int:
+    """Return a child's exit code; one that hangs is killed after a minute."""
+    end_s = time.monotonic() + 60
+    while time.monotonic() < end_s:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, 9)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support import Recorded, http_scope
 
+pytestmark = pytest.mark.servers
+
 MIB = 1 << 20
 MILLION = 1_000_000
 JSON = [(b"content-type", b"application/json")]

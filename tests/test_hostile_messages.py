@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import os
+import re
 import subprocess
 import sys
 import types
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.capture import REQUEST_RECORD_OVERHEAD_BYTES
+from inference_logging import Config, ConfigError
 from tests.hostile import Action, Raise, Receive, Script, Send, Tail, drive
 from tests.support import Recorded, http_scope
 
@@ -298,7 +299,9 @@ def test_the_largest_record_that_the_configuration_allows_holds_the_longest_text
 ) -> None:
     limits = {"capture_head_bytes": 1 << 20, "capture_tail_bytes": 1 << 20, "chunk_timeline_limit": 1000}
     # Exactly what the configuration asks for at least, so that what it sets aside for texts must be enough.
-    smallest = REQUEST_RECORD_OVERHEAD_BYTES + 4 * 1000 + 2 * (2 << 20)
+    with pytest.raises(ConfigError) as refused:
+        Config(**limits, max_record_bytes="1MiB")
+    (smallest,) = map(int, re.findall(r"max_record_bytes=1048576: must be at least (\d+) ", str(refused.value)))
     recorded = recording(**limits, max_record_bytes=smallest, queue_bytes=64 << 20)
     text = "é" * HUGE
     headers = [(b"content-type", b"application/json"), (b"x-request-id", b"i" * 128)]

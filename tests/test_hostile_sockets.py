@@ -25,6 +25,8 @@ from tests.hostile_app import CHUNKS, MISBEHAVIOURS
 from tests.servers import HERE, Server
 from tests.support import read_lines, read_records, wait_until
 
+pytestmark = pytest.mark.servers
+
 MIB = 1 << 20
 PATIENCE_S = 60
 

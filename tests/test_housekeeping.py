@@ -19,6 +19,8 @@ from inference_logging.errors import ConfigError
 from inference_logging.segments import Segment, follow_records, read_records, segments
 from tests.support import wait_until
 
+pytestmark = pytest.mark.servers
+
 SMALL = {"rotate_bytes": "4KiB", "service_name": "svc"}
 
 

@@ -13,8 +13,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, OpenError, get_logger
+from inference_logging.asgi.lifespan import serve_lifespan
 from inference_logging.errors import ConfigError
-from inference_logging.lifespan import serve_lifespan
 from tests.servers import Server
 from tests.support import (
     Client,
@@ -28,6 +28,8 @@ from tests.support import (
     replying,
     serve_one,
 )
+
+pytestmark = pytest.mark.servers
 
 Scope = MutableMapping[str, Any]
 LIFESPAN = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}

@@ -1,4 +1,4 @@
-"""`inference-logging listen`: the listener as its own process, beside processes that only produce."""
+"""`listen`: the listener as its own process, beside processes that only produce; with Python and without."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -21,10 +22,12 @@ from inference_logging import Config, Logger, get_logger
 from inference_logging.health import Watch
 from tests.command_line import run
 from tests.servers import Load, uvicorn
-from tests.sidecars import LISTEN, Sidecar, environment, queue_files
+from tests.sidecars import Sidecar, environment, queue_files
 from tests.support import read_lines, read_records, wait_until
 from tests.test_processes import in_child
 from tests.test_servers import assert_books_balance, assert_each_answer_is_recorded
+
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("listener_command")]
 
 Configure = Callable[..., Config]
 
@@ -107,6 +110,45 @@ def test_it_goes_on_in_a_new_directory_when_somebody_deletes_its_own(config: Con
     assert queue_files(config) == []
 
 
+def test_a_server_that_goes_on_while_its_queue_directory_is_deleted_loses_nothing_and_its_health_says_so(
+    config: Config,
+) -> None:
+    with Sidecar(config) as sidecar, Logger(config) as logger:
+        watch, log, accepted = Watch(config, logger.service), get_logger("t"), 0
+        for _ in range(3):
+            renewals = logger.service.listener_stats()["queue_renewals"]
+            shutil.rmtree(config.resolved_queue_directory)
+            while logger.service.listener_stats()["queue_renewals"] == renewals:
+                accepted += log.warning("n", n=accepted)
+            assert all(log.warning("n", n=accepted + n) for n in range(100))
+            accepted += 100
+            sidecar.wait_for("leader queues=1")
+        assert ("queue_replaced", "pressured") in watch.look().reached
+        assert logger.flush(60)
+        wait_for_numbers(config, list(range(accepted)))
+        assert logger.close()
+        assert sidecar.stop() == 0
+    report = run("verify", str(config.directory), "--json")
+    assert report.code == 0, report.out
+
+
+def test_a_server_whose_queue_directory_cannot_be_made_anew_is_not_ready(config: Config) -> None:
+    with Logger(config) as logger:
+        watch, queues = Watch(config, logger.service), config.resolved_queue_directory
+
+        def is_in_the_way() -> bool:
+            with contextlib.suppress(OSError):  # the server may be quicker, with either
+                shutil.rmtree(queues)
+                queues.touch(exist_ok=False)
+            return queues.is_file()
+
+        wait_until(is_in_the_way, "a file in the place of the directory")
+        assert not watch.look().ready
+        assert ("queue_missing", "degraded") in watch.look().reached
+        queues.unlink()
+        wait_until(lambda: watch.look().ready, "another queue")
+
+
 def test_its_endpoint_serves_metrics_and_health_of_all_processes(config: Config) -> None:
     with Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1") as sidecar:
         port = wait_until(lambda: served_port(sidecar.lines), "the port")
@@ -123,6 +165,18 @@ def test_its_endpoint_serves_metrics_and_health_of_all_processes(config: Config)
             openmetrics = client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
             assert openmetrics.text.endswith("# EOF\n")
         assert sidecar.stop() == 0
+
+
+def test_connections_that_send_nothing_cost_its_endpoint_a_bounded_number_of_threads(config: Config) -> None:
+    with Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1") as sidecar, ExitStack() as stack:
+        port = wait_until(lambda: served_port(sidecar.lines), "the port")
+        tasks = Path(f"/proc/{sidecar.process.pid}/task")
+        before = len(list(tasks.iterdir()))
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+        # Connections are taken in their order, so all of those before this one have been.
+        assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        assert len(list(tasks.iterdir())) <= before + 33
 
 
 def served_port(lines: list[str]) -> int | None:
@@ -147,27 +201,31 @@ def test_the_death_of_a_process_that_has_a_name_is_told_until_one_of_that_name_i
             os.waitpid(in_child(child), 0)
             wait_until(lambda: client.get("/producers").status_code == 503, "the death to be told")
             assert client.get("/producers").json()["dead_producers"] == [kept]
-            assert f'inference_logging_producer_dead{{producer="{kept}"}} 1.0' in client.get("/metrics").text
+            dead = f'inference_logging_producer_dead{{producer="{kept}"}} 1.0'
+            wait_until(lambda: dead in client.get("/metrics").text, "the metrics to say it")
             (ended,) = read_records(config.directory, "process.ended")
             assert (ended["how"], ended["accepted"], ended["producer_name"]) == ("died", 0, kept)
             with Logger(config) as logger:
                 logger.service.set_producer_name(name)
-                assert client.get("/producers").status_code == 200
+                wait_until(lambda: client.get("/producers").status_code == 200, "the next look")
             assert client.get("/producers").status_code == 200, "it has ended in good order"
         assert sidecar.stop() == 0
 
 
-def test_a_port_that_is_taken_is_told_by_its_name(config: Config) -> None:
+def test_a_port_that_is_taken_is_told_by_its_name(config: Config, listener_command: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run("listen", "--metrics-port", str(port), "--metrics-address", "127.0.0.1")
-    assert done.code == 1
-    assert f"metrics_port={port}" in done.err
+        command = [*listener_command, "listen", "--metrics-port", str(port), "--metrics-address", "127.0.0.1"]
+        done = subprocess.run(command, env=environment(config), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"inference-logging: metrics_port={port}: Address already in use\n"
 
 
 @pytest.mark.parametrize("arguments", [["--status-interval-s", "-1"], ["--config", "nowhere.yaml"]])
-def test_a_wrong_command_line_or_configuration_is_exit_code_2(arguments: list[str]) -> None:
-    assert run("listen", *arguments).code == 2
+def test_a_wrong_command_line_or_configuration_is_exit_code_2(
+    arguments: list[str], listener_command: tuple[str, ...]
+) -> None:
+    assert subprocess.run([*listener_command, "listen", *arguments], capture_output=True, check=False).returncode == 2
 
 
 def test_signals_ask_for_a_status_line_and_do_not_end_it(config: Config) -> None:
@@ -315,14 +373,15 @@ def test_health_says_that_nobody_listens_and_that_a_listener_hangs(configure: Co
             assert [reason.kind for reason in watch.look().reasons] == ["no_listener"]
 
 
-def test_nobody_who_reads_its_status_lines_holds_it_up(config: Config) -> None:
+def test_nobody_who_reads_its_status_lines_holds_it_up(config: Config, listener_command: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with contextlib.suppress(BlockingIOError):
         while True:
             os.write(writing, b"full\n" * 1000)
     os.set_blocking(writing, True)
-    with subprocess.Popen([*LISTEN, "--status-interval-s", "0.01"], env=environment(config), stderr=writing) as process:
+    command = [*listener_command, "listen", "--status-interval-s", "0.01"]
+    with subprocess.Popen(command, env=environment(config), stderr=writing) as process:
         try:
             os.close(writing)
             produce(config, 0, 100)

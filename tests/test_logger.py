@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -56,9 +58,13 @@ def test_the_first_record_opens_a_logger_configured_by_the_environment(
     config = configure()
     for name in ("directory", "queue_directory", "queue_bytes"):
         monkeypatch.setenv(f"INFERENCE_LOGGING_{name.upper()}", str(getattr(config, name)))
-    assert get_logger("app").info("first")
-    logger = Logger.shared(Config())
-    logger.close()
+    # A process of its own: in this one, a logger of another test may be open.
+    code = """
+from inference_logging import Config, Logger, get_logger
+assert get_logger("app").info("first")
+Logger.shared(Config()).close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
     assert [record["message"] for record in read_records(config.directory)] == ["first"]
 
 

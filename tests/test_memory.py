@@ -16,6 +16,8 @@ from inference_logging import Config, Logger, get_logger
 from tests.sinks import small_file_system
 from tests.support import Client, Receive, Recorded, Send, answer, body_messages, http_scope, replying
 
+pytestmark = pytest.mark.servers
+
 KIB = 1 << 10
 MIB = 1 << 20
 STREAMS = 1000

@@ -80,6 +80,7 @@ HISTOGRAMS = {
     "gen_ai_server_request_duration_seconds": ("gen_ai_operation_name", "gen_ai_request_model", "error_type"),
     "gen_ai_server_time_to_first_chunk_seconds": ("gen_ai_operation_name", "gen_ai_request_model"),
     "gen_ai_server_time_per_chunk_seconds": ("gen_ai_operation_name", "gen_ai_request_model"),
+    "gen_ai_server_time_per_output_token_seconds": ("gen_ai_operation_name", "gen_ai_request_model"),
 }
 JSON = (b"content-type", b"application/json")
 
@@ -106,6 +107,7 @@ def ask(recorded: Recorded, model: str, chunks: int = 1, status: int = 200, **sc
     kind, parts = b"application/json", [json.dumps(content).encode()]
     if chunks > 1:
         kind, parts = b"text/event-stream", [b'data: {"model": "%s"}\n\n' % model.encode()] * chunks
+        parts.append(b'data: {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}}\n\n')
     headers = [JSON, (b"traceparent", TRACEPARENT)]
     recorded.serve(
         replying(*answer(*parts, status=status, content_type=kind)),
@@ -196,16 +198,41 @@ def test_without_prometheus_client_the_extra_is_named(
     configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    missing = r"pip install 'inference-logging\[metrics\]'"
+    missing = r"pip install 'inferlog\[metrics\]'"
     for attempt in (InferenceLoggingCollector, register_metrics):
         with pytest.raises(MissingExtraError, match=missing):
             attempt()
-    for parameters in ({"metrics_path": "/metrics"}, {"metrics_registry": "default"}):
-        middleware = InferenceLoggingMiddleware(replying(), configure(**parameters))
-        server = Client([{"type": "lifespan.startup"}])
-        with pytest.raises(MissingExtraError, match=missing):
-            serve_one(middleware, {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, server)
-        assert server.sent[0]["type"] == "lifespan.startup.failed"
+    middleware = InferenceLoggingMiddleware(replying(), configure(metrics_registry="default"))
+    server = Client([{"type": "lifespan.startup"}])
+    with pytest.raises(MissingExtraError, match=missing):
+        serve_one(middleware, {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, server)
+    assert server.sent[0]["type"] == "lifespan.startup.failed"
+
+
+def test_the_route_needs_no_prometheus_client(tmp_path: Path) -> None:
+    script = """
+import asyncio, sys
+sys.modules["prometheus_client"] = None
+from pathlib import Path
+from inference_logging import Config, InferenceLoggingMiddleware
+own = Path(sys.argv[1])
+config = Config(directory=own / "segments", queue_directory=own / "queues", metrics_path="/metrics")
+middleware = InferenceLoggingMiddleware(None, config)
+sent = []
+
+async def send(message):
+    sent.append(message)
+
+for accept in (b"", b"application/openmetrics-text"):
+    scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": [(b"accept", accept)]}
+    asyncio.run(middleware(scope, None, send))
+    sys.stdout.buffer.write(sent[-1]["body"])
+"""
+    command = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
+    shown = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True).stdout
+    text, openmetrics = shown.removesuffix("# EOF\n").split("# HELP inference_logging_records_accepted ")
+    assert set(GAUGES) < {family.name for family in parse_text(text)}
+    assert "inference_logging_records_accepted_total 0.0" in openmetrics
 
 
 def test_a_collector_in_an_existing_registry_shows_the_logger_that_is_open(recording: Callable[..., Recorded]) -> None:
@@ -321,6 +348,11 @@ def expected_histograms(records: Iterable[dict[str, Any]]) -> dict[tuple[str, ..
             ("gen_ai_server_request_duration_seconds", record["duration_s"], (error,)),
             ("gen_ai_server_time_to_first_chunk_seconds", record.get("gen_ai.response.time_to_first_chunk"), ()),
             ("gen_ai_server_time_per_chunk_seconds", record.get("chunk_gap_mean_us"), ()),
+            (
+                "gen_ai_server_time_per_output_token_seconds",
+                record.get("gen_ai.response.time_per_output_token"),
+                (),
+            ),
         ]:
             if found is not None and (more or not error):
                 seconds = found / 1e6 if name.endswith("per_chunk_seconds") else found

@@ -16,6 +16,8 @@ from inference_logging import Config
 from tests.servers import Server, free_port, uvicorn
 from tests.support import TRACE_ID, TRACEPARENT, read_records, wait_until
 
+pytestmark = pytest.mark.servers
+
 PROMETHEUS = shutil.which("prometheus")
 
 

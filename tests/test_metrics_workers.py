@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from inference_logging import Config
 from tests.servers import HERE, Load, Server, serving
 from tests.support import wait_until
+
+pytestmark = pytest.mark.servers
 
 WORKERS = 3
 

@@ -97,6 +97,7 @@ def test_a_record_has_the_standard_head_and_its_fields_in_a_fixed_order(recorded
         "http.request.body.size",
         "http.response.body.size",
         "duration_s",
+        "after_response_s",
         "chunks",
         "gen_ai.response.time_to_first_chunk",
         "chunk_gap_min_us",
@@ -263,7 +264,7 @@ def test_the_path_is_the_clients_whatever_the_application_makes_of_its_scope(rec
 def test_sampling_keeps_exactly_the_traces_that_the_rule_keeps_and_their_weight(
     recording: Callable[..., Recorded],
 ) -> None:
-    recorded = recording(sample_ratio=0.25)
+    recorded = recording(sampler="probability", sample_ratio=0.25, trusted_callers=["*"])
     threshold = sampling.threshold(0.25)
     traces = [f"{number * 0x9E3779B97F4A7C15 % 2**128 or 1:032x}" for number in range(1, 201)]
     for trace in traces:

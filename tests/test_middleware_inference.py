@@ -36,10 +36,11 @@ USAGE_FACTS = {
 
 
 def facts(recorded: Recorded) -> dict[str, Any]:
-    """Return what the bodies tell about the inference: all but the time to the first chunk and the operation."""
+    """Return what the bodies tell about the inference: all but its times and the operation."""
     record = recorded.request()
     assert record.pop("gen_ai.operation.name", "chat") == "chat"
-    record.pop("gen_ai.response.time_to_first_chunk", None)
+    for name in ("time_to_first_chunk", "time_per_output_token", "output_tokens_per_second"):
+        record.pop(f"gen_ai.response.{name}", None)
     return {key: value for key, value in record.items() if key.startswith("gen_ai.") or key == "usage_source"}
 
 
@@ -181,3 +182,15 @@ def test_the_content_type_is_seen_in_any_kind_of_header_sequence(recorded: Recor
     start["headers"] = tuple(start["headers"])
     recorded.serve(replying(start, body), http_scope("/v1", "POST", JSON_HEADERS), body_messages(b"{}"))
     assert facts(recorded)["gen_ai.usage.input_tokens"] == 11
+
+
+def test_a_stream_has_rates_of_its_tokens_and_its_end_is_no_chunk(recorded: Recorded) -> None:
+    usage = {"id": "chatcmpl-2", "choices": [], "usage": USAGE}
+    events = sse(delta("a"), delta("b"), delta("c", "stop"), usage)
+    serve(recorded, json.dumps(REQUEST).encode(), *events, content_type=b"text/event-stream")
+    record = recorded.request()
+    assert (record["chunks"], len(record["chunk_gaps_us"])) == (3, 2)
+    # The gaps are whole microseconds.
+    chunks_s = sum(record["chunk_gaps_us"]) / 1e6
+    assert record["gen_ai.response.time_per_output_token"] == pytest.approx(chunks_s / 6, abs=1e-6)
+    assert record["gen_ai.response.output_tokens_per_second"] == pytest.approx(7 / record["duration_s"], abs=1e-3)

@@ -15,6 +15,7 @@ from tests.support import Message, Receive, Recorded, Send, answer, http_scope, 
 
 LOW, HIGH = "4bf92f3577b34da60000000000000001", "4bf92f3577b34da6ffffffffffffffff"
 HALF = "4bf92f3577b34da60080000000000000"
+TRACE_ID_HALF = "4bf92f3577b34da6"
 PARENT_ID = "00f067aa0ba902b7"
 JAVA = json.loads((Path(__file__).parent / "vectors" / "java.json").read_text())
 
@@ -61,11 +62,16 @@ def test_the_decision_of_a_caller_that_is_not_trusted_does_not_count(
     recording: Callable[..., Recorded], client: Any
 ) -> None:
     recorded = recording(trusted_callers="10.0.0.0/8", sample_ratio=0.5)
-    recorded.serve(OK, scope(LOW, ot="th:0", client=client))
-    recorded.serve(OK, scope(HIGH, flags="00", ot="th:8;rv:00000000000000", client=client))
-    record = recorded.request()
-    assert (record["trace_id"], sampled(record)) == (HIGH, ("head", 2.0))
-    assert left_out(recorded) == {"head": 1}
+    traces = [f"{number:032x}" for number in range(1, 51)]
+    for trace in traces:
+        recorded.serve(OK, scope(trace, ot="th:0;rv:ffffffffffffff", client=client))
+        recorded.serve(OK, scope(trace, flags="00", ot="th:8;rv:00000000000000", client=client))
+    sampler = sampling.sampler(recorded.logger.config)
+    kept = [trace for trace in traces for _ in range(2) if sampler.head(trace, stranger=True)[0]]
+    records = recorded.records("request")
+    assert [record["trace_id"] for record in records] == kept
+    assert {sampled(record) for record in records} == {("head", 2.0)}
+    assert left_out(recorded) == {"head": 100 - len(kept)}
 
 
 def test_nobody_is_trusted_by_default_and_everybody_by_a_star(recording: Callable[..., Recorded]) -> None:
@@ -86,7 +92,7 @@ def test_probability_asks_no_caller(recording: Callable[..., Recorded]) -> None:
 
 
 def test_the_precision_of_the_threshold_is_a_setting(recording: Callable[..., Recorded]) -> None:
-    recorded = recording(sample_ratio=1 / 3, sample_precision=1)
+    recorded = recording(sampler="probability", trusted_callers="*", sample_ratio=1 / 3, sample_precision=1)
     recorded.serve(OK, scope(HIGH))
     assert sampled(recorded.request()) == ("head", 16 / 5)
 
@@ -106,7 +112,8 @@ def test_the_legacy_ways_decide_by_trace_id_alone(recording: Callable[..., Recor
 
 
 def test_a_route_has_its_own_ratio(recording: Callable[..., Recorded]) -> None:
-    recorded = recording(sample_ratio=0, sample_routes={"/v1/models": 1, "/v1/*": 0.25})
+    ratios = {"/v1/models": 1, "/v1/*": 0.25}
+    recorded = recording(sampler="probability", trusted_callers="*", sample_ratio=0, sample_routes=ratios)
     for path in ("/v1/models", "/v1/chat", "/other"):
         for trace_id in (HALF, HIGH):
             recorded.serve(OK, scope(trace_id, path))
@@ -159,7 +166,7 @@ def test_aborted_requests_are_kept(recording: Callable[..., Recorded]) -> None:
 
 
 def test_an_error_counts_once_also_where_the_head_kept_it(recording: Callable[..., Recorded]) -> None:
-    recorded = recording(sample_ratio=0.25)
+    recorded = recording(sampler="probability", trusted_callers="*", sample_ratio=0.25)
     for trace_id in (LOW, HIGH):
         recorded.serve(replying(*answer(b"", status=500)), scope(trace_id))
     records = recorded.records("request")
@@ -175,3 +182,34 @@ def test_a_wrong_sampler_setting_stops_at_start_not_at_the_first_request(configu
     )
     assert sampling.sampler(config).trusts("203.0.113.1")
     assert sampling.sampler(config).head(HIGH, "/x") == (False, 0.0, "skipped")
+
+
+def test_a_client_chooses_by_its_ids_neither_that_it_is_recorded_nor_that_it_is_not(
+    recording: Callable[..., Recorded],
+) -> None:
+    recorded = recording(sample_ratio=0.25)
+    for number in range(400):
+        high, low = f"{TRACE_ID_HALF}{2**64 - 1 - number:016x}", f"{TRACE_ID_HALF}{number + 1:016x}"
+        recorded.serve(OK, scope(high, "/high", ot="th:0;rv:ffffffffffffff"))
+        recorded.serve(OK, scope(low, "/low", flags="00", ot="rv:00000000000000"))
+    records = recorded.records("request")
+    for path in ("/high", "/low"):
+        kept = [record for record in records if record["url.path"] == path]
+        assert 50 <= len(kept) <= 150, "about a quarter of 400"
+        assert {sampled(record) for record in kept} == {("head", 4.0)}
+    assert {record["parent_span_id"] for record in records} == {PARENT_ID}, "the client's ids stay on the record"
+
+
+def test_all_processes_with_one_key_decide_alike_about_a_strangers_trace(
+    configure: Callable[..., Any], tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    traces = [f"{TRACE_ID_HALF}{number:016x}" for number in range(1, 200)]
+
+    def kept(**settings: Any) -> list[bool]:
+        sampler = sampling.sampler(configure(sample_ratio=0.5, **settings))
+        return [sampler.head(trace, stranger=True)[0] for trace in traces]
+
+    assert kept(capture_hash_key_file=key) == kept(capture_hash_key_file=key) != kept()
+    assert kept() == kept(), "without a key file the processes of a host share one"

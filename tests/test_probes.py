@@ -12,6 +12,7 @@ from fastapi import FastAPI, Response
 from fastapi.testclient import TestClient
 
 from inference_logging import Config, ConfigError, InferenceLoggingMiddleware, Logger, get_logger
+from inference_logging.health import Watch
 from tests.support import Client, Message, answer, http_scope, read_records, replying, wait_until
 
 Start = Callable[..., tuple[TestClient, Config]]
@@ -20,8 +21,9 @@ READY, LIVE = "/health/logging", "/health/logging/live"
 
 
 @pytest.fixture
-def start(configure: Callable[..., Config]) -> Iterator[Start]:
-    """Serve an application behind the middleware."""
+def start(configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Serve an application behind the middleware, whose answers are each about what was done just before."""
+    monkeypatch.setattr(Watch, "recent", Watch.look)
     clients = []
 
     def serve(**parameters: Any) -> tuple[TestClient, Config]:
@@ -144,6 +146,7 @@ def test_an_answer_to_head_has_no_body(configure: Callable[..., Config]) -> None
     start, body = client.sent
     assert (start["status"], body["body"]) == (200, b"")
     assert int(dict(start["headers"])[b"content-length"]) > 100
+    middleware._close()
 
 
 def test_the_paths_are_configurable_and_the_applications_own_route_is_left_alone(start: Start) -> None:
@@ -169,7 +172,7 @@ def test_two_routes_of_one_path_are_refused_by_name(configure: Callable[..., Con
 
 def test_the_backlog_of_every_process_of_the_directory_counts(start: Start, configure: Callable[..., Config]) -> None:
     client, config = start(listener="external", drain_deadline_s=0)
-    other = Logger(config.model_copy(update={"service_name": "other"}))
+    other = Logger(config.model_copy(update={"flush_records": 7}))
     emit = other.event("e", ["n"])
     assert all(emit(number) for number in range(7))
     assert client.get(READY).json()["backlog_records"] == 7
@@ -223,6 +226,7 @@ def test_a_wrapped_message_of_the_application_is_copied_not_changed(configure: C
     asyncio.run(app(http_scope("/health"), client.receive, client.send))
     assert (b"inference-logging-state", b"ok") in client.sent[0]["headers"]
     assert json.dumps(messages, default=repr) == before
+    app._close()
 
 
 def test_what_is_recorded_of_a_wrapped_request_is_the_servers_own_answer(start: Start) -> None:

@@ -58,7 +58,10 @@ def test_the_standard_library_block_records_its_message_and_extra(tmp_path: Path
     assert done.returncode == 0, done.stderr
     loaded = next(record for record in records(tmp_path / "logs") if record["event_name"] == "log")
     assert (loaded["logger"], loaded["message"]) == ("model", "loaded")
-    assert loaded["attributes"] == {"parameters": 7_000_000_000}
+    attributes = loaded["attributes"]
+    assert isinstance(attributes, dict)
+    assert attributes["parameters"] == 7_000_000_000
+    assert set(attributes) == {"parameters", "code.filepath", "code.lineno", "code.function"}
 
 
 def test_the_hot_loop_block_writes_every_step(tmp_path: Path) -> None:
@@ -73,11 +76,12 @@ def test_the_yaml_block_is_a_valid_configuration(tmp_path: Path) -> None:
     path.write_text(blocks("yaml")[0], encoding="utf-8")
     config = Config(config_file=path)
     assert (config.service_name, config.queue_bytes, config.chunks) == ("chat", 32 << 20, "summary")
+    assert config.in_flight_slots == 4096
 
 
 def test_the_json_block_has_the_fields_of_a_request_in_their_order(tmp_path: Path) -> None:
     example = list(json.loads(blocks("json")[0]))
-    stub = (ROOT / "native" / "src" / "event.rs").read_text(encoding="utf-8")
+    stub = (ROOT / "native" / "queue" / "src" / "event.rs").read_text(encoding="utf-8")
     order = re.findall(r'^    "([a-z_.]+)",$', stub.split("REQUEST_FIELDS: ")[1].split("];")[0], flags=re.MULTILINE)
     # Usage stands twice in the list: here it is the response's, which stands where the response's body would.
     known = [name for name in example if name in order and "usage" not in name]
@@ -114,13 +118,27 @@ def test_each_command_it_shows_works(command: str, served: Path) -> None:
     assert run.returncode == (0 if ends else 130), errors
 
 
-@pytest.mark.parametrize(
-    "row", re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`)? ?\|", README, flags=re.MULTILINE), ids=lambda row: row[0]
-)
+ROW = r"^\| `(\w+)` \| (?:`([^`]*)`)? ?\|"
+ROWS = re.findall(ROW, README, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_the_configuration_table_shows_real_parameters_and_their_defaults(row: tuple[str, str]) -> None:
     name, default = row
     parameter = next(parameter for parameter in Config.describe() if parameter.name == name)
     assert default == ("" if parameter.default is None else str(parameter.default))
+
+
+def test_it_says_how_many_parameters_each_table_has() -> None:
+    advanced = [parameter.advanced for parameter in Config.describe()]
+    visible = len(advanced) - sum(advanced)
+    assert f"{len(advanced)} parameters in two tables: {visible}, and {sum(advanced)} that only experts" in README
+    table = README.split("Those of the group `advanced` that are changed most:")[1]
+    rows = {name for name, _ in ROWS}
+    inside = {name for name, _ in re.findall(ROW, table, flags=re.MULTILINE)}
+    assert {
+        parameter.name for parameter in Config.describe() if parameter.advanced and parameter.name in rows
+    } == inside
 
 
 def test_every_make_target_it_names_exists() -> None:

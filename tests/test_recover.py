@@ -1,4 +1,4 @@
-"""`inference-logging recover`: what dead processes left in their queues is written once, and told of each."""
+"""`recover`: what dead processes left in their queues is written once, and told of each; with Python and without."""
 
 from __future__ import annotations
 
@@ -6,23 +6,57 @@ import json
 import os
 import signal
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from tests.command_line import run
-from tests.sidecars import Sidecar, queue_files
-from tests.support import read_records
+from tests.command_line import run, run_program
+from tests.sidecars import Sidecar, environment, queue_files
+from tests.support import read_records, wait_until
+from tests.test_flight_recorder import killed_while, serve_hanging
 from tests.test_listen import numbers, produce
 from tests.test_processes import in_child
+
+pytestmark = pytest.mark.servers
 
 HEAD_OFFSET = 128
 """Of the ring's head word in a queue file: sequence (32 bits), closed (1), position (31)."""
 
+RECOVERING = """
+from inference_logging.cli import signals
+
+wait = signals.Signals.wait
+
+
+def first_wait(self, timeout_s):
+    signals.Signals.wait = wait
+    print("waits", flush=True)
+    return wait(self, timeout_s)
+
+
+signals.Signals.wait = first_wait
+from inference_logging.cli.main import main
+
+main()
+"""
+
 Configure = Callable[..., Config]
+
+
+@pytest.fixture(autouse=True, params=["python", "native"])
+def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Run the command of the package, then that of the program without Python; return what says when it waits."""
+    if request.param == "python":
+        return [sys.executable, "-c", RECOVERING]
+    binary = request.getfixturevalue("listener_binary")
+    monkeypatch.setattr("tests.test_recover.run", partial(run_program, binary))
+    return [binary]
 
 
 @pytest.fixture
@@ -37,7 +71,8 @@ def config(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> Config:
 def recover(config: Config) -> tuple[int, dict[str, Any]]:
     """Return the exit code and what was told."""
     done = run("recover", str(config.resolved_queue_directory), "--json")
-    assert done.err == ""
+    # What the listener's thread says of its sink goes past this process's Python, and is seen of a program only.
+    assert all(line.startswith("inference_logging: the sink ") for line in done.err.splitlines())
     return done.code, json.loads(done.out)
 
 
@@ -56,6 +91,34 @@ def test_what_killed_processes_left_is_written_once_and_told_of_each(config: Con
     done = run("recover", str(config.resolved_queue_directory))
     assert (done.code, done.out) == (0, f"recovered=0 processes=0 from {config.resolved_queue_directory}\n")
     assert numbers(config) == list(range(300))
+
+
+def test_without_a_directory_it_is_the_configured_one(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    produce(config, 0, 100)
+    monkeypatch.setenv("INFERENCE_LOGGING_QUEUE_DIRECTORY", str(config.resolved_queue_directory))
+    done = run("recover")
+    assert (done.code, done.out.splitlines()[-1]) == (
+        0,
+        f"recovered=100 processes=1 from {config.resolved_queue_directory}",
+    )
+    assert numbers(config) == list(range(100))
+    monkeypatch.setenv("INFERENCE_LOGGING_QUEUE_DIRECTORY", str(tmp_path / "none"))
+    none = run("recover")
+    assert (none.code, none.out, str(tmp_path / "none") in none.err) == (2, "", True)
+
+
+def test_verify_reports_the_requests_of_killed_processes_until_they_are_recovered(config: Config) -> None:
+    killed_while(config, lambda reached: serve_hanging(config, reached, ("/a", b"{}", 0), ("/b", b"{}", 1)))
+    queues = ("--queue-directory", str(config.resolved_queue_directory))
+    before = run("verify", str(config.resolved_queue_directory), *queues)
+    assert "2 requests in flight of processes that have ended wait for a listener" in before.out
+    assert "inference-logging recover" in before.out
+    assert run("recover", str(config.resolved_queue_directory)).code == 0
+    after = run("verify", str(config.directory), *queues)
+    assert (after.code, "in flight" in after.out) == (0, False)
+    assert len(read_records(config.directory, "request")) == 2
 
 
 def test_a_record_that_a_process_had_only_begun_is_counted_and_not_written(config: Config) -> None:
@@ -169,3 +232,23 @@ def test_a_directory_that_is_none_of_queues_is_a_wrong_command_line(directory: s
     done = run("recover", str(tmp_path / directory))
     assert (done.code, str(tmp_path / directory) in done.err) == (2, True)
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_signal_ends_the_waiting_and_what_is_left_stays(
+    configure: Configure, tmp_path: Path, program: list[str]
+) -> None:
+    config = configure(listener="external", drain_deadline_s=600)
+    produce(config, 0, 100)
+    variables = {**environment(config), "INFERENCE_LOGGING_SINK": f"unix://{tmp_path}/nobody"}
+    options = ["--directory", str(config.directory), str(config.resolved_queue_directory)]
+    command = [*program, "recover", *options]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        if len(program) > 1:
+            assert process.stdout.readline() == "waits\n"
+        else:
+            leads = config.resolved_queue_directory / "leader.lock"
+            wait_until(leads.exists, "its listener, which begins once signals are taken")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 130
+    assert len(queue_files(config)) >= 1

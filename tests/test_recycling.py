@@ -14,6 +14,8 @@ from tests.servers import HERE, Load, Server, serving, uvicorn
 from tests.support import read_records, wait_until
 from tests.test_servers import assert_each_answer_is_recorded
 
+pytestmark = pytest.mark.servers
+
 Configure = Callable[..., Config]
 GUNICORN = ("gunicorn", "served_app:app", "--chdir", str(HERE), "--bind", "127.0.0.1:{port}", "--preload", "-w", "2")
 

@@ -1,6 +1,6 @@
 """Redaction by configuration: what is refused at start, how it is written, and what an application sees of it.
 
-What the rules find is tested beside them, in native/tests/redact.rs.
+What the rules find is tested beside them, in native/lines/tests/redact.rs.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ import pytest
 from inference_logging.config import ENV_PREFIX, Config
 from tests.support import read_lines, read_records
 
+pytestmark = pytest.mark.servers
+
 APP = Path(__file__).with_name("canary_app.py")
 DEADLINE_S = 120.0
 
@@ -36,6 +38,7 @@ IN_HEADS = {1, 2, 4, 30}
 IN_BODIES = {6, 8, 34}
 IN_LOGS = {12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 24, 26, 33, 37, 39}
 IN_MESSAGES = {7, 9, 35}
+IN_EXCEPTIONS = {10, 11, 41}
 CARD = {0}
 IN_AUDIT = {25, 40}
 IN_LABELS = {6, 11}
@@ -152,7 +155,7 @@ def check(leaks: set[int], *, redacted: bool) -> None:
 def expected() -> set[int]:
     """Return what is stored without redaction."""
     messages = IN_MESSAGES if set(CAPTURE) <= set(Config.model_fields) else set()
-    return IN_HEADS | IN_BODIES | IN_LOGS | messages | CARD
+    return IN_HEADS | IN_BODIES | IN_LOGS | IN_EXCEPTIONS | messages | CARD
 
 
 @pytest.mark.parametrize("audit", ["file", "sqlite"])

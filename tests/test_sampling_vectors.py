@@ -14,6 +14,7 @@ import pytest
 
 from inference_logging import sampling
 from inference_logging._native import Sampler
+from tests.support import sampler_of
 
 FOLDER = Path(__file__).parent / "vectors"
 
@@ -50,15 +51,15 @@ def test_consistent_probability_keeps_what_go_and_java_keep(language: str, entry
     threshold = sampling.threshold(ratio, precision)
     assert sampling.encode_th(threshold) == entry["th"]
     assert [(trace_id, sampling.is_kept(trace_id, threshold)) for trace_id, _ in wanted] == wanted
-    assert natively(Sampler("probability", ratio=ratio, precision=precision), wanted) == wanted
-    assert natively(Sampler("parent", ratio=ratio, precision=precision), wanted) == wanted
+    assert natively(sampler_of("probability", ratio=ratio, precision=precision), wanted) == wanted
+    assert natively(sampler_of("parent", ratio=ratio, precision=precision), wanted) == wanted
 
 
 @pytest.mark.parametrize(("language", "entry"), decisions("java", "legacy"))
 def test_otel_legacy_java_keeps_what_the_java_sdk_keeps(language: str, entry: dict[str, Any]) -> None:
     wanted, ratio = expected(language, entry), entry["ratio"]
     assert [(trace_id, sampling.is_kept_legacy_java(trace_id, ratio)) for trace_id, _ in wanted] == wanted
-    assert natively(Sampler("otel-legacy-java", ratio=ratio), wanted) == wanted
+    assert natively(sampler_of("otel-legacy-java", ratio=ratio), wanted) == wanted
 
 
 @pytest.mark.parametrize(("language", "entry"), decisions("go", "legacy"))
@@ -69,7 +70,7 @@ def test_otel_legacy_python_keeps_what_the_go_sdk_keeps(language: str, entry: di
     exempt = {bound - 2, bound - 1} if 0 < ratio < 2**-11 else set()
     wanted = [(trace_id, kept) for trace_id, kept in wanted if int(trace_id[16:], 16) not in exempt]
     assert [(trace_id, sampling.is_kept_legacy_python(trace_id, ratio)) for trace_id, _ in wanted] == wanted
-    assert natively(Sampler("otel-legacy-python", ratio=ratio), wanted) == wanted
+    assert natively(sampler_of("otel-legacy-python", ratio=ratio), wanted) == wanted
 
 
 @pytest.mark.parametrize("case", vectors("go")["random"], ids=lambda case: f"{case['th']}-{case['rv']}")
@@ -77,7 +78,7 @@ def test_a_told_random_value_is_weighed_against_th_as_in_go(case: dict[str, Any]
     th, rv = sampling.decode_th(case["th"]), int(case["rv"], 16)
     assert sampling.is_kept(rv, th) is case["kept"]
     for sampled in (True, False):
-        assert Sampler("parent").head(case["trace_id"], "/", (sampled, th, rv))[0] is case["kept"]
+        assert sampler_of("parent").head(case["trace_id"], "/", (sampled, th, rv))[0] is case["kept"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_a_parent_is_followed_as_by_the_java_sdk(case: dict[str, Any]) -> None:
     _, trace_id, _, flags = case["traceparent"].split("-")
     told = dict(member.split(":") for member in case["ot"].split(";") if member)
     th, rv = (sampling.decode_th(told["th"]) if "th" in told else None), (int(told["rv"], 16) if "rv" in told else None)
-    kept, count, reason = Sampler("parent", ratio=0.5).head(trace_id, "/", (flags == "01", th, rv))
+    kept, count, reason = sampler_of("parent", ratio=0.5).head(trace_id, "/", (flags == "01", th, rv))
     assert (kept, reason) == (case["kept"], "" if case["kept"] else "parent")
     if kept:
         assert count == (sampling.adjusted_count(th) if th is not None else None)

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference_logging.config import Config, FileConfig
+from inference_logging.config.schema import file_schema, whole_numbers
 from inference_logging.errors import ConfigError
-from inference_logging.schema import file_schema, whole_numbers
 
 SCHEMA = file_schema()
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
 NAMES = [parameter.name for parameter in Config.describe() if parameter.name != "config_file"]
+ADVANCED = [parameter.name for parameter in Config.describe() if parameter.advanced]
 
 GOOD: list[dict[str, Any]] = [
     {"additional_sinks": [f"unix:///{n}" for n in range(6)]}, {"additional_sinks": []},
@@ -33,6 +34,8 @@ GOOD: list[dict[str, Any]] = [
     {"skip_paths": []}, {"skip_paths": ["/a", "/{b}/*", "/é"]}, {"trusted_callers": ["*"]}, {"sample_routes": {}},
     {"trusted_callers": ["10.0.0.0/8", "::1", "fd00::/8"]}, {"sample_routes": {"/v1/*": 0.1, "/{a}": 0, "/": 1}},
     {"flush_records": 1}, {"flush_records": 100.0}, {"drain_deadline_s": 0}, {"rotate_interval_s": 2678400},
+    {"advanced": {}}, {"advanced": {"flush_records": 1, "trace_source": "header"}},
+    {"advanced": {"flush_records": 1}, "flush_bytes": "64KiB"}, {"advanced": {"retention_waits_for": []}},
 ]  # fmt: skip
 
 BAD: list[dict[str, Any]] = [
@@ -49,6 +52,10 @@ BAD: list[dict[str, Any]] = [
     {"trusted_callers": ["me"]}, {"trusted_callers": "*"}, {"sample_routes": {"a": 1}}, {"sample_routes": {"/a": 2}},
     {"sample_routes": {"/a": "1"}}, {"sample_routes": {"/a": True}}, {"sample_routes": []}, {"sample_routes": "/a=1"},
     {"ship_name": "a b"}, {"ship_name": "x" * 61}, {"retention_waits_for": ["a b"]}, {"ship_to": "kafka://a:1"},
+    {"advanced": None}, {"advanced": []}, {"advanced": "flush_records"}, {"advanced": {"flush_records": 0}},
+    {"advanced": {"flush_record": 1}}, {"advanced": {"queue_bytes": "1MiB"}}, {"advanced": {"version": 1}},
+    {"advanced": {"flush_records": 1}, "flush_records": 1}, {"advanced": {"advanced": {}}},
+    {"advanced": {"config_file": "other.yaml"}}, {"advanced": {7: 7}}, {"advanced": {"retention_waits_for": "kafka"}},
     {"queu_bytes": 65536}, {"config_file": "other.yaml"}, {"version": 2}, {"version": "1"}, {"version": None},
 ]  # fmt: skip
 
@@ -114,8 +121,8 @@ VALUES = st.one_of(
 )
 
 
-def agree(name: str, value: Any, path: Path) -> bool:
-    content = {"version": 1, name: value}
+def agree(content: dict[str, Any], path: Path) -> bool:
+    content = {"version": 1, **content}
     path.write_text(yaml.safe_dump(content))
     try:
         FileConfig(config_file=path)
@@ -129,15 +136,22 @@ def agree(name: str, value: Any, path: Path) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_schema_and_check_agree_on_each_telling_value_of_each_parameter(name: str, tmp_path: Path) -> None:
-    assert [value for value in TELLING if not agree(name, value, tmp_path / "c.yaml")] == []
+    assert [value for value in TELLING if not agree({name: value}, tmp_path / "c.yaml")] == []
+
+
+@pytest.mark.parametrize("name", ADVANCED)
+def test_schema_and_check_agree_on_each_telling_value_in_the_group(name: str, tmp_path: Path) -> None:
+    assert [value for value in TELLING if not agree({"advanced": {name: value}}, tmp_path / "c.yaml")] == []
 
 
 @settings(max_examples=400)
-@given(name=st.sampled_from(NAMES), value=VALUES)
+@given(name=st.sampled_from(NAMES), value=VALUES, place=st.sampled_from(["outside", "inside", "both"]))
 def test_schema_and_check_agree_on_any_value_of_any_one_parameter(
-    name: str, value: Any, tmp_path_factory: pytest.TempPathFactory
+    name: str, value: Any, place: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert agree(name, value, tmp_path_factory.getbasetemp() / "any.yaml")
+    outside = {name: value} if place != "inside" else {}
+    inside = {"advanced": {name: value}} if place != "outside" else {}
+    assert agree(outside | inside, tmp_path_factory.getbasetemp() / "any.yaml")
 
 
 @given(low=st.integers(0, 1 << 40), length=st.integers(0, 1 << 40), other=st.integers(0, 1 << 41))
@@ -152,7 +166,10 @@ def test_a_range_of_numbers_as_a_pattern_matches_exactly_the_numbers_in_it(low: 
 def test_every_parameter_stands_in_it_with_meaning_and_unit_and_nothing_else_is_allowed() -> None:
     assert SCHEMA["additionalProperties"] is False
     assert SCHEMA["required"] == ["version"]
-    assert list(SCHEMA["properties"]) == ["version", *NAMES]
+    visible = [name for name in NAMES if name not in ADVANCED]
+    assert list(SCHEMA["properties"]) == ["version", *visible, "advanced", *ADVANCED]
+    assert list(SCHEMA["properties"]["advanced"]["properties"]) == ADVANCED
+    assert SCHEMA["properties"]["advanced"]["additionalProperties"] is False
     for parameter in Config.describe():
         if parameter.name != "config_file":
             described = SCHEMA["properties"][parameter.name]

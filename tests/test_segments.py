@@ -168,7 +168,7 @@ def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "zstandard", None)
     records = read_records(tmp_path)
     assert next(records)["n"] == 1
-    with pytest.raises(MissingExtraError, match=r"needs zstandard: pip install 'inference-logging\[cli\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs zstandard: pip install 'inferlog\[cli\]'"):
         next(records)
 
 

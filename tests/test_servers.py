@@ -19,6 +19,8 @@ from inference_logging import Config, Logger
 from tests.servers import HERE, Load, serving, uvicorn
 from tests.support import read_lines, read_records, wait_until
 
+pytestmark = pytest.mark.servers
+
 Configure = Callable[..., Config]
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from inference_logging import Config, Logger
 from tests.sinks import (
     Numbered,
@@ -26,6 +28,8 @@ from tests.sinks import (
     wait_for_state,
 )
 from tests.support import read_records, wait_until
+
+pytestmark = pytest.mark.servers
 
 Configure = Callable[..., Config]
 FLUSH_S = 60.0
@@ -153,7 +157,8 @@ def test_a_file_system_that_hangs_is_left_to_the_fallback_and_handed_back_when_i
 
 def test_a_logger_ends_within_its_deadline_while_its_file_system_hangs(configure: Configure, tmp_path: Path) -> None:
     with freezable_file_system(tmp_path / "frozen") as freeze:
-        logger = Logger(configure(directory=tmp_path / "frozen" / "segments", drain_deadline_s=0.2))
+        config = configure(directory=tmp_path / "frozen" / "segments", drain_deadline_s=0.2)
+        logger = Logger(config)
         numbered = Numbered(logger)
         numbered.emit(10)
         assert logger.flush(FLUSH_S)
@@ -162,9 +167,10 @@ def test_a_logger_ends_within_its_deadline_while_its_file_system_hangs(configure
         wait_until(lambda: logger.stats()["listener"]["heartbeat_unix_nano"] > 0, "a listener")
         assert not logger.close(), "it came back, and says that something is left"
         freeze("-u")
-    with Logger(configure()) as second:
-        assert second.flush(FLUSH_S)
-        wait_until(lambda: second.backlog_records() == 0, "the rest to be written")
+        with Logger(config) as second:
+            assert second.flush(FLUSH_S)
+            wait_until(lambda: second.backlog_records() == 0, "the rest to be written")
+        assert numbers_in(config.directory) == list(range(20))
 
 
 def _run(script: str, **options: Any) -> subprocess.Popen[bytes]:
@@ -223,32 +229,38 @@ def test_a_limit_of_file_sizes_neither_kills_the_process_nor_loses_a_record(tmp_
     assert numbers_in(tmp_path / "segments") == list(range(500))
 
 
-def test_a_listener_that_ends_while_its_reader_is_stopped_leaves_the_rest_for_the_next(
-    configure: Configure, tmp_path: Path
-) -> None:
+def test_a_listener_that_ends_while_its_reader_is_stopped_leaves_the_rest_for_the_next(tmp_path: Path) -> None:
     # A reader that is stopped, not gone: the pipe fills, and a write would wait for ever.
     with (tmp_path / "read").open("wb") as out:
         reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=out)
     assert reader.stdin is not None
     os.kill(reader.pid, signal.SIGSTOP)
-    script = f"""
+    config = f"""
         from inference_logging import Config, Logger
         config = Config(sink="stdout", queue_directory={str(tmp_path / "queues")!r}, drain_deadline_s=0.3)
         logger = Logger(config)
+        """
+    first = f"""{config}
         emit = logger.event("numbered", ["n"])
         assert all(emit(n) for n in range(2000))
         assert not logger.close()
         """
-    with _run(script, stdout=reader.stdin, stderr=subprocess.PIPE) as process:
+    with _run(first, stdout=reader.stdin, stderr=subprocess.PIPE) as process:
         _, said = process.communicate()
         assert process.returncode == 0, said
-    with Logger(configure(queue_directory=tmp_path / "queues")) as logger:
-        assert logger.flush(FLUSH_S)
+    second = f"""{config}
+        from tests.support import wait_until
+        assert logger.flush({FLUSH_S})
         wait_until(lambda: logger.backlog_records() == 0, "the rest to be written")
+        assert logger.close()
+        """
+    with _run(second, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        rest, said = process.communicate()
+        assert process.returncode == 0, said
     os.kill(reader.pid, signal.SIGCONT)
     reader.stdin.close()
     assert reader.wait() == 0
-    first = (tmp_path / "read").read_bytes()
-    whole = parse_whole(first[: first.rfind(b"\n") + 1])
-    seen = [record["n"] for record in whole if "n" in record] + numbers_in(tmp_path / "segments")
-    assert sorted(seen) == list(range(2000))
+    read = (tmp_path / "read").read_bytes()
+    whole = parse_whole(read[: read.rfind(b"\n") + 1]) + parse_whole(rest)
+    assert parse_whole(rest)
+    assert sorted(record["n"] for record in whole if "n" in record) == list(range(2000))

@@ -15,6 +15,15 @@ import pytest
 from inference_logging import Handler
 from tests.support import Receive, Recorded, Send, answer, http_scope, replying
 
+PLACE = {"code.filepath", "code.lineno", "code.function"}
+
+
+def own_attributes(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a record without the place of its call, which each has."""
+    attributes = record["attributes"]
+    assert set(attributes) >= PLACE
+    return {name: value for name, value in attributes.items() if name not in PLACE}
+
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
@@ -27,39 +36,59 @@ def logger() -> Iterator[logging.Logger]:
 
 
 @pytest.mark.parametrize(
-    ("level", "severity"),
+    ("level", "severity", "kept"),
     [
-        (10, "DEBUG"),
-        (20, "INFO"),
-        (25, "INFO"),
-        (30, "WARN"),
-        (40, "ERROR"),
-        (50, "FATAL"),
-        (99, "FATAL"),
-        (5, "DEBUG"),
+        (10, "DEBUG", {}),
+        (20, "INFO", {}),
+        (25, "INFO", {"levelname": "NOTICE"}),
+        (30, "WARN", {}),
+        (40, "ERROR", {}),
+        (50, "FATAL", {}),
+        (99, "FATAL", {"levelname": "Level 99"}),
+        (5, "DEBUG", {"levelname": "Level 5"}),
     ],
 )
-def test_each_level_has_its_severity(
-    recording: Callable[..., Recorded], logger: logging.Logger, level: int, severity: str
+def test_each_level_has_its_severity_and_keeps_a_name_of_its_own(
+    recording: Callable[..., Recorded], logger: logging.Logger, level: int, severity: str, kept: dict[str, str]
 ) -> None:
+    logging.addLevelName(25, "NOTICE")
     recorded = recording(level="DEBUG")
     logger.setLevel(1)
     logger.log(level, "loaded %s in %d s", "model", 3)
     (record,) = recorded.records("log")
     assert (record["severity_text"], record["logger"]) == (severity, "stdlib.test")
     assert record["message"] == "loaded model in 3 s"
-    assert "attributes" not in record
+    assert own_attributes(record) == kept
+
+
+def test_the_place_of_the_call_is_recorded(recorded: Recorded, logger: logging.Logger) -> None:
+    def helper() -> None:
+        logger.info("from below", stacklevel=2)
+
+    logger.info("here")
+    helper()
+    here, below = (record["attributes"] for record in recorded.records("log"))
+    assert here["code.filepath"] == __file__
+    assert here["code.function"] == "test_the_place_of_the_call_is_recorded"
+    assert (below["code.function"], below["code.lineno"]) == (here["code.function"], here["code.lineno"] + 1)
+
+
+def test_a_renamed_level_keeps_its_name(recorded: Recorded, logger: logging.Logger) -> None:
+    record = logger.makeRecord("renamed", logging.INFO, __file__, 1, "hello", (), None)
+    record.levelname = "NOTE"
+    logger.handle(record)
+    assert own_attributes(recorded.records("log")[0]) == {"levelname": "NOTE"}
 
 
 def test_extra_becomes_attributes(recorded: Recorded, logger: logging.Logger) -> None:
     logger.info("done", extra={"tokens": 7, "nested": {"a": [1, None]}})
-    assert recorded.records("log")[0]["attributes"] == {"tokens": 7, "nested": {"a": [1, None]}}
+    assert own_attributes(recorded.records("log")[0]) == {"tokens": 7, "nested": {"a": [1, None]}}
 
 
 def test_an_extra_attribute_of_any_name_passes(recorded: Recorded, logger: logging.Logger) -> None:
-    names = {"self": 1, "record": 2, "": 3, 'quo"te': 4}
+    names = {"self": 1, "record": 2, "": 3, 'quo"te': 4, "extra": {"a": 5}, "stacklevel": 6}
     logger.info("done", extra=names)
-    assert recorded.records("log")[0]["attributes"] == names
+    assert own_attributes(recorded.records("log")[0]) == names
 
 
 def test_the_exception_is_recorded(recorded: Recorded, logger: logging.Logger) -> None:
@@ -76,7 +105,7 @@ def test_the_exception_is_recorded(recorded: Recorded, logger: logging.Logger) -
 
 def test_exc_info_without_an_exception_adds_nothing(recorded: Recorded, logger: logging.Logger) -> None:
     logger.error("failed", exc_info=True)  # noqa: LOG014 - the case in question
-    assert "attributes" not in recorded.records("log")[0]
+    assert own_attributes(recorded.records("log")[0]) == {}
 
 
 def test_stack_info_is_recorded(recorded: Recorded, logger: logging.Logger) -> None:

@@ -22,6 +22,8 @@ from inference_logging.errors import InferenceLoggingError
 from inference_logging.testing import capture_records
 from tests.support import read_records
 
+pytestmark = pytest.mark.servers
+
 
 def make_app(config: Config | None = None) -> FastAPI:
     app = FastAPI()

@@ -27,6 +27,12 @@ FORMAT = re.compile(r"00-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flag
 Headers = list[tuple[str, str]]
 
 
+@pytest.fixture
+def recorded(recording: Callable[..., Recorded]) -> Recorded:
+    """Record for callers that are all trusted, whose context is passed on as it came."""
+    return recording(trusted_callers="*")
+
+
 class Call(NamedTuple):
     """What another service receives."""
 
@@ -106,6 +112,38 @@ def test_the_decision_of_a_trusted_caller_counts_and_its_threshold_is_the_weight
         forward(recorded, lines)
     weights = [record.get("adjusted_count") for record in recorded.records("request")]
     assert weights == ([None, 4.0] if trusted in ("192.0.2.0/24", "*") else [1.0] * 4)
+
+
+@pytest.mark.parametrize("sent", ["00", "01", "03"])
+@pytest.mark.parametrize("state", [None, "ot=th:0;rv:ffffffffffffff,vendor=1", "vendor=1,ot=th:ffffffffffffff"])
+def test_of_a_callers_context_that_is_not_trusted_other_services_get_our_decision_and_the_same_trace(
+    recording: Callable[..., Recorded], sent: str, state: str | None
+) -> None:
+    recorded = recording(sample_ratio=0.5)
+    lines = [("tracestate", state)] if state is not None else []
+    ids = [f"{number:032x}" for number in range(1, 101)]
+    calls = {name: forward_one(recorded, ("traceparent", f"00-{name}-{SPAN}-{sent}"), *lines) for name in ids}
+    kept = {record["trace_id"] for record in recorded.records("request")}
+    assert 20 < len(kept) < 80
+    assert {name for name, call in calls.items() if int(call.flags, 16) & 1} == kept
+    for name, call in calls.items():
+        members = call.members()
+        assert call.trace == name
+        assert members.pop("ot").startswith("th:8;rv:" if name in kept else "rv:")
+        assert members == ({"vendor": "1"} if state is not None else {})
+    assert {record["trace_id"] for record in followed(recording, recorded, calls)} == kept
+
+
+def followed(recording: Callable[..., Recorded], first: Recorded, calls: dict[str, Call]) -> list[dict[str, Any]]:
+    """Return the records of a service that trusts the one which made these calls, and would keep fewer itself."""
+    queues = first.logger.config.resolved_queue_directory.with_name("second")
+    second = recording(service_name="second", queue_directory=queues, sample_ratio=0.01, trusted_callers="*")
+    for call in calls.values():
+        parent = f"00-{call.trace}-{call.span}-{call.flags}"
+        forward(second, [("traceparent", parent), ("tracestate", call.state or "")])
+    records = second.records("request")
+    assert {record["adjusted_count"] for record in records} == {2.0}
+    return records
 
 
 def test_a_trace_is_continued_with_our_own_span_as_the_parent_of_the_calls(recorded: Recorded) -> None:

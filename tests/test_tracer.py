@@ -223,6 +223,29 @@ def test_the_sampler_decides_by_the_tracers_trace_id(recording: Callable[..., Re
     assert 0 < len(kept) < len(traces) == 60
 
 
+def test_a_trace_that_a_client_sent_by_headers_that_only_the_tracer_reads_is_not_decided_by_its_id(
+    recording: Callable[..., Recorded],
+) -> None:
+    recorded, tracer = recording(sample_ratio=0.25), Tracer()
+    traces = [2**128 - number for number in range(1, 201)]
+    inner = recorded.wrap(replying(*answer(b"x")))
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        # As with a propagator of another format: a remote parent, and no traceparent.
+        parent = trace.SpanContext(traces[len(served)], 1, is_remote=True, trace_flags=trace.TraceFlags(1))
+        remote = trace.set_span_in_context(trace.NonRecordingSpan(parent))
+        with tracer.tracer.start_as_current_span("GET", context=remote, kind=trace.SpanKind.SERVER):
+            await inner(scope, receive, send)
+
+    served: list[int] = []
+    for number in traces:
+        serve(app)
+        served.append(number)
+    records = recorded.records("request")
+    assert {int(record["trace_id"], 16) for record in records} < set(traces)
+    assert 20 <= len(records) <= 80, "about a quarter of 200, though each id is among the highest"
+
+
 def test_a_task_that_outlives_its_request_keeps_the_ids_and_flushing_later_changes_none(
     recorded: Recorded, tracer: Tracer, order: Order
 ) -> None:

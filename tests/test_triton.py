@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from inference_logging.integrations.triton import server_traces
+from inference_logging.integrations.triton.requests import server_traces
 from inference_logging.triton import RequestLog, log_requests, outgoing, usage
 from tests.fake_triton import Code, InferenceResponse, Tensor, TritonError, arguments, ok, request
 from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT, Recorded, read_records, wait_until
@@ -102,7 +102,11 @@ def test_an_exception_is_raised_unchanged_and_the_whole_batch_has_it(serve: Serv
     with pytest.raises(KeyError) as raised:
         model.execute([request(), request()])
     assert raised.value is error
-    assert [(one["outcome"], one["error.type"]) for one in recorded.records("request")] == [("error", "KeyError")] * 2
+    records = recorded.records("request")
+    assert [(one["outcome"], one["error.type"]) for one in records] == [("error", "KeyError")] * 2
+    for one in records:
+        assert (one["exception.type"], one["exception.message"]) == ("KeyError", "'x'")
+        assert one["exception.stacktrace"].endswith("in execute\n    raise error\nKeyError: 'x'")
     (log,) = recorded.records("log")
     assert (log["severity_text"], log["attributes"]["exception.type"]) == ("ERROR", "KeyError")
 
@@ -230,7 +234,7 @@ def test_a_failure_is_recorded_though_its_trace_is_not_sampled(serve: Serve) -> 
 def test_triton_is_told_the_counts_of_an_instance_where_that_is_wanted(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inference_logging.integrations.triton_metrics.INTERVAL_S", 0.0)
+    monkeypatch.setattr("inference_logging.integrations.triton.metrics.INTERVAL_S", 0.0)
     model, _ = serve(lambda self, requests: [ok() for _ in requests], triton_metrics="on")
     model.execute([request(), request()])
     model.execute([request()])
@@ -266,7 +270,8 @@ def test_a_model_that_is_killed_leaves_a_record_of_each_request_that_it_had(conf
     os.waitpid(in_child(child), 0)
     with Logger(config) as logger:
         wait_until(lambda: len(read_records(config.directory, "process.ended")) == 1, "the end to be told")
-        assert logger.service.dead_producers() == ["m_0_0"]
+        # The note follows the record.
+        wait_until(lambda: logger.service.dead_producers() == ["m_0_0"], "its name among the dead")
     first, second = sorted(read_records(config.directory, "request"), key=lambda one: str(one["client_request_id"]))
     assert first["outcome"] == second["outcome"] == "process_died"
     assert (first["triton.model_name"], first["triton.model_version"]) == ("m", "3")

@@ -7,6 +7,7 @@ import decimal
 import math
 import sys
 import uuid
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,13 @@ _json = st.recursive(
 )
 
 
+_ARGUMENTS = {"exc_info", "stack_info", "extra", "stacklevel"}
+"""Keywords that the standard library's loggers take: they are no attributes."""
+_names = st.text(st.characters(codec="utf-8")).filter(lambda name: name not in _ARGUMENTS)
+
+
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(message=_json, attributes=st.dictionaries(st.text(st.characters(codec="utf-8")), _json, max_size=4))
+@given(message=_json, attributes=st.dictionaries(_names, _json, max_size=4))
 def test_whatever_is_logged_becomes_one_line_of_valid_json(
     recorded: Recorded, message: Any, attributes: dict[str, Any]
 ) -> None:
@@ -132,3 +138,23 @@ def test_references_do_not_leak(recorded: Recorded) -> None:
             emit(values[at], values[at])
             emit(values[at])
     assert [sys.getrefcount(value) for value in values] == before
+
+
+class Forged(int, Enum):
+    """Enumerations of integers have a ``str`` of their own, which is the class's to choose."""
+
+    LARGE = 1 << 70
+    SMALL = 7
+
+    def __str__(self) -> str:
+        return '1,"event_name":"forged"'
+
+
+@pytest.mark.parametrize("value", [Forged.LARGE, Forged.SMALL])
+def test_an_integer_of_any_class_is_its_digits(recorded: Recorded, value: Forged) -> None:
+    emit = recorded.logger.event("value", ["value"])
+    assert emit(value)
+    assert get_logger("app").info(value, attribute=value, nested=[value])
+    record, log = recorded.records()
+    assert record["value"] == log["message"] == log["attributes"]["attribute"] == int(value)
+    assert "forged" not in str(record)

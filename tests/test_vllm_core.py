@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.integrations import vllm_core, vllm_needs
+from inference_logging.integrations.vllm import core, needs
 from inference_logging.testing import Records, capture_records
 from tests import fake_vllm
 from tests.fake_vllm import (
@@ -39,8 +39,8 @@ def records() -> Iterator[Records]:
 def scheduler(monkeypatch: pytest.MonkeyPatch, records: Records) -> Callable[..., Any]:
     """Make a scheduler that is followed."""
     modules = fake_vllm.install(monkeypatch)
-    vllm_core.follow_schedulers()
-    vllm_core.follow_schedulers()
+    core.follow_schedulers()
+    core.follow_schedulers()
     made: Callable[..., Any] = modules["vllm.v1.core.sched.scheduler"].Scheduler
     return made
 
@@ -129,7 +129,7 @@ def test_what_has_ended_is_forgotten(scheduler: Callable[..., Any], records: Rec
     for at in range(100):
         engine.update_from_output(step(EngineCoreOutput(f"r{at}", [1], None, None, PrefillStats())))
         engine.update_from_output(step(EngineCoreOutput(f"r{at}", [2], FinishReason.STOP)))
-    (held,) = [cell.cell_contents for cell in follower if isinstance(cell.cell_contents, vllm_core.Follower)]
+    (held,) = [cell.cell_contents for cell in follower if isinstance(cell.cell_contents, core.Follower)]
     assert not held._progress
 
 
@@ -162,7 +162,7 @@ def test_an_error_of_ours_ends_the_records_and_not_the_engine(
     assert capsys.readouterr().err.count("no more engine records: AttributeError") == 1
 
 
-LACKS = [(where, name) for where, names in vllm_needs.SCHEDULED.items() for name in names]
+LACKS = [(where, name) for where, names in needs.SCHEDULED.items() for name in names]
 
 
 @pytest.mark.parametrize(("where", "name"), LACKS, ids=[f"{where[1]}.{name}" for where, name in LACKS])
@@ -175,7 +175,7 @@ def test_what_vllm_lacks_is_told_by_name_and_the_engine_is_left_alone(
     name: str,
 ) -> None:
     module, kind = where
-    rest = dict.fromkeys(set(vllm_needs.SCHEDULED[where]) - {name})
+    rest = dict.fromkeys(set(needs.SCHEDULED[where]) - {name})
     monkeypatch.setattr(sys.modules[module], kind, type(kind, (), {"__annotations__": rest}))
     engine = scheduler()
     assert f"{module}.{kind}.{name}" in capsys.readouterr().err
@@ -187,7 +187,7 @@ def test_a_vllm_without_that_scheduler_starts_all_the_same(
 ) -> None:
     fake_vllm.install(monkeypatch)
     monkeypatch.setitem(sys.modules, "vllm.v1.core.sched.scheduler", None)
-    vllm_core.follow_schedulers()
+    core.follow_schedulers()
     assert "there are no engine records" in capsys.readouterr().err
 
 
@@ -196,6 +196,6 @@ def test_nothing_is_opened_before_there_is_a_scheduler(
 ) -> None:
     fake_vllm.install(monkeypatch)
     threads = threading.active_count()
-    vllm_core.follow_schedulers()
+    core.follow_schedulers()
     assert threading.active_count() == threads
     assert not list(tmp_path.iterdir())

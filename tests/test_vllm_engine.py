@@ -13,8 +13,8 @@ import pytest
 from inference_logging import InferenceLoggingMiddleware
 from inference_logging._native import RequestIds
 from inference_logging.context import REQUEST
-from inference_logging.integrations import vllm_needs
-from inference_logging.integrations.vllm_records import ID_CHARACTERS, REQUEST_FIELDS
+from inference_logging.integrations.vllm import needs
+from inference_logging.integrations.vllm.records import ID_CHARACTERS, REQUEST_FIELDS
 from inference_logging.testing import Records, capture_records
 from tests import fake_vllm
 from tests.fake_vllm import FinishedRequestStats, FinishReason, IterationStats, OutputProcessor, SchedulerStats
@@ -47,7 +47,7 @@ def engine(
     """Make the stat logger as vLLM does."""
 
     def make(engine_indexes: tuple[int, ...] = (0,), **config: object) -> Any:
-        module = importlib.import_module("inference_logging.integrations.vllm_engine")
+        module = importlib.import_module("inference_logging.integrations.vllm.engine")
         monkeypatch.setattr(module, "_later", lambda delay_s, call: timers.append((delay_s, call)))
         return module.EngineStatLogger(
             vllm_config=SimpleNamespace(**{"speculative_config": None, **config}), engine_indexes=list(engine_indexes)
@@ -282,7 +282,7 @@ def test_an_error_of_vllms_own_abort_is_vllms(engine: Any) -> None:
         processor.abort_requests(["broken"], internal=True)
 
 
-NEEDS = {**vllm_needs.FINISHED, **vllm_needs.ABORTED}
+NEEDS = {**needs.FINISHED, **needs.ABORTED}
 LACKS = [(where, name) for where, names in NEEDS.items() for name in (None, *names)]
 
 
@@ -305,11 +305,11 @@ def test_what_vllm_lacks_is_told_by_name_at_start_and_gone_without(
     assert any(f"{module}.{kind}" in log["message"] for log in records.logs)
     stat_logger.attach(OutputProcessor())
     stat_logger.record(SchedulerStats(), finished())
-    assert (stat_logger.take("chatcmpl-1", None) is None) == (where in vllm_needs.FINISHED)
+    assert (stat_logger.take("chatcmpl-1", None) is None) == (where in needs.FINISHED)
     assert "no more" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("where", list(vllm_needs.GAUGES), ids=lambda where: where[1])
+@pytest.mark.parametrize("where", list(needs.GAUGES), ids=lambda where: where[1])
 def test_without_the_engines_statistics_its_requests_are_recorded_all_the_same(
     engine: Any, modules: dict[str, Any], records: Records, capsys: pytest.CaptureFixture[str], where: tuple[str, str]
 ) -> None:
@@ -322,7 +322,7 @@ def test_without_the_engines_statistics_its_requests_are_recorded_all_the_same(
 
 def test_an_interval_of_zero_means_no_statistics(modules: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     with capture_records(engine_records="on", engine_stats_interval_s=0):
-        module = importlib.import_module("inference_logging.integrations.vllm_engine")
+        module = importlib.import_module("inference_logging.integrations.vllm.engine")
         # Without an event loop an interval could not begin.
         module.EngineStatLogger(SimpleNamespace(), [0]).record(SchedulerStats(), IterationStats())
     assert capsys.readouterr().err == ""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inference_logging import ConfigError
-from inference_logging.integrations import vllm_core, vllm_plugin
+from inference_logging.integrations.vllm import core, plugin
 from tests import fake_vllm
 
 GROUP = "vllm.stat_logger_plugins"
@@ -33,7 +33,7 @@ def rust(modules: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let HTTP be served by Rust; return what was followed."""
     modules["vllm.envs"].VLLM_USE_RUST_FRONTEND = True
     followed: list[str] = []
-    monkeypatch.setattr(vllm_core, "follow_schedulers", lambda: followed.append("scheduler"))
+    monkeypatch.setattr(core, "follow_schedulers", lambda: followed.append("scheduler"))
     return followed
 
 
@@ -46,10 +46,10 @@ def test_while_it_is_off_nothing_is_found_imported_or_opened(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = [*sys.meta_path]
-    vllm_plugin.register()
+    plugin.register()
     assert sys.meta_path == before
     assert not found()
-    assert "inference_logging.integrations.vllm_engine" not in sys.modules
+    assert "inference_logging.integrations.vllm.engine" not in sys.modules
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().err == ""
 
@@ -58,8 +58,8 @@ def test_while_it_is_on_vllm_finds_one_class_however_often_it_registers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(RECORDS, "on")
-    vllm_plugin.register()
-    vllm_plugin.register()
+    plugin.register()
+    plugin.register()
     (entry,) = found()
     assert entry.load().__name__ == "EngineStatLogger"
     assert not list(tmp_path.iterdir())
@@ -67,17 +67,17 @@ def test_while_it_is_on_vllm_finds_one_class_however_often_it_registers(
 
 def test_the_two_entry_points_have_one_name_for_vllms_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RECORDS, "on")
-    vllm_plugin.register()
+    plugin.register()
     project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
     declared = re.search(r'entry-points\."vllm\.general_plugins"\]\n(\w+) = "(.+)"', project)
     assert declared is not None
-    assert declared.groups() == (found()[0].name, f"{vllm_plugin.__name__}:register")
+    assert declared.groups() == (found()[0].name, f"{plugin.__name__}:register")
 
 
 def test_packages_and_modules_are_found_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {distribution.name for distribution in importlib.metadata.distributions()}
     monkeypatch.setenv(RECORDS, "on")
-    vllm_plugin.register()
+    plugin.register()
     after = {distribution.name for distribution in importlib.metadata.distributions()}
     assert after - before == {"inference-logging-vllm-statistics"}
     assert importlib.metadata.version("pytest")
@@ -91,7 +91,7 @@ def test_packages_and_modules_are_found_as_before(monkeypatch: pytest.MonkeyPatc
 def test_a_wrong_value_ends_the_start_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RECORDS, "maybe")
     with pytest.raises(ConfigError, match=r"INFERENCE_LOGGING_ENGINE_RECORDS.*maybe|engine_records.*maybe"):
-        vllm_plugin.register()
+        plugin.register()
 
 
 @pytest.mark.parametrize("records", ["off", "on"])
@@ -100,7 +100,7 @@ def test_where_rust_serves_it_says_so_and_what_is_kept(
 ) -> None:
     monkeypatch.setenv(RECORDS, records)
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--middleware", "inference_logging.InferenceLoggingMiddleware"])
-    vllm_plugin.register()
+    plugin.register()
     told = capsys.readouterr().err
     assert "there are no request records" in told
     assert ("engine.request and engine.stats records are made" in told) == (records == "on")
@@ -111,7 +111,7 @@ def test_where_rust_serves_it_says_so_and_what_is_kept(
 def test_where_rust_serves_and_nothing_is_asked_of_us_nothing_is_said(
     rust: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    vllm_plugin.register()
+    plugin.register()
     assert capsys.readouterr().err == ""
     assert not rust
 
@@ -121,7 +121,7 @@ def test_a_process_that_the_launcher_started_says_nothing(
 ) -> None:
     monkeypatch.setenv(RECORDS, "on")
     monkeypatch.setattr("multiprocessing.parent_process", object)
-    vllm_plugin.register()
+    plugin.register()
     assert capsys.readouterr().err == ""
     assert rust == ["scheduler"]
 
@@ -131,7 +131,7 @@ def test_other_commands_than_serve_are_python(
 ) -> None:
     monkeypatch.setenv(RECORDS, "on")
     monkeypatch.setattr(sys, "argv", ["vllm", "bench", "serve"])
-    vllm_plugin.register()
+    plugin.register()
     assert capsys.readouterr().err == ""
     assert not rust
     assert len(found()) == 1

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_logging.integrations.vllm_records import Finished, merge
-from inference_logging.integrations.vllm_waiting import NOTE_S, NOTES_LIMIT, WAITING_LIMIT, WAITING_S, Waiting
+from inference_logging.integrations.vllm.records import Finished, merge
+from inference_logging.integrations.vllm.waiting import NOTE_S, NOTES_LIMIT, WAITING_LIMIT, WAITING_S, Waiting
 
 ANY_IDS: Any = object()
 OTHER_IDS: Any = object()

@@ -21,10 +21,11 @@ from inference_logging import (
     Json,
     Logger,
     OpenError,
+    __version__,
     current_request,
     get_logger,
 )
-from inference_logging.metrics import InferenceLoggingCollector
+from inference_logging.metrics import InferenceLoggingCollector, metrics_of, register_metrics
 from inference_logging.pytest_plugin import inference_logging_records
 from inference_logging.segments import (
     Change,
@@ -58,6 +59,7 @@ async def application(
 
 def configure() -> InferenceLoggingMiddleware:
     """Configure, and tell what is wrong."""
+    assert_type(__version__, str)
     try:
         config = Config(directory="logs", queue_bytes="32MiB")
     except ConfigError as error:
@@ -82,7 +84,8 @@ def log(config: Config) -> None:
         assert_type(logger.flush(1.0), bool)
         assert_type(logger.stats(), dict[str, Any])
         assert_type(logger.backlog_records(), int)
-        InferenceLoggingCollector(logger)
+        assert_type(register_metrics(logger=logger), InferenceLoggingCollector)
+        assert_type(metrics_of(logger).render("text/plain"), tuple[bytes, str])
     application_logger = get_logger(__name__)
     assert_type(application_logger, ApplicationLogger)
     assert_type(application_logger.info("loaded", parameters=7), bool)

@@ -16,7 +16,7 @@ parameter and value.
 {{- define "inference-logging.checks.server" -}}
 {{- $server := include "inference-logging.server" . | fromYaml }}
 {{- if not $server.image.repository }}
-server.image.repository: must be given: an image with your server and the package inference-logging
+server.image.repository: must be given: an image with your server and the package inferlog
 {{- end }}
 {{- if and (has .Values.preset (list "vllm" "triton")) (not (or $server.model $server.command $server.args)) }}
 server.model: must be given for the preset {{ .Values.preset }}

@@ -58,12 +58,15 @@ Puts the second of (list base given) over the first, in place. Nothing, "", [] a
 {{- end }}
 {{- end }}
 
-{{/* A parameter of logging.yaml, or its default: (list root name). */}}
+{{/* A parameter of logging.yaml, also one of its group `advanced`, or its default: (list root name). */}}
 {{- define "inference-logging.parameter" -}}
 {{- $root := index . 0 }}
 {{- $name := index . 1 }}
+{{- $advanced := $root.Values.config.advanced | default dict }}
 {{- if hasKey $root.Values.config $name }}
 {{- get $root.Values.config $name }}
+{{- else if hasKey $advanced $name }}
+{{- get $advanced $name }}
 {{- else }}
 {{- include "inference-logging.default" . }}
 {{- end }}
@@ -103,8 +106,9 @@ logging.yaml. What the chart owns is set here and nowhere else; what it only sug
 {{- if eq .Values.shipper.type "inference-logging" }}
 {{- $_ := set $suggested "retention_waits_for" (list .Values.destination.type) }}
 {{- end }}
+{{- $advanced := $config.advanced | default dict }}
 {{- range $name, $value := $suggested }}
-{{- if not (hasKey $config $name) }}{{ $_ := set $config $name $value }}{{ end }}
+{{- if not (or (hasKey $config $name) (hasKey $advanced $name)) }}{{ $_ := set $config $name $value }}{{ end }}
 {{- end }}
 {{- toYaml $config }}
 {{- end }}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +15,15 @@ import yaml
 
 from inference_logging import sampling
 from inference_logging.cli.examples import examples
-from inference_logging.cli.main import FAILED
-from inference_logging.config import FILE_VERSION, Config, FileConfig
+from inference_logging.cli.main import FAILED, Group
+from inference_logging.cli.options import CONFIG, SERVICE_NAME
+from inference_logging.config import ENV_PREFIX, FILE_VERSION, Config, FileConfig, reference
+from inference_logging.config.fields import GROUP
+from inference_logging.config.schema import file_schema
 from inference_logging.errors import ConfigError
-from inference_logging.schema import file_schema
 
 
-@click.group("config")
+@click.group("config", cls=Group)
 def command() -> None:
     """Show, check and describe the configuration."""
 
@@ -25,16 +31,15 @@ def command() -> None:
 @command.command(
     epilog=examples(
         "inference-logging config show",
-        "inference-logging config show --file logging.yaml --set sample_ratio=0.1",
+        "inference-logging config show --changed",
+        "inference-logging config show --config logging.yaml --set sample_ratio=0.1",
         "INFERENCE_LOGGING_LEVEL=DEBUG inference-logging config show --json",
     )
 )
-@click.option(
-    "--file",
-    "file",
-    type=click.Path(path_type=Path),
-    help="YAML file, as if config_file named it.",
-)
+@CONFIG
+@click.option("--file", "config_file", type=click.Path(path_type=Path), hidden=True)
+@SERVICE_NAME
+@click.option("--changed", is_flag=True, help="Only what is not the default.")
 @click.option(
     "--set",
     "settings",
@@ -43,15 +48,23 @@ def command() -> None:
     help="A parameter, as if given by keyword.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of YAML.")
-def show(file: Path | None, settings: tuple[str, ...], as_json: bool) -> None:
+def show(
+    config_file: Path | None, service_name: str | None, changed: bool, settings: tuple[str, ...], as_json: bool
+) -> None:
     """Show each value in effect here and where it comes from: keyword, environment, file or default.
 
-    The YAML is itself a valid configuration file; values that follow from others stand in its comments.
+    The YAML is itself a valid configuration file; values that follow from others stand in its comments. What only
+    experts need stands in the group `advanced`.
     Exit code: 0, or 2 if the configuration is wrong.
     """
-    values = dict(_pair(setting) for setting in settings) | ({"config_file": file} if file else {})
+    given = {"config_file": config_file, "service_name": service_name}
+    values = {name: value for name, value in given.items() if value is not None}
+    values |= dict(_pair(setting) for setting in settings)
     config, origins = Config(**values), Config.origins(**values)
-    click.echo(_as_json(config, origins) if as_json else _as_yaml(config, origins))
+    if changed:
+        origins = {name: origin for name, origin in origins.items() if origin != "default"}
+    follows = {} if changed else derived(config)
+    click.echo(_as_json(config, origins, follows) if as_json else _as_yaml(config, origins, follows))
 
 
 @command.command(
@@ -61,18 +74,26 @@ def show(file: Path | None, settings: tuple[str, ...], as_json: bool) -> None:
     )
 )
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-def check(file: Path | None) -> None:
-    """Check FILE by itself; without FILE, what the environment and the file that it names make together.
+@CONFIG
+def check(file: Path | None, config_file: Path | None) -> None:
+    """Check FILE (or that of --config) by itself; without one, what the environment and the file that it names make.
 
-    Exit code: 0 with one line if it is right; 1 with one line per problem, each naming parameter and value.
+    Exit code: 0 with one line if it is right; 1 with one line per problem, each naming parameter and value, and the
+    line of the file where it stands; 2 if there is no FILE.
     """
+    if file is not None and config_file is not None:
+        raise click.UsageError("FILE and --config exclude each other")
+    file = file if file is not None else config_file
+    if file is not None and not file.is_file():
+        raise click.UsageError(f"{file}: no such file")
     values = {"config_file": file} if file else {}
     checked = FileConfig if file else Config
     try:
         origins = checked.origins(**values)
     except ConfigError as error:
+        lines = _Lines(file if file is not None else _named_by_environment())
         for problem in error.problems:
-            click.echo(" ".join(problem.split()))
+            click.echo(lines.located(" ".join(problem.split())))
         raise click.exceptions.Exit(FAILED) from None
     count = sum(origin not in ("default", "keyword") for origin in origins.values())
     where = str(file) if file else "environment and file"
@@ -83,6 +104,12 @@ def check(file: Path | None) -> None:
 def schema() -> None:
     """Print the JSON schema of configuration files: meaning, unit, limits and default of each parameter."""
     click.echo(json.dumps(file_schema(), indent=2, ensure_ascii=False))
+
+
+@command.command(epilog=examples("inference-logging config docs > parameters.md"))
+def docs() -> None:
+    """Print the reference of all parameters as Markdown: one table, and one of the group `advanced`."""
+    click.echo(reference.markdown(), nl=False)
 
 
 def derived(config: Config) -> dict[str, Any]:
@@ -113,26 +140,70 @@ def _pair(setting: str) -> tuple[str, str]:
     return name, value
 
 
-def _as_json(config: Config, origins: dict[str, str]) -> str:
+def _named_by_environment() -> Path | None:
+    name = os.environ.get(f"{ENV_PREFIX}CONFIG_FILE")
+    return Path(name).expanduser() if name else None
+
+
+class _Lines:
+    """On which lines of a configuration file its parameters stand."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Read them; a file that is no YAML mapping has none."""
+        self._path, self._of = path, dict(_lines(path))
+
+    def located(self, problem: str) -> str:
+        """Return a problem with file and line before it, where its parameter stands in the file."""
+        name = re.match(r"[\w.]+", problem)
+        is_elsewhere = "(environment " in problem or "(keyword)" in problem
+        line = self._of.get(name[0]) if name is not None and not is_elsewhere else None
+        return problem if line is None else f"{self._path}:{line}: {problem}"
+
+
+def _lines(path: Path | None) -> Iterator[tuple[str, int]]:
+    """Yield each parameter with its line: those of the group by both of their names, then those outside of it."""
+    try:
+        node = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader) if path is not None else None
+    except (OSError, ValueError, yaml.YAMLError):
+        return
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    groups = [value for key, value in pairs if key.value == GROUP and isinstance(value, yaml.MappingNode)]
+    for key, _ in (pair for group in groups for pair in group.value):
+        yield f"{GROUP}.{key.value}", key.start_mark.line + 1
+        yield str(key.value), key.start_mark.line + 1
+    for key, _ in pairs:
+        yield str(key.value), key.start_mark.line + 1
+
+
+def _as_json(config: Config, origins: dict[str, str], follows: dict[str, Any]) -> str:
     written = config.model_dump(mode="json")
-    units = {parameter.name: parameter.unit for parameter in Config.describe()}
     parameters = {
-        name: {"value": value, "unit": units[name], "origin": origins[name]} for name, value in written.items()
+        parameter.name: {
+            "value": written[parameter.name],
+            "unit": parameter.unit,
+            "origin": origins[parameter.name],
+        }
+        for parameter in Config.describe()
+        if parameter.name in origins
     }
     return json.dumps(
-        {"parameters": parameters, "derived": derived(config)},
+        {"parameters": parameters, "derived": follows},
         indent=2,
         ensure_ascii=False,
     )
 
 
-def _as_yaml(config: Config, origins: dict[str, str]) -> str:
+def _as_yaml(config: Config, origins: dict[str, str], follows: dict[str, Any]) -> str:
     lines = [(f"version: {FILE_VERSION}", "")]
-    for name, value in config.model_dump(mode="json").items():
-        # A file can't name another file.
-        line = _line(name, value) if name != "config_file" else f"# {_line(name, value)}"
-        lines.append((line, origins[name]))
-    lines += [(f"# {_line(name, value)}", "derived") for name, value in derived(config).items()]
+    written = config.model_dump(mode="json")
+    shown = [parameter for parameter in Config.describe() if parameter.name in origins]
+    for advanced, parameters in itertools.groupby(shown, key=lambda parameter: parameter.advanced):
+        lines += [(f"{GROUP}:", "")] if advanced else []
+        for name in (parameter.name for parameter in parameters):
+            # A file can't name another file.
+            before = "  " if advanced else "# " if name == "config_file" else ""
+            lines.append((before + _line(name, written[name]), origins[name]))
+    lines += [(f"# {_line(name, value)}", "derived") for name, value in follows.items()]
     width = max(len(line) for line, _ in lines)
     return "\n".join(f"{line:<{width}}  # {origin}" if origin else line for line, origin in lines)
 

@@ -11,13 +11,17 @@ import os
 import pwd
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 
+from inference_logging import cleaning, origin
 from inference_logging._native import RuntimeControl
 from inference_logging.cli.examples import examples
+from inference_logging.cli.main import Group
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration, queue_directory_of
 from inference_logging.cli.times import duration_s
 from inference_logging.config import Config
 from inference_logging.logger import SEVERITIES
@@ -27,11 +31,43 @@ CHUNKS: Final = ("off", "summary", "timeline", "events")
 LONGEST_ERRORS: Final = 1_000_000
 
 
-class Opened(NamedTuple):
-    """The control of one queue directory, and the configuration it was found by."""
+class Opened:
+    """The control of one queue directory, and the configuration it is found by; each is opened when it is asked for."""
 
-    config: Config
-    control: RuntimeControl
+    def __init__(self, **given: Any) -> None:
+        """Keep what the command line gives."""
+        self._given = given
+
+    @cached_property
+    def config(self) -> Config:
+        """The configuration. Raises ``ConfigError``."""
+        return configuration(**self._given)
+
+    @cached_property
+    def directory(self) -> Path:
+        """The queue directory. Raises ``ConfigError``, and ``UsageError`` if there are several."""
+        return queue_directory_of(self.config)
+
+    @property
+    def directories(self) -> list[Path]:
+        """The queue directories that the command line names, or all of this user's."""
+        if any(self._given[name] is not None for name in ("config_file", "queue_directory")):
+            return [self.directory]
+        return origin.queue_directories(self._given["service_name"])
+
+    @cached_property
+    def control(self) -> RuntimeControl:
+        """The control. Raises ``ClickException`` naming the queue directory."""
+        directory = self.directory
+        try:
+            return RuntimeControl(directory)
+        except FileNotFoundError:
+            raise click.UsageError(
+                f"queue_directory={directory}: there is none; no server of this configuration has run. "
+                "--config, --service-name or --queue-directory name another one"
+            ) from None
+        except OSError as error:
+            raise click.ClickException(f"queue_directory={directory}: {error}") from None
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
@@ -58,38 +94,49 @@ _FOR = click.option(
 
 @click.group(
     "ctl",
+    cls=Group,
     epilog=examples(
         "inference-logging ctl level DEBUG --for 5m",
         "inference-logging ctl sample-ratio 0.1",
         "inference-logging ctl capture --route '/v1/*' --for 2m",
         "inference-logging ctl --service-name chat capture --errors 50",
+        "inference-logging ctl disable --for 10m",
         "inference-logging ctl show --json",
         "inference-logging ctl reset",
+        "inference-logging ctl clean",
     ),
 )
-@click.option("--config", "file", type=click.Path(path_type=Path), help="YAML file, as if config_file named it.")
-@click.option("--service-name", help="As service_name of the servers.")
-@click.option("--queue-directory", type=click.Path(path_type=Path), help="As queue_directory of the servers.")
+@CONFIG
+@SERVICE_NAME
+@QUEUE_DIRECTORY
 @click.pass_context
-def command(context: click.Context, file: Path | None, service_name: str | None, queue_directory: Path | None) -> None:
-    """Change level, sampling and capture while the servers run, for a while.
+def command(
+    context: click.Context, config_file: Path | None, service_name: str | None, queue_directory: Path | None
+) -> None:
+    """Change level, sampling and capture while the servers run, or switch it all off, for a while.
 
     The servers are found as they find each other: by the queue directory of their configuration, which is read here
-    from the same environment and file. Only the user to whom that directory belongs can change anything (its mode is
-    0700). Each change is on record (control.changed) before it takes effect, in all processes at once.
+    from the same environment and file, or by --service-name alone where that has one. Only the user to whom that
+    directory belongs can change anything (its mode is 0700). Each change is on record (control.changed) before it takes
+    effect, in all processes at once.
     """
-    given = {"config_file": file, "service_name": service_name, "queue_directory": queue_directory}
-    config = Config(**{name: value for name, value in given.items() if value is not None})
-    directory = config.resolved_queue_directory
-    try:
-        context.obj = Opened(config, RuntimeControl(directory))
-    except FileNotFoundError:
-        raise click.ClickException(
-            f"queue_directory={directory}: there is none; no server of this configuration has run. "
-            "--config, --service-name or --queue-directory name another one"
-        ) from None
-    except OSError as error:
-        raise click.ClickException(f"queue_directory={directory}: {error}") from None
+    context.obj = Opened(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
+
+
+@command.command(epilog=examples("inference-logging ctl disable --for 10m"))
+@_FOR
+@click.pass_obj
+def disable(opened: Opened, for_s: float) -> None:
+    """Record nothing: requests pass through, loggers and events do nothing. The audit lane goes on."""
+    _change(opened, "enabled", "off", for_s)
+
+
+@command.command(epilog=examples("inference-logging ctl enable"))
+@click.pass_obj
+def enable(opened: Opened) -> None:
+    """Record again what disable has switched off, before its time is over."""
+    ended = _on_record(lambda: opened.control.enable(_who()))
+    click.echo(f"ended: {ended}")
 
 
 @command.command(epilog=examples("inference-logging ctl level DEBUG --for 5m"))
@@ -163,6 +210,26 @@ def reset(opened: Opened) -> None:
     click.echo(f"ended: {ended}")
 
 
+@command.command(
+    epilog=examples("inference-logging ctl clean", "inference-logging ctl --queue-directory /run/queues clean")
+)
+@click.pass_obj
+def clean(opened: Opened) -> None:
+    """Remove queue directories of services that have ended, with all of their processes.
+
+    Without --service-name and --queue-directory, all that this user has by default. One with a queue stays: a process
+    lives, or its records wait for `inference-logging recover`. The counters of a directory begin anew.
+    """
+    for directory in opened.directories:
+        try:
+            why = cleaning.remove(directory)
+        except FileNotFoundError:
+            raise click.UsageError(f"queue_directory={directory}: there is none") from None
+        except OSError as error:
+            raise click.ClickException(f"queue_directory={directory}: {error}") from None
+        click.echo(f"removed {directory}" if why is None else f"kept {directory}: {why}")
+
+
 def _change(opened: Opened, what: str, value: str | float, for_s: float) -> None:
     _on_record(lambda: opened.control.change(what, value, for_s, _who()))
     _show(opened, as_json=False)
@@ -188,7 +255,7 @@ def _who() -> str:
 
 def _show(opened: Opened, *, as_json: bool) -> None:
     overrides = opened.control.overrides()
-    directory = str(opened.config.resolved_queue_directory)
+    directory = str(opened.directory)
     if as_json:
         click.echo(json.dumps({"queue_directory": directory, "overrides": overrides}))
         return

@@ -1,17 +1,22 @@
 """A record as one line for people: columns and colours on a terminal, the same text without them elsewhere.
 
 The plain form is stable: timestamp, severity and event, then what the event is about, then ``key=value`` in the order
-of the record. Left to JSON: what identifies process and span, and the list of gaps between chunks.
+of the record. Left to JSON: what identifies process and span, and the list of gaps between chunks. A terminal gets
+the short form, one line of it for each record: of a request when it ended, its status, duration, time to first chunk,
+tokens and route.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from inference_logging.cli.terminal import safe, word
+from inference_logging.cli.where import is_absent, look_up
+from inference_logging.stats.summary import duration_text
 
 _HEAD: Final = frozenset({"timestamp", "severity_text", "event_name"})
 _LEFT_OUT: Final = frozenset({"boot_id", "pid", "seq", "span_id", "parent_span_id", "trace_flags", "chunk_gaps_us"})
@@ -34,25 +39,87 @@ def plain(record: Mapping[str, Any]) -> str:
     return " ".join(text for text, _ in _parts(record) if text)
 
 
-def writer() -> Callable[[Mapping[str, Any]], None]:
-    """Return what writes a record to standard output: with colours if that is a terminal and rich is installed."""
-    if sys.stdout.isatty():
-        try:
-            from rich.console import Console
-            from rich.text import Text
-        except ImportError:
-            return _write_plain
-        console = Console(highlight=False)
-        return lambda record: console.print(Text.assemble(*_columns(record)), soft_wrap=True)
-    return _write_plain
+def writer(fields: Collection[str] = (), *, verbose: bool = False) -> Callable[[Mapping[str, Any]], None]:
+    """Return what writes a record to standard output: with colours if that is a terminal and rich is installed.
+
+    With ``fields`` only these come behind what begins a line, whatever the event is; with ``verbose`` all come on a
+    terminal too.
+    """
+    if not sys.stdout.isatty():
+        return lambda record: _write_plain(_chosen(record, fields))
+    parts = _columns if verbose and not fields else partial(_short, fields=fields)
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        return lambda record: _write("".join(text for text, _ in parts(record)))
+    console = Console(highlight=False)
+    if verbose or fields:
+        return lambda record: console.print(Text.assemble(*parts(record)), soft_wrap=True)
+    return lambda record: console.print(Text.assemble(*parts(record)), no_wrap=True, overflow="ellipsis")
+
+
+def _chosen(record: Mapping[str, Any], fields: Collection[str]) -> Mapping[str, Any]:
+    """Return the record with these of its fields only, the head before them; all without ``fields``."""
+    if not fields:
+        return record
+    head = {name: value for name, value in record.items() if name in _HEAD}
+    found = ((name, look_up(record, name)) for name in fields)
+    return head | {name: value for name, value in found if not is_absent(value)}
 
 
 def _write_plain(record: Mapping[str, Any]) -> None:
-    sys.stdout.write(plain(record) + "\n")
+    _write(plain(record))
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def _short(record: Mapping[str, Any], fields: Collection[str]) -> Iterator[Part]:
+    """Lay out what most want to see of a record, in the columns of its event."""
+    yield f"{safe(str(record.get('timestamp', '')))[11:23]} ", "cyan"
+    if fields:
+        yield f"{safe(str(record.get('event_name', ''))):<{_EVENT_WIDTH}}", "bold"
+        for name in fields:
+            value = look_up(record, name)
+            yield f" {word(name)}=", "dim"
+            yield "–" if is_absent(value) else word(value), ""
+    elif record.get("event_name") == "request":
+        yield from _short_request(record)
+    else:
+        yield from list(_columns(record))[1:]
+
+
+def _short_request(record: Mapping[str, Any]) -> Iterator[Part]:
+    status, outcome = record.get("http.response.status_code"), record.get("outcome")
+    is_ok = outcome == "ok"
+    yield f"{'–' if status is None else safe(str(status)):>4}", "green" if is_ok and _is_below_400(status) else "red"
+    yield f" {_time(record.get('duration_s')):>8}", ""
+    yield f" {_time(record.get('gen_ai.response.time_to_first_chunk')):>8}", "dim"
+    tokens = [record.get(f"gen_ai.usage.{side}_tokens") for side in ("input", "output")]
+    yield f" {'–' if tokens == [None, None] else '/'.join('?' if n is None else word(n) for n in tokens):>11}", ""
+    if not is_ok:
+        yield "  ", ""
+        yield word(outcome), "red"
+        if error := record.get("error.type") or record.get("exception.type"):
+            yield f" {word(error)}", "red"
+    method = record.get("http.request.method") or record.get("triton.model_name") or ""
+    yield f"  {safe(str(method))} ", "dim"
+    yield safe(str(record.get("http.route") or record.get("url.path") or "")), ""
+
+
+def _is_below_400(status: Any) -> bool:
+    return status is None or (isinstance(status, int) and status < 400)
+
+
+def _time(seconds: Any) -> str:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return duration_text(seconds) if is_number else "–"
 
 
 def _columns(record: Mapping[str, Any]) -> Iterator[Part]:
-    """Lay the parts out for a terminal: the time of day only, fixed widths at the beginning."""
+    """Lay all parts out for a terminal: the time of day only, fixed widths at the beginning."""
     (stamp, _), (severity, severity_style), (event, event_style), *rest = _parts(record)
     yield f"{stamp[11:23]} ", "cyan"
     yield f"{severity:<{_SEVERITY_WIDTH}} ", severity_style

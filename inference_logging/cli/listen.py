@@ -11,21 +11,23 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
+from inference_logging import origin
 from inference_logging._native import Service
 from inference_logging.cli.examples import examples
 from inference_logging.cli.listening import lost, of_servers, open_listeners
 from inference_logging.cli.main import FAILED, OK
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
+from inference_logging.cli.signals import ENDING, Signals
 from inference_logging.config import Config
 from inference_logging.errors import InferenceLoggingError
 
 ASKING: Final = {signal.SIGUSR1, signal.SIGHUP}
-ENDING: Final = {signal.SIGTERM, signal.SIGINT}
 LOOK_S: Final = 0.5
 """How late a change of the leader is told."""
 DRAIN_LOOK_S: Final = 0.05
@@ -41,9 +43,9 @@ SHARE_OF_LAST_ROUND: Final = 0.2
         "inference-logging listen --service-name chat",
     ),
 )
-@click.option("--config", "file", type=click.Path(path_type=Path), help="YAML file, as if config_file named it.")
-@click.option("--service-name", help="As service_name of the servers.")
-@click.option("--queue-directory", type=click.Path(path_type=Path), help="As queue_directory of the servers.")
+@CONFIG
+@SERVICE_NAME
+@QUEUE_DIRECTORY
 @click.option(
     "--status-interval-s",
     type=click.FloatRange(0, 86_400),
@@ -58,7 +60,7 @@ SHARE_OF_LAST_ROUND: Final = 0.2
 )
 @click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
 def command(
-    file: Path | None,
+    config_file: Path | None,
     service_name: str | None,
     queue_directory: Path | None,
     status_interval_s: float,
@@ -74,14 +76,14 @@ def command(
     Exit code: 0 if nothing is left in the queues or another listener goes on, 1 if something is or it could not start,
     2 if the configuration is wrong.
     """
-    given = {"config_file": file, "service_name": service_name, "queue_directory": queue_directory}
-    config = Config(**{name: value for name, value in given.items() if value is not None})
-    with _blocked(ASKING | ENDING):
+    config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
+    # Before anything is opened: the first process of a container gets no signal that it does not handle.
+    with Signals(ASKING | ENDING) as signals:
         listeners = open_listeners(config)
         if metrics_port is not None:
             _open_endpoint(config, listeners, metrics_address, metrics_port)
-        _serve(listeners, status_interval_s)
-        return _drain(listeners, config.drain_deadline_s)
+        _serve(config, listeners, signals, status_interval_s)
+        return _drain(listeners, signals, config.drain_deadline_s)
 
 
 def _open_endpoint(config: Config, listeners: Sequence[Service], address: str, port: int) -> None:
@@ -98,20 +100,10 @@ def _open_endpoint(config: Config, listeners: Sequence[Service], address: str, p
     _say(f"serves /metrics on port {endpoint.port}")
 
 
-@contextlib.contextmanager
-def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
-    # Taken by sigtimedwait instead of handlers: the first process of a container gets no signal that it neither handles
-    # nor blocks.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(listeners: Sequence[Service], status_interval_s: float) -> None:
+def _serve(config: Config, listeners: Sequence[Service], signals: Signals, status_interval_s: float) -> None:
     """Tell how it goes until a signal says to end."""
     roles, due_s = "", 0.0
+    reported: set[Path] = set()
     while True:
         for listener in listeners:
             listener.set_only_listens()  # again, in case the directory was deleted: it has a new queue then
@@ -119,20 +111,24 @@ def _serve(listeners: Sequence[Service], status_interval_s: float) -> None:
         if roles != before or (status_interval_s > 0 and time.monotonic() >= due_s):
             _say(f"{roles} {_status(listeners)}")
             due_s = time.monotonic() + status_interval_s
-        asked = _await(ASKING | ENDING, LOOK_S)
+        for other in origin.of_others(config):
+            if other.path not in reported:
+                reported.add(other.path)
+                _say(other.sentence())
+        asked = signals.wait(LOOK_S)
         if asked in ENDING or (asked == signal.SIGHUP and sys.stderr.isatty()):
             return
         if asked is not None:
             _say(f"{_roles(listeners)} {_status(listeners)}")
 
 
-def _drain(listeners: Sequence[Service], deadline_s: float) -> int:
+def _drain(listeners: Sequence[Service], signals: Signals, deadline_s: float) -> int:
     """Go on for servers that still produce, write what is left, and return the exit code."""
     _say(f"draining {_status(listeners)}")
     end_s = time.monotonic() + deadline_s
     last_round_s = end_s - deadline_s * SHARE_OF_LAST_ROUND
     while any(map(_is_needed, listeners)) and time.monotonic() < last_round_s:
-        if _await(ENDING, DRAIN_LOOK_S) is not None:
+        if signals.wait(DRAIN_LOOK_S) in ENDING:
             end_s = time.monotonic()
             break
     for ended, listener in enumerate(listeners):
@@ -153,11 +149,6 @@ def _is_needed(listener: Service) -> bool:
 def _left(listener: Service) -> int:
     """Return how many records wait that nobody writes now."""
     return 0 if _leader(listener) == "elsewhere" else sum(queue["in_queue"] for queue in listener.queues())
-
-
-def _await(signals: set[signal.Signals], timeout_s: float) -> int | None:
-    got = signal.sigtimedwait(signals, timeout_s)
-    return got.si_signo if got is not None else None
 
 
 def _leader(listener: Service) -> str:

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-from inference_logging import audit
 from inference_logging._native import Service
 from inference_logging.config import Config
-from inference_logging.logger import open_service
-
-OWN_QUEUE_BYTES: Final = 1 << 16
-"""Of the queue for the listener's own reports (repaired and removed segments): the least there is."""
+from inference_logging.service import Lane, open_service
 
 
-def open_listeners(config: Config) -> list[Service]:
+def open_listeners(config: Config, *, claims: bool = True) -> list[Service]:
     """Start the listener of each queue directory of ``config``, whatever that says about its own processes.
 
-    Raises ``OpenError`` naming the parameter.
+    Without ``claims`` they may be another configuration's. Raises ``OpenError`` naming the parameter.
     """
-    own = {
-        "listener": "thread",
-        "queue_bytes": OWN_QUEUE_BYTES,
-        "max_record_bytes": OWN_QUEUE_BYTES // 4,
-        "in_flight_slots": 0,
-        "audit_queue_bytes": OWN_QUEUE_BYTES,
-    }
-    lanes = [open_service, audit.open_service] if config.audit == "on" else [open_service]
+    lanes: tuple[Lane, ...] = ("fast", "audit") if config.audit == "on" else ("fast",)
     opened: list[Service] = []
     try:
-        opened.extend(open_lane(config.model_copy(update=own)) for open_lane in lanes)
+        opened.extend(open_service(config, lane, claims=claims, only_listens=True) for lane in lanes)
     except OSError:
         for listener in opened:
             listener.close(0.0)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from inference_logging._foreign import report_foreign
 from inference_logging.errors import ConfigError, InferenceLoggingError
 
 OK: Final = 0
@@ -26,6 +27,15 @@ INTERRUPTED: Final = 130
 """Ctrl-C: 128 + SIGINT, as shells count it."""
 BROKEN_PIPE: Final = 141
 """The reader went away (`… | head`): 128 + SIGPIPE, and nothing said."""
+
+EXIT_CODES: Final = {
+    OK: "done; a check found nothing",
+    FAILED: "failed, a check found something, or something is left",
+    USAGE: "wrong command line or configuration, or nothing there to read: nothing was done",
+    INTERRUPTED: "ended by Ctrl-C, or by a second signal",
+    BROKEN_PIPE: "the reader of the output went away",
+}
+"""The same for every command; what a check finds and what can be left, each command's own help says."""
 
 
 class Entry(NamedTuple):
@@ -66,7 +76,23 @@ COMMANDS: Final[dict[str, Entry]] = {
 """Each command's name is its module's name here."""
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """A group that names the nearest of its commands where it has none of a name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the first argument."""
+        names = self.list_commands(ctx)
+        if args[0] not in names and not ctx.resilient_parsing and not args[0].startswith("-"):
+            import difflib  # only where a name is wrong
+
+            near = difflib.get_close_matches(args[0], names, 1)
+            ctx.fail(f"no such command: {args[0]!r}" + (f", the nearest is {near[0]!r}" if near else ""))
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
     """A group whose commands are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -91,14 +117,7 @@ class LazyGroup(click.Group):
             for entry in COMMANDS.values():
                 formatter.write_text(entry.example)
         with formatter.section("Exit codes"):
-            formatter.write_dl(
-                [
-                    (str(OK), "done, nothing found"),
-                    (str(FAILED), "failed, or a check found something"),
-                    (str(USAGE), "wrong command line or configuration"),
-                    (str(INTERRUPTED), "interrupted"),
-                ]
-            )
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what it wrote is out when it returns."""
@@ -111,9 +130,19 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(None, "-V", "--version", package_name="inference-logging", prog_name="inference-logging")
+@click.option(
+    "-V", "--version", is_flag=True, is_eager=True, expose_value=False, help="Show the version and exit.",
+    callback=lambda context, _parameter, asked: _show_version(context) if asked else None,
+)  # fmt: skip
 def command() -> None:
     """Look at the logging of an inference server, and steer it while it runs."""
+
+
+def _show_version(context: click.Context) -> None:
+    from inference_logging._native import __version__  # that of the code itself, not of what is installed beside it
+
+    click.echo(f"inference-logging {__version__}")
+    context.exit()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -123,7 +152,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except (InferenceLoggingError, OSError) as error:
         click.echo(f"inference-logging: {error}", err=True)
@@ -131,8 +160,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return returned if isinstance(returned, int) else OK
 
 
+def _show(error: click.ClickException) -> None:
+    """Say what is wrong on one line, where click would show the usage above it."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.UsageError) and error.message and not type(error).__name__.startswith("NoArgs"):
+        where = f" (see {context.command_path} --help)" if context is not None else ""
+        click.echo(f"Error: {' '.join(error.format_message().split())}{where}", err=True)
+    else:
+        error.show()
+
+
 def main() -> None:
     """Be the process `inference-logging`."""
+    report_foreign()
     code = run()
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()

@@ -1,21 +1,32 @@
-"""Options that several commands share: which segments, which time."""
+"""Options that commands share, with one meaning everywhere: which configuration, which segments, which time."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from inference_logging.cli.times import FORMS, from_option
-from inference_logging.config import Config
+from inference_logging.segments import Segment, segments
 
+if TYPE_CHECKING:
+    from inference_logging.config import Config
 
-def _configured(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    return value if value is not None else Config().directory
+Command = TypeVar("Command", bound=Callable[..., Any])
 
+CONFIG = click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="YAML file, as if config_file named it."
+)
+SERVICE_NAME = click.option("--service-name", help="As service_name of the servers.")
+QUEUE_DIRECTORY = click.option(
+    "--queue-directory", type=click.Path(path_type=Path), help="As queue_directory of the servers."
+)
 
-DIRECTORY = click.argument("directory", required=False, type=click.Path(path_type=Path), callback=_configured)
-"""The directory of the segments: as given, else the configured one."""
+DIRECTORY = click.argument("directory", required=False, type=click.Path(path_type=Path))
+"""Where the segments are: as given, else as configured."""
 
 PREFIX = click.option(
     "--prefix",
@@ -31,3 +42,79 @@ SINCE = click.option(
 )
 
 UNTIL = click.option("--until", callback=from_option, metavar="TIME", help="Only records before this time.")
+
+
+def configuration(**given: Any) -> Config:
+    """Return the configuration with the parameters that the command line gives; None is not given."""
+    from inference_logging.config import Config  # only where one is read: pydantic takes its time
+
+    return Config(**{name: value for name, value in given.items() if value is not None})
+
+
+def queue_directory_of(config: Config) -> Path:
+    """Return the queue directory of this configuration, or the one that its service has, whatever its configuration.
+
+    Raises ``click.UsageError`` if there are several.
+    """
+    from inference_logging import origin
+
+    if config.queue_directory is not None or config.resolved_queue_directory.is_dir():
+        return config.resolved_queue_directory
+    found = origin.queue_directories(config.service_name)
+    if len(found) > 1:
+        raise click.UsageError(
+            f"service_name={config.service_name} has {len(found)} queue directories; name one with --queue-directory: "
+            + ", ".join(map(origin.shown, found))
+        )
+    return found[0] if found else config.resolved_queue_directory
+
+
+class Place(NamedTuple):
+    """Where the segments are that a command reads, and of which services; None: of all."""
+
+    path: Path
+    prefixes: Collection[str] | None
+
+    def segments(self) -> list[Segment]:
+        """Return the segments: of a directory, or the one that a path or a link such as logs/latest names.
+
+        Raises ``UsageError`` naming the place if it is missing, or has none.
+        """
+        if self.path.is_dir():
+            found = segments(self.path, self.prefixes)
+            if not found:
+                services = f" of {', '.join(self.prefixes)}" if self.prefixes else ""
+                raise click.UsageError(f"{self.path}: no segments{services}")
+            return found
+        segment = self.segment()
+        if segment is None:
+            wrong = "neither a directory nor a segment" if self.path.exists() else "no such directory"
+            raise click.UsageError(f"{self.path}: {wrong}")
+        return [segment]
+
+    def segment(self) -> Segment | None:
+        """Return the one segment that ``path`` names, itself or by a link; None if it names none."""
+        return Segment.parse(self.path.resolve()) if self.path.is_file() else None
+
+
+def of_segments(command: Command) -> Command:
+    """Give a command the options of what it reads, as its one argument ``place``."""
+
+    @functools.wraps(command)
+    def with_place(
+        directory: Path | None,
+        prefixes: Sequence[str] | None,
+        config_file: Path | None,
+        service_name: str | None,
+        **rest: Any,
+    ) -> Any:
+        if directory is None or config_file is not None or service_name is not None:
+            configured = configuration(config_file=config_file, service_name=service_name)
+            directory = directory if directory is not None else configured.directory
+        names = (*(prefixes or ()), *([service_name] if service_name is not None else ()))
+        return command(place=Place(directory, names or None), **rest)
+
+    decorated: Any = with_place
+    for option in (PREFIX, SERVICE_NAME, CONFIG, DIRECTORY):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # click gives back what it is given

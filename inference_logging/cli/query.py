@@ -10,23 +10,25 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from inference_logging.cli.examples import examples
-from inference_logging.cli.options import DIRECTORY, PREFIX
+from inference_logging.cli.main import USAGE
+from inference_logging.cli.options import Place, of_segments
 from inference_logging.cli.terminal import as_json, safe
 from inference_logging.errors import MissingExtraError
-from inference_logging.segments import segments
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+_IS_RECORD: Final = "(event_name NOT IN ('segment.header', 'segment.footer') OR pid IS NOT NULL)"
+"""Headers and footers name no process."""
 
 HEAD: Final = {
     "timestamp": "TIMESTAMP", "severity_text": "VARCHAR", "event_name": "VARCHAR", "boot_id": "VARCHAR",
@@ -43,6 +45,8 @@ REQUESTS: Final = {
     "http.request.method": "VARCHAR", "url.path": "VARCHAR", "http.route": "VARCHAR",
     "network.protocol.version": "VARCHAR", "client.address": "VARCHAR", "http.response.status_code": "BIGINT",
     "http.request.body.size": "BIGINT", "http.response.body.size": "BIGINT", "duration_s": "DOUBLE",
+    "after_response_s": "DOUBLE", "after_response_outcome": "VARCHAR", "after_response_error_type": "VARCHAR",
+    "gen_ai.response.time_per_output_token": "DOUBLE", "gen_ai.response.output_tokens_per_second": "DOUBLE",
     "chunks": "BIGINT", "gen_ai.response.time_to_first_chunk": "DOUBLE", "chunk_gap_min_us": "BIGINT",
     "chunk_gap_mean_us": "BIGINT", "chunk_gap_max_us": "BIGINT", "chunk_gaps_us": "BIGINT[]",
     "chunk_gaps_truncated": "BIGINT", "gen_ai.operation.name": "VARCHAR", "gen_ai.request.model": "VARCHAR",
@@ -58,13 +62,21 @@ REQUESTS: Final = {
     "triton.model_name": "VARCHAR", "triton.model_version": "VARCHAR", "triton.model_instance_name": "VARCHAR",
     "triton.batch_size": "BIGINT", "triton.batch_position": "BIGINT", "triton.correlation_id": "VARCHAR",
     "triton.parameters": "JSON", "triton.inputs": "JSON", "triton.outputs": "JSON",
+    "exception.type": "VARCHAR", "exception.message": "VARCHAR", "exception.stacktrace": "VARCHAR",
 }  # fmt: skip
 """What request records add."""
 
 _LARGEST_LINE_BYTES: Final = 64 << 20
 _ROWS_AT_ONCE: Final = 1000
+_WITH_ZONE: Final = "TIMESTAMP WITH TIME ZONE"
 
 Rows = Iterable[tuple[Any, ...]]
+
+
+class WrongStatementError(click.ClickException):
+    """A statement that names what there is not, or is none."""
+
+    exit_code = USAGE
 
 
 @click.command(
@@ -78,20 +90,19 @@ Rows = Iterable[tuple[Any, ...]]
     ),
 )
 @click.argument("sql")
-@DIRECTORY
-@PREFIX
+@of_segments
 @click.option(
     "--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True,
     help="json: one object per line.",
 )  # fmt: skip
-def command(sql: str, directory: Path, prefixes: Collection[str] | None, form: str) -> None:
+def command(sql: str, place: Place, form: str) -> None:
     """Run one SELECT over the segments of DIRECTORY (default: the configured one).
 
     SQL of - is read from standard input. Tables: `requests`, `logs` (application records) and `records` (all, with
     every field that occurs). Names with dots stand in double quotes: "http.route". Plain and compressed segments are
     read, also while they are written. Needs DuckDB (extra `query`).
     """
-    connection = _connect([str(segment.path) for segment in segments(directory, prefixes)])
+    connection = _connect([str(segment.path) for segment in place.segments()])
     import duckdb
 
     try:
@@ -100,11 +111,30 @@ def command(sql: str, directory: Path, prefixes: Collection[str] | None, form: s
             raise click.UsageError("SQL must be one SELECT: segments are only read")
         answer = connection.execute(statements[0])
         names = [column[0] for column in answer.description or ()]
-        nested = [str(column[1]) == "JSON" for column in answer.description or ()]
+        types = [str(column[1]) for column in answer.description or ()]
+        if any(_WITH_ZONE in kind for kind in types):
+            answer = connection.execute(_in_utc(statements[0].query, types))
+        nested = [kind == "JSON" for kind in types]
         rows = chain.from_iterable(iter(lambda: answer.fetchmany(_ROWS_AT_ONCE), []))
         _FORMS[form](names, (_parsed(row, nested) for row in rows) if any(nested) else rows)
     except duckdb.Error as error:
-        raise click.ClickException(safe(str(error).replace("\n", " "))) from None
+        # The engine points at the place by a line of its own.
+        words = "\n".join(map(safe, str(error).splitlines()))
+        # What the engine refuses before it reads anything is a wrong command line: unknown names, wrong syntax.
+        is_wrong = isinstance(error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException)
+        raise (WrongStatementError if is_wrong else click.ClickException)(words) from None
+
+
+def _in_utc(sql: str, types: Sequence[str]) -> str:
+    """Return the statement with its times of a zone as times of UTC: DuckDB makes the others with pytz only."""
+    columns = [f"c{number}" for number in range(len(types))]
+    casts = (f"CAST({name} AS {_without_zone(kind)})" for name, kind in zip(columns, types, strict=True))
+    # What ends with a comment needs a new line, and a semicolon ends a statement only.
+    return f"SELECT {', '.join(casts)} FROM ({sql.strip().rstrip(';')}\n) AS answer({', '.join(columns)})"
+
+
+def _without_zone(kind: str) -> str:
+    return kind.replace(_WITH_ZONE, "TIMESTAMP")
 
 
 def _parsed(row: tuple[Any, ...], nested: list[bool]) -> tuple[Any, ...]:
@@ -120,6 +150,7 @@ def _connect(paths: list[str]) -> DuckDBPyConnection:
     except ImportError:
         raise MissingExtraError("query", "duckdb", "query") from None
     connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
+    connection.execute("SET TimeZone = 'UTC'")
     known = {**HEAD, **LOGS, **REQUESTS}
     _view(connection, "records", paths, {**known, **_found(connection, paths, known)})
     _view(connection, "requests", paths, {**HEAD, **REQUESTS}, "request")
@@ -137,7 +168,7 @@ def _found(connection: DuckDBPyConnection, paths: list[str], known: Mapping[str,
     connection.execute(f"DESCRIBE SELECT * FROM {_source(paths, 'sample_size = -1, union_by_name = true')}")
     # Names of columns differ by more than case.
     names = {name.lower() for name in known}
-    return {row[0]: row[1] for row in connection.fetchall() if row[0].lower() not in names}
+    return {row[0]: _without_zone(row[1]) for row in connection.fetchall() if row[0].lower() not in names}
 
 
 def _view(
@@ -148,7 +179,7 @@ def _view(
         connection.execute(f"CREATE VIEW {name} AS SELECT {nothing} WHERE false")
         return
     types = ", ".join(f"{_name(column)}: {_text(kind)}" for column, kind in columns.items())
-    condition = f"event_name = {_text(event)}" if event else "event_name NOT IN ('segment.header', 'segment.footer')"
+    condition = f"event_name = {_text(event)}" if event else _IS_RECORD
     source = _source(paths, f"columns = {{{types}}}")
     connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {source} WHERE {condition}")
 

@@ -14,10 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from inference_logging._native import HeldQueues
+from inference_logging import origin
+from inference_logging._native import HeldQueues, configuration_differences, configuration_of
 from inference_logging.cli.examples import examples
 from inference_logging.cli.listening import open_listeners
 from inference_logging.cli.main import FAILED, OK
+from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration, queue_directory_of
+from inference_logging.cli.signals import Signals
 from inference_logging.config import Config
 
 AUDIT_DIRECTORY: Final = "audit"
@@ -38,38 +41,75 @@ class Lane(NamedTuple):
 @click.command(
     "recover",
     epilog=examples(
+        "inference-logging recover --config logging.yaml",
         "inference-logging recover /dev/shm/inference_logging-0-chat",
         "inference-logging recover /mnt/saved-queues --directory logs --json",
     ),
 )
-@click.argument("queue_directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--config", "file", type=click.Path(path_type=Path), help="YAML file, as if config_file named it.")
+@click.argument("queue_directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@CONFIG
+@SERVICE_NAME
 @click.option("--directory", type=click.Path(path_type=Path), help="Where the segments go, as directory of a server.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
-def command(queue_directory: Path, file: Path | None, directory: Path | None, as_json: bool) -> int:
-    """Write the records left in the queue directory DIR to the configured sink, once, and tell how many of each.
+def command(
+    queue_directory: Path | None,
+    config_file: Path | None,
+    service_name: str | None,
+    directory: Path | None,
+    as_json: bool,
+) -> int:
+    """Write the records left in the queue directory DIR (default: the configured one) to the configured sink, once.
 
     What a process had committed is written, also where it was killed; what it had only begun is counted as torn. If a
-    listener is at work there, that one writes. The queues of servers that still run are written as far as they are, and
-    stay. Those of the audit lane need audit: on. It gives up when nothing could be written for drain_deadline_s; again
-    is always allowed.
+    listener is at work there, that one writes. Where the records went and what was redacted stands in
+    DIR/configuration.yaml; what differs from it must be given here, by option, environment or file. The queues of
+    servers that still run are written as far as they are, and stay. Those of the audit lane need audit: on. It gives up
+    when nothing could be written for drain_deadline_s; again is always allowed.
+
+    DIR may be a copy or have been moved. Records that stand in segments already are not written again. Of a copy, and
+    where the queues do not hold all of it, the last write is never cut off a segment: that is named, and stays as it
+    is. A copy of a queue whose records another listener still writes is left alone.
 
     Exit code: 0 if everything is written, 1 if something is left or could not be read, 2 if DIR is no queue directory
     or the configuration is wrong.
     """
-    given = {"config_file": file, "directory": directory, "queue_directory": queue_directory}
-    config = Config(**{name: value for name, value in given.items() if value is not None})
+    config = configuration(
+        config_file=config_file, service_name=service_name, directory=directory, queue_directory=queue_directory
+    )
+    queue_directory = queue_directory_of(config)
+    if queue_directory != config.resolved_queue_directory:
+        config = config.model_copy(update={"queue_directory": queue_directory})
     try:
         lanes = list(_lanes(queue_directory, config))
     except OSError as error:
         raise click.UsageError(f"{queue_directory}: {error}") from None
     if not (queue_directory / LEADER_LOCK).exists() and not any(_has_files(lane.held) for lane in lanes):
         raise click.UsageError(f"{queue_directory}: no queue directory: it holds no queues, and no listener was there")
-    found = _recover(lanes, config)
+    _compare(queue_directory, config)
+    with Signals() as signals:
+        found = _recover(lanes, config, signals)
     # Records that go to stdout are not mixed with what is told about them.
     click.echo(json.dumps(found) if as_json else _table(found), err=config.sink == "stdout")
     is_left = any(process["left"] or process["corrupt"] for process in found["processes"])
-    return FAILED if is_left or found["unreadable"] else OK
+    return FAILED if is_left or found["unreadable"] or found["kept"] else OK
+
+
+def _compare(directory: Path, config: Config) -> None:
+    """See that nothing is written elsewhere or redacted otherwise than its producers said, unless that is asked for.
+
+    Raises ``click.UsageError`` naming what differs and is only a default here.
+    """
+    noted = configuration_of(directory)
+    found = configuration_differences(noted, origin.text(config)) if noted is not None else []
+    differing = {sentence.partition(" ")[0]: sentence for sentence in found}
+    for name in [name for name in differing if name.startswith("audit")]:
+        del differing[name]  # of a lane that is on in one of them only, and else below directory
+    given = {name for name in differing if name in config.model_fields_set or f"{name}_file" in config.model_fields_set}
+    if silent := [sentence for name, sentence in differing.items() if name not in given]:
+        raise click.UsageError(
+            f"{directory} is another configuration's: {'; '.join(silent)}. "
+            f"--config {directory / origin.CONFIGURATION} writes its records as their producers said"
+        )
 
 
 def _has_files(held: HeldQueues) -> bool:
@@ -83,15 +123,20 @@ def _lanes(directory: Path, config: Config) -> Iterator[Lane]:
         yield Lane("audit", HeldQueues(directory / AUDIT_DIRECTORY), is_served=config.audit == "on")
 
 
-def _recover(lanes: Sequence[Lane], config: Config) -> dict[str, Any]:
+def _recover(lanes: Sequence[Lane], config: Config, signals: Signals) -> dict[str, Any]:
     before = [lane.held.queues() for lane in lanes]
+    kept: list[str] = []
     if any(queues for lane, queues in zip(lanes, before, strict=True) if lane.is_served):
-        listeners = open_listeners(config)
+        listeners = open_listeners(config, claims=False)
+        patience_s = 0.0
         try:
-            _wait([lane.held for lane in lanes if lane.is_served], config.drain_deadline_s)
+            _wait([lane.held for lane in lanes if lane.is_served], config.drain_deadline_s, signals)
+            patience_s = config.drain_deadline_s
         finally:
+            # Ended by a signal, it waits for nothing: what is left stays in the queues.
             for listener in listeners:
-                listener.close(config.drain_deadline_s)
+                listener.close(patience_s)
+                kept += listener.kept()
     processes = [
         _told(lane.name, then, now)
         for lane, queues in zip(lanes, before, strict=True)
@@ -101,12 +146,13 @@ def _recover(lanes: Sequence[Lane], config: Config) -> dict[str, Any]:
         "queue_directory": str(config.resolved_queue_directory),
         "recovered": sum(process["recovered"] for process in processes),
         "processes": processes,
+        "kept": kept,
         "unreadable": [{"file": name, "why": why} for lane in lanes for name, why in lane.held.unreadable()],
     }
 
 
-def _wait(all_held: Sequence[HeldQueues], patience_s: float) -> None:
-    """Wait until the queues of the dead are gone, or nothing moves any more."""
+def _wait(all_held: Sequence[HeldQueues], patience_s: float, signals: Signals) -> None:
+    """Wait until the queues of the dead are gone, or nothing moves any more, or a signal asks for the end."""
     waiting, end_s = -1, 0.0
     while dead := [queue for held in all_held for queue in held.queues() if _is_dead(queue)]:
         before, waiting = waiting, sum(queue["in_queue"] for queue in dead) + len(dead)
@@ -114,7 +160,8 @@ def _wait(all_held: Sequence[HeldQueues], patience_s: float) -> None:
             end_s = time.monotonic() + patience_s
         elif time.monotonic() >= end_s:
             return
-        time.sleep(LOOK_S)
+        if signals.wait(LOOK_S) is not None:
+            raise click.Abort
 
 
 def _is_dead(queue: dict[str, Any]) -> bool:
@@ -145,5 +192,6 @@ def _table(found: dict[str, Any]) -> str:
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines = lines if found["processes"] else []
     lines += [f"{queue['file']}: not recovered: {queue['why']}" for queue in found["unreadable"]]
+    lines += found["kept"]
     summary = f"recovered={found['recovered']} processes={len(found['processes'])} from {found['queue_directory']}"
     return "\n".join([*lines, summary])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
+from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
 
@@ -13,33 +13,39 @@ import click
 
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
+from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
+from inference_logging.cli.signals import ENDING, Signals
 from inference_logging.config import Config
+from inference_logging.config.parameters.audit import AUDIT_SUFFIX
+from inference_logging.config.parameters.shipping import DESTINATIONS
 from inference_logging.errors import MissingExtraError
-from inference_logging.parameters.audit import AUDIT_SUFFIX
-from inference_logging.parameters.shipping import DESTINATIONS
 from inference_logging.shipping import Shipper, Source, Sources
 from inference_logging.shipping.destinations import open_destination
 from inference_logging.shipping.shipper import to_stderr
 
 
 class Stop:
-    """The end that a signal asks for.
+    """The end that a signal asks for, from entering to leaving; asked for again, the process ends at once."""
 
-    No ``threading.Event``: its ``set`` takes a lock that the ``wait`` it interrupts may hold, and then neither returns.
-    """
-
-    def __init__(self) -> None:
-        """Wait for the first signal."""
+    def __init__(self, numbers: Collection[signal.Signals] = ENDING) -> None:
+        """Wait for the first of the signals ``numbers``."""
         self._is_set = False
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put may interrupt its get
+        self._signals = Signals(numbers, self._on_signal)
 
-    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Ask for the end; asked again, end the process at once."""
+    def __enter__(self) -> Stop:
+        """Begin to take signals."""
+        self._signals.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave them to whatever took them before."""
+        self._signals.__exit__(*error)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._is_set:
             # What was not acknowledged is sent by the next one.
             os._exit(INTERRUPTED)
         self._is_set = True
-        self._wakes.put(None)
 
     def is_set(self) -> bool:
         """Return whether the end was asked for."""
@@ -47,10 +53,7 @@ class Stop:
 
     def wait(self, timeout: float) -> bool:
         """Wait ``timeout`` seconds or until the end is asked for; return whether it is."""
-        if not self._is_set:
-            with contextlib.suppress(queue.Empty):
-                self._wakes.get(timeout=timeout)
-        return self._is_set
+        return self._is_set or self._signals.wait(timeout) is not None
 
 
 @click.command(
@@ -61,7 +64,8 @@ class Stop:
         "inference-logging ship --directory logs --to sqlite:///tmp/records.db --once",
     ),
 )
-@click.option("--config", "file", type=click.Path(path_type=Path), help="YAML file, as if config_file named it.")
+@CONFIG
+@SERVICE_NAME
 @click.option("--directory", type=click.Path(path_type=Path), help="As directory of the servers: where segments are.")
 @click.option("--to", "ship_to", help=f"As ship_to: {DESTINATIONS}.")
 @click.option("--name", "name", help="As ship_name.")
@@ -71,7 +75,8 @@ class Stop:
 )
 @click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
 def command(
-    file: Path | None,
+    config_file: Path | None,
+    service_name: str | None,
     directory: Path | None,
     ship_to: str | None,
     name: str | None,
@@ -93,20 +98,15 @@ def command(
 
     Exit code: 0 if all of that has arrived, 1 if not or it could not start, 2 if the configuration is wrong.
     """
-    given = {"config_file": file, "directory": directory, "ship_to": ship_to, "ship_name": name}
-    config = Config(**{name: value for name, value in given.items() if value is not None})
+    config = configuration(
+        config_file=config_file, service_name=service_name, directory=directory, ship_to=ship_to, ship_name=name
+    )
     destination, own_name = open_destination(config), config.resolved_ship_name
     shipper = Shipper(_sources(config, own_name, once=once), destination, config)
-    stop = Stop()
-    before = {number: signal.signal(number, stop.on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with Stop() as stop, contextlib.closing(shipper):
         if metrics_port is not None:
             to_stderr(f"serves /metrics on port {_serve(own_name, shipper, metrics_address, metrics_port)}")
         arrived = shipper.run(stop, once=once, drain_s=config.drain_deadline_s)
-    finally:
-        shipper.close()
-        for number, handler in before.items():
-            signal.signal(number, handler)
     refused = f" refused={shipper.refused.total()}" if shipper.refused else ""
     to_stderr(f"ended records={shipper.records}{refused} lag_bytes={0 if arrived else shipper.lag_bytes()}")
     return OK if arrived else FAILED

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import click
 
-from inference_logging.cli.counting import Window, count
 from inference_logging.cli.examples import examples
-from inference_logging.cli.options import DIRECTORY, PREFIX, SINCE, UNTIL
-from inference_logging.cli.summary import Table, figures, headline, tables
-from inference_logging.cli.tally import Tally
+from inference_logging.cli.options import SINCE, UNTIL, Place, of_segments
 from inference_logging.cli.terminal import safe
-from inference_logging.segments import Segment, segments
+from inference_logging.segments import Segment
 from inference_logging.segments.reading import CLOCKS_S
+from inference_logging.stats.counting import Window, count
+from inference_logging.stats.counts import Tally
+from inference_logging.stats.summary import Table, figures, headline, tables
 
 _PROGRESS_FROM_BYTES: Final = 16 << 20
 """What is read within a moment needs no progress bar."""
@@ -33,8 +33,7 @@ _PROGRESS_FROM_BYTES: Final = 16 << 20
         "inference-logging stats logs --since 2026-11-21 --until 2026-11-22T06:00:00Z --html report.html",
     ),
 )
-@DIRECTORY
-@PREFIX
+@of_segments
 @SINCE
 @UNTIL
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of tables: times in seconds.")
@@ -45,8 +44,7 @@ _PROGRESS_FROM_BYTES: Final = 16 << 20
     help="Write a page with plots instead: one file that needs nothing else. Needs matplotlib (extra `cli`).",
 )
 def command(
-    directory: Path,
-    prefixes: Collection[str] | None,
+    place: Place,
     since: float | None,
     until: float | None,
     as_json: bool,
@@ -60,16 +58,18 @@ def command(
     """
     if html is not None and as_json:
         raise click.UsageError("--json and --html exclude each other")
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--since must be before --until: no record can lie between them")
     write = _writer(html) if html is not None else None
-    chosen = [segment for segment in segments(directory, prefixes) if _may_hold(segment, since)]
+    chosen = [segment for segment in place.segments() if _may_hold(segment, since)]
     with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
         tally, damage = count(chosen, Window.of(since, until), advance)
-    for place in damage:
-        click.echo(f"inference-logging: {safe(place)}", err=True)
+    for damaged in damage:
+        click.echo(f"inference-logging: {safe(damaged)}", err=True)
     if tally.corrupt_lines > len(damage):
         click.echo(f"inference-logging: {tally.corrupt_lines:,} lines could not be counted", err=True)
     if write is not None:
-        write(tally, str(directory))
+        write(tally, str(place.path))
         click.echo(f"wrote {html}")
     elif as_json:
         click.echo(json.dumps(figures(tally), indent=2, ensure_ascii=True))
@@ -79,7 +79,7 @@ def command(
 
 def _writer(path: Path) -> Callable[[Tally, str], object]:
     """Return what writes the page. Loads matplotlib: where it is missing, that is told before much is read."""
-    from inference_logging.cli import report
+    from inference_logging.stats import report
 
     return lambda tally, source: report.write(path, tally, source)
 

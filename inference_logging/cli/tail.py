@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+import orjson
 
 from inference_logging.cli import lines
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import INTERRUPTED
-from inference_logging.cli.options import DIRECTORY, PREFIX
+from inference_logging.cli.names import Names
+from inference_logging.cli.options import Place, of_segments
+from inference_logging.cli.signals import Signals
 from inference_logging.cli.terminal import as_json, safe
-from inference_logging.cli.where import OPERATORS, Condition
+from inference_logging.cli.where import OPERATORS, Condition, is_absent, look_up
 from inference_logging.errors import CorruptLineError
-from inference_logging.segments import Record, follow_records, segments
+from inference_logging.segments import Record, follow_records, read_segment, segments
+from inference_logging.segments.reading import is_framing
+
+Keep = Callable[[Record], bool] | None
+
+_MOST_AT_ONCE: Final = 10_000
+"""Records of one segment or of standard input that are held before those that are not wanted are left out."""
 
 
 @click.command(
@@ -27,88 +37,180 @@ from inference_logging.segments import Record, follow_records, segments
         "inference-logging tail logs --last 100 --event request --where outcome=error --json",
         "inference-logging tail --where 'duration_s>1' --where 'http.route~/chat/'",
         "inference-logging tail --trace 4bf92f3577b34da6a3ce929d0e0e4736",
+        "inference-logging tail logs/latest --fields duration_s,gen_ai.request.model",
+        "inference-logging tail --json | inference-logging tail - --event request",
         "inference-logging tail --follow --last 0 --where attributes.stream=true",
     ),
 )
-@DIRECTORY
-@PREFIX
+@of_segments
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
 @click.option("-n", "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Records before that.")
 @click.option("--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeated: all of them.")
 @click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeated: any of them.")
 @click.option("--trace", metavar="ID", help="Only records of this trace; its first digits are enough.")
+@click.option("--fields", metavar="NAMES", help="Show these fields only: names with commas between them.")
+@click.option("-v", "--verbose", is_flag=True, help="All fields on a terminal too.")
 @click.option("--json", "json_lines", is_flag=True, help="JSON lines instead of columns.")
 def command(
-    directory: Path,
-    prefixes: Collection[str] | None,
+    place: Place,
     follow: bool,
     last: int,
     where: tuple[str, ...],
     events: tuple[str, ...],
     trace: str | None,
+    fields: str | None,
+    verbose: bool,
     json_lines: bool,
 ) -> None:
     """Print the last records of DIRECTORY (default: the configured one), by time over all its segments.
 
-    On a terminal in columns and colours, elsewhere as stable plain text; in both, control characters in values are
-    escaped. Segments may rotate, be compressed or be removed meanwhile. While following, the records found in one look
-    (every 0.2 s) are ordered by time.
+    DIRECTORY may be one segment too, or the link logs/latest; - reads records from standard input. On a terminal each
+    record is one line: time, status, duration, time to first chunk, tokens (in/out) and route of a request. Elsewhere
+    it is stable plain text with all fields. In both, control characters in values are escaped. Segments may rotate, be
+    compressed or be removed meanwhile. While following, the records found in one look (every 0.2 s) are ordered by
+    time.
     """
-    keep = _filter(where, events, trace)
-    if not follow:
-        segments(directory, prefixes)  # raises if it can't be read; while following it is waited for
-    write = _write_json if json_lines else lines.writer()
-    rounds = _Rounds(write, follow)
-    found = follow_records(
-        directory, prefix=prefixes, keep=keep, last=last, stop=rounds, on_corrupt=_tell, poll_interval_s=0.2
-    )
-    try:
-        for record in found:
-            rounds.add(record)
-        rounds.write(last)
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(INTERRUPTED) from None
+    shown = [name.strip() for name in fields.split(",") if name.strip()] if fields is not None else []
+    conditions = _conditions(where)
+    names = Names(conditions, events, shown)
+    keep = names.looking(_filter(conditions, events, trace))
+    write = _write_json if json_lines and not shown else lines.writer(shown, verbose=verbose)
+    if json_lines and shown:
+        write = partial(_write_json_of, shown)
+    rounds = Rounds(write, names)
+    if str(place.path) == "-":
+        rounds.print_all(_from_stdin(keep), None if follow else last)
+    elif follow:
+        _follow(place, keep, last, rounds)
+    else:
+        rounds.print_all(_records(place, keep, last), last)
 
 
-class _Rounds:
+def _records(place: Place, keep: Keep, last: int) -> Iterable[Record]:
+    place.segments()  # raises where there are none
+    if (segment := place.segment()) is not None:
+        found = read_segment(segment, on_corrupt=_report)
+        return found if keep is None else filter(keep, found)
+    return follow_records(place.path, prefix=place.prefixes, keep=keep, last=last, stop=_AtOnce(), on_corrupt=_report)
+
+
+def _follow(place: Place, keep: Keep, last: int, rounds: Rounds) -> None:
+    # A segment is followed on into those that come after it, of its service; logs/latest is any service's.
+    directory, prefixes = place
+    if (segment := place.segment()) is not None:
+        directory = segment.path.parent
+        prefixes = None if place.path.is_symlink() else [segment.prefix]
+    _say_what_it_waits_for(directory, prefixes)
+    # Ctrl-C ends the following at any place, also within much that is read before it.
+    with Signals([signal.SIGINT], signal.default_int_handler) as signals:
+        rounds.signals = signals
+        found = follow_records(
+            directory, prefix=prefixes, keep=keep, last=last, stop=rounds, on_corrupt=_report, poll_interval_s=0.2
+        )
+        try:
+            for record in found:
+                rounds.add(record)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _say_what_it_waits_for(directory: Path, prefixes: Collection[str] | None) -> None:
+    of = f" of {', '.join(prefixes)}" if prefixes else ""
+    if not directory.is_dir():
+        waits = f"{directory}, which is not there yet"
+    elif not segments(directory, prefixes):
+        waits = f"the first segment{of} in {directory}"
+    else:
+        waits = f"new records{of} in {directory}"
+    click.echo(f"inference-logging tail: waits for {waits}; Ctrl-C ends it", err=True)
+
+
+def _from_stdin(keep: Keep) -> Iterator[Record]:
+    """Iterate over the records of standard input as they come."""
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            _report(CorruptLineError("-", number, f"not JSON: {error}"))
+            continue
+        if not isinstance(record, dict):
+            _report(CorruptLineError("-", number, "no JSON object"))
+        elif not is_framing(record) and (keep is None or keep(record)):
+            yield record
+
+
+class _AtOnce:
+    """The end of a following that is asked for before it begins."""
+
+    def wait(self, _timeout: float, /) -> bool:
+        return True
+
+
+class Rounds:
     """Writes the records of one look ordered by time, when the look is over; is what ends the following."""
 
-    def __init__(self, write: Callable[[Record], None], follow: bool) -> None:
-        self._write, self._follow = write, follow
-        self._waiting = threading.Event()  # never set: Ctrl-C ends the wait
+    def __init__(self, write: Callable[[Record], None], names: Names) -> None:
+        """Begin with none; ``signals`` is what a wait is ended by."""
+        self._write, self._names = write, names
+        self.signals: Signals | None = None
         self._records: list[Record] = []
+        self._is_first = True
+
+    def print_all(self, records: Iterable[Record], last: int | None) -> None:
+        """Write the ``last`` of the records, by time; as they come if ``last`` is None."""
+        if last is None:
+            for record in records:
+                self._write(record)
+                sys.stdout.flush()
+            return
+        for record in records:
+            self.add(record)
+            if len(self._records) > 2 * last + _MOST_AT_ONCE:
+                self._keep(last)
+        self._names.refuse_unknown()
+        self._keep(last)
+        self._write_out()
 
     def add(self, record: Record) -> None:
+        """Keep a record for the end of the look."""
         self._records.append(record)
 
     def wait(self, timeout: float, /) -> bool:
-        """End at once, or write what the look found and wait for the next."""
-        if not self._follow:
-            return True
-        self.write(len(self._records))
-        return self._waiting.wait(timeout)
-
-    def write(self, last: int) -> None:
-        """Write the ``last`` records found and forget all."""
+        """Write what the look found and wait for the next."""
         self._records.sort(key=_timestamp)
-        for record in self._records[max(0, len(self._records) - last) :]:
+        self._write_out()
+        if self._is_first and (sentence := self._names.unknown()) is not None:
+            click.echo(f"inference-logging tail: so far {sentence}", err=True)
+        self._is_first = False
+        return self.signals is not None and self.signals.wait(timeout) is not None
+
+    def _keep(self, last: int) -> None:
+        self._records.sort(key=_timestamp)
+        del self._records[: max(0, len(self._records) - last)]
+
+    def _write_out(self) -> None:
+        for record in self._records:
             self._write(record)
         self._records.clear()
         sys.stdout.flush()
 
 
-def _filter(where: tuple[str, ...], events: tuple[str, ...], trace: str | None) -> Callable[[Record], bool] | None:
-    """Return what all the conditions say together, None if there are none."""
+def _conditions(where: tuple[str, ...]) -> list[Condition]:
     try:
-        conditions: list[Callable[[Record], bool]] = [Condition.parse(text).holds for text in where]
+        return [Condition.parse(text) for text in where]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--where") from None
+
+
+def _filter(conditions: list[Condition], events: tuple[str, ...], trace: str | None) -> Keep:
+    """Return what all the conditions say together, None if there are none."""
+    all_of: list[Callable[[Record], bool]] = [condition.holds for condition in conditions]
     if events:
-        conditions.append(lambda record: record.get("event_name") in events)
+        all_of.append(lambda record: record.get("event_name") in events)
     if trace is not None:
         digits = trace.strip().lower()
-        conditions.append(lambda record: str(record.get("trace_id", "")).startswith(digits))
-    return (lambda record: all(condition(record) for condition in conditions)) if conditions else None
+        all_of.append(lambda record: str(record.get("trace_id", "")).startswith(digits))
+    return (lambda record: all(holds(record) for holds in all_of)) if all_of else None
 
 
 def _timestamp(record: Record) -> str:
@@ -119,5 +221,10 @@ def _write_json(record: dict[str, Any]) -> None:
     sys.stdout.write(as_json(record) + "\n")
 
 
-def _tell(error: CorruptLineError) -> None:
+def _write_json_of(fields: Collection[str], record: dict[str, Any]) -> None:
+    found = ((name, look_up(record, name)) for name in fields)
+    _write_json({name: value for name, value in found if not is_absent(value)})
+
+
+def _report(error: CorruptLineError) -> None:
     click.echo(f"inference-logging: {safe(str(error))}", err=True)

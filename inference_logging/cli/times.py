@@ -1,11 +1,10 @@
-"""Points in time: on the command line (`2026-11-21T05:00:00Z`, `2026-11-21`, `15m`) and as they stand in records."""
+"""Points in time on the command line: `2026-11-21T05:00:00Z`, `2026-11-21`, `15m`."""
 
 from __future__ import annotations
 
 import re
 import time
 from datetime import datetime, timezone
-from functools import lru_cache
 from typing import Final
 
 import click
@@ -44,18 +43,3 @@ def from_option(_context: click.Context, parameter: click.Parameter, value: str 
         return point_in_time(value, time.time())
     except ValueError as error:
         raise click.BadParameter(str(error), param=parameter) from None
-
-
-def timestamp(unix_s: float) -> str:
-    """Return a time as it stands in records, so that it can be compared with theirs as text."""
-    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
-
-
-def unix_s(stamp: str) -> float:
-    """Return a record's timestamp as seconds since the Unix epoch. Raises ``ValueError`` if it is not one."""
-    return _minute(stamp[:16]) + float(stamp[17:-1])
-
-
-@lru_cache(maxsize=64)
-def _minute(stamp: str) -> float:
-    return datetime.strptime(stamp, "%Y-%m-%dT%H:%M").replace(tzinfo=timezone.utc).timestamp()

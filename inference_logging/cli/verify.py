@@ -18,10 +18,11 @@ import click
 from inference_logging import _native
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, OK
-from inference_logging.cli.options import PREFIX
+from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configuration
 from inference_logging.cli.terminal import safe
 from inference_logging.config import Config
-from inference_logging.parameters.audit import AUDIT_SUFFIX
+from inference_logging.config.parameters.audit import AUDIT_SUFFIX
+from inference_logging.origin import queue_directories_of
 
 AUDIT_DIRECTORY: Final = "audit"
 """Below a directory of segments, and below a queue directory: the audit lane's."""
@@ -72,8 +73,11 @@ _STATES: Final = {
     "queues",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Directory of the processes' queues; may be repeated. Without it, the configured one, if DIR is configured.",
+    help="Directory of the processes' queues; may be repeated. Without it, those that the segments name, and that of a "
+    "configured DIR.",
 )
+@CONFIG
+@SERVICE_NAME
 @PREFIX
 @click.option(
     "--chain-key-file",
@@ -84,6 +88,8 @@ _STATES: Final = {
 def command(
     directories: tuple[Path, ...],
     queues: tuple[Path, ...],
+    config_file: Path | None,
+    service_name: str | None,
     prefixes: Sequence[str] | None,
     chain_key_file: Path | None,
     as_json: bool,
@@ -99,7 +105,8 @@ def command(
     Exit code: 0 only if the books balance, 1 if they do not or something cannot be read, 2 for a wrong command line or
     configuration.
     """
-    config = Config()
+    config = configuration(config_file=config_file, service_name=service_name)
+    prefixes = (*(prefixes or ()), *([service_name] if service_name is not None else ())) or None
     chosen = list(directories) or [config.directory]
     all_queues = _queue_directories(chosen, queues, config)
     if not directories and all_queues and not config.directory.is_dir():
@@ -150,11 +157,15 @@ def _databases(
 
 
 def _queue_directories(directories: Sequence[Path], given: Sequence[Path], config: Config) -> list[Path]:
-    """Return the queue directories: as given, else those among DIR, else the configured one of a configured DIR."""
+    """Return the queue directories: as given or among DIR, else what the segments name, and a configured DIR's."""
     found = [*given, *(directory for directory in directories if (directory / "leader.lock").exists())]
+    if found:
+        return found
+    found = [queues for directory in directories if directory.is_dir() for queues in queue_directories_of(directory)]
     configured = config.resolved_queue_directory
-    is_configured = _has(directories, config.directory)
-    return found or ([configured] if is_configured and configured.is_dir() else [])
+    if _has(directories, config.directory) and configured.is_dir() and not _has(found, configured):
+        found.append(configured)
+    return found
 
 
 def _read_key(path: Path | None) -> bytes | None:

@@ -1,1 +1,4 @@
-"""One module per foreign library."""
+"""One module or folder per foreign library.
+
+Internal, with all modules of this folder: users import from ``inference_logging`` and ``inference_logging.triton``.
+"""

@@ -13,14 +13,16 @@ from typing import Any
 
 ActiveSpan = Callable[..., bytes | None]
 
+_REMOTE_PARENT = 0x80
+
 
 def span_reader() -> ActiveSpan | tuple[ActiveSpan, Callable[[], object]] | None:
     """Return the function that reads the active span, or None where the application does not use the SDK.
 
-    It returns trace id (16 bytes), span id (8), flags (1), and the id of the span that stands for the request (8): the
-    active one, or its parent where the active one is a part of the request, such as ``http receive``; zeros where that
-    cannot be told, since a span that is not recorded has neither kind nor parent. Called with True, the span's
-    ``tracestate`` follows. None: no span is active.
+    It returns trace id (16 bytes), span id (8), flags (1; the highest bit: the span's parent is remote), and the id of
+    the span that stands for the request (8): the active one, or its parent where the active one is a part of the
+    request, such as ``http receive``; zeros where that cannot be told, since a span that is not recorded has neither
+    kind nor parent. Called with True, the span's ``tracestate`` follows. None: no span is active.
 
     Where OpenTelemetry's context is in a ``ContextVar``, that one's ``get`` comes with it: while it returns an empty
     dictionary no span is active, which is told without a call into Python.
@@ -30,24 +32,27 @@ def span_reader() -> ActiveSpan | tuple[ActiveSpan, Callable[[], object]] | None
     from opentelemetry import context as otel_context
     from opentelemetry.trace import SpanKind, get_current_span
 
-    def request_span_id(span: Any) -> int:
+    def request_span(span: Any) -> tuple[int, int]:
         kind = getattr(span, "kind", None)
         if kind is None:
-            return 0
-        parent = span.parent if kind is not SpanKind.SERVER else None
-        within = span.get_span_context() if parent is None or parent.is_remote else parent
-        return int(within.span_id)
+            return 0, 0
+        parent = span.parent
+        if parent is not None and parent.is_remote:
+            return int(span.get_span_context().span_id), _REMOTE_PARENT
+        within = span.get_span_context() if parent is None or kind is SpanKind.SERVER else parent
+        return int(within.span_id), 0
 
     def active_span(with_state: bool = False) -> bytes | None:
         span = get_current_span()
         context = span.get_span_context()
         if not context.is_valid:
             return None
+        span_id, remote = request_span(span)
         ids: bytes = (
             context.trace_id.to_bytes(16, "big")
             + context.span_id.to_bytes(8, "big")
-            + bytes((context.trace_flags & 0xFF,))
-            + request_span_id(span).to_bytes(8, "big")
+            + bytes((context.trace_flags & 0x7F | remote,))
+            + span_id.to_bytes(8, "big")
         )
         return ids + context.trace_state.to_header().encode() if with_state else ids
 

@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from inference_logging.logger import ApplicationLogger, exception_attributes, get_logger
+from inference_logging.application import event, level_name, severity_of
+from inference_logging.logger import open_tracebacks
+from inference_logging.tracebacks import exception_info
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -17,13 +19,15 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 class Handler(logging.Handler):
     """Send standard-library records to the queue: ``logging.basicConfig(handlers=[Handler()])``.
 
-    The message is formatted at once (its arguments may change later); ``extra=`` becomes attributes. Records that are
-    made while one is being handled (by this package's own imports, say) are ignored, so that logging cannot recurse.
+    The message is formatted at once (its arguments may change later). Attributes are what ``extra=`` names, the place
+    of the call (``code.filepath``, ``code.lineno``, ``code.function``), an exception's ``exception.*``, and as
+    ``levelname`` the name of a level that is not one of the standard library's own. Records that are made while one is
+    being handled (by this package's own imports, say) are ignored, so that logging cannot recurse.
     """
 
     def __init__(self, level: int | str = logging.NOTSET) -> None:
         super().__init__(level)
-        self._loggers: dict[str, ApplicationLogger] = {}
+        self._events: dict[tuple[str, int], Callable[..., bool]] = {}
         self._under_way = threading.local()
 
     def createLock(self) -> None:  # noqa: N802 - the name of logging.Handler
@@ -60,22 +64,18 @@ class Handler(logging.Handler):
                 sys.stderr.write(f"inference_logging: a record of {place} cannot be formatted: {error.__name__}\n")
 
     def _put(self, record: logging.LogRecord) -> None:
-        logger = self._loggers.get(record.name)
-        if logger is None:
-            logger = self._loggers[record.name] = get_logger(record.name)
+        severity = severity_of(record.levelno)
+        emit = self._events.get((record.name, severity))
+        if emit is None:
+            emit = self._events[record.name, severity] = event(record.name, severity, verbatim=True)
         attributes = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        attributes.update(level_name(record.levelno, record.levelname))
+        if record.lineno:
+            attributes["code.filepath"] = record.pathname
+            attributes["code.lineno"] = record.lineno
+            attributes["code.function"] = record.funcName
         if record.exc_info:
-            attributes.update(exception_attributes(record.exc_info))
+            attributes.update(open_tracebacks().attributes(exception_info(record.exc_info)))
         if record.stack_info:
-            attributes["code.stacktrace"] = record.stack_info
-        _method(logger, record.levelno)(record.getMessage(), **attributes)
-
-
-def _method(logger: ApplicationLogger, level: int) -> Callable[..., bool]:
-    if level >= logging.CRITICAL:
-        return logger.critical
-    if level >= logging.ERROR:
-        return logger.error
-    if level >= logging.WARNING:
-        return logger.warning
-    return logger.info if level >= logging.INFO else logger.debug
+            attributes["code.stacktrace"] = open_tracebacks().cut_stack(record.stack_info)
+        emit(record.getMessage(), **attributes)

@@ -1,4 +1,7 @@
-"""Follow the segments of a directory while they grow, through rotation, compression and removal."""
+"""Follow the segments of a directory while they grow, through rotation, compression and removal.
+
+Internal: users import its names from ``inference_logging.segments``.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+import orjson
+
 from inference_logging.segments.reading import (
     BLOCK_BYTES,
     CLOCKS_S,
+    Line,
+    LineJoiner,
     OnCorrupt,
     Prefix,
     Record,
     Segment,
+    is_footer,
     is_framing,
     parse,
     read_segment,
@@ -27,7 +35,6 @@ from inference_logging.segments.reading import (
 Kind: TypeAlias = Literal["begun", "ended", "truncated", "removed"]
 
 _LAST_LINE_BYTES = 256 << 10  # more than the longest footer
-_FOOTER = b'"event_name":"segment.footer"'
 
 
 class Change(NamedTuple):
@@ -93,6 +100,16 @@ def _as_stamp(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+class _End(NamedTuple):
+    """How far a segment was read: up to ``offset`` in whole lines, up to ``size`` in an unfinished one."""
+
+    offset: int
+    size: int
+    modified_ns: int
+    passed: int
+    """How much of an unfinished line above the limit is known to hold no line break."""
+
+
 class Followed:
     """An open plain segment and how far it was read: ``offset`` always stands behind a newline."""
 
@@ -102,17 +119,22 @@ class Followed:
         self.offset = 0
         self.number = 0
         self.has_footer = False
+        self._end = _End(0, 0, 0, 0)
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self) -> Iterator[Line]:
         """Return the whole lines that were not read yet."""
-        rest = b""
-        while block := os.pread(self.descriptor, BLOCK_BYTES, self.offset + len(rest)):
-            *whole, rest = (rest + block).split(b"\n")
-            # What was read is at an end; a line that is not goes into the next block's beginning.
-            for line in whole:
+        facts, end = os.fstat(self.descriptor), self._end
+        if end[:3] == (self.offset, facts.st_size, facts.st_mtime_ns):
+            return  # what stands behind has not grown
+        joiner = LineJoiner(end.passed if end.offset == self.offset and end.size <= facts.st_size else 0)
+        position = self.offset + joiner.bytes
+        while block := os.pread(self.descriptor, BLOCK_BYTES, position):
+            position += len(block)
+            for line in joiner.add(block):
                 self.offset += len(line) + 1
                 self.number += 1
                 yield line
+        self._end = _End(self.offset, position, facts.st_mtime_ns, joiner.bytes if joiner.is_long else 0)
 
     def is_truncated(self) -> bool:
         """Tell whether it is shorter than what was read; then begin again."""
@@ -136,7 +158,11 @@ class Followed:
         """Tell by the last line alone whether it is sealed."""
         size = os.fstat(self.descriptor).st_size
         block = os.pread(self.descriptor, _LAST_LINE_BYTES, max(0, size - _LAST_LINE_BYTES))
-        return block.endswith(b"\n") and _FOOTER in block[block.rfind(b"\n", 0, -1) + 1 :]
+        try:
+            record = orjson.loads(block[block.rfind(b"\n", 0, -1) + 1 :]) if block.endswith(b"\n") else None
+        except orjson.JSONDecodeError:
+            return False
+        return isinstance(record, dict) and is_footer(record)
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -181,7 +207,7 @@ class _Follower:
         is_sealed = followed.ends_with_footer()
         records: deque[Record] = deque(maxlen=last)
         if last or not is_sealed:
-            lines: Iterable[tuple[int, bytes]] = ((followed.number, line) for line in followed.lines())
+            lines: Iterable[tuple[int, Line]] = ((followed.number, line) for line in followed.lines())
             if self._keep is None or not last:
                 lines = deque(lines, last + 2)  # with header and footer
             parsed = (parse(line, followed.segment, number, self._on_corrupt) for number, line in lines if last)
@@ -222,7 +248,7 @@ class _Follower:
         for line in followed.lines():
             record = parse(line, followed.segment, followed.number, self._on_corrupt)
             if record is not None:
-                followed.has_footer = record.get("event_name") == "segment.footer"
+                followed.has_footer = is_footer(record)
                 yield record
         if followed.has_footer or (is_listed and not has_writer):
             self._end(followed)

@@ -1,14 +1,16 @@
 """What stands in a directory's segments: their names, their order, their records.
 
-The format is described in ``native/src/segment.rs``. Plain segments and those that were compressed (``.jsonl.zst``) are
-read alike, also while one turns into the other.
+The format is described in ``native/segments/src/segment.rs``. Plain segments and those that were compressed
+(``.jsonl.zst``) are read alike, also while one turns into the other.
+
+Internal: users import its names from ``inference_logging.segments``.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -31,12 +33,59 @@ CLOCKS_S = 1.0
 
 BLOCK_BYTES = 1 << 20
 
+LONGEST_LINE_BYTES = 128 << 20
+"""More than the line of any record; of a longer one only the length is read, whatever a segment holds."""
+
 _NAME = re.compile(
     r"(?P<prefix>[A-Za-z0-9_-][A-Za-z0-9._-]{0,99})-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)\.(\d{3})Z-(?P<boot_id>[0-9a-f]{16})-"
     r"(?P<number>\d{6}|[1-9]\d{6,19})\.jsonl(?:\.zst)?",
     re.ASCII,
 )
-_COMPRESSED_BLOCK_BYTES = 64 << 10  # lines that are much alike grow a hundredfold
+_COMPRESSED_BLOCK_BYTES = 64 << 10
+_COMPRESSED_STEP_BYTES = 1 << 10  # zeroes grow to 32 MiB
+
+
+class LongLine:
+    """A line above ``LONGEST_LINE_BYTES``, of which only the length is known."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        """Return its bytes, without the newline."""
+        return self._length
+
+
+Line: TypeAlias = bytes | LongLine
+
+
+class LineJoiner:
+    """Makes lines of blocks, in linear time and bounded memory. ``bytes``: what is known of the unfinished line."""
+
+    def __init__(self, passed: int = 0) -> None:
+        """Begin; ``passed``: so many bytes of a line above the limit were read before."""
+        self.bytes, self.is_long = passed, passed > 0
+        self._parts: list[bytes] = []
+
+    def add(self, block: bytes) -> Iterator[Line]:
+        """Take a block and return the lines that end in it."""
+        first, *others = block.split(b"\n")
+        self._keep(first)
+        if others:
+            line: Line = LongLine(self.bytes) if self.is_long else b"".join(self._parts)
+            self.bytes, self.is_long = 0, False
+            self._parts.clear()
+            self._keep(others.pop())
+            yield line
+            yield from others
+
+    def _keep(self, part: bytes) -> None:
+        self.bytes += len(part)
+        self.is_long = self.is_long or self.bytes > LONGEST_LINE_BYTES
+        if self.is_long:
+            self._parts.clear()
+        elif part:
+            self._parts.append(part)
 
 
 class Segment(NamedTuple):
@@ -171,7 +220,7 @@ def read_segment(
         _report(CorruptLineError(str(segment.path), number + 1, str(damage)), on_corrupt)
 
 
-def compressed_lines(segment: Segment) -> Iterator[bytes]:
+def compressed_lines(segment: Segment) -> Iterator[Line]:
     """Iterate over the lines of a compressed segment, without their newlines.
 
     Raises ``CorruptLineError`` where the rest can't be had, FileNotFoundError, ``MissingExtraError``.
@@ -186,13 +235,16 @@ def compressed_lines(segment: Segment) -> Iterator[bytes]:
 
 
 def parse(
-    line: bytes,
+    line: Line,
     segment: Segment,
     number: int,
     on_corrupt: OnCorrupt | None,
     loads: Callable[[bytes], Any] = orjson.loads,
 ) -> Record | None:
     """Return the record of a line; None, after telling so, if it is none."""
+    if isinstance(line, LongLine):
+        _report(CorruptLineError(str(segment.path), number, f"longer than {LONGEST_LINE_BYTES} bytes"), on_corrupt)
+        return None
     try:
         record = loads(line)
     except orjson.JSONDecodeError as error:
@@ -204,9 +256,14 @@ def parse(
     return record
 
 
-def is_framing(record: Record) -> bool:
-    """Tell whether the line is the segment's own: its header or footer."""
-    return record.get("event_name") in ("segment.header", "segment.footer")
+def is_framing(record: Mapping[str, Any]) -> bool:
+    """Return whether the line is the segment's own: its header or footer. Records name their process, it does not."""
+    return record.get("event_name") in ("segment.header", "segment.footer") and "pid" not in record
+
+
+def is_footer(record: Mapping[str, Any]) -> bool:
+    """Return whether the line is a segment's footer, behind which nothing comes."""
+    return record.get("event_name") == "segment.footer" and is_framing(record)
 
 
 class _DamagedError(Exception):
@@ -219,11 +276,12 @@ def _report(error: CorruptLineError, on_corrupt: OnCorrupt | None) -> None:
     on_corrupt(error)
 
 
-def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    rest = b""
+def _lines(blocks: Iterator[bytes]) -> Iterator[Line]:
+    joiner = LineJoiner()
     for block in blocks:
-        *whole, rest = (rest + block).split(b"\n")
-        yield from whole
+        yield from joiner.add(block)
+    if joiner.is_long:
+        yield LongLine(joiner.bytes)
 
 
 def _blocks(path: Path, progress: Callable[[int], object] | None) -> Iterator[bytes]:
@@ -248,9 +306,13 @@ def _decompressor(path: Path) -> Callable[[bytes], Iterator[bytes]]:
     is_whole = False
 
     def decompress(block: bytes) -> Iterator[bytes]:
-        nonlocal frame, is_whole
         if not block and not is_whole:
             raise _DamagedError("the compressed segment is cut off")
+        for begin in range(0, len(block), _COMPRESSED_STEP_BYTES):
+            yield from decompress_step(block[begin : begin + _COMPRESSED_STEP_BYTES])
+
+    def decompress_step(block: bytes) -> Iterator[bytes]:
+        nonlocal frame, is_whole
         while block:
             try:
                 content = frame.decompress(block)

@@ -2,6 +2,8 @@
 
 `source` reads and remembers how far, `shipper` goes round, and each kind of destination is a file of its own. Nothing
 here touches a queue: a destination that is slow or gone holds nothing up but the removal of segments.
+
+Internal, with all modules of this folder: users import nothing from here.
 """
 
 from inference_logging.shipping.shipper import Shipper

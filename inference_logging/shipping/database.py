@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,11 +34,13 @@ class DatabaseDestination:
     def __init__(self, path: Path, *, timeout_s: float) -> None:
         """Open it, and make the table where there is none."""
         try:
+            # Made here, for its owner alone: SQLite would leave the mode to the umask. Its other files take this one's.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._database = sqlite3.connect(path, timeout=timeout_s)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.executescript(_SCHEMA)
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise OpenError(f"ship_to='sqlite://{path}': {error}") from error
 
     def send(self, lines: Sequence[Line]) -> Sent:

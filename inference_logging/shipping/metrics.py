@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from inference_logging.asgi import bounded_server
 from inference_logging.errors import OpenError
 from inference_logging.shipping.shipper import Shipper
 
@@ -56,7 +57,7 @@ def serve(name: str, shipper: Shipper, address: str, port: int) -> int:
     registry = CollectorRegistry()
     registry.register(ShipperCollector(name, shipper))
     try:
-        server, _ = start_http_server(port, address, registry)
+        server = bounded_server.serve(address, port, make_wsgi_app(registry))
     except OSError as error:
         raise OpenError(f"metrics_port={port}: {error.strerror or error}") from error
     return int(server.server_port)

@@ -19,7 +19,7 @@ import orjson
 from inference_logging.errors import CorruptLineError
 from inference_logging.segments import Segment, segments
 from inference_logging.segments.following import Followed
-from inference_logging.segments.reading import Record, compressed_lines, is_framing
+from inference_logging.segments.reading import LongLine, Record, compressed_lines, is_footer, is_framing
 from inference_logging.shipping.line import Line
 from inference_logging.shipping.offsets import Offsets
 
@@ -54,7 +54,7 @@ class _Compressed:
         while passed < offset and (line := next(self._lines, None)) is not None:
             passed += len(line) + 1
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self) -> Iterator[bytes | LongLine]:
         """Return the lines that were not read yet."""
         for line in self._lines:
             self.offset += len(line) + 1
@@ -179,10 +179,13 @@ class Source:
             batch.corrupt.append(str(error))
         batch.stands[segment.name] = Stand(offset, is_whole=True)
 
-    def _take(self, raw: bytes, segment: Segment, end: int, batch: Batch) -> Iterator[Line]:
+    def _take(self, raw: bytes | LongLine, segment: Segment, end: int, batch: Batch) -> Iterator[Line]:
         """Note that a line that stands before ``end`` is read, and return it if it is a record."""
         batch.stands[segment.name] = Stand(end, is_whole=False)
         begun = end - len(raw) - 1
+        if isinstance(raw, LongLine):
+            batch.corrupt.append(f"{segment.path}, byte {begun}: {len(raw)} bytes without a line break")
+            return
         try:
             record: Record = orjson.loads(raw)
             is_frame = is_framing(record)
@@ -191,7 +194,7 @@ class Source:
             return
         if not is_frame:
             yield Line(segment.prefix.removesuffix(self._suffix), segment.name, begun, raw, record)
-        elif record["event_name"] == "segment.footer":
+        elif is_footer(record):
             batch.footers.add(segment.name)
 
     def close(self) -> None:

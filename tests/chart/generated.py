@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from inference_logging import Config
-from inference_logging.schema import file_schema
+from inference_logging.config.schema import file_schema
 from tests.chart.values_schema import values
 
 CHART: Final = Path(__file__).parents[2] / "helm"
@@ -33,13 +32,10 @@ COUNTED_WITH: Final = (
     "sink",
 )
 
-# Go's regular expressions repeat at most a thousand times.
-_LONG_REPETITION = re.compile(r"\^\(\?:(\[[^]]+\])\{1,(\d{4,})\}\)\$")
-
 
 def files() -> dict[Path, str]:
     """Return what stands in each file that is made from the package."""
-    config = _for_go(file_schema())
+    config = file_schema("#/properties/config")
     dialect = config.pop("$schema")
     schema = {"$schema": dialect, "title": "Values of the chart inference-logging"}
     # References are from the root.
@@ -51,17 +47,6 @@ def files() -> dict[Path, str]:
         CHART / "values.schema.json": f"{text}\n",
         CHART / "files" / "defaults.yaml": head + yaml.safe_dump(defaults),
     }
-
-
-def _for_go(schema: Any) -> Any:
-    """Return a schema whose patterns Helm can read: a long repetition is told by ``maxLength`` instead."""
-    if isinstance(schema, list):
-        return [_for_go(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = _LONG_REPETITION.fullmatch(pattern) if isinstance(pattern := schema.get("pattern"), str) else None
-    changed = {"pattern": f"^(?:{found[1]}+)$", "maxLength": int(found[2])} if found else {}
-    return {name: _for_go(part) for name, part in schema.items()} | changed
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from tests.servers import free_port
 from tests.support import wait_until
 from tests.tools.tools import tool
 
+pytestmark = pytest.mark.chart
+
 CASES = Path(__file__).parent / "rules"
 SOURCE = CHART / "files" / "alerts.yaml"
 WRITTEN: list[dict[str, Any]] = [

@@ -15,6 +15,8 @@ import yaml
 from tests.chart.chart import CHART, CI, DELIVERIES, DESTINATIONS, MODES, PRESETS, endpoint, helm, render, render_file
 from tests.tools.tools import tool
 
+pytestmark = pytest.mark.chart
+
 ROOT = CHART.parent
 FILES = pytest.mark.parametrize("file", CI, ids=[file.name.removesuffix("-values.yaml") for file in CI])
 
@@ -102,11 +104,11 @@ def test_the_version_of_the_application_is_the_packages() -> None:
 
 def test_the_listeners_image_has_the_version_of_the_application() -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
-    assert render().containers["listener"]["image"] == f"inference-logging:{version}"
+    assert render().containers["listener"]["image"] == f"inferlog:{version}"
     given = render(image={"tag": "7"}).containers["listener"]["image"]
-    assert given == "inference-logging:7"
+    assert given == "inferlog:7"
     pinned = render(image={"tag": "7", "digest": "sha256:1"}).containers["listener"]["image"]
-    assert pinned == "inference-logging@sha256:1"
+    assert pinned == "inferlog@sha256:1"
 
 
 def test_no_image_is_called_latest_or_left_without_a_tag() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.chart.chart import MODES, Release, render
 
+pytestmark = pytest.mark.chart
+
 KAFKA = {"type": "kafka", "endpoints": ["a:9092", "b:9093", "c:9093"]}
 
 

@@ -23,6 +23,8 @@ from tests.servers import free_port
 from tests.support import TRACE_ID, TRACEPARENT, Recorded, answer, http_scope, read_records, wait_until
 from tests.tools.tools import tool
 
+pytestmark = pytest.mark.chart
+
 VOLUME = "/var/log/inference-logging"
 GATE = "--feature-gates=stanza.synchronousLogEmitter"
 NOT_BUILT = "elasticsearch"

@@ -12,6 +12,8 @@ from inference_logging.config import FileConfig
 from tests.chart.chart import CI, Release, render, render_file
 from tests.command_line import run
 
+pytestmark = pytest.mark.chart
+
 CANARY = "canary-d41d8cd9"
 FILE = "/etc/inference-logging/logging.yaml"
 
@@ -38,12 +40,13 @@ def test_values_arrive_as_they_were_given(tmp_path: Path) -> None:
         "sample_routes": {"/v1/*": 0.1},
         "redact_custom": {"ticket": "T-[0-9]+"},
         "quota_bytes": 1_500_000_000,
+        "advanced": {"flush_records": 1000, "in_flight_slots": 0},
     }
     config = FileConfig(config_file=written(render(config=given), tmp_path))
     assert (config.queue_bytes, config.flush_interval_s, config.flush_bytes) == (32 << 20, 0.25, 33_554_432)
     assert (config.chunks, config.redact_patterns) == ("off", ("email", "card"))
     assert (config.sample_routes, config.redact_custom) == ((("/v1/*", 0.1),), (("ticket", "T-[0-9]+"),))
-    assert config.quota_bytes == 1_500_000_000
+    assert (config.quota_bytes, config.flush_records, config.in_flight_slots) == (1_500_000_000, 1000, 0)
 
 
 def test_every_container_of_ours_reads_the_same_file() -> None:
@@ -99,6 +102,9 @@ def test_segments_wait_for_our_shipper_and_for_no_other() -> None:
     assert ours.yaml("logging.yaml")["retention_waits_for"] == ["kafka"]
     assert ours.environment("shipper")["INFERENCE_LOGGING_SHIP_NAME"] == "kafka"
     assert "retention_waits_for" not in render(destination=kafka).yaml("logging.yaml")
+    given = {"advanced": {"retention_waits_for": ["other"]}}
+    config = render(shipper={"type": "inference-logging"}, destination=kafka, config=given).yaml("logging.yaml")
+    assert (config["advanced"], "retention_waits_for" in config) == (given["advanced"], False)
 
 
 @pytest.mark.parametrize("shipper", ["otel-collector", "fluent-bit", "vector", "inference-logging"])

@@ -38,6 +38,8 @@ from tests.servers import Server, free_port, serving
 from tests.sidecars import Sidecar, environment
 from tests.support import wait_until
 
+pytestmark = pytest.mark.chart
+
 TEXT = (CHART / "files" / "dashboard.json").read_text()
 DASHBOARD: dict[str, Any] = json.loads(TEXT)
 PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]

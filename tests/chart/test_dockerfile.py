@@ -125,5 +125,5 @@ def test_what_is_copied_into_the_build_is_there_and_not_kept_out() -> None:
 
 def test_the_version_that_it_names_is_the_charts() -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
-    named = re.findall(r"--tag inference-logging:(\S+)", DOCKERFILE.read_text(encoding="utf-8"))
+    named = re.findall(r"--tag inferlog:(\S+)", DOCKERFILE.read_text(encoding="utf-8"))
     assert named == [version]

@@ -14,6 +14,8 @@ from inference_logging import Config
 from tests.chart.chart import MODES, PRESETS, render
 from tests.support import wait_until
 
+pytestmark = pytest.mark.chart
+
 MIB = 1 << 20
 QUEUE = "/run/inference-logging"
 SEGMENTS = "/var/log/inference-logging"
@@ -106,6 +108,7 @@ def test_a_shipper_has_segments_and_no_queue() -> None:
         (3, {"queue_bytes": 100_000_000, "in_flight_slots": 0}),
         (2, {"queue_bytes": "1Gi", "in_flight_slots": 65536}),
         (2, {"audit": "on", "audit_queue_bytes": "5 MB"}),
+        (2, {"audit": "on", "advanced": {"audit_queue_bytes": "5 MB", "in_flight_slots": 65536}}),
     ],
 )
 def test_the_queue_volume_has_room_for_all_processes_twice(processes: int, config: dict[str, Any]) -> None:

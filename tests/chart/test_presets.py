@@ -8,6 +8,8 @@ import pytest
 
 from tests.chart.chart import Release, render
 
+pytestmark = pytest.mark.chart
+
 
 def asked(release: Release, container: str) -> dict[str, tuple[str, Any]]:
     """Return path and port by the kind of probe."""

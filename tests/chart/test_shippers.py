@@ -9,6 +9,8 @@ import pytest
 
 from tests.chart.chart import DELIVERIES, Release, endpoint, render
 
+pytestmark = pytest.mark.chart
+
 FILES = {"otel-collector": "otel-collector.yaml", "fluent-bit": "fluent-bit.yaml", "vector": "vector.yaml"}
 USER = {"existingSecret": "s", "keys": {"username": "u", "password": "p"}}
 TOKEN = {"existingSecret": "s", "keys": {"token": "t"}}

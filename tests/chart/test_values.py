@@ -10,10 +10,12 @@ import jsonschema
 import pytest
 import yaml
 
-from inference_logging.schema import file_schema
+from inference_logging.config.schema import file_schema
 from tests.chart.chart import CHART, LEAST, merged, render
 from tests.chart.generated import files
 from tests.chart.values_schema import PASSED_ON
+
+pytestmark = pytest.mark.chart
 
 SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -49,12 +51,28 @@ def test_what_is_made_from_the_package_is_up_to_date() -> None:
 
 
 def test_the_schema_of_the_configuration_is_the_packages() -> None:
-    ours, packages = SCHEMA["properties"]["config"], file_schema()
+    ours, packages = SCHEMA["properties"]["config"], file_schema("#/properties/config")
     assert set(ours["properties"]) == set(packages["properties"])
     differing = [name for name, one in packages["properties"].items() if ours["properties"][name] != one]
     # Its pattern repeats more often than Go allows.
     assert differing in ([], ["redact_custom"])
     assert ours["additionalProperties"] is False
+    assert ours["dependencies"] == packages["dependencies"]
+
+
+@pytest.mark.parametrize(
+    ("config", "accepted"),
+    [
+        ({"advanced": {"flush_records": 1}}, True),
+        ({"advanced": {"flush_records": 0}}, False),
+        ({"advanced": {"flush_record": 1}}, False),
+        ({"advanced": {"queue_bytes": "1MiB"}}, False),
+        ({"advanced": {"flush_records": 1}, "flush_records": 1}, False),
+    ],
+)
+def test_the_schema_knows_the_group_of_advanced_parameters(config: dict[str, Any], accepted: bool) -> None:
+    values = merged(DEFAULTS, merged(LEAST, {"config": config}))
+    assert jsonschema.Draft7Validator(SCHEMA).is_valid(values) is accepted
 
 
 def test_every_object_of_the_schema_is_closed_or_says_that_kubernetes_judges_it() -> None:
@@ -103,6 +121,9 @@ def test_every_value_has_a_default_that_shows_its_place() -> None:
         ({"config": {"queue_bytes": "lots"}}, "queue_bytes"),
         ({"config": {"version": 2}}, "version"),
         ({"config": {"sample_ratio": 2}}, "sample_ratio"),
+        ({"config": {"advanced": {"flush_record": 1}}}, "flush_record"),
+        ({"config": {"advanced": {"flush_records": 0}}}, "flush_records"),
+        ({"config": {"advanced": {"flush_records": 1}, "flush_records": 1}}, "advanced"),
         ({"storage": {"queue": {"sizeLimit": "16MiB"}}}, "sizeLimit"),
         ({"storage": {"segments": {"persistence": {"accessModes": ["Once"]}}}}, "accessModes"),
         ({"shipper": {"type": "fluentd"}}, "shipper"),

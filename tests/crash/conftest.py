@@ -25,7 +25,7 @@ Play = Callable[..., Figures]
 
 # Each act is judged by itself, so that its segments need not be kept.
 _KILLS_OF_AN_ACT: Final = 20
-_FIGURES: Final = pytest.StashKey[dict[str, Figures]]()
+_FIGURES: Final = "crash figures"
 
 
 @pytest.fixture
@@ -41,6 +41,7 @@ def play(request: pytest.FixtureRequest, configure: Callable[..., Config]) -> Pl
         script: Callable[[Stage], None],
         produce: Produce = produce,
         recover: Callable[[Config], object] = lambda config: None,
+        judge: Callable[..., Figures] = judge,
         **parameters: Any,
     ) -> Figures:
         figures, seeds = Figures(), random.Random(f"{SEED} {name}")
@@ -51,16 +52,22 @@ def play(request: pytest.FixtureRequest, configure: Callable[..., Config]) -> Pl
                 stage.end()
                 recover(config)
                 figures += judge(config, stage.journal, drain(config), stage.kills)
-            for directory in [*directories(config), config.resolved_queue_directory]:
+            queues = config.resolved_queue_directory
+            for directory in [*directories(config), *queues.parent.glob(f"{queues.name}*")]:
                 shutil.rmtree(directory)
-        request.config.stash.setdefault(_FIGURES, {})[name] = figures
+        request.node.user_properties.append((_FIGURES, figures._asdict()))
         return figures
 
     return play
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    figures = config.stash.get(_FIGURES, {})
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    figures = {
+        report.nodeid.rpartition("::")[2]: Figures(**found)
+        for report in terminalreporter.getreports("passed")
+        for name, found in report.user_properties
+        if name == _FIGURES and report.when == "call"
+    }
     if not figures:
         return
     terminalreporter.section(f"crash tests, CRASH_SEED={SEED} CRASH_KILLS={KILLS}")

@@ -32,7 +32,7 @@ class Found:
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self.records: dict[Thread, list[Record]] = defaultdict(list)
-        """By thread, in the order of their sequence numbers."""
+        """By thread, in the order of their queues and there of their sequence numbers."""
         self.sequences: dict[str, set[int]] = defaultdict(set)
         """By boot id: those of all records, also of what the listener itself has to say."""
         self.losses_told = 0
@@ -45,7 +45,7 @@ class Found:
             for line in _lines(directory):
                 self._take(directory, line)
         for records in self.records.values():
-            records.sort(key=lambda record: record.seq)
+            _sort(records)
         untold = [one for one in self._second if not any(_spans(span, one) for span in self._in_both)]
         assert not untold, f"doubled, and nothing tells it: {sorted(untold)[:10]}"
 
@@ -95,6 +95,15 @@ class Found:
         cut_off = line["outcome"] == "process_died"
         assert cut_off or (line["outcome"], chunks) == ("ok", CHUNKS), f"torn: {line}"
         self.records[Thread(life, client)].append(Record(line["boot_id"], line["seq"], number, cut_off))
+
+
+def _sort(records: list[Record]) -> None:
+    """Put the records of a thread into the order of its queues: another one took the place of one that was lost."""
+    records.sort(key=lambda record: record.seq)
+    first: dict[str, int] = {}
+    for record in records:
+        first.setdefault(record.boot_id, record.number)
+    records.sort(key=lambda record: (first[record.boot_id], record.seq))
 
 
 def _spans(span: dict[str, Any], record: tuple[str, int]) -> bool:

@@ -69,6 +69,18 @@ def produce(config: Config, journal: int, life: int, threads: int = 2) -> NoRetu
     _wait_for_the_end()
 
 
+def produce_and_read(config: Config, journal: int, life: int, threads: int = 2) -> NoReturn:
+    """As ``produce``; on SIGUSR1 the process opens, reads and closes all queue files, as a backup of its own would."""
+
+    def read(*_: object) -> None:
+        for path in config.resolved_queue_directory.glob("*.queue"):
+            with contextlib.suppress(FileNotFoundError):
+                path.read_bytes()
+
+    signal.signal(signal.SIGUSR1, read)
+    produce(config, journal, life, threads)
+
+
 def produce_and_fork(config: Config, journal: int, life: int, threads: int = 2) -> NoReturn:
     """As ``produce``; besides, fork children now and then, which emit as well: while all threads do so."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel takes them away once they are killed

@@ -27,6 +27,8 @@ Produce = Callable[[Config, int, int], NoReturn]
 _PATIENCE_S = 60.0
 # struct flock: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi")
+# Where it stands in the control page.
+_LEADER_PID = slice(24, 28)
 
 
 class Stage:
@@ -117,14 +119,32 @@ class Stage:
         try:
             with (self.config.resolved_queue_directory / "leader.lock").open("rb+") as file:
                 asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-                kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
-        except FileNotFoundError:
+                kind, *_ = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+            control = next(self.config.resolved_queue_directory.glob("control-*")).read_bytes()
+        except (FileNotFoundError, StopIteration):
             return None
-        return None if kind == fcntl.F_UNLCK else pid
+        # The lock is an open file's and names no process. Who leads says so once it has the lock.
+        pid = int.from_bytes(control[_LEADER_PID], "little")
+        return pid if kind != fcntl.F_UNLCK and pid in {*self._producers, *self._listeners} else None
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal that does not end them to all that emit."""
+        for pid in self._producers:
+            self.signal(pid, number)
 
     def signal(self, pid: int, number: signal.Signals) -> None:
         """Send a signal that does not end the process."""
         signal.pidfd_send_signal(self._producers[pid], number)
+
+    def are_the_living_found(self) -> bool:
+        """Look whether each process that lives has a queue in the directory, and nobody else."""
+        owners = {_owner(path) for path in self.config.resolved_queue_directory.glob("*.queue")}
+        return owners == {*self._producers, *self._listeners}
+
+    def queues_of_producers(self) -> set[str]:
+        """Return the boot ids of the queues into which somebody emits."""
+        queues = self.config.resolved_queue_directory.glob("*.queue")
+        return {path.stem for path in queues if _owner(path) in self._producers}
 
     def kill(self, pid: int) -> None:
         """Kill -9, and wait for the end."""

@@ -9,9 +9,13 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.crash.conftest import Play
 from tests.crash.stage import Stage
 from tests.sinks import remount, small_file_system
+
+pytestmark = pytest.mark.servers
 
 # Writes as often as can be, so that many die between writing a batch and taking it out of the queues.
 ALWAYS = {"flush_records": 1, "flush_interval_s": 0.01}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.crash.conftest import Play
 from tests.crash.producing import produce_and_fork
 from tests.crash.stage import Stage
+
+pytestmark = pytest.mark.servers
 
 
 def kill_any(stage: Stage) -> None:

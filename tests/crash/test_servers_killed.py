@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.crash.conftest import Play
 from tests.crash.serving import serve
 from tests.crash.test_leaders_killed import ALWAYS, ROTATING, kill_leaders
+
+pytestmark = pytest.mark.servers
 
 
 def test_each_request_of_servers_that_are_killed_one_by_one_has_one_record(play: Play) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from inference_logging import Config
 from tests.command_line import run
 from tests.crash.conftest import Play
 from tests.crash.stage import Stage
+
+pytestmark = pytest.mark.servers
 
 BESIDE = {"listener": "external", "flush_records": 1, "flush_interval_s": 0.01}
 

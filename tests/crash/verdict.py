@@ -84,6 +84,23 @@ def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) 
     )
 
 
+def judge_without_totals(config: Config, journal: Journal, totals: dict[str, Any], kills: int) -> Figures:
+    """As ``judge``, where the totals went with the queue directory: ``log.dropped`` records count refusals."""
+    found = Found(directories(config))
+    _assert_verify_agrees(config)
+    threads = found.records.keys() | journal.accepted.keys() | journal.refused.keys()
+    unjournalled = sum(_compare(thread, found.records[thread], journal.accepted[thread]) for thread in threads)
+    _assert_each_process_had_a_queue_of_its_own(found)
+    missing = {boot: set(range(max(numbers))) - numbers for boot, numbers in found.sequences.items()}
+    half_written = sum(map(len, missing.values()))
+    assert half_written <= kills, f"lost: {missing}"
+    refused = journal.refused.total()
+    assert refused <= found.losses_told, "what was refused is not counted"
+    lives = {thread.life for thread in threads}
+    written = sum(map(len, found.sequences.values()))
+    return Figures(kills, len(lives), 0, written, refused, unjournalled, half_written)
+
+
 def _assert_verify_agrees(config: Config) -> None:
     """Check that `inference-logging verify` comes to the same by other ways: every sequence is accounted for."""
     report = json.loads(_native.verify(directories(config), [config.resolved_queue_directory], [], None))

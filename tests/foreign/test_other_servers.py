@@ -22,6 +22,8 @@ from inference_logging import Config, Logger
 from tests.servers import Load, Server, serving
 from tests.support import read_lines, read_records, wait_until
 
+pytestmark = pytest.mark.servers
+
 HERE = Path(__file__).parent
 Configure = Callable[..., Config]
 

@@ -9,8 +9,12 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.foreign.sdist import Run, run_both
 from tests.support import read_records
+
+pytestmark = pytest.mark.servers
 
 STARLETTE = ["tests", "--ignore=tests/test_config.py"]
 UVICORN = [

@@ -30,6 +30,7 @@ BODIES = {
 def ask(server: VllmServer, path: str, name: str, *, stream: bool) -> socket.socket:
     """Send a request, byte by byte as curl does, and return its connection."""
     body = json.dumps({"model": "tiny", "stream": stream, **BODIES[path]}).encode()
+    name = server.names.take(name)
     head = f"POST {path} HTTP/1.1\r\nhost: x\r\nx-request-id: {name}\r\ncontent-length: {len(body)}\r\n"
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     connection.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)

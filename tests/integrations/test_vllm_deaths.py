@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.books import assert_books_balance
-from tests.integrations.test_vllm_clients_leave import ask, read_until, running
+from tests.integrations.test_vllm_clients_leave import LONG, ask, read_until, running
 from tests.integrations.vllm_server import VllmServer, serving
 from tests.support import wait_until
 
@@ -44,8 +44,12 @@ def test_whoever_dies_the_next_start_tells_how_each_request_ended(tmp_path: Path
         killed.kill()
     with serving(tmp_path) as stopped:
         assert outcomes(stopped, killed_ended) == {"ok"}
-        assert outcomes(stopped, killed_open) == {"process_died"}
-        assert all(stopped.record(name)["chunks"] >= 1 for name in killed_open)
+        assert "process_died" in outcomes(stopped, killed_open)
+        for record in map(stopped.record, killed_open):
+            # On a busy machine a stream may be whole before the kill.
+            whole = record.get("gen_ai.usage.output_tokens") == LONG
+            assert record["outcome"] == ("ok" if whole else "process_died")
+            assert record["chunks"] >= 1
         with load(stopped, "stopped") as (stopped_ended, stopped_open):
             stopped.stop()
     assert_books_balance(stopped.config)

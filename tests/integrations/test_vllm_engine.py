@@ -45,7 +45,7 @@ def engine_requests(server: VllmServer, name: str) -> list[dict[str, Any]]:
 def test_a_requests_record_has_the_numbers_of_all_its_engine_requests(
     engine: VllmServer, path: str, body: dict[str, Any], requests: int, tokens: int, stream: bool
 ) -> None:
-    name = f"numbers-{requests}-{tokens}-{stream}-{path.rpartition('/')[2]}"
+    name = f"numbers-{requests}-{tokens}-{stream}{path.replace('/', '-')}"
     assert engine.post(path, name, stream=stream, **FIXED, **body).status_code == 200
     record = engine.record(name)
     assert record["engine.requests"] == requests

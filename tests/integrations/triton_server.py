@@ -19,6 +19,7 @@ import pytest
 
 from inference_logging import Config
 from tests import books
+from tests.integrations.names import Names
 from tests.servers import free_port
 from tests.support import read_records, wait_until
 
@@ -92,6 +93,7 @@ class TritonServer:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self.names = Names()
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.http}", timeout=60)
 
     @property
@@ -121,7 +123,7 @@ class TritonServer:
         ]
         if text is not None:
             inputs.append({"name": "TEXT", "datatype": "BYTES", "shape": [1, 1], "data": [text]})
-        return self.post("models/echo/infer", id=name, inputs=inputs, parameters=parameters)
+        return self.post("models/echo/infer", id=self.names.take(name), inputs=inputs, parameters=parameters)
 
     def stream(self, model: str, count: int, **parameters: Any) -> list[str]:
         """Ask a decoupled model over HTTP (`generate_stream`) and return the words."""

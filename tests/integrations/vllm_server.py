@@ -18,6 +18,7 @@ import pytest
 
 from inference_logging import Config
 from tests.books import variables
+from tests.integrations.names import Names
 from tests.servers import free_port
 from tests.support import read_records, wait_until
 
@@ -84,6 +85,7 @@ class VllmServer:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self.names = Names()
         self._said: list[bytes] = []
         # Read all the time, so that the server never waits for a full pipe.
         self._reader = threading.Thread(target=lambda: self._said.extend(self.process.stdout or ()))
@@ -111,8 +113,8 @@ class VllmServer:
             raise
 
     def post(self, path: str, name: str, /, **body: Any) -> httpx.Response:
-        """Return the answer to a request that sends ``name`` as its X-Request-Id; the model is ours unless told."""
-        return self.client.post(path, json={"model": "tiny", **body}, headers={"x-request-id": name})
+        """Return the answer to a request that sends ``name`` as its X-Request-Id; the model is ours unless given."""
+        return self.client.post(path, json={"model": "tiny", **body}, headers={"x-request-id": self.names.take(name)})
 
     def records(self, event: str = "request") -> list[dict[str, Any]]:
         """Return the records that are written so far."""

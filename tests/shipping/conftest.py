@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import pytest
 
 from inference_logging import Config
 from tests.shipping.stage import Figures, Stage, parameters
 
-_SHOWN: pytest.StashKey[list[Figures]] = pytest.StashKey()
+_SHOWN: Final = "shipped"
 
 
 class Startable(Protocol):
@@ -40,15 +40,19 @@ def start() -> Iterator[Callable[[Started], Started]]:
 @pytest.fixture
 def stage(configure: Callable[..., Config], request: pytest.FixtureRequest) -> Iterator[Callable[..., Stage]]:
     """Set a stage with the given parameters."""
-    shown = request.config.stash.setdefault(_SHOWN, [])
+
+    def show(figures: Figures) -> None:
+        request.node.user_properties.append((_SHOWN, str(figures)))
+
     with contextlib.ExitStack() as stack:
-        yield lambda **more: stack.enter_context(Stage(configure(**parameters(**more)), shown))
+        yield lambda **more: stack.enter_context(Stage(configure(**parameters(**more)), show))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print what was shown."""
-    shown: list[Any] = config.stash.get(_SHOWN, [])
+    calls = [report for report in terminalreporter.getreports("passed") if report.when == "call"]
+    shown = [text for report in calls for name, text in report.user_properties if name == _SHOWN]
     if shown:
         terminalreporter.section("shipped")
-        for figures in shown:
-            terminalreporter.line(str(figures))
+        for text in shown:
+            terminalreporter.line(text)

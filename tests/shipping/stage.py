@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -51,7 +51,7 @@ class Figures:
 class Stage:
     """A server and a listener with their directories."""
 
-    def __init__(self, config: Config, figures: list[Figures]) -> None:
+    def __init__(self, config: Config, figures: Callable[[Figures], None]) -> None:
         self.config = config
         self.kills = 0
         """Of the listener."""
@@ -107,7 +107,7 @@ class Stage:
         found = compare(written, arrived)
         assert found.missing == [], f"{len(found.missing)} of {found.records} are missing"
         kills, seconds = sum(one.kills for one in (self, *mortals)), time.monotonic() - self._begun_s
-        self._figures.append(Figures(name, found.records, kills, found.duplicates, seconds))
+        self._figures(Figures(name, found.records, kills, found.duplicates, seconds))
         return found.duplicates
 
     def marks(self, name: str) -> tuple[set[str], set[str]]:

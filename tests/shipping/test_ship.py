@@ -23,17 +23,18 @@ from tests.segment_lines import lines, name, write
 from tests.servers import free_port
 from tests.support import Recorded, wait_until
 
+pytestmark = pytest.mark.servers
+
 COMMAND = [str(Path(sys.executable).with_name("inference-logging")), "ship"]
 ASKED_TO_END_AT_ANY_INSTANT = """
 import random, signal
 from inference_logging.cli.ship import Stop
 
 for _ in range(3000):
-    stop = Stop()
-    signal.signal(signal.SIGALRM, stop.on_signal)
-    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-4))
-    while not stop.wait(1e-5):
-        pass
+    with Stop([signal.SIGALRM]) as stop:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-4))
+        while not stop.wait(1e-5):
+            pass
 """
 
 

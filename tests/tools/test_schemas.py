@@ -10,6 +10,8 @@ import pytest
 
 from tests.tools.tools import tool
 
+pytestmark = pytest.mark.chart
+
 VERSIONS = ("1.31.0", "1.37.0")
 
 

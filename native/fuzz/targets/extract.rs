@@ -3,8 +3,8 @@
 //! The first byte chooses the kind of body and what may be written of its text, the next two where the kept head ends and
 //! where the kept tail begins, in 256ths of the rest.
 
-use _native::extract;
-use _native::record::{Body, BodyKind, BodyText};
+use lines::extract;
+use queue::record::{Body, BodyKind, BodyText};
 use serde_json::Value as Json;
 
 /// No fact is longer, escaped or not, and there are less than 32 of them, one a list of 16.

@@ -4,14 +4,14 @@
 //! An input is a list of changes to a good file: one byte for what and where, two for the offset there, one for how many
 //! bytes, and the bytes. See [`apply`].
 
-use _native::control::Control;
-use _native::delivery::{Delivery, Sinks};
-use _native::inspect;
-use _native::leader::{Leader, ListenerSettings};
-use _native::producer::{Producer, QueueSettings};
-use _native::record::{Scratch, Trace};
-use _native::sink::{Now, Sink, WriteError};
-use _native::totals;
+use listen::delivery::{Delivery, Sinks};
+use listen::leader::{Leader, ListenerSettings};
+use listen::sink::{Now, Sink, WriteError};
+use queue::control::Control;
+use queue::inspect;
+use queue::producer::{Producer, QueueSettings};
+use queue::record::{Scratch, Trace};
+use queue::totals;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -128,6 +128,7 @@ fn good_file() -> (Vec<u8>, Producer) {
         max_record_bytes: 8192,
         overflow_info_ratio: 0.8,
         wake_bytes: DATA_BYTES,
+        configuration: None,
     };
     let producer = Producer::open(settings).unwrap();
     let event = producer.register("test", &["a".to_owned(), "b".to_owned()]).unwrap();

@@ -2,9 +2,10 @@
 //!
 //! The first byte chooses the event; the rest is the payload, and also read as a stored schema.
 
-use _native::encode::{Encoder, LineHead};
-use _native::event::{EventSchema, builtin};
-use _native::record::{Map, Value, Values};
+use lines::encode::{Encoder, LineHead};
+use lines::plan::LinePlan;
+use queue::event::{EventSchema, builtin};
+use queue::record::{Map, Value, Values};
 use serde_json::Value as Json;
 
 /// Checks one input.
@@ -13,7 +14,7 @@ pub fn check(bytes: &[u8]) {
     check_schema(payload);
     let mut schemas = builtin();
     schemas.push(EventSchema::new(16, "user.event", &["a", "b", "c", "d", "e", "f", "g", "h"]).unwrap());
-    let schema = &schemas[usize::from(*choice) % schemas.len()];
+    let plan = LinePlan::from(schemas.swap_remove(usize::from(*choice) % schemas.len()));
     let head = LineHead {
         time_unix_nano: u64::from(*choice) << 56,
         severity: *choice,
@@ -22,7 +23,7 @@ pub fn check(bytes: &[u8]) {
         seq: (choice & 1 == 1).then_some(u64::MAX),
     };
     let mut out = b"before".to_vec();
-    match Encoder::new().line(&mut out, &head, schema, payload) {
+    match Encoder::new().line(&mut out, &head, &plan, payload) {
         Ok(()) => check_line(&out[b"before".len()..], payload),
         Err(_) => assert_eq!(out, b"before", "a line that failed left something behind"),
     }

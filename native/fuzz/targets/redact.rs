@@ -2,7 +2,7 @@
 //!
 //! The first byte says whether the rest is the text of a field and of a key, or JSON.
 
-use _native::redact::{Redaction, RedactionSettings, Rules};
+use lines::redact::{Redaction, RedactionSettings, Rules};
 use serde_json::Value as Json;
 use std::sync::{Arc, OnceLock};
 

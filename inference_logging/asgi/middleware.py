@@ -1,0 +1,290 @@
+"""The pure-ASGI middleware: one terminal record per request, a timeline per stream, nothing changed on the way.
+
+The object holds configuration and the open logger; a native observer holds the state of one request. Foreign scopes and
+every message pass through untouched. ``send`` is a C function that looks at the message and returns the server's own
+awaitable; only ``receive`` needs a coroutine, since its result is what is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import weakref
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from inference_logging import metrics
+from inference_logging._native import Metrics, RequestFactory, RequestIds, RequestObserver
+from inference_logging.asgi import websocket
+from inference_logging.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
+from inference_logging.asgi.probes import OFF, liveness, readiness, refuse, respond, wrap
+from inference_logging.context import REQUEST
+from inference_logging.errors import AuditError, InferenceLoggingError, OpenError
+from inference_logging.health import Health, Watch
+from inference_logging.integrations.correlation import correlation_reader
+from inference_logging.integrations.otel import span_reader
+from inference_logging.integrations.vllm import server as vllm
+from inference_logging.logger import Logger, _configured
+from inference_logging.settings import settings
+
+if TYPE_CHECKING:
+    from inference_logging.config import Config
+
+Begun = tuple[RequestObserver, RequestIds, Receive, Send]
+Begin = Callable[..., Begun | None]
+
+_open_middlewares: weakref.WeakSet[InferenceLoggingMiddleware] = weakref.WeakSet()
+
+_LONGEST_CHAIN = 16
+"""Most exceptions, each raised in place of the one before, that are looked at."""
+
+_NO_FAILURES = frozenset({"cancelled", "disconnected"})
+_DISCONNECT_ERRORS = frozenset({"ClientDisconnect", "ClientDisconnected"})
+
+
+class InferenceLoggingMiddleware:
+    """Record every request of the application ``app``: ``app.add_middleware(InferenceLoggingMiddleware)``.
+
+    Without ``config`` everything comes from the environment and the configuration file. The logger opens with the
+    server's lifespan (or at the first request), and drains at its end (or at interpreter exit).
+
+    The startup fails with ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_registry``
+    without prometheus_client, ``OpenError`` if the queue or the sink cannot be had. Where a server has no lifespan that
+    is said once, on stderr, and requests are served without a record: none ever fails because of logging.
+    """
+
+    def __init__(self, app: ASGIApp, config: Config | None = None) -> None:
+        self.app = app
+        self._routes: dict[str, Callable[[Scope, Send], Awaitable[object]]] = {}
+        self._wrapped_path: str | None = None
+        self._refused: InferenceLoggingError | None = None
+        try:
+            self.config = config if config is not None else _configured()
+            self._read_paths()
+        except InferenceLoggingError as error:
+            # Frameworks make middlewares at the first scope: an error would look like an application without lifespan,
+            # whose every request then fails.
+            self._refused = error
+        # A tuple: whatever a server gives as path can be compared, not all of it can be hashed.
+        self._special_paths = (*self._routes, *filter(None, [self._wrapped_path]))
+        self._is_off = self._refused is None and self.config.enabled == "off"
+        self._logger: Logger | None = None
+        self._watch: Watch | None = None
+        self._metrics: Metrics | None = None
+        self._take_back: Callable[[], None] | None = None
+        self._vllm: vllm.Server | None = None
+        self._begin: Begin = _not_open
+        self._reseed: Callable[[], None] | None = None
+        self._factory: RequestFactory | None = None
+        self._unavailable = False
+
+    def _read_paths(self) -> None:
+        config = self.config
+        if config.metrics_registry == "default":
+            metrics.require()
+        for path, answer in (
+            (config.health_path, self._answer_readiness),
+            (config.liveness_path, self._answer_liveness),
+            (config.metrics_path, self._answer_metrics),
+        ):
+            if path is not None:
+                self._routes[path] = answer
+        if config.enabled == "on":
+            self._wrapped_path = config.wrap_health_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
+        """Serve one scope; return what the application returns, which servers look at (it should be None)."""
+        begun = self._begin(scope, receive, send)
+        if begun is None:
+            begun, returned = await self._serve_other(scope, receive, send)
+            if begun is None:
+                return returned
+        observer, ids, receive, send = begun
+        token = REQUEST.set(ids)
+        try:
+            returned = await self.app(scope, receive, send)
+        except BaseException as error:
+            answered = isinstance(error, AuditError) and await _answered_unavailable(observer, error, scope, send)
+            if observer.complete and _came_from(observer.server_send, error):
+                observer.take_back_end()
+            observer.fail(_ending(error), type(error).__qualname__, self._texts(error))
+            if not answered:
+                raise
+        else:
+            observer.finish()
+            return returned
+        finally:
+            try:  # noqa: SIM105 - contextlib.suppress would cost each request more than the reset itself
+                REQUEST.reset(token)
+            except ValueError:
+                pass  # thrown away by the garbage collector: that runs in no request's context
+
+    def _texts(self, error: BaseException) -> Callable[[], tuple[str, str, str]] | None:
+        # A client that leaves, or a server that stops, is no failure of the application's.
+        if self._logger is None or _ending(error) in _NO_FAILURES:
+            return None
+        return partial(self._logger.tracebacks.texts, error)
+
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> tuple[Begun | None, Any]:
+        # All that is no request to record at once: other scopes, routes of our own, requests before anything is open.
+        # Returns what the application returned, or how a request has begun after all.
+        kind = scope.get("type")
+        if kind == "lifespan":
+            return None, await serve_lifespan(self.app, scope, receive, send, lambda: self._open(scope), self._close)
+        if kind not in {"http", "websocket"}:
+            return None, await self.app(scope, receive, send)
+        if self._begin is _not_open:
+            self._open_late(scope)
+        if kind == "websocket":
+            factory = self._factory
+            if factory is None:
+                return None, await self.app(scope, receive, send)
+            return None, await websocket.serve(self.app, scope, receive, send, factory, _ending, self._texts)
+        path = scope.get("path")
+        if path in self._special_paths:
+            if path != self._wrapped_path:
+                await self._routes[path](scope, send)
+                return None, None
+            send = wrap(send, self._look, changes_status=self.config.wrap_health == "status")
+        begun = self._begin(scope, receive, send, True)
+        if begun is None:
+            return None, await self.app(scope, receive, send)
+        return begun, None
+
+    def _open(self, scope: Scope) -> None:
+        if self._refused is not None:
+            raise self._refused
+        if self._logger is None:
+            self._logger = Logger.shared(self.config)
+            _open_middlewares.add(self)
+        if self._is_off:
+            self._begin = _off
+            return
+        if self._watch is None:
+            self._watch = Watch(self.config, self._logger.service, audit=self._logger.audit_service)
+            if self.config.metrics_registry == "default":
+                self._take_back = metrics.offer(metrics.InferenceLoggingCollector(self._logger, self._watch))
+            self._metrics = metrics.metrics_of(self._logger, self._watch)
+            self._vllm = vllm.attach(scope.get("app"), self.config)
+        server = self._vllm
+        try:
+            factory = RequestFactory(
+                self._logger.service,
+                settings(self.config),
+                _observed_receive,
+                span_reader=span_reader,
+                correlation_reader=correlation_reader,
+                engine_reader=server.reader if server is not None else None,
+                server_traces=server is not None and server.traces,
+            )
+        except OSError as error:
+            raise OpenError(str(error)) from error
+        self._reseed = factory.reseed
+        self._begin, self._factory = factory.begin, factory
+
+    def _open_late(self, scope: Scope) -> None:
+        # No lifespan came before the first request, so an error cannot stop the start any more: serve, and say so once.
+        if self._unavailable:
+            return
+        try:
+            self._open(scope)
+        except Exception:  # noqa: BLE001 - whatever it is: requests are served
+            self._unavailable = True
+            sys.stderr.write("inference_logging: requests are NOT recorded:\n" + traceback.format_exc())
+
+    def _close(self) -> None:
+        self._begin, self._factory, self._reseed = _not_open, None, None
+        self._watch = self._metrics = None
+        _open_middlewares.discard(self)
+        if self._take_back is not None:
+            self._take_back()
+            self._take_back = None
+        if self._vllm is not None:
+            self._vllm.detach()
+            self._vllm = None
+        if self._logger is not None:
+            self._logger.release()
+            self._logger = None
+
+    def _look(self) -> Health | None:
+        return self._watch.recent() if self._watch is not None else None
+
+    async def _answer_readiness(self, scope: Scope, send: Send) -> None:
+        await respond(scope, send, OFF if self._is_off else readiness(self._look()))
+
+    async def _answer_liveness(self, scope: Scope, send: Send) -> None:
+        await respond(scope, send, OFF if self._is_off else liveness(self._look()))
+
+    async def _answer_metrics(self, scope: Scope, send: Send) -> None:
+        await metrics.respond(scope, send, self._metrics)
+
+
+def reopen_all() -> None:
+    """Let every open middleware give its logger back and ask for one anew at its next request."""
+    for middleware in list(_open_middlewares):
+        middleware._close()
+
+
+def _not_open(*_arguments: object) -> Begun | None:
+    """Stand for ``begin`` while nothing is open: no request is recorded."""
+    return None
+
+
+def _off(*_arguments: object) -> Begun | None:
+    """Stand for ``begin`` where ``enabled`` is off: no request is recorded."""
+    return None
+
+
+async def _answered_unavailable(observer: RequestObserver, error: AuditError, scope: Scope, send: Send) -> bool:
+    """Answer 503 for a record that the audit lane did not take, unless the answer has begun; return whether it did."""
+    if observer.started or error.reason == "off":
+        return False
+    try:
+        await refuse(scope, send, f"an audit record was not committed: {error.reason}")
+    except Exception:  # noqa: BLE001 - the client is gone, or the server's own failure: the application's error says more
+        return False
+    return True
+
+
+async def _observed_receive(receive: Receive, observer: RequestObserver) -> Message:
+    message = await receive()
+    observer.received(message)
+    return message
+
+
+def _came_from(send: Any, error: BaseException) -> bool:
+    """Tell whether the server's ``send`` raised: the last part of the answer was not taken then."""
+    send = getattr(send, "func", send)  # of a partial
+    code = getattr(getattr(send, "__func__", send), "__code__", None)
+    raised: BaseException | None = error
+    for _ in range(_LONGEST_CHAIN):
+        if raised is None:
+            break
+        if any(frame.f_code is code for frame, _ in traceback.walk_tb(raised.__traceback__)):
+            return True
+        # An application may say it in an exception of its own.
+        raised = raised.__cause__ or raised.__context__
+    return False
+
+
+def _ending(error: BaseException) -> str:
+    name = type(error).__qualname__
+    # By name also: before Python 3.11 asyncio's is another class.
+    if isinstance(error, TimeoutError) or name == "TimeoutError":
+        return "timed_out"
+    if name in _DISCONNECT_ERRORS:
+        return "disconnected"
+    # CancelledError, GeneratorExit, KeyboardInterrupt, trio.Cancelled: not the application's own failure.
+    return "raised" if isinstance(error, Exception) else "cancelled"
+
+
+def _after_fork_in_child() -> None:
+    # A child that goes on with a middleware must not repeat its parent's ids.
+    for middleware in _open_middlewares:
+        if middleware._reseed is not None:
+            middleware._reseed()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

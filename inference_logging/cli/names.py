@@ -1,0 +1,73 @@
+"""Names of fields and events on the command line: one that no record has is a mistake, not an empty answer."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection
+from typing import Final
+
+import click
+
+from inference_logging.cli.query import HEAD, LOGS, REQUESTS
+from inference_logging.cli.where import Condition, is_absent, look_up
+from inference_logging.segments import Record
+
+EVENTS: Final = frozenset(
+    {
+        "request", "request.chunk", "log", "log.dropped", "process.ended", "control.changed", "engine.request",
+        "engine.stats", "segment.header", "segment.footer", "segment.repaired", "segments.removed", "sink.dropped",
+        "sink.failed", "sink.fallback", "sink.recovered",
+    }
+)  # fmt: skip
+"""What this package itself records; that there is none of these is an answer."""
+FIELDS: Final = frozenset({*HEAD, *LOGS, *REQUESTS})
+
+
+class Names:
+    """The names that a command line asks for, and which of them stood in a record."""
+
+    def __init__(self, conditions: Collection[Condition], events: Collection[str], fields: Collection[str]) -> None:
+        """Ask for the fields of the conditions, the events, and the fields that are to be shown."""
+        self._fields = {condition.field for condition in conditions} | set(fields)
+        self._unseen_fields, self._unseen_events = self._fields - FIELDS, set(events) - EVENTS
+        self._other_fields: set[str] = set()
+        self._other_events: set[str] = set()
+
+    def look(self, record: Record) -> None:
+        """Note what a record has; quick once everything was seen."""
+        if self._unseen_fields:
+            self._unseen_fields -= {name for name in self._unseen_fields if not is_absent(look_up(record, name))}
+            self._other_fields.update(record)
+        if self._unseen_events:
+            event = str(record.get("event_name"))
+            self._unseen_events.discard(event)
+            self._other_events.add(event)
+
+    def looking(self, keep: Callable[[Record], bool] | None) -> Callable[[Record], bool] | None:
+        """Return ``keep``, which looks at every record too; None where there is nothing to look for."""
+        if not self._unseen_fields and not self._unseen_events:
+            return keep
+
+        def look_and_keep(record: Record) -> bool:
+            self.look(record)
+            return keep is None or keep(record)
+
+        return look_and_keep
+
+    def unknown(self) -> str | None:
+        """Return a sentence about the names that no record had; None if there are none."""
+        sentences = [
+            *(_sentence("field", name, FIELDS | self._other_fields) for name in sorted(self._unseen_fields)),
+            *(_sentence("event", name, EVENTS | self._other_events) for name in sorted(self._unseen_events)),
+        ]
+        return "; ".join(sentences) or None
+
+    def refuse_unknown(self) -> None:
+        """Raise ``UsageError`` if no record had one of the names."""
+        if (sentence := self.unknown()) is not None:
+            raise click.UsageError(sentence)
+
+
+def _sentence(kind: str, name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), 1)
+    return f"no record has the {kind} {name!r}" + (f", the nearest is {near[0]!r}" if near else "")

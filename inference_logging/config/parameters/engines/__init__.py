@@ -1,0 +1,1 @@
+"""What inference engines add to the records."""

@@ -1,0 +1,1 @@
+"""What is recorded of a request, which ones are kept, and whose ids they carry."""

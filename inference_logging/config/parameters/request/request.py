@@ -1,0 +1,55 @@
+"""What is recorded of a request and its stream."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from inference_logging.config.fields import MIB, Bytes, Parameters, parameter
+
+
+class RequestParameters(Parameters):
+    """What is recorded of a request and its stream."""
+
+    chunks: Literal["off", "summary", "timeline", "events"] = parameter(
+        "timeline",
+        "What is recorded of a streamed response: off: nothing; summary: count and time to the first chunk; timeline: "
+        "also the gaps between chunks; events: also one record per chunk.",
+    )
+    chunk_timeline_limit: int = parameter(
+        256,
+        "Gaps kept per request; later chunks are counted but their gaps are not kept.",
+        unit="chunks",
+        limits=(0, 65536),
+        advanced=True,
+    )
+    capture_head_bytes: Bytes = parameter(
+        1024,
+        "First bytes of a body copied for the listener to read model, limits and usage from; they are never stored "
+        "as text. 0 = off. What lies behind the cap is not seen.",
+        unit="bytes",
+        limits=(0, 1 * MIB),
+        advanced=True,
+    )
+    capture_tail_bytes: Bytes = parameter(
+        2048,
+        "Last bytes of a body copied for the same purpose, where usage and finish reason stand. 0 = off.",
+        unit="bytes",
+        limits=(0, 1 * MIB),
+        advanced=True,
+    )
+    stack_frames: int = parameter(
+        20,
+        "Frames of an exception's stack that are recorded, the first and the last of them; how many are left out is "
+        "stated. 0 = no stack. What an exception says, and so its stack, can hold texts of the request: both are "
+        "redacted as other fields.",
+        unit="frames",
+        limits=(0, 1000),
+    )
+    in_flight_slots: int = parameter(
+        1024,
+        "Requests in flight that the queue file holds, 2 KiB each: of these a killed process still tells what they "
+        "were doing. While all are taken, further requests are recorded at their end only, and counted. 0 = off.",
+        unit="requests per process",
+        limits=(0, 65536),
+        advanced=True,
+    )

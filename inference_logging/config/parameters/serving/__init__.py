@@ -1,0 +1,1 @@
+"""What the middleware answers by itself: health and metrics."""

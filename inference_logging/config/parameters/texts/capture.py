@@ -1,0 +1,60 @@
+"""What is kept of the texts of requests and responses: nothing, unless it is asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from inference_logging.config.fields import (
+    KIB,
+    MIB,
+    Bytes,
+    OptionalPath,
+    Parameters,
+    matching,
+    none_if_empty,
+    parameter,
+)
+from inference_logging.config.parameters.request.trace import HEADER_NAME
+
+TextMode = Literal["off", "truncated", "full", "hash"]
+
+
+class CaptureParameters(Parameters):
+    """What is kept of the texts of requests and responses."""
+
+    capture_input: TextMode = parameter(
+        "off",
+        "Text of requests with a body, as gen_ai.input.messages. off: no byte of it; truncated: of a body above "
+        "capture_text_bytes the first and last half of that; full: all that max_record_bytes leaves room for; hash: "
+        "length and keyed hash of each text instead of it, of one that is cut neither. Images, audio and other media "
+        "are always replaced by type, length and hash.",
+    )
+    capture_output: TextMode = parameter(
+        "off",
+        "Text of the answers to such requests, as gen_ai.output.messages, a stream's pieces joined; modes as for "
+        "capture_input.",
+    )
+    capture_text_bytes: Bytes = parameter(
+        16 * KIB,
+        "Bytes of a body that are copied for its text where the mode is truncated, per direction: half of them its "
+        "first, half its last; of a stream only what is new in each event counts. What lies between is not seen, and "
+        "the record says so (input_truncated, output_truncated).",
+        unit="bytes",
+        limits=(256, 8 * MIB),
+    )
+    capture_opt_out_header: Annotated[str | None, BeforeValidator(none_if_empty), matching(HEADER_NAME)] = parameter(
+        "X-No-Capture",
+        "Request header with which a client forbids that any text of its request and answer is captured, hashes "
+        "included; of an exception the type alone is recorded then. Any value counts but 0, false, no and off. Empty = "
+        "clients aren't asked.",
+        allowed="a header's name of at most 64 characters, or empty",
+    )
+    capture_hash_key_file: OptionalPath = parameter(
+        None,
+        "File with the key of the hashes: 32 bytes, or 64 hexadecimal digits. Without it nobody could be kept from "
+        "trying likely texts, so the mode hash asks for one. Servers with the same key also decide alike about the "
+        "traces of callers that are not trusted (see trusted_callers). Empty = hashes of media have no key.",
+        allowed="the path of a readable file, or empty",
+    )

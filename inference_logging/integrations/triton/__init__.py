@@ -1,0 +1,1 @@
+"""Triton's Python backend: a model's requests, and an instance's own counts."""

@@ -1,0 +1,146 @@
+"""What is needed of vLLM's classes, and the one place that looks whether this version has it.
+
+vLLM calls its statistics unstable. What is not found is told by name, once, at start; that part is gone without, and
+everything else goes on. ``name(parameters)`` is a method that is wrapped: it must be called as it was.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+
+from inference_logging.integrations.vllm.records import tell
+
+Needs = Mapping[tuple[str, str], tuple[str, ...]]
+
+_STATS = "vllm.v1.metrics.stats"
+_OUTPUTS = "vllm.v1.engine.output_processor"
+_ENGINE = "vllm.v1.engine"
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+
+METADATA: Needs = {
+    ("vllm.entrypoints.generate.base.protocol", "RequestResponseMetadata"): ("request_id", "final_usage_info"),
+    ("vllm.entrypoints.serve.engine.protocol", "UsageInfo"): (
+        "prompt_tokens",
+        "completion_tokens",
+        "prompt_tokens_details",
+    ),
+}
+"""For the usage and the engine's id in the records of requests."""
+
+FINISHED: Needs = {
+    (_STATS, "IterationStats"): ("finished_requests",),
+    (_STATS, "FinishedRequestStats"): (
+        "request_id",
+        "finish_reason",
+        "num_prompt_tokens",
+        "num_generation_tokens",
+        "num_cached_tokens",
+        "num_preemptions",
+        "max_tokens_param",
+        "queued_time",
+        "prefill_time",
+        "decode_time",
+        "e2e_latency",
+    ),
+}
+"""For `engine.request`, and for the engine's numbers in the records of requests."""
+
+ABORTED: Needs = {
+    (_OUTPUTS, "OutputProcessor"): (
+        "abort_requests(self, request_ids, internal)",
+        "request_states",
+        "external_req_ids",
+    ),
+    (_OUTPUTS, "RequestState"): ("external_req_id", "prompt_len", "num_cached_tokens", "stats"),
+    (_STATS, "RequestStateStats"): (
+        "num_generation_tokens",
+        "num_preemptions",
+        "arrival_time",
+        "queued_ts",
+        "scheduled_ts",
+        "first_token_ts",
+        "last_token_ts",
+    ),
+}
+"""For the numbers of requests that a client aborts."""
+
+GAUGES: Needs = {
+    (_STATS, "SchedulerStats"): (
+        "num_running_reqs",
+        "num_waiting_reqs",
+        "num_skipped_waiting_reqs",
+        "kv_cache_usage",
+        "prefix_cache_stats",
+        "spec_decoding_stats",
+    ),
+    (_STATS, "PrefixCacheStats"): ("queries", "hits"),
+    ("vllm.v1.spec_decode.metrics", "SpecDecodingStats"): ("num_drafts", "num_draft_tokens", "num_accepted_tokens"),
+}
+
+STATISTICS: Needs = {
+    **GAUGES,
+    (_STATS, "IterationStats"): (
+        "finished_requests",
+        "num_generation_tokens",
+        "num_preempted_reqs",
+        "prompt_token_stats",
+    ),
+    (_STATS, "PromptTokenStats"): ("total",),
+}
+"""For `engine.stats`."""
+
+SCHEDULED: Needs = {
+    (_SCHEDULER, "Scheduler"): ("update_from_output", "finish_requests", "requests", "log_stats", "vllm_config"),
+    ("vllm.v1.request", "Request"): (
+        "request_id",
+        "events",
+        "num_prompt_tokens",
+        "num_output_tokens",
+        "num_preemptions",
+        "get_finished_reason",
+    ),
+    (_ENGINE, "EngineCoreOutputs"): ("outputs", "timestamp", "scheduler_stats"),
+    (_ENGINE, "EngineCoreOutput"): ("request_id", "new_token_ids", "finish_reason", "events", "prefill_stats"),
+    (_ENGINE, "EngineCoreEvent"): ("type", "timestamp"),
+    (_STATS, "PrefillStats"): ("num_prompt_tokens", "num_cached_tokens"),
+    **GAUGES,
+}
+"""For both, where only the engine's own process runs Python."""
+
+
+def missing(needs: Needs) -> list[str]:
+    """Return what this vLLM lacks of ``needs``: ``module.Class``, ``module.Class.name`` or a method's parameters."""
+    found = []
+    for (module, class_name), names in needs.items():
+        try:
+            kind = getattr(importlib.import_module(module), class_name)
+        except (ImportError, AttributeError):
+            found.append(f"{module}.{class_name}")
+            continue
+        found += [f"{module}.{class_name}.{name}" for name in names if not _has(kind, name)]
+    return found
+
+
+def whole(part: str, needs: Needs) -> bool:
+    """Tell whether this vLLM has all that ``part`` needs; what it lacks is told by name, which is to happen once."""
+    lacks = missing(needs)
+    if lacks:
+        tell(f"there are no {part}: this vLLM has no {', '.join(lacks)}")
+    return not lacks
+
+
+def _has(kind: type, name: str) -> bool:
+    name, _, parameters = name.partition("(")
+    if parameters:
+        method = getattr(kind, name, None)
+        return callable(method) and f"{', '.join(inspect.signature(method).parameters)})" == parameters
+    return hasattr(kind, name) or any(name in _instance_names(base) for base in kind.__mro__)
+
+
+def _instance_names(kind: type) -> set[str]:
+    # Fields of dataclasses and structures, and what a constructor sets: classes of vLLM are not to be made for a look.
+    constructor = vars(kind).get("__init__")
+    code = getattr(inspect.unwrap(constructor), "__code__", None) if callable(constructor) else None
+    return {*vars(kind).get("__annotations__", {}), *(code.co_names if code is not None else ())}

@@ -1,0 +1,89 @@
+"""vLLM's server around the middleware: usage of every request, and what its engine tells of it.
+
+Written against vLLM 0.33. ``request_metadata`` is what vLLM's routes leave in a request's state for middlewares. What
+this version of vLLM lacks is told once, at start; the records go on without it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from inference_logging._native import EngineReader
+from inference_logging.integrations.vllm.needs import METADATA, whole
+from inference_logging.integrations.vllm.records import ID_CHARACTERS, off, tell
+
+if TYPE_CHECKING:
+    from inference_logging._native import RequestIds
+    from inference_logging.config import Config
+    from inference_logging.integrations.vllm.engine import EngineStatLogger
+
+MAX_FINISH_REASONS = 16
+"""As many as are read from a response."""
+
+_FACTS = "engine's facts in the records of requests"
+
+
+def attach(app: object, config: Config) -> Server | None:
+    """Return what there is to know of the server in which ``app`` runs, or None if that is not vLLM's."""
+    if "vllm" not in sys.modules:
+        return None
+    client = getattr(getattr(app, "state", None), "engine_client", None)
+    return None if client is None else Server(client, config)
+
+
+class Server:
+    """A vLLM API server in this process."""
+
+    def __init__(self, client: Any, config: Config) -> None:
+        """Look at ``client`` (``vllm.engine.protocol.EngineClient``), and say what is missing."""
+        observability = getattr(getattr(client, "vllm_config", None), "observability_config", None)
+        self.traces = bool(getattr(observability, "otlp_traces_endpoint", None))
+        self._engine = _stat_logger(client) if config.engine_records == "on" else None
+        self.reader: EngineReader | None = None
+        """Reads the values of the record's fields from the engine's ``gen_ai.usage.input_tokens`` on (``event.rs``)."""
+        if whole(_FACTS, METADATA):
+            take = self._take if self._engine is not None else None
+            self.reader = EngineReader(take=take, failed=_failed, id_characters=ID_CHARACTERS)
+
+    def _take(self, request_id: str, ids: RequestIds) -> tuple[object, ...] | None:
+        engine = self._engine.take(request_id, ids) if self._engine is not None else None
+        if engine is None:
+            return None
+        return (
+            "abort" in engine.finish_reasons,
+            engine.input_tokens,
+            engine.output_tokens,
+            engine.cached_tokens,
+            engine.requests,
+            engine.finish_reasons[:MAX_FINISH_REASONS],
+            engine.queued_s,
+            engine.prefill_s,
+            engine.decode_s,
+            engine.e2e_s,
+            engine.preemptions,
+        )
+
+    def detach(self) -> None:
+        """Leave the engine alone: no request is recorded any more."""
+        if self._engine is not None:
+            self._engine.detach()
+
+
+def _failed(error: Exception) -> None:
+    off(True, _FACTS, error)
+
+
+def _stat_logger(client: Any) -> EngineStatLogger | None:
+    from inference_logging.integrations.vllm.engine import EngineStatLogger
+
+    manager = getattr(client, "logger_manager", None)
+    for candidate in getattr(manager, "stat_loggers", ()):
+        if isinstance(candidate, EngineStatLogger):
+            candidate.attach(client.output_processor)
+            return candidate
+    tell(
+        "engine_records='on': vLLM has not loaded the plugin 'inference_logging'; is the package installed, and does "
+        "VLLM_PLUGINS name it? Requests are recorded without the engine's times"
+    )
+    return None

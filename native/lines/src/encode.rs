@@ -1,0 +1,368 @@
+//! Encodes a record as one line of JSON, with a fixed order of keys.
+//!
+//! ```text
+//! {"timestamp":"2026-11-21T05:00:00.123456789Z","severity_text":"INFO","event_name":"request",
+//!  "boot_id":"0123456789abcdef","pid":1,"seq":0 <,"field":value>… }\n          (one line, no blanks)
+//! ```
+//!
+//! * Values follow in the order of the schema. An absent value is left out with its key; values beyond the fields are
+//!   checked and left out; fields beyond the values are left out.
+//! * Severity 0 or above 24 has no name: `severity_text` is left out.
+//! * A Trace stands as `trace_id`, `span_id`, `parent_span_id` (unless zero) and `trace_flags`, instead of its own key;
+//!   zero ids are invalid in W3C Trace Context and left out. A Body stands as the `gen_ai.*` keys that `extract` finds.
+//!   Of several Traces, of several request bodies and of several response bodies, the first one counts. A field with
+//!   one of the keys that the response's usage has taken is left out.
+//! * Floats are the shortest text that reads back as the same float; NaN and the infinities are the strings `"NaN"`,
+//!   `"Infinity"`, `"-Infinity"`, as in OTLP/JSON. Gaps are an array of integers, microseconds.
+//! * Text is escaped as `escape` says. Json is trusted to be JSON, but a raw line break in it (legal between tokens)
+//!   becomes a blank, and empty Json is `null`.
+//!
+//! Where something is to be redacted, that is done to the finished line (`redact`), and to what is counted of it.
+//!
+//! Invariant: a line is appended whole or not at all, and the only line break in it is its last byte.
+
+use crate::extract;
+use crate::json::number::{push_float, push_integer};
+use crate::json::timestamp::SecondCache;
+use crate::json::{escape, hex};
+use crate::plan::LinePlan;
+use crate::rate::Rate;
+use crate::redact::{Redaction, Rules};
+use crate::series::Series;
+use crate::series::observe::{FieldObserver, NoObserver, Observe};
+use process::ProcessCache;
+use queue::event::FIRST_USER_ID;
+use queue::record::{BodyKind, BodyText, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
+use request::capture::packed::Unpacked;
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+mod process;
+
+/// Room that the head of a line and some values need; saves the output from growing in small steps.
+const USUAL_LINE_BYTES: usize = 512;
+
+/// `"severity_text":"…",` by OpenTelemetry severity number.
+const SEVERITIES: [&str; 25] = [
+    "",
+    r#""severity_text":"TRACE","#,
+    r#""severity_text":"TRACE2","#,
+    r#""severity_text":"TRACE3","#,
+    r#""severity_text":"TRACE4","#,
+    r#""severity_text":"DEBUG","#,
+    r#""severity_text":"DEBUG2","#,
+    r#""severity_text":"DEBUG3","#,
+    r#""severity_text":"DEBUG4","#,
+    r#""severity_text":"INFO","#,
+    r#""severity_text":"INFO2","#,
+    r#""severity_text":"INFO3","#,
+    r#""severity_text":"INFO4","#,
+    r#""severity_text":"WARN","#,
+    r#""severity_text":"WARN2","#,
+    r#""severity_text":"WARN3","#,
+    r#""severity_text":"WARN4","#,
+    r#""severity_text":"ERROR","#,
+    r#""severity_text":"ERROR2","#,
+    r#""severity_text":"ERROR3","#,
+    r#""severity_text":"ERROR4","#,
+    r#""severity_text":"FATAL","#,
+    r#""severity_text":"FATAL2","#,
+    r#""severity_text":"FATAL3","#,
+    r#""severity_text":"FATAL4","#,
+];
+
+/// What each line begins with, apart from the event name.
+#[derive(Clone, Copy, Debug)]
+pub struct LineHead<'a> {
+    /// When the record was made, nanoseconds since the Unix epoch.
+    pub time_unix_nano: u64,
+    /// OpenTelemetry severity number.
+    pub severity: u8,
+    /// Boot id of the process: 16 hex digits.
+    pub boot_id: &'a str,
+    /// Process id, as that process sees it.
+    pub pid: u32,
+    /// Number of the record within its process; none for a line that the listener itself adds.
+    pub seq: Option<u64>,
+}
+
+/// Encodes lines; keeps the text of the last second and the last process, since most records share both with the one
+/// before.
+#[derive(Default)]
+pub struct Encoder {
+    second: SecondCache,
+    process: ProcessCache,
+    /// What is counted of the requests among the lines, where somebody counts.
+    pub series: Option<Series>,
+    redaction: Option<Redaction>,
+    hash_key: Option<[u8; 32]>,
+}
+
+impl Encoder {
+    /// Make an encoder.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Make an encoder that counts the requests among its lines, where `series` can be had.
+    #[must_use]
+    pub fn counting(series: Option<Series>) -> Self {
+        Self { series, ..Self::default() }
+    }
+
+    /// Redact each line by `rules`, where there are any.
+    #[must_use]
+    pub fn redacting(self, rules: Option<Arc<Rules>>) -> Self {
+        Self { redaction: rules.map(Redaction::new), ..self }
+    }
+
+    /// Give hashes that stand for texts this key.
+    #[must_use]
+    pub fn hashing(self, hash_key: Option<[u8; 32]>) -> Self {
+        Self { hash_key, ..self }
+    }
+
+    /// Append one line to `out`.
+    ///
+    /// # Errors
+    /// [`Malformed`] where `payload` cannot be read; `out` is then as it was.
+    pub fn line(
+        &mut self,
+        out: &mut Vec<u8>,
+        head: &LineHead<'_>,
+        plan: &LinePlan,
+        payload: &[u8],
+    ) -> Result<(), Malformed> {
+        let start = out.len();
+        out.reserve(payload.len() + USUAL_LINE_BYTES);
+        self.push_head(out, head, plan);
+        let fields = out.len();
+        let unpacked = OnceCell::new();
+        let pushed = match &mut self.series {
+            Some(series) if !plan.roles.is_empty() => {
+                let mut glimpse = FieldObserver::new(&plan.roles);
+                let pushed = push_fields(out, plan, payload, self.hash_key.as_ref(), &unpacked, &mut glimpse);
+                if pushed.is_ok() {
+                    match (glimpse.look(payload), &mut self.redaction) {
+                        (None, _) => series.count(glimpse.outcome(), glimpse.weight()),
+                        (Some(seen), None) => series.observe(&seen, head.time_unix_nano),
+                        (Some(seen), Some(redaction)) => {
+                            redaction.labels(&seen, |seen| series.observe(seen, head.time_unix_nano));
+                        }
+                    }
+                }
+                pushed
+            }
+            _ => push_fields(out, plan, payload, self.hash_key.as_ref(), &unpacked, &mut NoObserver),
+        };
+        match pushed {
+            Ok(()) => {
+                out.extend_from_slice(b"}\n");
+                if let Some(redaction) = &mut self.redaction {
+                    redaction.line(out, fields);
+                }
+            }
+            Err(_) => out.truncate(start),
+        }
+        pushed
+    }
+
+    /// How many requests wait to be counted.
+    #[inline]
+    #[must_use]
+    pub fn observed(&self) -> usize {
+        self.series.as_ref().map_or(0, Series::pending)
+    }
+
+    /// Forgets all but the first `len` of them.
+    #[cold]
+    pub fn forget_observed(&mut self, len: usize) {
+        if let Some(series) = &mut self.series {
+            series.truncate(len);
+        }
+    }
+
+    #[inline]
+    fn push_head(&mut self, out: &mut Vec<u8>, head: &LineHead<'_>, plan: &LinePlan) {
+        out.extend_from_slice(br#"{"timestamp":""#);
+        self.second.push_timestamp(out, head.time_unix_nano);
+        out.extend_from_slice(br#"","#);
+        put(out, severity(head.severity).as_bytes());
+        out.extend_from_slice(br#""event_name":"#);
+        match &mut self.redaction {
+            Some(redaction) if plan.schema.id >= FIRST_USER_ID => redaction.push_event_name(out, &plan.name_json),
+            _ => put(out, &plan.name_json),
+        }
+        put(out, self.process.text(head));
+        if let Some(seq) = head.seq {
+            out.extend_from_slice(br#","seq":"#);
+            push_integer(out, seq);
+        }
+    }
+}
+
+fn severity(number: u8) -> &'static str {
+    SEVERITIES.get(usize::from(number)).unwrap_or(&"")
+}
+
+/// Which of the values that expand to fixed keys are in the line already: a key must not stand there twice.
+#[derive(Default)]
+struct Expanded {
+    trace: bool,
+    request: bool,
+    response: bool,
+    /// What the response says of its usage: that goes before what the engine says of it.
+    usage: bool,
+    cached: bool,
+}
+
+impl Expanded {
+    /// Return whether this is the first body of its side.
+    fn first_body(&mut self, kind: BodyKind) -> bool {
+        let seen = if kind.is_request() { &mut self.request } else { &mut self.response };
+        !std::mem::replace(seen, true)
+    }
+
+    /// Return whether the response has told this field of the usage.
+    fn has_told(&self, field: &str) -> bool {
+        match field {
+            "gen_ai.usage.input_tokens" | "gen_ai.usage.output_tokens" | "usage_source" => self.usage,
+            "gen_ai.usage.cache_read.input_tokens" => self.cached,
+            _ => false,
+        }
+    }
+}
+
+fn push_fields<'a>(
+    out: &mut Vec<u8>,
+    plan: &LinePlan,
+    payload: &'a [u8],
+    hash_key: Option<&[u8; 32]>,
+    unpacked: &'a OnceCell<Unpacked>,
+    watch: &mut impl Observe<'a>,
+) -> Result<(), Malformed> {
+    let (mut expanded, mut rate) = (Expanded::default(), Rate::default());
+    let mut values = Values::new(payload);
+    for (position, key) in plan.keys.iter().enumerate() {
+        match values.next() {
+            None => break,
+            Some(Err(error)) => return Err(error),
+            Some(Ok(Value::Absent)) => {}
+            Some(Ok(Value::Trace(trace))) => {
+                if !std::mem::replace(&mut expanded.trace, true) {
+                    push_trace(out, &trace);
+                }
+            }
+            Some(Ok(Value::Body(body))) => {
+                if expanded.first_body(body.kind) {
+                    let body = match body.kind {
+                        BodyKind::PackedStream => unpacked.get_or_init(|| Unpacked::of(&body)).body(),
+                        _ => body,
+                    };
+                    let extracted = extract::push_facts(out, &body);
+                    watch.extracted(body.kind, &extracted);
+                    rate.answer_tells(extracted.tokens[1]);
+                    (expanded.usage, expanded.cached) =
+                        (expanded.usage | extracted.usage, expanded.cached | extracted.cached);
+                    if body.text != BodyText::Withheld {
+                        extract::push_texts(out, &body, hash_key);
+                    }
+                }
+            }
+            Some(Ok(_)) if expanded.usage && expanded.has_told(&plan.schema.fields[position]) => {}
+            Some(Ok(value)) => {
+                watch.value(position, &value);
+                if !rate.take(&plan.rates, position, &value) {
+                    put(out, key);
+                    push_value(out, value);
+                }
+            }
+        }
+    }
+    rate.push(out);
+    values.try_for_each(|value| value.map(drop))
+}
+
+#[inline(always)]
+fn push_value(out: &mut Vec<u8>, value: Value<'_>) {
+    match value {
+        Value::Str(text) | Value::Bytes(text) => escape::push_string(out, text),
+        Value::Int(value) => push_integer(out, value),
+        Value::Uint(value) => push_integer(out, value),
+        Value::Float(value) => push_float(out, value),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Json(json) => push_json(out, json),
+        Value::Map(map) => push_map(out, map),
+        Value::Gaps(gaps) => push_gaps(out, gaps),
+        // The callers handle the last three; `null` keeps the line valid whatever happens.
+        Value::Null | Value::Absent | Value::Trace(_) | Value::Body(_) => out.extend_from_slice(b"null"),
+    }
+}
+
+fn push_json(out: &mut Vec<u8>, json: &[u8]) {
+    if json.is_empty() {
+        out.extend_from_slice(b"null");
+        return;
+    }
+    let start = out.len();
+    out.extend_from_slice(json);
+    // A search first: the loop that writes is slow, and almost no JSON has line breaks.
+    if json.contains(&b'\n') || json.contains(&b'\r') {
+        for byte in out[start..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+            *byte = b' ';
+        }
+    }
+}
+
+/// Append a map as an object; recursion is bounded, since `record` refuses maps that nest too deep.
+fn push_map(out: &mut Vec<u8>, map: Map<'_>) {
+    let mut before = b'{';
+    for (key, value) in map {
+        if matches!(value, Value::Absent) {
+            continue;
+        }
+        out.push(before);
+        escape::push_string(out, key);
+        out.push(b':');
+        push_nested(out, value);
+        before = b',';
+    }
+    out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
+}
+
+/// [`push_value`] as a call: it is inlined for the fields of a line, and recursion needs a function.
+#[inline(never)]
+fn push_nested(out: &mut Vec<u8>, value: Value<'_>) {
+    push_value(out, value);
+}
+
+fn push_gaps(out: &mut Vec<u8>, gaps: Gaps<'_>) {
+    out.push(b'[');
+    for (at, gap) in gaps.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        push_integer(out, gap);
+    }
+    out.push(b']');
+}
+
+fn push_trace(out: &mut Vec<u8>, trace: &Trace) {
+    if trace.trace_id == [0; 16] {
+        return;
+    }
+    out.extend_from_slice(br#","trace_id":""#);
+    hex::push(out, trace.trace_id);
+    if trace.span_id != [0; 8] {
+        out.extend_from_slice(br#"","span_id":""#);
+        hex::push(out, trace.span_id);
+    }
+    if trace.parent_span_id != [0; 8] {
+        out.extend_from_slice(br#"","parent_span_id":""#);
+        hex::push(out, trace.parent_span_id);
+    }
+    out.extend_from_slice(br#"","trace_flags":""#);
+    hex::push(out, [trace.flags]);
+    out.push(b'"');
+}

@@ -1,0 +1,320 @@
+//! What is known of a request or response: collected from scalars with their paths, written as members of a line.
+
+use super::ExtractedFacts;
+use super::keys::Key;
+use super::scan::Visit;
+use crate::json::lex::Scalar;
+use crate::json::text;
+use crate::json::{escape, number};
+
+/// Longest string taken from a body; the rest is cut.
+pub const MAX_TEXT_BYTES: usize = 256;
+/// Most finish reasons; choices with a higher index are passed over.
+pub const MAX_CHOICES: usize = 16;
+/// Longest number that is read.
+const MAX_NUMBER_BYTES: usize = 64;
+/// Floats up to here count integers exactly.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Facts of a request. A key that stands twice counts where it stands last, as JSON readers have it; null is no value.
+#[derive(Default)]
+pub struct RequestFacts<'a> {
+    pub model: Option<&'a [u8]>,
+    stream: Option<bool>,
+    max_tokens: Option<Number>,
+    temperature: Option<Number>,
+    top_p: Option<Number>,
+    top_k: Option<Number>,
+    seed: Option<Number>,
+    choice_count: Option<Number>,
+}
+
+impl<'a> Visit<'a, Key> for RequestFacts<'a> {
+    fn scalar(&mut self, path: &[Key], value: Scalar<'a>) {
+        let [key] = path else { return };
+        match key {
+            Key::Model => set(&mut self.model, as_text(value)),
+            Key::Stream => set(&mut self.stream, as_bool(value)),
+            Key::MaxTokens => set(&mut self.max_tokens, Number::whole(value)),
+            Key::Temperature => set(&mut self.temperature, Number::of(value)),
+            Key::TopP => set(&mut self.top_p, Number::of(value)),
+            Key::TopK => set(&mut self.top_k, Number::of(value)),
+            Key::Seed => set(&mut self.seed, Number::whole(value)),
+            Key::ChoiceCount => set(&mut self.choice_count, Number::whole(value)),
+            _ => {}
+        }
+    }
+}
+
+impl RequestFacts<'_> {
+    /// Append the facts as `,"key":value`.
+    pub fn push(&self, out: &mut Vec<u8>) {
+        push_text(out, r#","gen_ai.request.model":"#, self.model);
+        if let Some(stream) = self.stream {
+            out.extend_from_slice(br#","gen_ai.request.stream":"#);
+            out.extend_from_slice(if stream { b"true" } else { b"false" });
+        }
+        push_number(out, r#","gen_ai.request.max_tokens":"#, self.max_tokens);
+        push_number(out, r#","gen_ai.request.temperature":"#, self.temperature);
+        push_number(out, r#","gen_ai.request.top_p":"#, self.top_p);
+        push_number(out, r#","gen_ai.request.top_k":"#, self.top_k);
+        push_number(out, r#","gen_ai.request.seed":"#, self.seed);
+        push_number(out, r#","gen_ai.request.choice.count":"#, self.choice_count);
+    }
+}
+
+/// Facts of a response, over all of its events if it is a stream: the last ones count.
+#[derive(Default)]
+pub struct ResponseFacts<'a> {
+    id: Option<&'a [u8]>,
+    model: Option<&'a [u8]>,
+    usage: Usage,
+    /// The usage object that is being read; it replaces `usage` if there is anything in it.
+    open_usage: Usage,
+    finish_reasons: [Option<&'a [u8]>; MAX_CHOICES],
+    /// Index that a choice without an index has: one behind the choice before.
+    next_index: usize,
+    open_choice: Choice<'a>,
+    /// Events wrap the body in `response`.
+    stream: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Usage {
+    input: Option<Number>,
+    output: Option<Number>,
+    cached: Option<Number>,
+    reasoning: Option<Number>,
+}
+
+impl Usage {
+    /// What is told here, or else there.
+    fn or(self, other: Self) -> Self {
+        Self {
+            input: self.input.or(other.input),
+            output: self.output.or(other.output),
+            cached: self.cached.or(other.cached),
+            reasoning: self.reasoning.or(other.reasoning),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Choice<'a> {
+    index: Option<usize>,
+    finish_reason: Option<&'a [u8]>,
+}
+
+impl<'a> ResponseFacts<'a> {
+    /// Begin without facts; `stream` says that events come, not one body.
+    pub fn new(stream: bool) -> Self {
+        Self { stream, ..Self::default() }
+    }
+
+    /// Take over what a document that was cut left open.
+    pub fn end_document(&mut self) {
+        self.take_usage();
+        if self.open_choice.finish_reason.is_some() {
+            self.take_choice();
+        }
+        self.open_choice = Choice::default();
+    }
+
+    /// Let choices without an index count from 0 again: another event begins.
+    pub fn begin_event(&mut self) {
+        self.next_index = 0;
+    }
+
+    /// Append the facts as `,"key":value`.
+    pub fn push(&self, out: &mut Vec<u8>) {
+        push_text(out, r#","gen_ai.response.id":"#, self.id);
+        push_text(out, r#","gen_ai.response.model":"#, self.model);
+        let mut before = r#","gen_ai.response.finish_reasons":["#;
+        for reason in self.finish_reasons.iter().flatten() {
+            push_text(out, before, Some(reason));
+            before = ",";
+        }
+        if before == "," {
+            out.push(b']');
+        }
+        push_number(out, r#","gen_ai.usage.input_tokens":"#, self.usage.input);
+        push_number(out, r#","gen_ai.usage.output_tokens":"#, self.usage.output);
+        push_number(out, r#","gen_ai.usage.cache_read.input_tokens":"#, self.usage.cached);
+        push_number(out, r#","gen_ai.usage.reasoning.output_tokens":"#, self.usage.reasoning);
+        if self.usage != Usage::default() {
+            out.extend_from_slice(br#","usage_source":"response""#);
+        }
+    }
+
+    /// What was found, for those who look at it.
+    pub fn extracted(&self) -> ExtractedFacts<'a> {
+        let Usage { input, output, cached, .. } = self.usage;
+        ExtractedFacts {
+            model: self.model,
+            usage: self.usage != Usage::default(),
+            cached: cached.is_some(),
+            tokens: [input, output].map(|tokens| tokens.and_then(Number::unsigned)),
+        }
+    }
+
+    fn take_usage(&mut self) {
+        let usage = std::mem::take(&mut self.open_usage);
+        if usage != Usage::default() {
+            // The Messages API tells of the input at a stream's begin only.
+            self.usage = if usage.input.is_none() { usage.or(self.usage) } else { usage };
+        }
+    }
+
+    fn take_choice(&mut self) {
+        let choice = std::mem::take(&mut self.open_choice);
+        let index = choice.index.unwrap_or(self.next_index);
+        self.next_index = index.saturating_add(1);
+        if let Some(slot) = self.finish_reasons.get_mut(index) {
+            set(slot, choice.finish_reason);
+        }
+    }
+
+    /// Return the path from the body on, without the wrapper that events may have.
+    fn in_body<'p>(&self, path: &'p [Key]) -> &'p [Key] {
+        match path {
+            [Key::Response, body @ ..] if self.stream => body,
+            // The wrapper's key is in the missing part; its end, with the usage, is here.
+            [Key::Lost, Key::Usage, ..] if self.stream => &path[1..],
+            _ => path,
+        }
+    }
+}
+
+impl<'a> Visit<'a, Key> for ResponseFacts<'a> {
+    fn scalar(&mut self, path: &[Key], value: Scalar<'a>) {
+        match *self.in_body(path) {
+            [Key::Id] => set(&mut self.id, as_text(value)),
+            [Key::Model] => set(&mut self.model, as_text(value)),
+            [Key::Usage, Key::InputTokens] => set(&mut self.open_usage.input, Number::count(value)),
+            [Key::Usage, Key::OutputTokens] => set(&mut self.open_usage.output, Number::count(value)),
+            [Key::Usage, Key::CachedTokens] | [Key::Usage, Key::InputDetails, Key::CachedTokens] => {
+                set(&mut self.open_usage.cached, Number::count(value))
+            }
+            [Key::Usage, Key::OutputDetails, Key::ReasoningTokens] => {
+                set(&mut self.open_usage.reasoning, Number::count(value));
+            }
+            [Key::StopReason] | [Key::Delta, Key::StopReason] => set(&mut self.finish_reasons[0], as_text(value)),
+            [Key::Choices, Key::Item, Key::Index] => {
+                set(&mut self.open_choice.index, Number::count(value).and_then(Number::index));
+            }
+            // The end of a long choice is often all that was kept of it; nothing else in a response has this key.
+            [Key::Choices | Key::Lost, Key::Item, Key::FinishReason] => {
+                set(&mut self.open_choice.finish_reason, as_text(value));
+            }
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, path: &[Key]) {
+        match self.in_body(path) {
+            [Key::Usage] => self.open_usage = Usage::default(),
+            [Key::Choices | Key::Lost, Key::Item] => self.open_choice = Choice::default(),
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, path: &[Key]) {
+        match self.in_body(path) {
+            [Key::Usage] => self.take_usage(),
+            [Key::Choices, Key::Item] => self.take_choice(),
+            // Not every lost array is that of the choices: only a finish reason shows it.
+            [Key::Lost, Key::Item] if self.open_choice.finish_reason.is_some() => self.take_choice(),
+            _ => {}
+        }
+    }
+}
+
+/// A JSON number, as exactly as 64 bits allow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Number {
+    Int(i64),
+    Uint(u64),
+    Float(f64),
+}
+
+impl Number {
+    fn of(value: Scalar<'_>) -> Option<Self> {
+        let Scalar::Word(word) = value else { return None };
+        if word.len() > MAX_NUMBER_BYTES || !matches!(word.first(), Some(b'-' | b'0'..=b'9')) {
+            return None;
+        }
+        let word = std::str::from_utf8(word).ok()?;
+        if let Ok(int) = word.parse() {
+            return Some(Self::Int(int));
+        }
+        if let Ok(uint) = word.parse() {
+            return Some(Self::Uint(uint));
+        }
+        word.parse().ok().filter(|float: &f64| float.is_finite()).map(Self::Float)
+    }
+
+    /// An integer, also one that is spelled as a float.
+    fn whole(value: Scalar<'_>) -> Option<Self> {
+        match Self::of(value)? {
+            Self::Float(float) if float.fract() == 0.0 && float.abs() <= MAX_EXACT => Some(Self::Int(float as i64)),
+            Self::Float(_) => None,
+            whole => Some(whole),
+        }
+    }
+
+    /// An integer that is not negative.
+    fn count(value: Scalar<'_>) -> Option<Self> {
+        Self::whole(value).filter(|number| !matches!(number, Self::Int(int) if *int < 0))
+    }
+
+    fn index(self) -> Option<usize> {
+        self.unsigned().and_then(|index| usize::try_from(index).ok())
+    }
+
+    fn unsigned(self) -> Option<u64> {
+        match self {
+            Self::Int(int) => u64::try_from(int).ok(),
+            Self::Uint(uint) => Some(uint),
+            Self::Float(_) => None,
+        }
+    }
+}
+
+fn set<T>(slot: &mut Option<T>, value: Option<T>) {
+    if value.is_some() {
+        *slot = value;
+    }
+}
+
+fn as_text(value: Scalar<'_>) -> Option<&[u8]> {
+    match value {
+        Scalar::Text(text) => Some(text),
+        Scalar::Word(_) => None,
+    }
+}
+
+fn as_bool(value: Scalar<'_>) -> Option<bool> {
+    match value {
+        Scalar::Word(b"true") => Some(true),
+        Scalar::Word(b"false") => Some(false),
+        _ => None,
+    }
+}
+
+fn push_text(out: &mut Vec<u8>, key: &str, raw: Option<&[u8]>) {
+    let Some(raw) = raw else { return };
+    out.extend_from_slice(key.as_bytes());
+    let mut plain = [0; MAX_TEXT_BYTES];
+    let (len, _) = text::unescape(raw, &mut plain);
+    escape::push_string(out, &plain[..len]);
+}
+
+fn push_number(out: &mut Vec<u8>, key: &str, number: Option<Number>) {
+    let Some(number) = number else { return };
+    out.extend_from_slice(key.as_bytes());
+    match number {
+        Number::Int(value) => number::push_integer(out, value),
+        Number::Uint(value) => number::push_integer(out, value),
+        Number::Float(value) => number::push_float(out, value),
+    }
+}

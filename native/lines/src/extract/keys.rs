@@ -1,0 +1,118 @@
+//! The keys of request and response bodies that mean something here.
+
+use super::scan::Place;
+use crate::json::text;
+
+/// Longest key that is looked at with its escapes resolved.
+const LONGEST_KEY: usize = 32;
+
+/// Levels of a body in which facts stand.
+pub const LEVELS: usize = 4;
+
+/// A key, or the place of a value where no key names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// An element of an array.
+    Item,
+    /// The key is in the part of the body that is missing.
+    Lost,
+    /// A key without a meaning here.
+    Other,
+    /// `id`
+    Id,
+    /// `model`
+    Model,
+    /// `stream`
+    Stream,
+    /// `max_tokens` under any of its names
+    MaxTokens,
+    /// `temperature`
+    Temperature,
+    /// `top_p`
+    TopP,
+    /// `top_k`
+    TopK,
+    /// `seed`
+    Seed,
+    /// `n`
+    ChoiceCount,
+    /// `choices`
+    Choices,
+    /// `index`
+    Index,
+    /// `finish_reason`
+    FinishReason,
+    /// `stop_reason`, the finish reason of the Messages API
+    StopReason,
+    /// `delta`, in which the Messages API tells it of a stream
+    Delta,
+    /// `response` or `message`, which wraps the body in events of the Responses and of the Messages API
+    Response,
+    /// `usage`
+    Usage,
+    /// `prompt_tokens`, `input_tokens`
+    InputTokens,
+    /// `completion_tokens`, `output_tokens`
+    OutputTokens,
+    /// Details of the input tokens, under either name
+    InputDetails,
+    /// Details of the output tokens, under either name
+    OutputDetails,
+    /// `cached_tokens`, `cache_read_input_tokens`
+    CachedTokens,
+    /// `reasoning_tokens`
+    ReasoningTokens,
+}
+
+/// Return the key for what stands between the quotes, as `plain` knows it; an escaped spelling is the same key.
+#[inline]
+pub fn key_of<K: Place>(raw: &[u8], plain: impl Fn(&[u8]) -> K) -> K {
+    if !raw.contains(&b'\\') {
+        return plain(raw);
+    }
+    let mut name = [0; LONGEST_KEY];
+    match text::unescape(raw, &mut name) {
+        (len, true) => plain(&name[..len]),
+        (_, false) => K::OTHER,
+    }
+}
+
+impl Place for Key {
+    const ITEM: Self = Self::Item;
+    const LOST: Self = Self::Lost;
+    const OTHER: Self = Self::Other;
+
+    fn of(raw: &[u8]) -> Self {
+        key_of(raw, Self::plain)
+    }
+}
+
+impl Key {
+    fn plain(name: &[u8]) -> Self {
+        match name {
+            b"id" => Self::Id,
+            b"model" => Self::Model,
+            b"stream" => Self::Stream,
+            b"max_tokens" | b"max_completion_tokens" | b"max_output_tokens" => Self::MaxTokens,
+            b"temperature" => Self::Temperature,
+            b"top_p" => Self::TopP,
+            b"top_k" => Self::TopK,
+            b"seed" => Self::Seed,
+            b"n" => Self::ChoiceCount,
+            b"choices" => Self::Choices,
+            b"index" => Self::Index,
+            b"finish_reason" => Self::FinishReason,
+            b"stop_reason" => Self::StopReason,
+            b"delta" => Self::Delta,
+            b"response" | b"message" => Self::Response,
+            b"usage" => Self::Usage,
+            b"prompt_tokens" | b"input_tokens" => Self::InputTokens,
+            b"completion_tokens" | b"output_tokens" => Self::OutputTokens,
+            b"prompt_tokens_details" | b"input_tokens_details" => Self::InputDetails,
+            b"completion_tokens_details" | b"output_tokens_details" => Self::OutputDetails,
+            b"cached_tokens" | b"cache_read_input_tokens" => Self::CachedTokens,
+            b"reasoning_tokens" => Self::ReasoningTokens,
+            _ => Self::Other,
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! JSON as bytes: written without a tree, and read without one.
+
+pub mod block;
+pub mod escape;
+pub mod hex;
+pub mod lex;
+pub mod number;
+pub mod text;
+pub mod timestamp;

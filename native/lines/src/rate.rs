@@ -1,0 +1,98 @@
+//! What follows from the times of an answer and its tokens: the time per output token, and tokens per second.
+//!
+//! The request's process stores the times; tokens are known only here, from the body or from the engine, which stand
+//! behind them in the record. So the rates stand at the end of the line.
+
+use crate::json::number::push_float;
+use queue::event::CHUNKS_S;
+use queue::record::Value;
+
+/// Where a request's record has what the rates are made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateFields {
+    duration: Option<usize>,
+    chunks: Option<usize>,
+    output_tokens: Option<usize>,
+    /// A bit for each of these positions modulo 64: asks quickly whether one may be there.
+    bits: u64,
+}
+
+impl RateFields {
+    /// Of a request's fields.
+    #[must_use]
+    pub fn of_request(fields: &[String]) -> Self {
+        let place = |name: &str| fields.iter().position(|field| field == name);
+        let (duration, chunks) = (place("duration_s"), place(CHUNKS_S));
+        let output_tokens = place("gen_ai.usage.output_tokens");
+        let places = [duration, chunks, output_tokens];
+        let bits = places.into_iter().flatten().fold(0, |bits, position| bits | bit(position));
+        Self { duration, chunks, output_tokens, bits }
+    }
+}
+
+#[inline(always)]
+const fn bit(position: usize) -> u64 {
+    1 << (position % u64::BITS as usize)
+}
+
+/// The times and tokens of one request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rate {
+    duration_s: f64,
+    /// From the first chunk to the last one; 0: there are not two.
+    chunks_s: f64,
+    output_tokens: u64,
+}
+
+impl Rate {
+    /// Takes note of a value; returns whether it stands in no line.
+    #[inline(always)]
+    pub fn take(&mut self, fields: &RateFields, position: usize, value: &Value<'_>) -> bool {
+        fields.bits & bit(position) != 0 && self.take_it(fields, Some(position), value)
+    }
+
+    fn take_it(&mut self, fields: &RateFields, position: Option<usize>, value: &Value<'_>) -> bool {
+        match *value {
+            Value::Float(seconds) if position == fields.duration => self.duration_s = seconds,
+            Value::Float(seconds) if position == fields.chunks => self.chunks_s = seconds,
+            Value::Uint(tokens) if position == fields.output_tokens => self.output_tokens = tokens,
+            Value::Int(tokens) if position == fields.output_tokens => {
+                self.output_tokens = u64::try_from(tokens).unwrap_or(0)
+            }
+            _ => {}
+        }
+        position == fields.chunks
+    }
+
+    /// The answer's own word of its tokens goes before the engine's.
+    #[inline]
+    pub fn answer_tells(&mut self, output_tokens: Option<u64>) {
+        self.output_tokens = output_tokens.unwrap_or(self.output_tokens);
+    }
+
+    /// Appends the rates that are known.
+    #[inline]
+    pub fn push(&self, out: &mut Vec<u8>) {
+        if self.output_tokens > 0 {
+            self.push_known(out);
+        }
+    }
+
+    fn push_known(&self, out: &mut Vec<u8>) {
+        if let Some(seconds) = per_token(self.chunks_s, self.output_tokens as f64) {
+            out.extend_from_slice(br#","gen_ai.response.time_per_output_token":"#);
+            // Whole nanoseconds: more is not known, and it is shorter in the line.
+            push_float(out, (seconds * 1e9).round() / 1e9);
+        }
+        if self.duration_s > 0.0 {
+            out.extend_from_slice(br#","gen_ai.response.output_tokens_per_second":"#);
+            push_float(out, (self.output_tokens as f64 / self.duration_s * 1e3).round() / 1e3);
+        }
+    }
+}
+
+/// Seconds per output token behind the first one.
+#[must_use]
+pub fn per_token(chunks_s: f64, output_tokens: f64) -> Option<f64> {
+    (chunks_s > 0.0 && output_tokens > 1.0).then(|| chunks_s / (output_tokens - 1.0))
+}

@@ -1,0 +1,233 @@
+//! Redaction: what must not be stored is replaced in the finished line, before anything else sees it (P11).
+//!
+//! It works on the line and not on the values that make it: whatever a record holds, now or later, passes here, and a
+//! rule's path is the path that a reader of the line sees. Two kinds of rules:
+//!
+//! * *fields* name places (`paths`); all that stands there is replaced, of whatever type;
+//! * *patterns* find texts (`patterns`): in values, keys and numbers.
+//!
+//! A secret does not have to look like itself. Texts are searched as they stand and as whoever reads them on would see
+//! them (`view`): JSON's escapes resolved, also those of JSON within a string, percent-encoding resolved. JSON within a
+//! string has paths of its own; where it is broken or cut, the names of fields are searched for (`spelled`).
+//!
+//! Most lines hold nothing that any rule could need, which a look shows (`gate`).
+//!
+//! Invariants: a valid line stays valid; one that has to be looked into and is none becomes one that says so, since
+//! nothing can be trusted to stand where it seems to; time is linear in the line, whatever the line and the rules. The head of a line, but for the
+//! name of a user's event, and the ids of a trace are never touched: other records and the listener's books refer to them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::json::escape;
+use crate::series::observe::Seen;
+
+use memchr::memmem;
+
+use edits::Edits;
+use gate::{Gate, Sight};
+use paths::Paths;
+use patterns::Patterns;
+use spelled::Spelled;
+use walk::Walk;
+
+mod edits;
+mod finders;
+mod gate;
+mod paths;
+mod patterns;
+mod spelled;
+mod view;
+mod walk;
+
+/// What follows the head of a line that was not valid JSON.
+const NOT_JSON: &[u8] = br#","redaction":"the record was not valid JSON"}"#;
+/// The name of what a field rule replaces, where the replacement has `{name}`.
+const FIELD: &str = "field";
+const LONGEST_REPLACEMENT: usize = 256;
+/// Most rules of one parameter.
+pub const MAX_RULES: usize = 256;
+
+/// What is to be redacted, as the configuration says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RedactionSettings {
+    /// Paths of fields.
+    pub fields: Vec<String>,
+    /// Names of built-in patterns.
+    pub patterns: Vec<String>,
+    /// Names and regular expressions.
+    pub custom: Vec<(String, String)>,
+    /// What stands in place of a match; `{name}` in it becomes the pattern's name.
+    pub replacement: String,
+}
+
+/// A setting that cannot be used. Retrying never helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The parameter, and the value that is wrong.
+    pub what: String,
+    /// Why, or what is allowed.
+    pub why: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// The rules, compiled once for all lines.
+#[derive(Debug)]
+pub struct Rules {
+    paths: Paths,
+    patterns: Patterns,
+    spelled: Spelled,
+    gate: Gate,
+    replacement: String,
+}
+
+impl Rules {
+    /// Compile `settings`; nothing where there is nothing to redact.
+    ///
+    /// # Errors
+    /// The parameter and value at fault.
+    pub fn compile(settings: &RedactionSettings) -> Result<Option<Arc<Self>>, Refused> {
+        let replacement = settings.replacement.clone();
+        if replacement.len() > LONGEST_REPLACEMENT || replacement.chars().any(char::is_control) {
+            return Err(Refused {
+                what: format!("redact_replacement={replacement:?}"),
+                why: format!("must be at most {LONGEST_REPLACEMENT} bytes without control characters"),
+            });
+        }
+        let patterns = Patterns::compile(&settings.patterns, &settings.custom)?;
+        let paths = Paths::compile(&settings.fields, &patterns)?;
+        let nothing = paths.is_empty() && patterns.is_empty();
+        let spelled = Spelled::compile(&paths)?;
+        let gate = Gate::compile(&patterns, &paths)?;
+        Ok((!nothing).then(|| Arc::new(Self { paths, patterns, spelled, gate, replacement })))
+    }
+
+    fn look(&self, text: &[u8], seen: Sight) -> Sight {
+        self.gate.look(text, &self.patterns, seen)
+    }
+
+    /// What the value of a field is replaced as, of which only the name is known.
+    fn named(&self, name: &[u8]) -> Option<&'static str> {
+        let is_it = |known: &str, is_all: bool| is_all && known.as_bytes().eq_ignore_ascii_case(name);
+        let rule = self.paths.last_names().find(|(known, _, is_all)| is_it(known, *is_all));
+        rule.map(|(_, replaced_as, _)| replaced_as).or_else(|| self.patterns.credential(name))
+    }
+
+    /// What replaces a match of the pattern called `name`.
+    fn replacement(&self, name: &str) -> String {
+        self.replacement.replace("{name}", name)
+    }
+}
+
+/// The rules, and what is kept from one line to the next.
+pub struct Redaction {
+    rules: Arc<Rules>,
+    edits: Edits,
+    spare: Vec<u8>,
+    /// The last event's name as it was, and what became of it.
+    event: (Box<[u8]>, Option<Vec<u8>>),
+}
+
+impl Redaction {
+    /// Make one for a single thread.
+    #[must_use]
+    pub fn new(rules: Arc<Rules>) -> Self {
+        Self { rules, edits: Edits::default(), spare: Vec::new(), event: Default::default() }
+    }
+
+    /// Redact the line that stands in `out` from `fields` on: `,"key":value…}\n`, what follows the head.
+    #[inline(never)]
+    pub fn line(&mut self, out: &mut Vec<u8>, fields: usize) {
+        let line = &out[fields..];
+        let sight = self.rules.look(line, Sight::ALL);
+        if sight.is_empty() {
+            return;
+        }
+        let walk = Walk::new(&self.rules, &mut self.edits, sight);
+        let whole = std::str::from_utf8(line).is_ok() && walk.line(line.strip_suffix(b"\n").unwrap_or(line));
+        if !whole {
+            self.edits.clear();
+            out.truncate(fields);
+            out.extend_from_slice(NOT_JSON);
+            out.push(b'\n');
+        } else if !self.edits.is_empty() {
+            self.spare.clear();
+            self.edits.apply(&out[fields..], &mut self.spare);
+            out.truncate(fields);
+            out.extend_from_slice(&self.spare);
+        }
+    }
+
+    /// Append the name of a user's event, a JSON string. No rule for a field names it.
+    #[inline(never)]
+    pub fn push_event_name(&mut self, out: &mut Vec<u8>, name: &[u8]) {
+        if *self.event.0 != *name {
+            let kept = self.label("", &name[1..name.len() - 1]);
+            self.event = (name.into(), kept.map(|kept| [b"\"", &kept[..], b"\""].concat()));
+        }
+        out.extend_from_slice(self.event.1.as_deref().unwrap_or(name));
+    }
+
+    /// Show `seen` without what is redacted in it to `observe`: its labels leave the listener outside of lines.
+    #[inline(never)]
+    pub fn labels(&mut self, seen: &Seen<'_>, observe: impl FnOnce(&Seen<'_>)) {
+        // Which of the two it is, is not known any more.
+        let mut model = Cow::Borrowed(seen.model);
+        for key in ["gen_ai.request.model", "gen_ai.response.model"] {
+            if let Some(kept) = self.label(key, &model) {
+                model = kept.into();
+            }
+        }
+        let mut error_type = Vec::new();
+        escape::push_string(&mut error_type, seen.error_type);
+        let error_type = self.label("error.type", &error_type[1..error_type.len() - 1]);
+        observe(&seen.relabelled(&model, error_type.as_deref().unwrap_or(seen.error_type)));
+    }
+
+    /// Return what remains of a text that stands in the line as `key`; `raw` is what is between its quotes. None: all.
+    fn label(&mut self, key: &str, raw: &[u8]) -> Option<Vec<u8>> {
+        if raw.is_empty() {
+            return None;
+        }
+        let quoted = [b",\"", key.as_bytes(), b"\":\"", raw, b"\"}"].concat();
+        let sight = self.rules.look(&quoted, Sight::ALL);
+        if sight.is_empty() {
+            return None;
+        }
+        if !Walk::new(&self.rules, &mut self.edits, sight).line(&quoted) {
+            self.edits.clear();
+            return Some(b"_OTHER".to_vec());
+        }
+        if self.edits.is_empty() {
+            return None;
+        }
+        let mut redacted = Vec::new();
+        self.edits.apply(&quoted, &mut redacted);
+        // An expression can match the key too; no escaped text holds what stands between them.
+        let before = memmem::find(&redacted, b"\":\"").map_or(0, |at| at + b"\":\"".len());
+        Some(redacted[before..redacted.len() - b"\"}".len()].to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Redaction, RedactionSettings, Rules};
+
+    #[test]
+    fn a_label_is_what_remains_of_it_also_where_an_expression_matches_its_key() {
+        for (replacement, kept) in [("", "M-7"), ("<{name}>", "M-7<own>")] {
+            let custom = vec![("own".to_owned(), "[a-z_.]+".to_owned())];
+            let settings = RedactionSettings { custom, replacement: replacement.to_owned(), ..Default::default() };
+            let mut redaction = Redaction::new(Rules::compile(&settings).unwrap().unwrap());
+            assert_eq!(redaction.label("gen_ai.request.model", b"M-7secret").unwrap(), kept.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Field rules: where they lead, step by step, while a line is walked.
+//!
+//! ```text
+//! password                     a member of this name, wherever it stands
+//! user.email                   the member email of a member user, wherever that stands
+//! $.user.email                 from the beginning of the line
+//! gen_ai.input.messages[*].parts[*].content      names with dots are one key, or members of members, as it comes
+//! attributes['a.b'][0].*       one key with a dot; an element; any member
+//! ```
+//!
+//! Names are compared without regard to the case of ASCII letters: headers come in any.
+
+use super::Refused;
+use super::patterns::Patterns;
+
+const LONGEST_PATH: usize = 512;
+const MAX_STEPS: usize = 32;
+
+/// One step of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    /// A part of a name: with others that follow it may be one key with dots.
+    Name(String),
+    /// All of a key.
+    Key(String),
+    Index(usize),
+    /// Any member or element.
+    Any,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    steps: Vec<Step>,
+    /// From the beginning of the line on; else it may begin anywhere.
+    anchored: bool,
+    /// What its matches are replaced as.
+    name: &'static str,
+    /// Objects and arrays are not replaced, only what is said in them.
+    scalars: bool,
+}
+
+impl Rule {
+    fn last_name(&self) -> Option<&str> {
+        self.steps.iter().rev().find_map(|step| match step {
+            Step::Name(name) | Step::Key(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+}
+
+/// How far a rule has come: its number, and the step that is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    rule: u16,
+    step: u16,
+}
+
+impl State {
+    /// Whether it has left its beginning.
+    pub fn is_under_way(self) -> bool {
+        self.step > 0
+    }
+}
+
+/// What a member or element is to the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    Nothing,
+    /// To be replaced, under this name.
+    Whole(&'static str),
+    /// To be replaced if it is no object or array.
+    Scalar(&'static str),
+    /// To be replaced if it is a text.
+    Text(&'static str),
+}
+
+/// All field rules.
+#[derive(Clone, Debug, Default)]
+pub struct Paths {
+    rules: Vec<Rule>,
+}
+
+impl Paths {
+    /// Compile `paths`, and the names of fields that built-in patterns bring.
+    pub fn compile(paths: &[String], patterns: &Patterns) -> Result<Self, Refused> {
+        let refused = |what: String, why: &str| Refused { what, why: why.to_owned() };
+        if paths.len() > super::MAX_RULES {
+            let what = format!("redact_fields with {} paths", paths.len());
+            return Err(refused(what, &format!("must be at most {}", super::MAX_RULES)));
+        }
+        let mut rules = Vec::new();
+        for path in paths {
+            let rule = parse(path).map_err(|why| refused(format!("redact_fields={path:?}"), why))?;
+            rules.push(rule);
+        }
+        for (pattern, name) in patterns.field_names() {
+            let steps = vec![Step::Key((*name).to_owned())];
+            rules.push(Rule { steps, anchored: false, name: pattern, scalars: true });
+        }
+        Ok(Self { rules })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Where all rules are at the beginning of a line.
+    pub fn start(&self, states: &mut Vec<State>) {
+        states.extend((0..self.rules.len() as u16).map(|rule| State { rule, step: 0 }));
+    }
+
+    /// Where rules are that may begin anywhere.
+    fn restart(&self, states: &mut Vec<State>) {
+        let anywhere = self.rules.iter().enumerate().filter(|(_, rule)| !rule.anchored);
+        states.extend(anywhere.map(|(rule, _)| State { rule: rule as u16, step: 0 }));
+    }
+
+    /// Follow the rules in `states[from..to]` into the member `key`; what goes on in it is appended to `states`.
+    pub fn member(&self, states: &mut Vec<State>, from: usize, to: usize, key: &[u8]) -> Found {
+        let mut found = Found::Nothing;
+        for at in from..to {
+            let State { rule, step } = states[at];
+            let steps = &self.rules[usize::from(rule)].steps[usize::from(step)..];
+            if let Some(taken) = taken_by(steps, key) {
+                found = self.advance(states, State { rule, step: step + taken as u16 }, found);
+            }
+        }
+        self.restart(states);
+        found
+    }
+
+    /// As `member`, into an element of an array.
+    pub fn element(&self, states: &mut Vec<State>, from: usize, to: usize, index: usize) -> Found {
+        let mut found = Found::Nothing;
+        for at in from..to {
+            let State { rule, step } = states[at];
+            let matches = match self.rules[usize::from(rule)].steps[usize::from(step)] {
+                Step::Any => true,
+                Step::Index(wanted) => wanted == index,
+                _ => false,
+            };
+            if matches {
+                found = self.advance(states, State { rule, step: step + 1 }, found);
+            }
+        }
+        self.restart(states);
+        found
+    }
+
+    fn advance(&self, states: &mut Vec<State>, next: State, found: Found) -> Found {
+        let rule = &self.rules[usize::from(next.rule)];
+        if usize::from(next.step) < rule.steps.len() {
+            states.push(next);
+            return found;
+        }
+        match found {
+            Found::Whole(_) => found,
+            _ if rule.scalars => Found::Scalar(rule.name),
+            _ => Found::Whole(rule.name),
+        }
+    }
+
+    /// Of each rule a name without which it finds nothing, also in texts that are no JSON: if it has one.
+    pub fn needed_names(&self) -> impl Iterator<Item = Option<&str>> {
+        let is_spelled_once = |name: &&str| !name.contains(['"', '\\', '/']);
+        self.rules.iter().map(move |rule| rule.last_name().filter(is_spelled_once))
+    }
+
+    /// The last key of each rule that may begin anywhere, what it is replaced as, and whether that key is all of it.
+    pub fn last_names(&self) -> impl Iterator<Item = (&str, &'static str, bool)> {
+        let anywhere = self.rules.iter().filter(|rule| !rule.anchored);
+        anywhere.filter_map(|rule| rule.last_name().map(|last| (last, rule.name, rule.steps.len() == 1)))
+    }
+}
+
+/// How many of `steps` the member `key` takes: a key with dots takes as many as it has parts.
+fn taken_by(steps: &[Step], key: &[u8]) -> Option<usize> {
+    match &steps[0] {
+        Step::Any => return Some(1),
+        Step::Key(name) => return name.as_bytes().eq_ignore_ascii_case(key).then_some(1),
+        Step::Index(_) => return None,
+        Step::Name(_) => {}
+    }
+    let mut rest = key;
+    for (at, step) in steps.iter().enumerate() {
+        let Step::Name(name) = step else { return None };
+        let (part, after) = rest.split_at_checked(name.len())?;
+        if !part.eq_ignore_ascii_case(name.as_bytes()) {
+            return None;
+        }
+        match after.split_first() {
+            None => return Some(at + 1),
+            Some((b'.', after)) => rest = after,
+            Some(_) => return None,
+        }
+    }
+    None
+}
+
+fn parse(path: &str) -> Result<Rule, &'static str> {
+    if path.len() > LONGEST_PATH {
+        return Err("must be at most 512 bytes");
+    }
+    let (anchored, mut rest) = match path.strip_prefix('$') {
+        Some(rest) if rest.starts_with("..") => (false, &rest[2..]),
+        Some(rest) => (true, rest.strip_prefix('.').unwrap_or(rest)),
+        None => (false, path),
+    };
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        let (step, after) = if rest.starts_with('[') { bracketed(rest)? } else { named(rest)? };
+        steps.push(step);
+        rest = match after.strip_prefix('.') {
+            Some("") => return Err("must not end with a dot"),
+            Some(after) => after,
+            None if after.is_empty() || after.starts_with('[') => after,
+            None => return Err("must have a dot or a bracket between two steps"),
+        };
+    }
+    if steps.is_empty() || steps.len() > MAX_STEPS {
+        return Err("must have 1 to 32 steps");
+    }
+    if steps.iter().all(|step| matches!(step, Step::Any | Step::Index(_))) && !anchored {
+        return Err("must have a name, or begin with $");
+    }
+    Ok(Rule { steps, anchored, name: super::FIELD, scalars: false })
+}
+
+fn named(rest: &str) -> Result<(Step, &str), &'static str> {
+    let end = rest.find(['.', '[']).unwrap_or(rest.len());
+    let (name, after) = rest.split_at(end);
+    match name {
+        "" => Err("must have a name between two dots; .. may stand behind $ only"),
+        "*" => Ok((Step::Any, after)),
+        _ if name.contains(|at: char| "*]'\"$".contains(at) || at.is_control()) => {
+            Err("must have names such as user, user.email or messages[*].content; others go into ['…']")
+        }
+        _ => Ok((Step::Name(name.to_owned()), after)),
+    }
+}
+
+fn bracketed(rest: &str) -> Result<(Step, &str), &'static str> {
+    for quote in ["'", "\""] {
+        if let Some(quoted) = rest[1..].strip_prefix(quote) {
+            let (name, after) = quoted.split_once(&format!("{quote}]")).ok_or("must end a bracket that it begins")?;
+            return Ok((Step::Key(name.to_owned()), after));
+        }
+    }
+    let (inside, after) = rest[1..].split_once(']').ok_or("must end a bracket that it begins")?;
+    match inside {
+        "*" => Ok((Step::Any, after)),
+        _ if inside.bytes().all(|byte| byte.is_ascii_digit()) => {
+            let index = inside.parse().map_err(|_| "must have an index between [ and ]")?;
+            Ok((Step::Index(index), after))
+        }
+        _ => Err("must have [*], an index such as [0], or a name in quotes between [ and ]"),
+    }
+}

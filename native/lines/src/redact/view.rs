@@ -1,0 +1,121 @@
+//! A text as a reader sees it, and where each of its bytes stands in the line.
+//!
+//! Escapes can hide a secret from a search: `\u0040` and `%40` are an at sign to whoever reads on. So a text is decoded
+//! and searched again, round by round, and what is found is mapped back to what stands in the line.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::json::text::escape as escape_at;
+
+/// Bytes, and their places in the line.
+pub struct View<'a> {
+    pub bytes: Cow<'a, [u8]>,
+    places: Places,
+    /// How many JSON strings are around it: how often a replacement must be escaped.
+    pub quoting: usize,
+}
+
+enum Places {
+    /// The byte at `i` stands at `i` plus this.
+    Shifted(usize),
+    /// Of each byte where its spelling begins, and where that of the last one ends.
+    Each(Vec<u32>),
+}
+
+impl<'a> View<'a> {
+    /// The line itself.
+    pub fn of_line(line: &'a [u8]) -> Self {
+        Self { bytes: Cow::Borrowed(line), places: Places::Shifted(0), quoting: 0 }
+    }
+
+    /// A part of it, as it is spelled here.
+    pub fn part(&self, range: Range<usize>) -> View<'_> {
+        let places = match &self.places {
+            Places::Shifted(by) => Places::Shifted(by + range.start),
+            Places::Each(places) => Places::Each(places[range.start..=range.end].to_vec()),
+        };
+        View { bytes: Cow::Borrowed(&self.bytes[range]), places, quoting: self.quoting }
+    }
+
+    /// The text of a JSON string of which `range` is what stands between the quotes.
+    pub fn string(&self, range: Range<usize>) -> View<'_> {
+        let mut raw = self.part(range);
+        raw.quoting += 1;
+        match raw.resolved(false) {
+            Some((bytes, places)) => View { bytes: bytes.into(), places, quoting: raw.quoting },
+            None => raw,
+        }
+    }
+
+    /// The text with one more layer of JSON's escapes and of percent-encoding resolved; None where it has neither.
+    pub fn decoded(&self) -> Option<View<'static>> {
+        let (bytes, places) = self.resolved(true)?;
+        let quoting = self.quoting + usize::from(self.bytes.contains(&b'\\'));
+        Some(View { bytes: bytes.into(), places, quoting })
+    }
+
+    /// Where what stands at `range` is spelled in the line, whole escapes and whole characters.
+    pub fn spelled(&self, range: Range<usize>) -> Range<usize> {
+        let is_inside = |at: usize| self.bytes.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
+        let (mut start, mut end) = (range.start, range.end);
+        while start > 0 && is_inside(start) {
+            start -= 1;
+        }
+        while is_inside(end) {
+            end += 1;
+        }
+        match &self.places {
+            Places::Shifted(by) => start + by..end + by,
+            Places::Each(places) => {
+                let last = places[end.max(1) - 1];
+                // Several bytes can come of one escape.
+                let after = places[end..].iter().find(|place| **place > last);
+                places[start] as usize..after.map_or(last as usize, |place| *place as usize)
+            }
+        }
+    }
+
+    fn place(&self, at: usize) -> u32 {
+        match &self.places {
+            Places::Shifted(by) => (at + by) as u32,
+            Places::Each(places) => places[at],
+        }
+    }
+
+    fn resolved(&self, percent: bool) -> Option<(Vec<u8>, Places)> {
+        let bytes = &*self.bytes;
+        let is_coded = |byte: &u8| *byte == b'\\' || (percent && *byte == b'%');
+        let mut at = bytes.iter().position(is_coded)?;
+        let mut decoded = bytes[..at].to_vec();
+        let mut places: Vec<u32> = (0..at).map(|at| self.place(at)).collect();
+        let mut buffer = [0; 4];
+        while let Some(&byte) = bytes.get(at) {
+            let (text, taken) = match byte {
+                b'\\' => escaped(&bytes[at..], &mut buffer),
+                b'%' if percent => percent_encoded(&bytes[at..], &mut buffer),
+                _ => (&bytes[at..=at], 1),
+            };
+            decoded.extend_from_slice(text);
+            places.extend(std::iter::repeat_n(self.place(at), text.len()));
+            at += taken;
+        }
+        places.push(self.place(bytes.len()));
+        (*decoded != *bytes).then_some((decoded, Places::Each(places)))
+    }
+}
+
+/// The character of the escape that `bytes` begin with, and its length; the backslash itself where it is none.
+fn escaped<'a>(bytes: &'a [u8], buffer: &'a mut [u8; 4]) -> (&'a [u8], usize) {
+    match escape_at(bytes) {
+        (_, 1) => (&bytes[..1], 1),
+        (character, taken) => (character.encode_utf8(buffer).as_bytes(), taken),
+    }
+}
+
+fn percent_encoded<'a>(bytes: &'a [u8], buffer: &'a mut [u8; 4]) -> (&'a [u8], usize) {
+    let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+    let (Some(high), Some(low)) = (digit(1), digit(2)) else { return (&bytes[..1], 1) };
+    buffer[0] = (high << 4 | low) as u8;
+    (&buffer[..1], 3)
+}

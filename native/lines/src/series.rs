@@ -1,0 +1,265 @@
+//! What is counted of the requests of a queue directory, in the shared file `metrics`: the leader counts, every process
+//! reads.
+//!
+//! It is computed from the requests' records; each kept record counts as many requests as its `adjusted_count` says. Of
+//! all requests their outcome is counted; of those that took tokens, as the answer or the engine tells, the tokens; over
+//! those for inference there are the GenAI server histograms, in the names and buckets of OpenTelemetry's semantic
+//! conventions 1.41. What the client got is chunks, so two histograms of streams time chunks; the time per token is over
+//! streams of which the tokens are known.
+//!
+//! Each record counts once, whoever dies when: what a batch has to add waits until the sink took the batch
+//! ([`Series::observe`]); then each queue's header notes up to which sequence its records will have been counted by the
+//! next generation, and one store puts numbers and notes in force ([`Series::commit`]); only then are the records
+//! released. A successor that reads a record again knows by the note whether it was counted.
+//!
+//! Nothing in the file grows: labels and series are tables of fixed size, see `labels`.
+
+use histogram::{ALL_BUCKETS, BOUNDS, KINDS, TOKEN_TYPES, TOKENS_WORD, WORDS};
+use labels::{Labels, MAX_SERIES, Names};
+use observe::Seen;
+use queue::lock::open;
+use queue::twin::Generation;
+use queue::{memory, shared_page};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+pub mod histogram;
+mod labels;
+pub mod observe;
+mod snapshot;
+
+pub use labels::OUTCOMES;
+pub use snapshot::{Exemplar, SeriesSnapshot, Snapshot, read};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGM\0");
+const VERSION: u32 = 3;
+const FILE_NAME: &str = "metrics";
+
+queue::shared! {
+    /// The whole file; zeroes are a valid one without series.
+    struct Page {
+        magic: AtomicU64,
+        version: AtomicU32,
+        series_len: AtomicU32,
+        generation: Generation,
+        names: Names,
+        /// Labels of each series: operation, model and error as indices, a byte each.
+        keys: [AtomicU64; MAX_SERIES],
+        outcomes: [Numbers<{ OUTCOMES.len() }>; 2],
+        copies: [[Numbers<WORDS>; MAX_SERIES]; 2],
+        exemplars: [[ExemplarWords; ALL_BUCKETS]; MAX_SERIES],
+    }
+}
+
+queue::shared! {
+    /// Counts, or the histograms and tokens of a series: floats as bits, since a record can count as 2.5 requests.
+    struct Numbers<const N: usize>([AtomicU64; N]);
+}
+
+impl<const N: usize> Numbers<N> {
+    fn read(&self) -> [f64; N] {
+        self.0.each_ref().map(|word| f64::from_bits(word.load(Ordering::Relaxed)))
+    }
+
+    fn copy_to(&self, other: &Self) {
+        for (old, new) in self.0.iter().zip(&other.0) {
+            new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    fn add(&self, word: usize, more: f64) {
+        let sum = f64::from_bits(self.0[word].load(Ordering::Relaxed)) + more;
+        self.0[word].store(sum.to_bits(), Ordering::Relaxed);
+    }
+}
+
+queue::shared! {
+    /// The last request of a bucket. `version` is odd while the words change.
+    struct ExemplarWords {
+        version: AtomicU64,
+        value: AtomicU64,
+        trace_id: [AtomicU64; 2],
+        span_id: AtomicU64,
+        unix_nano: AtomicU64,
+    }
+}
+
+impl ExemplarWords {
+    fn store(&self, observed: &Observed, value: f64) {
+        let version = self.version.load(Ordering::Relaxed) | 1;
+        self.version.store(version, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.value.store(value.to_bits(), Ordering::Relaxed);
+        for (word, part) in self.trace_id.iter().zip(observed.trace_id) {
+            word.store(part, Ordering::Relaxed);
+        }
+        self.span_id.store(observed.span_id, Ordering::Relaxed);
+        self.unix_nano.store(observed.unix_nano, Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Release);
+    }
+}
+
+/// What every record adds.
+struct Counted {
+    weight: f64,
+    outcome: u8,
+    /// More of it is among the details.
+    is_observed: bool,
+}
+
+/// What one record adds to a series.
+struct Observed {
+    series: u8,
+    weight: f64,
+    /// In seconds, by histogram; negative or not finite: nothing to add.
+    values: [f64; KINDS],
+    tokens: [f64; TOKEN_TYPES.len()],
+    trace_id: [u64; 2],
+    span_id: u64,
+    unix_nano: u64,
+}
+
+/// The leader's hold of the file.
+pub struct Series {
+    page: &'static Page,
+    labels: Labels,
+    pending: Vec<Counted>,
+    details: Vec<Observed>,
+    /// Series that the other copy lacks the last change of.
+    stale: u128,
+}
+
+const _: () = assert!(MAX_SERIES <= u128::BITS as usize);
+
+impl Series {
+    /// Opens the file of `directory`, creating it if needed; the caller holds the leader lock.
+    ///
+    /// # Errors
+    /// The file cannot be had. A listener does without it then.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(FILE_NAME);
+        let mut fd = open(&path, true)?;
+        if !allocate(&fd)? {
+            // Of another version: its readers keep their mapping.
+            std::fs::remove_file(&path)?;
+            fd = open(&path, true)?;
+            allocate(&fd)?;
+        }
+        // Never unmapped: one leader's hold per process and queue directory.
+        let page: &Page = shared_page::map_whole(&fd, directory)?;
+        page.magic.store(MAGIC, Ordering::Relaxed);
+        page.version.store(VERSION, Ordering::Release);
+        Ok(Self {
+            labels: Labels::new(&page.names, &page.keys, &page.series_len),
+            page,
+            pending: Vec::new(),
+            details: Vec::new(),
+            stale: !0,
+        })
+    }
+
+    /// Takes note of a record that went into the batch, of which only the outcome counts.
+    #[inline]
+    pub fn count(&mut self, outcome: &[u8], weight: f64) {
+        self.pending.push(Counted { weight, outcome: labels::outcome(outcome), is_observed: false });
+    }
+
+    /// Takes note of a record that went into the batch.
+    pub fn observe(&mut self, seen: &Seen<'_>, unix_nano: u64) {
+        let trace_id = u128::from_be_bytes(seen.trace.trace_id);
+        self.pending.push(Counted { weight: seen.weight, outcome: labels::outcome(seen.outcome), is_observed: true });
+        self.details.push(Observed {
+            series: self.labels.series(seen),
+            weight: seen.weight,
+            values: seen.values(),
+            tokens: seen.tokens,
+            trace_id: [(trace_id >> 64) as u64, trace_id as u64],
+            span_id: u64::from_be_bytes(seen.trace.span_id),
+            unix_nano,
+        });
+    }
+
+    /// How many records wait for a commit.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Forgets all but the first `len` records that wait: they were not written, or counted before.
+    pub fn truncate(&mut self, len: usize) {
+        let forgotten = self.pending.get(len..).unwrap_or_default();
+        let details = forgotten.iter().filter(|counted| counted.is_observed).count();
+        self.details.truncate(self.details.len() - details);
+        self.pending.truncate(len);
+    }
+
+    /// The generation in force: what headers note of it is counted.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.page.generation.now()
+    }
+
+    /// Counts what waits, in one step. The caller has noted generation + 1 in the headers of its queues.
+    pub fn commit(&mut self) {
+        let mut changed = 0u128;
+        let (page, pending, details, stale) = (self.page, &mut self.pending, &mut self.details, self.stale);
+        page.generation.change(|from, to| {
+            page.outcomes[from].copy_to(&page.outcomes[to]);
+            for counted in pending.drain(..) {
+                page.outcomes[to].add(usize::from(counted.outcome), counted.weight);
+            }
+            let (from, to) = (&page.copies[from], &page.copies[to]);
+            for series in (0..MAX_SERIES).filter(|series| stale >> series & 1 != 0) {
+                from[series].copy_to(&to[series]);
+            }
+            for observed in details.iter() {
+                changed |= 1 << observed.series;
+                add(&to[usize::from(observed.series)], observed);
+            }
+        });
+        // Only examples: they are shown after they count, and one that is lost is no loss.
+        for observed in details.drain(..) {
+            show(&page.exemplars[usize::from(observed.series)], &observed);
+        }
+        self.stale = changed;
+    }
+}
+
+fn is_value(value: f64) -> bool {
+    value >= 0.0 && value.is_finite()
+}
+
+fn add(numbers: &Numbers<WORDS>, observed: &Observed) {
+    for (place, tokens) in observed.tokens.iter().enumerate() {
+        numbers.add(TOKENS_WORD + place, observed.weight * tokens);
+    }
+    for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| is_value(*value)) {
+        numbers.add(histogram.first_word + histogram.bucket(value), observed.weight);
+        numbers.add(histogram.sum_word(), observed.weight * value);
+    }
+}
+
+fn show(exemplars: &[ExemplarWords; ALL_BUCKETS], observed: &Observed) {
+    if observed.trace_id == [0; 2] {
+        return;
+    }
+    for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| is_value(*value)) {
+        exemplars[histogram.first_bucket + histogram.bucket(value)].store(observed, value);
+    }
+}
+
+/// Gives the file its space; false if it has another version's size or head.
+fn allocate(fd: &OwnedFd) -> io::Result<bool> {
+    let mut head = [0u8; 12];
+    let file = std::fs::File::from(fd.try_clone()?);
+    let bytes = file.metadata()?.len();
+    if bytes != 0 && bytes != size_of::<Page>() as u64 {
+        return Ok(false);
+    }
+    memory::allocate(fd, size_of::<Page>())?;
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut head, 0)?;
+    let version = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+    Ok(head == [0; 12] || head.starts_with(&MAGIC.to_le_bytes()) && version == VERSION)
+}

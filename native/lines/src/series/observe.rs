@@ -1,0 +1,303 @@
+//! What is counted of a request's record.
+//!
+//! While the record is encoded, a few of its values are picked up, and what its bodies tell: outcome and weight count for
+//! every request. Most requests are not for inference, have neither an operation nor tokens, and cost next to nothing
+//! more. Of the others the values are read again.
+
+use super::histogram::{KINDS, TOKEN_TYPES};
+use super::labels::OTHER_NAME;
+use crate::extract::ExtractedFacts;
+use crate::rate::per_token;
+use queue::event::CHUNKS_S;
+use queue::record::{BodyKind, Trace, Value, Values};
+
+/// More tokens than any request has: a larger number is no count, and would spoil the sum for good.
+const MAX_TOKENS: u64 = u32::MAX as u64;
+
+/// What a field of a request's record means here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Other,
+    Outcome,
+    ErrorType,
+    Status,
+    Duration,
+    FirstChunk,
+    MeanGap,
+    Chunks,
+    Operation,
+    AdjustedCount,
+    InputTokens,
+    OutputTokens,
+    ServedModel,
+}
+
+impl Role {
+    fn of(field: &str) -> Self {
+        match field {
+            "outcome" => Self::Outcome,
+            "error.type" => Self::ErrorType,
+            "http.response.status_code" => Self::Status,
+            "duration_s" => Self::Duration,
+            "gen_ai.response.time_to_first_chunk" => Self::FirstChunk,
+            "chunk_gap_mean_us" => Self::MeanGap,
+            CHUNKS_S => Self::Chunks,
+            "gen_ai.operation.name" => Self::Operation,
+            "adjusted_count" => Self::AdjustedCount,
+            "gen_ai.usage.input_tokens" => Self::InputTokens,
+            "gen_ai.usage.output_tokens" => Self::OutputTokens,
+            "triton.model_name" => Self::ServedModel,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether its value is picked up while the record is encoded.
+    const fn is_glimpsed(self) -> bool {
+        matches!(
+            self,
+            Self::Outcome
+                | Self::AdjustedCount
+                | Self::Operation
+                | Self::InputTokens
+                | Self::OutputTokens
+                | Self::ServedModel
+        )
+    }
+}
+
+/// The roles of an event's fields; none for events other than requests, which are not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roles {
+    of: Box<[Role]>,
+    /// A bit for each position modulo 64 that has a value to pick up: asks quickly whether one may be there.
+    glimpsed: u64,
+}
+
+impl Roles {
+    /// The roles of a request's fields.
+    #[must_use]
+    pub fn of_request(fields: &[String]) -> Self {
+        let of: Box<[Role]> = fields.iter().map(|field| Role::of(field)).collect();
+        let glimpsed = of.iter().enumerate().filter(|(_, role)| role.is_glimpsed());
+        let glimpsed = glimpsed.fold(0, |bits, (position, _)| bits | bit(position));
+        Self { of, glimpsed }
+    }
+
+    /// Whether nothing is looked at.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+}
+
+#[inline(always)]
+const fn bit(position: usize) -> u64 {
+    1 << (position % u64::BITS as usize)
+}
+
+/// Sees what goes into a line.
+pub trait Observe<'a> {
+    /// A value other than Trace and Body, and the position of its field.
+    fn value(&mut self, position: usize, value: &Value<'a>);
+    /// What a body tells.
+    fn extracted(&mut self, kind: BodyKind, extracted: &ExtractedFacts<'a>);
+}
+
+/// Watches nothing, at no cost.
+pub struct NoObserver;
+
+impl<'a> Observe<'a> for NoObserver {
+    #[inline(always)]
+    fn value(&mut self, _: usize, _: &Value<'a>) {}
+    #[inline(always)]
+    fn extracted(&mut self, _: BodyKind, _: &ExtractedFacts<'a>) {}
+}
+
+/// Picks up what counts for every request, and what says whether there is more to count.
+pub struct FieldObserver<'r, 'a> {
+    roles: &'r Roles,
+    outcome: &'a [u8],
+    adjusted_count: f64,
+    operation: &'a [u8],
+    request_model: Option<&'a [u8]>,
+    response_model: Option<&'a [u8]>,
+    served_model: Option<&'a [u8]>,
+    tokens: [f64; TOKEN_TYPES.len()],
+}
+
+impl<'r, 'a> FieldObserver<'r, 'a> {
+    #[must_use]
+    pub fn new(roles: &'r Roles) -> Self {
+        Self {
+            roles,
+            outcome: b"",
+            adjusted_count: 1.0,
+            operation: b"",
+            request_model: None,
+            response_model: None,
+            served_model: None,
+            tokens: Default::default(),
+        }
+    }
+
+    /// How the request ended.
+    #[inline]
+    #[must_use]
+    pub const fn outcome(&self) -> &'a [u8] {
+        self.outcome
+    }
+
+    /// How many requests this one stands for; a record that says nothing sensible counts as itself.
+    #[inline]
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        let weight = self.adjusted_count;
+        if weight.is_finite() && weight > 0.0 { weight } else { 1.0 }
+    }
+
+    /// The rest of the record, if it was a request for inference or took tokens. `payload` has been read without error.
+    #[inline]
+    #[must_use]
+    pub fn look(&self, payload: &'a [u8]) -> Option<Seen<'a>> {
+        let is_timed = !self.operation.is_empty();
+        if !is_timed && self.tokens == [0.0; TOKEN_TYPES.len()] {
+            return None;
+        }
+        let mut seen = Seen {
+            trace: Trace::default(),
+            operation: if is_timed { self.operation } else { OTHER_NAME.as_bytes() },
+            model: self.response_model.or(self.request_model).or(self.served_model).unwrap_or_default(),
+            outcome: self.outcome,
+            error_type: b"",
+            status: 0,
+            weight: self.weight(),
+            tokens: self.tokens,
+            is_timed,
+            duration_s: NONE,
+            first_chunk_s: NONE,
+            mean_gap_s: NONE,
+            chunks_s: NONE,
+        };
+        for (role, value) in self.roles.of.iter().zip(Values::new(payload)) {
+            seen.take(*role, value.unwrap_or(Value::Absent));
+        }
+        Some(seen)
+    }
+
+    fn pick_up(&mut self, position: usize, value: &Value<'a>) {
+        match (self.roles.of.get(position), *value) {
+            (Some(Role::Outcome), Value::Str(text)) => self.outcome = text,
+            (Some(Role::AdjustedCount), Value::Float(count)) => self.adjusted_count = count,
+            (Some(Role::Operation), Value::Str(text)) => self.operation = text,
+            (Some(Role::InputTokens), value) => self.tokens[0] = tokens(whole(value)),
+            (Some(Role::OutputTokens), value) => self.tokens[1] = tokens(whole(value)),
+            (Some(Role::ServedModel), Value::Str(name)) if is_plain(name) => self.served_model = Some(name),
+            _ => {}
+        }
+    }
+}
+
+impl<'a> Observe<'a> for FieldObserver<'_, 'a> {
+    #[inline(always)]
+    fn value(&mut self, position: usize, value: &Value<'a>) {
+        if self.roles.glimpsed & bit(position) != 0 {
+            self.pick_up(position, value);
+        }
+    }
+
+    #[inline]
+    fn extracted(&mut self, kind: BodyKind, extracted: &ExtractedFacts<'a>) {
+        if kind.is_request() {
+            self.request_model = extracted.model;
+        } else {
+            self.response_model = extracted.model;
+            self.tokens = extracted.tokens.map(tokens);
+        }
+    }
+}
+
+fn whole(value: Value<'_>) -> Option<u64> {
+    match value {
+        Value::Uint(count) => Some(count),
+        Value::Int(count) => u64::try_from(count).ok(),
+        _ => None,
+    }
+}
+
+fn tokens(count: Option<u64>) -> f64 {
+    count.filter(|count| *count <= MAX_TOKENS).map_or(0.0, |count| count as f64)
+}
+
+/// Whether a name stands between quotes as it is.
+fn is_plain(name: &[u8]) -> bool {
+    name.iter().all(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20))
+}
+
+/// What was seen of one request for inference, or of another one that took tokens.
+pub struct Seen<'a> {
+    pub trace: Trace,
+    pub operation: &'a [u8],
+    /// As it stands between the quotes: of the answer, else of the request, else the server's name of it; empty if none
+    /// is named.
+    pub model: &'a [u8],
+    pub outcome: &'a [u8],
+    pub error_type: &'a [u8],
+    pub status: u64,
+    /// How many requests this one stands for.
+    pub weight: f64,
+    /// As [`TOKEN_TYPES`] has them; 0 where nothing tells.
+    pub tokens: [f64; TOKEN_TYPES.len()],
+    /// It was for inference: only that is what the histograms are over.
+    is_timed: bool,
+    duration_s: f64,
+    first_chunk_s: f64,
+    mean_gap_s: f64,
+    chunks_s: f64,
+}
+
+/// Stands for a value that is not there: none of them is negative.
+const NONE: f64 = -1.0;
+
+impl<'a> Seen<'a> {
+    #[inline]
+    fn take(&mut self, role: Role, value: Value<'a>) {
+        match (role, value) {
+            (Role::Other, Value::Trace(trace)) => self.trace = trace,
+            (Role::ErrorType, Value::Str(text)) => self.error_type = text,
+            (Role::Status, Value::Uint(status)) => self.status = status,
+            (Role::Duration, Value::Float(seconds)) => self.duration_s = seconds,
+            (Role::FirstChunk, Value::Float(seconds)) => self.first_chunk_s = seconds,
+            (Role::MeanGap, Value::Uint(micros)) => self.mean_gap_s = micros as f64 / 1e6,
+            (Role::Chunks, Value::Float(seconds)) => self.chunks_s = seconds,
+            _ => {}
+        }
+    }
+
+    /// The same request under other names.
+    #[must_use]
+    pub fn relabelled<'b>(&'b self, model: &'b [u8], error_type: &'b [u8]) -> Seen<'b> {
+        Seen { model, error_type, ..*self }
+    }
+
+    /// Whether the request got what it asked for.
+    #[inline]
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.error_type.is_empty() && self.status < 400 && self.outcome == b"ok"
+    }
+
+    /// The values by histogram, negative or not finite where there is none. Chunks and tokens are timed of successful
+    /// answers only, as the conventions have it.
+    #[must_use]
+    pub fn values(&self) -> [f64; KINDS] {
+        if !self.is_timed {
+            return [NONE; KINDS];
+        }
+        if !self.is_ok() {
+            return [self.duration_s, NONE, NONE, NONE];
+        }
+        let per_token_s = per_token(self.chunks_s, self.tokens[1]).unwrap_or(NONE);
+        [self.duration_s, self.first_chunk_s, self.mean_gap_s, per_token_s]
+    }
+}

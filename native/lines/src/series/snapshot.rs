@@ -1,0 +1,110 @@
+//! What any process reads from the file `metrics`.
+
+use super::histogram::{ALL_BUCKETS, WORDS};
+use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, OUTCOMES, text};
+use super::{ExemplarWords, FILE_NAME, MAGIC, Numbers, Page, VERSION};
+use queue::lock::open;
+use queue::sigbus;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{Ordering, fence};
+
+/// A request that fell into a bucket: its trace, its value in seconds, and when it ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exemplar {
+    pub trace_id: u128,
+    pub span_id: u64,
+    pub value: f64,
+    pub unix_nano: u64,
+}
+
+impl Exemplar {
+    /// When it ended, Unix time in seconds.
+    #[must_use]
+    pub fn unix_s(&self) -> f64 {
+        self.unix_nano as f64 / 1e9
+    }
+}
+
+/// What is counted of a directory's requests; zeroes where no listener has led it yet.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Requests by outcome, as [`super::OUTCOMES`] names them.
+    pub outcomes: [f64; OUTCOMES.len()],
+    pub series: Vec<SeriesSnapshot>,
+}
+
+/// One series: its labels, histograms and tokens.
+#[derive(Clone, Debug)]
+pub struct SeriesSnapshot {
+    pub operation: String,
+    pub model: String,
+    /// Empty for successful requests.
+    pub error_type: String,
+    /// As [`super::histogram::BOUNDS`] and [`super::histogram::TOKENS_WORD`] describe.
+    pub words: [f64; WORDS],
+    pub exemplars: [Option<Exemplar>; ALL_BUCKETS],
+}
+
+/// Reads what is counted in a queue directory.
+///
+/// # Errors
+/// The file cannot be read, or `InvalidData` if it is of another version.
+pub fn read(directory: &Path) -> io::Result<Snapshot> {
+    let fd = match open(&directory.join(FILE_NAME), false) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Snapshot::default()),
+        other => other?,
+    };
+    let bytes = size_of::<Page>();
+    if std::fs::File::from(fd.try_clone()?).metadata()?.len() != bytes as u64 {
+        return Err(other_version());
+    }
+    sigbus::look(&fd, read_page)?
+}
+
+fn other_version() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the queue directory's metrics file is of another version")
+}
+
+fn read_page(page: &Page) -> io::Result<Snapshot> {
+    match (page.version.load(Ordering::Acquire), page.magic.load(Ordering::Relaxed)) {
+        // Its leader is just making it.
+        (0, _) => return Ok(Snapshot::default()),
+        (VERSION, MAGIC) => {}
+        _ => return Err(other_version()),
+    }
+    let len = (page.series_len.load(Ordering::Acquire) as usize).min(MAX_SERIES);
+    let (models, errors) = (page.names.models.read(), page.names.errors.read());
+    let (outcomes, numbers): (_, Vec<_>) = page
+        .generation
+        .read(|copy| (page.outcomes[copy].read(), page.copies[copy][..len].iter().map(Numbers::read).collect()));
+    let series = numbers.into_iter().enumerate().map(|(at, words)| {
+        let [operation, model, error, ..] = page.keys[at].load(Ordering::Relaxed).to_le_bytes();
+        SeriesSnapshot {
+            operation: (*OPERATIONS.get(usize::from(operation)).unwrap_or(&OTHER_NAME)).to_owned(),
+            model: text(&models, model),
+            error_type: text(&errors, error),
+            words,
+            exemplars: page.exemplars[at].each_ref().map(read_exemplar),
+        }
+    });
+    // A series without a count was made by a leader that died before it counted.
+    let series = series.filter(|series| series.words.iter().any(|word| *word > 0.0)).collect();
+    Ok(Snapshot { outcomes, series })
+}
+
+fn read_exemplar(words: &ExemplarWords) -> Option<Exemplar> {
+    let version = words.version.load(Ordering::Acquire);
+    if version == 0 || version & 1 != 0 {
+        return None;
+    }
+    let [high, low] = words.trace_id.each_ref().map(|word| u128::from(word.load(Ordering::Relaxed)));
+    let exemplar = Exemplar {
+        trace_id: high << 64 | low,
+        span_id: words.span_id.load(Ordering::Relaxed),
+        value: f64::from_bits(words.value.load(Ordering::Relaxed)),
+        unix_nano: words.unix_nano.load(Ordering::Relaxed),
+    };
+    fence(Ordering::Acquire);
+    (words.version.load(Ordering::Relaxed) == version).then_some(exemplar)
+}

@@ -1,0 +1,52 @@
+//! Reads ahead for additional sinks while the primary, or its fallback, takes nothing: they go on, as far as the queues
+//! reach.
+//!
+//! What they were given is noted in the queue (`copied_sequence`). The records stay there for the primary, for which they are
+//! read again, apart from those that nobody has: so additional sinks get each record once, also where the leader changes.
+
+use crate::attached::{QueueReader, Room};
+use crate::delivery::Batch;
+use lines::encode::Encoder;
+use std::sync::Arc;
+
+/// Second readers of the leader's queues.
+pub struct Ahead {
+    scouts: Vec<QueueReader>,
+    encoder: Encoder,
+}
+
+impl Ahead {
+    /// Begin without readers; `encoder` redacts as the leader's own does.
+    #[must_use]
+    pub fn new(encoder: Encoder) -> Self {
+        Self { scouts: Vec::new(), encoder }
+    }
+
+    /// Reads on where additional sinks have come to, up to about `bytes` of each queue.
+    pub fn read(&mut self, queues: &[QueueReader], bytes: usize) -> Batch {
+        self.scouts.retain(|scout| queues.iter().any(|queue| Arc::ptr_eq(&queue.file, &scout.file)));
+        let mut batch = Batch::default();
+        for queue in queues {
+            let scout = self.scout_of(queue);
+            let room = Room::of_bytes(batch.lines.len() + bytes);
+            batch.records += self.scouts[scout].read_into(&mut batch.lines, room, &mut self.encoder);
+            self.scouts[scout].note_copied();
+        }
+        batch
+    }
+
+    fn scout_of(&mut self, queue: &QueueReader) -> usize {
+        let known = self.scouts.iter().position(|scout| Arc::ptr_eq(&queue.file, &scout.file));
+        let number = known.unwrap_or(self.scouts.len());
+        if known.is_none() || self.scouts[number].is_behind(queue) {
+            let mut scout = queue.scout();
+            // An earlier leader may have come further.
+            scout.read_copied_into(&mut Vec::new(), usize::MAX, &mut self.encoder);
+            match self.scouts.get_mut(number) {
+                Some(place) => *place = scout,
+                None => self.scouts.push(scout),
+            }
+        }
+        number
+    }
+}

@@ -1,0 +1,69 @@
+//! What becomes of a dead process's requests in flight (P5): each gets its terminal record, in the process's own ring.
+//!
+//! There it has a sequence, and everything that holds for a record holds for it: the books, all sinks, exactly once
+//! whenever the listener dies. Who recovers does in a slot what its owner would have done, step by step, so that the
+//! next one who finds it tells by the same rule whether its record is there.
+
+use super::QueueReader;
+use queue::event::{REQUEST, REQUEST_FIELDS};
+use request::in_flight::facts::SlotFacts;
+use request::in_flight::terminal;
+use request::outcome::Outcome;
+use ring::slots::{self, Slot};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl QueueReader {
+    /// The owner is dead: finds out which requests have their record already.
+    pub(super) fn settle_requests(&self) {
+        let ring = self.file.ring();
+        for slot in self.file.slots().iter() {
+            slot.settle(|sequence| slots::is_committed(&ring, sequence));
+            if !slot.is_taken() {
+                slot.wipe();
+            }
+        }
+        self.count_requests();
+    }
+
+    /// Whether a request of this queue may still want its record.
+    pub(super) fn has_requests(&self) -> bool {
+        self.file.slots().taken() > 0
+    }
+
+    /// Whether there is something to do for a queue whose owner has closed it or died.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let waits_for_owner = self.orphaned.is_none() && self.file.ring().is_drained() && self.has_requests();
+        self.is_ending() && !waits_for_owner
+    }
+
+    /// Once all that a dead owner committed is written: puts a terminal record into its ring for each request in flight,
+    /// as many as have room. Of an owner that had closed its queue they were cut off by the shutdown.
+    pub fn end_requests(&mut self) {
+        let file = Arc::clone(&self.file);
+        let ring = file.ring();
+        if self.orphaned.is_none() || !ring.is_drained() || self.read != ring.tail() || !self.has_requests() {
+            return;
+        }
+        self.read_schemas();
+        let known = self.plans.get(usize::from(REQUEST)).and_then(Option::as_ref);
+        let built_in = REQUEST_FIELDS.map(str::to_owned);
+        let fields = known.map_or(&built_in[..], |plan| &plan.schema.fields);
+        let outcome = if ring.is_closed() { Outcome::ServerShutdown } else { Outcome::ProcessDied };
+        let last_sign = file.slots().iter().map(|slot| slot.last_sign()).max().unwrap_or(0);
+        for slot in file.slots().iter().filter(Slot::is_open) {
+            let record = terminal::record(slot, outcome, last_sign, fields);
+            if !slots::end_request(slot, ring, &record, |_| ()) {
+                break;
+            }
+            slot.wipe();
+        }
+        self.count_requests();
+    }
+
+    /// Its owner may have died between a step and its count.
+    fn count_requests(&self) {
+        self.file.header().in_flight.store(self.file.slots().taken() as u64, Ordering::Relaxed);
+    }
+}

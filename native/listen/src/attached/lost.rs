@@ -1,0 +1,50 @@
+//! A queue whose file somebody cut to nothing while it was mapped: what was seen of it last is all that is known.
+
+use super::{QueueReader, UNKNOWN_SEVERITY};
+use lines::encode::Encoder;
+use queue::event::EventSchema;
+use queue::layout::{DroppedCounts, Reason, level_index};
+use queue::queue_file::Books;
+use queue::record::Scratch;
+use queue::severity::ERROR;
+use queue::totals::{self, Totals, TotalsWords};
+use segments::books::{Lost, lost_json, reasons_json};
+
+impl QueueReader {
+    fn accepted(&self) -> u64 {
+        self.seen.max(self.sequence)
+    }
+
+    /// Records that were accepted, as far as is known, and can not be read any more.
+    fn lost_counts(&self) -> DroppedCounts {
+        let mut counts = DroppedCounts::default();
+        counts[Reason::Corrupt as usize][level_index(UNKNOWN_SEVERITY)] = self.accepted().saturating_sub(self.released);
+        counts
+    }
+
+    /// Adds one `log.dropped` line about them; returns how many lines it added.
+    pub(super) fn tell_lost(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
+        self.at_end = true;
+        let (first, end) = (self.released, self.accepted());
+        if first >= end || std::mem::replace(&mut self.told_lost, true) {
+            return 0;
+        }
+        let mut payload = Scratch::new();
+        payload.push_uint(end - first);
+        payload.push_json(reasons_json(&self.lost_counts()).as_bytes());
+        payload.push_json(lost_json(&[Lost { first, last: end - 1, reason: Reason::Corrupt }]).as_bytes());
+        self.push(batch, encoder, EventSchema::log_dropped(), (now_unix_nano, ERROR), &payload)
+    }
+
+    /// As `finish`: adds what is known, and removes the file, which nobody can open any more.
+    pub(super) fn finish_lost(&self, words: &TotalsWords) -> Option<Books> {
+        let boot_id = u64::from_str_radix(&self.boot_id, 16).unwrap_or_default();
+        let (accepted, written, dropped) = (self.accepted(), self.released, self.lost_counts());
+        let known = Totals { queues: 1, accepted, written, dropped, ..Totals::default() };
+        if !totals::add_lost(words, self.file.path.parent()?, boot_id, &known) {
+            return None;
+        }
+        self.file.remove_name();
+        Some(Books { boot_id, pid: self.pid, accepted, written, dropped, in_queue: 0, ..self.books() })
+    }
+}

@@ -1,0 +1,265 @@
+//! An additional sink: copies of every batch, through a bounded buffer, at the sink's own pace.
+//!
+//! It never holds anything back: what does not fit into its buffer is dropped and counted for this sink alone, and told
+//! to it, by a `sink.dropped` record where the gap is, once it takes lines again.
+
+use super::notice::Notices;
+use super::{Batch, HUNG_AFTER, NamedSink, read_now};
+use crate::sink::{Now, Sink, WriteError, count_lines, whole_lines};
+use queue::sink_words::{SinkRole, SinkState, SinkWords};
+use queue::system::{now_monotonic_nano, thread_cpu_nano};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The leader's side of an additional sink.
+pub struct Copies {
+    shared: Arc<Shared>,
+    ended: Receiver<()>,
+}
+
+struct Shared {
+    name: String,
+    boot_id: String,
+    row: &'static SinkWords,
+    /// Of the buffer; one batch more can be held by a part of it.
+    capacity: usize,
+    buffer: Mutex<Buffer>,
+    changed: Condvar,
+    /// Monotonic nanoseconds at which the write under way began; 0: none.
+    busy_since: AtomicU64,
+    ending: Arc<AtomicBool>,
+    cpu_nano: AtomicU64,
+}
+
+#[derive(Default)]
+struct Buffer {
+    items: VecDeque<Item>,
+    bytes: usize,
+    /// Lines dropped behind the last item.
+    gap: u64,
+    /// When the thread must be gone, on the monotonic clock.
+    end: Option<Duration>,
+}
+
+enum Item {
+    Lines(Arc<Batch>, Range<usize>),
+    Gap(u64),
+}
+
+impl Copies {
+    /// Starts the sink's thread. Without one (the system gives no more) everything is dropped and counted.
+    pub fn start(named: NamedSink, row: &'static SinkWords, capacity: usize, boot_id: &str, now: Now) -> Self {
+        row.assign(&named.name, SinkRole::Additional, now.unix_nano);
+        let shared = Arc::new(Shared {
+            name: named.name,
+            boot_id: boot_id.to_owned(),
+            row,
+            capacity,
+            buffer: Mutex::default(),
+            changed: Condvar::new(),
+            busy_since: AtomicU64::new(0),
+            ending: Arc::default(),
+            cpu_nano: AtomicU64::new(0),
+        });
+        let (alive, ended) = channel::<()>();
+        let run = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("inference-copy".into());
+        let started = thread.spawn(move || {
+            let mut sink = named.sink;
+            sink.heed(&run.ending);
+            run.serve(&mut *sink);
+            drop(alive);
+        });
+        if let Err(error) = started {
+            shared.row.count_error(&error);
+            shared.row.set_state(SinkState::Failing, now.unix_nano);
+        }
+        Self { shared, ended }
+    }
+
+    /// Puts a batch into the buffer, or as much of it as fits.
+    pub fn offer(&self, batch: &Arc<Batch>) {
+        let shared = &self.shared;
+        let mut buffer = shared.lock();
+        let room = shared.capacity.saturating_sub(buffer.bytes).min(batch.lines.len());
+        let fits = if room == batch.lines.len() { room } else { whole_lines(&batch.lines[..room]) };
+        if fits > 0 {
+            let gap = std::mem::take(&mut buffer.gap);
+            buffer.items.extend((gap > 0).then_some(Item::Gap(gap)));
+            buffer.items.push_back(Item::Lines(Arc::clone(batch), 0..fits));
+            buffer.bytes += fits;
+        }
+        if fits < batch.lines.len() {
+            let dropped = count_lines(&batch.lines[fits..]);
+            buffer.gap += dropped;
+            shared.row.records_dropped.fetch_add(dropped, Relaxed);
+        }
+        drop(buffer);
+        shared.changed.notify_all();
+    }
+
+    /// Notes that a write does not come back.
+    pub fn look(&self, now: Now) {
+        let since = self.shared.busy_since.load(Relaxed);
+        if since != 0 && now.monotonic >= Duration::from_nanos(since) + HUNG_AFTER {
+            self.shared.row.set_state(SinkState::Hung, now.unix_nano);
+        }
+    }
+
+    /// Asks the thread to write what is left, and to be gone at `end`.
+    pub fn begin_end(&self, end: Duration) {
+        self.shared.lock().end = Some(end);
+        self.shared.ending.store(true, Relaxed);
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits for that. A thread that hangs is left behind, and what it still has is counted as dropped.
+    pub fn end(self, end: Duration) {
+        let _ = self.ended.recv_timeout(end.saturating_sub(read_now().monotonic));
+        let left = std::mem::take(&mut *self.shared.lock());
+        self.shared.row.records_dropped.fetch_add(left.items.iter().map(Item::lines).sum(), Relaxed);
+    }
+
+    /// CPU time of the thread.
+    pub fn cpu_nano(&self) -> u64 {
+        self.shared.cpu_nano.load(Relaxed)
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        let mut buffer = self.shared.lock();
+        buffer.end.get_or_insert(Duration::ZERO);
+        drop(buffer);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Item {
+    fn lines(&self) -> u64 {
+        match self {
+            Self::Lines(batch, range) => count_lines(&batch.lines[range.clone()]),
+            Self::Gap(_) => 0,
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Buffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, sink: &mut dyn Sink) {
+        while let Some(item) = self.next(sink) {
+            match &item {
+                Item::Lines(batch, range) => {
+                    self.write(sink, &batch.lines[range.clone()]);
+                    let mut buffer = self.lock();
+                    buffer.bytes = buffer.bytes.saturating_sub(range.len());
+                }
+                Item::Gap(dropped) => {
+                    let mut line = Vec::new();
+                    let mut notices = Notices::new(self.boot_id.clone(), None);
+                    notices.dropped(&self.name, *dropped, read_now().unix_nano);
+                    notices.move_into(&mut line);
+                    self.write(sink, &line);
+                }
+            }
+            self.cpu_nano.store(thread_cpu_nano(), Relaxed);
+        }
+        let _ = sink.close(read_now(), b"");
+    }
+
+    /// Waits for something to write; None: this is the end.
+    fn next(&self, sink: &mut dyn Sink) -> Option<Item> {
+        let mut buffer = self.lock();
+        loop {
+            if self.is_past(&buffer) {
+                return None;
+            }
+            if let Some(item) = buffer.items.pop_front() {
+                return Some(item);
+            }
+            if buffer.gap > 0 {
+                return Some(Item::Gap(std::mem::take(&mut buffer.gap)));
+            }
+            if buffer.end.is_some() {
+                return None;
+            }
+            let (locked, timeout) =
+                self.changed.wait_timeout(buffer, MAINTENANCE_INTERVAL).unwrap_or_else(PoisonError::into_inner);
+            buffer = locked;
+            if timeout.timed_out() {
+                drop(buffer);
+                let _ = catch_unwind(AssertUnwindSafe(|| sink.maintain(read_now())));
+                buffer = self.lock();
+            }
+        }
+    }
+
+    fn is_past(&self, buffer: &Buffer) -> bool {
+        buffer.end.is_some_and(|end| read_now().monotonic >= end)
+    }
+
+    /// Writes all of `lines`, however often that takes, or counts them as dropped at the end.
+    fn write(&self, sink: &mut dyn Sink, mut lines: &[u8]) {
+        let mut backoff = FIRST_BACKOFF;
+        while !lines.is_empty() {
+            match self.try_write(sink, lines) {
+                Ok(()) => return,
+                Err(error) => lines = &lines[error.written..],
+            }
+            let buffer = self.lock();
+            let waited = self.changed.wait_timeout_while(buffer, backoff, |buffer| buffer.end.is_none());
+            let buffer = waited.unwrap_or_else(PoisonError::into_inner).0;
+            backoff = (backoff * 2).min(LONGEST_BACKOFF);
+            if self.is_past(&buffer) {
+                self.row.records_dropped.fetch_add(count_lines(lines), Relaxed);
+                return;
+            }
+            if buffer.end.is_some() {
+                drop(buffer);
+                std::thread::sleep(FIRST_BACKOFF.min(backoff) / 10);
+            }
+        }
+    }
+
+    fn try_write(&self, sink: &mut dyn Sink, lines: &[u8]) -> Result<(), WriteError> {
+        let (begun, records) = (now_monotonic_nano(), count_lines(lines));
+        self.busy_since.store(begun, Relaxed);
+        let write = || {
+            let now = read_now();
+            sink.prepare(lines.len(), now).map_err(WriteError::nothing_written)?;
+            sink.write(lines, records, now)
+        };
+        let panicked = |_| Err(WriteError::nothing_written(std::io::Error::other("the sink panicked")));
+        let result = catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(panicked);
+        let refused = sink.take_refused();
+        self.row.count_refused(refused);
+        self.busy_since.store(0, Relaxed);
+        let took = Duration::from_nanos(now_monotonic_nano() - begun);
+        let unix_nano = read_now().unix_nano;
+        match result {
+            Ok(()) => {
+                self.row.count_write(records.saturating_sub(refused), lines.len(), took);
+                self.row.set_state(SinkState::Ok, unix_nano);
+                Ok(())
+            }
+            Err(error) => {
+                self.row.count_error(&error.source);
+                self.row.count_write(error.records.saturating_sub(refused), error.written, took);
+                self.row.set_state(SinkState::Failing, unix_nano);
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! The housekeeper: beside the leader, a thread of its own that removes segments beyond the limits and compresses sealed
+//! ones, in rounds.
+//!
+//! Invariants:
+//!
+//! * One housekeeper at a time per directory and prefix, of whatever process: it holds `.{prefix}.housekeeping.lock`
+//!   for a round, and a round that does not get it does nothing.
+//! * Removal goes before compression, so a full disk is met by what frees most; one segment is compressed per round.
+//! * Nothing disappears silently: each removal is counted in the control page and told by a `segments.removed` record.
+//!   That is in the queue, and so outlives this process, before the segment goes; where the queue has no room it is
+//!   tried again, by the next leader if need be: a full disk is not kept full for it.
+//! * It works at the lowest priority and rests as long as it works, and nobody ever waits for it.
+
+use queue::control::Control;
+use queue::event;
+use queue::housekeeping_words::{HousekeepingWords, REASONS, Reason};
+use queue::lock::{Attempt, ProcessLock};
+use queue::queue_file::QueueFile;
+use queue::record::Scratch;
+use queue::report;
+use queue::severity::{INFO, WARN};
+use queue::system;
+use queue::system::{mask_signals, now_boottime_nano, now_unix_nano};
+use segments::books::spans_json;
+use segments::clock_steps::{ClockSteps, Moment};
+use segments::compress::{self, Pace};
+use segments::retention::{self, Limits, Removed};
+use segments::rotation::{Rotation, Rotations};
+use segments::segment::SegmentName;
+use segments::segment_store::{Inventory, RealStore, Store, Stored};
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+const ROUND_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it looks whether a round is due earlier, for the quota: once this part of it was written since the last.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const PART_OF_QUOTA: u64 = 16;
+/// How long nothing is compressed after an error: a full disk is not to be filled every five seconds.
+const REST_AFTER_ERROR: Duration = Duration::from_secs(60);
+/// Longest rest between two steps, and what a stop waits for the thread.
+const LONGEST_REST: Duration = Duration::from_millis(200);
+/// What one `segments.removed` record holds: some 6 KB.
+const SPANS_PER_REPORT: usize = 64;
+/// Nice value: the lowest priority, for processor and disk.
+const NICE: libc::c_int = 19;
+
+/// What is to be kept, and how.
+#[derive(Clone, Debug)]
+pub struct HousekeepingSettings {
+    /// Directories of segments; each has the limits for itself.
+    pub directories: Vec<PathBuf>,
+    pub prefix: String,
+    pub limits: Limits,
+    pub compression: Option<Compression>,
+    /// Names of the shippers without which no segment of a directory is removed for its age, and that directory.
+    pub waits_for: (Vec<String>, PathBuf),
+    /// Whom the sinks ask to keep the quota.
+    pub rotations: Rotations,
+}
+
+impl HousekeepingSettings {
+    /// Returns the settings; None if there is nothing to do.
+    #[must_use]
+    pub fn new(
+        directories: Vec<PathBuf>,
+        prefix: &str,
+        limits: Limits,
+        compression: Option<Compression>,
+        waits_for: (Vec<String>, PathBuf),
+    ) -> Option<Self> {
+        let idle = limits.retention.is_zero() && limits.quota_bytes == 0 && compression.is_none();
+        let rotations = Rotations::default();
+        let own = Self { directories, prefix: prefix.to_owned(), limits, compression, waits_for, rotations };
+        (!idle && !own.directories.is_empty()).then_some(own)
+    }
+}
+
+/// How sealed segments are compressed.
+#[derive(Clone, Copy, Debug)]
+pub struct Compression {
+    /// zstd's level.
+    pub level: i32,
+    /// Newest sealed segments that stay plain.
+    pub keep_segments: usize,
+}
+
+/// Where a report of what was removed goes; returns whether it was taken.
+pub type Tell<'a> = &'a mut dyn FnMut(Reason, &Removed) -> bool;
+
+/// The rounds, without a thread.
+pub struct Rounds<S: Store = RealStore> {
+    settings: HousekeepingSettings,
+    words: &'static HousekeepingWords,
+    store: S,
+    /// Announced, and not told yet.
+    unreported: [Removed; REASONS.len()],
+    /// Names of segments that were announced, and could not be removed yet.
+    announced: HashSet<String>,
+    /// Segments that cannot be compressed: left to retention.
+    given_up: HashSet<SegmentName>,
+    /// Unix nanoseconds before which nothing is compressed.
+    rest_until: u64,
+    /// The clock that nobody sets.
+    boottime_nano: Box<dyn Fn() -> u64 + Send>,
+}
+
+impl<S: Store> Rounds<S> {
+    /// Prepares rounds on a given operating system; the first to be told is `untold`, which another process removed.
+    pub fn new(
+        settings: HousekeepingSettings,
+        words: &'static HousekeepingWords,
+        store: S,
+        unreported: [Removed; REASONS.len()],
+    ) -> Self {
+        let (announced, given_up) = (HashSet::new(), HashSet::new());
+        let boottime_nano = Box::new(now_boottime_nano);
+        Self { settings, words, store, unreported, announced, given_up, rest_until: 0, boottime_nano }
+    }
+
+    /// Takes another clock in the place of the one that nobody sets.
+    #[must_use]
+    pub fn by_clock(mut self, boottime_nano: impl Fn() -> u64 + Send + 'static) -> Self {
+        self.boottime_nano = Box::new(boottime_nano);
+        self
+    }
+
+    /// Does one round in each directory; returns whether there may be more to compress.
+    pub fn round(&mut self, now_unix_nano: u64, pace: Pace<'_>, tell: Tell<'_>) -> bool {
+        let mut more = false;
+        for dir in self.settings.directories.clone() {
+            match self.round_in(&dir, now_unix_nano, pace, tell) {
+                Ok(compressed) => more |= compressed,
+                // No segment was written there yet, or the work was ended.
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Interrupted) => {}
+                Err(_) => self.count_error(now_unix_nano),
+            }
+        }
+        more
+    }
+
+    fn round_in(&mut self, dir: &Path, now_unix_nano: u64, pace: Pace<'_>, tell: Tell<'_>) -> io::Result<bool> {
+        let lock = dir.join(format!(".{}.housekeeping.lock", self.settings.prefix));
+        let Attempt::Acquired(lock) = ProcessLock::try_acquire(&lock, true)? else { return Ok(false) };
+        let mut clock = lock.with_file(ClockSteps::read);
+        clock.see(Moment { unix_nano: now_unix_nano, boottime_nano: (self.boottime_nano)() });
+        lock.with_file(|file| clock.write(file));
+        let mut inventory = Inventory::take(&mut self.store, dir, &self.settings.prefix)?;
+        for leftover in &inventory.leftovers {
+            self.store.remove(leftover)?;
+        }
+        let Self { store, words, unreported, announced, .. } = self;
+        let mut announce = |removed: Vec<(Reason, Removed)>| {
+            for (reason, removed) in removed {
+                if announced.insert(removed.newest.clone()) {
+                    unreported[reason as usize].add(removed);
+                }
+            }
+            tell_all(words, unreported, tell)
+        };
+        let mut goes_on = || pace(Duration::ZERO);
+        let (shippers, shipped) = &self.settings.waits_for;
+        let limits = (self.settings.limits, if dir == shipped { shippers.as_slice() } else { &[] });
+        let outcome = retention::enforce(
+            store,
+            dir,
+            &mut inventory,
+            limits,
+            (now_unix_nano, &clock),
+            &mut goes_on,
+            &mut announce,
+        );
+        for reason in REASONS {
+            let at = reason as usize;
+            words.segments_removed[at].fetch_add(outcome.segments[at], Ordering::Relaxed);
+            words.removed_bytes[at].fetch_add(outcome.bytes[at], Ordering::Relaxed);
+        }
+        tell_all(words, unreported, tell);
+        outcome.error.map_or(Ok(()), Err)?;
+        self.announced.clear();
+        self.compress_one(dir, &inventory, now_unix_nano, pace)
+    }
+
+    fn compress_one(&mut self, dir: &Path, inventory: &Inventory, now: u64, pace: Pace<'_>) -> io::Result<bool> {
+        if now < self.rest_until {
+            return Ok(false);
+        }
+        for stored in self.choose(dir, inventory, now)? {
+            let Some(dead) = retention::lock_dead(&mut self.store, dir, stored, now)? else { continue };
+            let Some(plain) = &dead.0 else { continue };
+            let done = match (stored.compressed, self.settings.compression) {
+                (None, Some(Compression { level, .. })) => {
+                    compress::compress(&mut self.store, dir, &stored.name, plain, level, pace)
+                }
+                // An earlier compression came as far as both names.
+                _ => compress::settle(&mut self.store, dir, &stored.name, plain, pace).map(|()| None),
+            };
+            return self.account(stored, done).map(|()| true);
+        }
+        Ok(false)
+    }
+
+    /// Segments that stand there twice, then those that are to be compressed, the oldest first.
+    fn choose<'a>(&mut self, dir: &Path, inventory: &'a Inventory, now: u64) -> io::Result<Vec<&'a Stored>> {
+        let segments = &inventory.segments;
+        let plain = || segments.iter().filter(|stored| stored.plain.is_some());
+        let mut chosen: Vec<&Stored> = plain().filter(|stored| stored.compressed.is_some()).collect();
+        if let Some(compression) = self.settings.compression {
+            let older = self.without_newest(dir, segments, compression.keep_segments, now)?;
+            chosen.extend(older.iter().filter(|stored| stored.plain.is_some() && stored.compressed.is_none()));
+        }
+        chosen.retain(|stored| !self.given_up.contains(&stored.name));
+        Ok(chosen)
+    }
+
+    fn account(&mut self, stored: &Stored, done: io::Result<Option<(u64, u64)>>) -> io::Result<()> {
+        match done {
+            Ok(Some((from, to))) => {
+                self.words.segments_compressed.fetch_add(1, Ordering::Relaxed);
+                self.words.compressed_from_bytes.fetch_add(from, Ordering::Relaxed);
+                self.words.compressed_to_bytes.fetch_add(to, Ordering::Relaxed);
+                Ok(())
+            }
+            Ok(None) if stored.compressed.is_some() => Ok(()),
+            Ok(None) => {
+                self.given_up.insert(stored.name.clone());
+                Ok(())
+            }
+            Err(error) => {
+                if error.kind() == io::ErrorKind::InvalidData {
+                    self.given_up.insert(stored.name.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The segments that are older than the newest `keep` sealed ones.
+    fn without_newest<'a>(
+        &mut self,
+        dir: &Path,
+        segments: &'a [Stored],
+        keep: usize,
+        now: u64,
+    ) -> io::Result<&'a [Stored]> {
+        let (mut sealed, mut end) = (0, segments.len());
+        while end > 0 && sealed < keep {
+            end -= 1;
+            sealed += usize::from(retention::lock_dead(&mut self.store, dir, &segments[end], now)?.is_some());
+        }
+        Ok(&segments[..end])
+    }
+
+    fn count_error(&mut self, now_unix_nano: u64) {
+        self.words.errors.fetch_add(1, Ordering::Relaxed);
+        self.rest_until = now_unix_nano + REST_AFTER_ERROR.as_nanos() as u64;
+    }
+}
+
+/// Reports what was announced, as far as the reports are taken; returns whether all is told.
+fn tell_all(words: &HousekeepingWords, unreported: &mut [Removed; REASONS.len()], tell: Tell<'_>) -> bool {
+    for (reason, removed) in REASONS.into_iter().zip(unreported.iter_mut()) {
+        while !removed.is_empty() {
+            let part = removed.take(SPANS_PER_REPORT);
+            if !tell(reason, &part) {
+                let more = std::mem::take(&mut removed.spans);
+                *removed = part;
+                removed.spans.extend(more);
+                break;
+            }
+            words.count_reported(reason, part.segments, part.bytes);
+        }
+    }
+    unreported.iter().all(Removed::is_empty)
+}
+
+/// The running threads: one for each directory, so that one that hangs holds up no other.
+pub struct Housekeeper {
+    stopping: Arc<AtomicBool>,
+    threads: Vec<(Thread, Receiver<()>)>,
+    rotations: Vec<Arc<Rotation>>,
+}
+
+impl Housekeeper {
+    /// Starts the threads; reports go into `queue`. Where there can be no thread that is counted, and the leader leads on.
+    #[must_use]
+    pub fn start(settings: Option<&HousekeepingSettings>, control: Control, queue: &Arc<QueueFile>) -> Self {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let directories = settings.map_or(&[][..], |settings| &settings.directories);
+        let words = &control.page().housekeeping;
+        let mut unreported = words.unreported().map(Removed::from);
+        let rotations = directories.iter().filter_map(|dir| Some(settings?.rotations.of(dir))).collect();
+        let each = directories.iter().filter_map(|dir| {
+            let own = HousekeepingSettings { directories: vec![dir.clone()], ..settings?.clone() };
+            let rounds = Rounds::new(own, words, RealStore, std::mem::take(&mut unreported));
+            let started = spawn(rounds, control, Arc::clone(&stopping), Arc::clone(queue));
+            words.errors.fetch_add(u64::from(started.is_err()), Ordering::Relaxed);
+            started.ok()
+        });
+        Self { threads: each.collect(), stopping, rotations }
+    }
+}
+
+impl Drop for Housekeeper {
+    /// Ends the threads, and waits for them only as long as a step may take: their work can be broken off anywhere.
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        self.threads.iter().for_each(|(thread, _)| thread.unpark());
+        for rotation in &self.rotations {
+            let _ = rotation.ask();
+        }
+        let end = Instant::now() + LONGEST_REST;
+        for (_, ended) in &self.threads {
+            let _ = ended.recv_timeout(end.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+fn spawn(
+    rounds: Rounds,
+    control: Control,
+    stopping: Arc<AtomicBool>,
+    queue: Arc<QueueFile>,
+) -> io::Result<(Thread, Receiver<()>)> {
+    let (alive, ended) = channel::<()>();
+    let handle = std::thread::Builder::new().name("inference-house".into()).spawn(move || {
+        mask_signals();
+        // Behind every other thread, for processor and disk alike.
+        system::lower_priority(NICE);
+        run(rounds, control, &stopping, &queue);
+        drop(alive);
+    })?;
+    Ok((handle.thread().clone(), ended))
+}
+
+fn run(mut rounds: Rounds, control: Control, stopping: &AtomicBool, queue: &QueueFile) {
+    // Once the queue is closed, what is removed could not be told any more.
+    let goes_on = || !stopping.load(Ordering::Acquire) && !queue.ring().is_closed();
+    let bytes_written = || control.page().bytes_written.load(Ordering::Relaxed);
+    let rotation = rounds.settings.directories.first().map(|dir| rounds.settings.rotations.of(dir)).unwrap_or_default();
+    let much = rounds.settings.limits.quota_bytes.checked_div(PART_OF_QUOTA).filter(|part| *part > 0);
+    rotation.begin();
+    while goes_on() {
+        let (begun, before, asked) = (Instant::now(), bytes_written(), rotation.asked());
+        let is_due = || {
+            much.is_some_and(|much| bytes_written().wrapping_sub(before) >= much) || begun.elapsed() >= ROUND_INTERVAL
+        };
+        let mut pace = |spent: Duration| {
+            if !spent.is_zero() {
+                // Only compression takes its time, after the limits are kept; whoever asks again does not wait for it.
+                rotation.answer(asked);
+                rotation.wait(asked, spent.min(LONGEST_REST));
+            }
+            goes_on() && (spent.is_zero() || rotation.asked() == asked)
+        };
+        let more = rounds.round(now_unix_nano(), &mut pace, &mut |reason, removed| put(queue, reason, removed));
+        rotation.answer(asked);
+        while !more && goes_on() && !is_due() && rotation.asked() == asked {
+            rotation.wait(asked, LOOK_INTERVAL);
+        }
+    }
+    rotation.end();
+}
+
+/// Puts a report into this process's queue. A full one refuses: that is not a lost record, it comes again.
+fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
+    let mut payload = Scratch::new();
+    payload.push_str(reason.name());
+    payload.push_uint(removed.segments);
+    payload.push_uint(removed.bytes);
+    for name in [&removed.oldest, &removed.newest] {
+        // Absent where another process removed them, and did not live to tell.
+        if name.is_empty() { payload.push_absent() } else { payload.push_str(name) }
+    }
+    if removed.spans.is_empty() {
+        payload.push_absent();
+    } else {
+        payload.push_json(spans_json(removed.spans.iter()).as_bytes());
+    }
+    // Too old is what was asked for; too much may be younger than somebody counted on.
+    let severity = if reason == Reason::Age { INFO } else { WARN };
+    report::put(queue, event::SEGMENTS_REMOVED, severity, &payload)
+}

@@ -1,0 +1,403 @@
+//! The leading listener: drains every queue of a directory into its sinks, in rounds.
+//!
+//! A round reads what is committed, encodes it into one batch, has it written, and only then releases it. While a batch
+//! cannot be written it is kept, nothing further is read, and the records stay in their queues (P1, P4). Rounds go on
+//! while a sink writes or hangs, so that the directory can tell that its leader lives.
+
+mod settling;
+
+use crate::ahead::Ahead;
+use crate::attached::{self, QueueReader, Reader, Room};
+use crate::delivery::{Delivery, Step};
+use crate::housekeeper::HousekeepingSettings;
+use crate::sink::Now;
+use crate::takeover::Inquiry;
+use crate::tally::Tally;
+use lines::encode::Encoder;
+use lines::redact::Rules;
+use lines::series::Series;
+use queue::control::{Control, SLOTS_OLDEST_FIRST};
+use queue::lock::ProcessLock;
+use queue::queue_file::{self, Books, QueueFile};
+use segments::books;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// When the listener writes, and where it finds queues.
+#[derive(Clone, Debug)]
+pub struct ListenerSettings {
+    pub queue_directory: PathBuf,
+    pub flush_interval: Duration,
+    pub flush_records: u64,
+    pub flush_bytes: usize,
+    /// None: nothing is ever compressed or removed.
+    pub housekeeping: Option<HousekeepingSettings>,
+    /// What is replaced in lines before any sink sees them.
+    pub redaction: Option<Arc<Rules>>,
+    /// Key of the hashes that stand for texts.
+    pub hash_key: Option<[u8; 32]>,
+}
+
+/// How long to look away at most while something waits for a sink.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How long to look away at most while nothing does: each look costs the server's core some 50 µs. Producers call only at
+/// a fill in bytes, so this is how late `flush_records` is seen.
+const IDLE_INTERVAL: Duration = Duration::from_millis(250);
+const RESCAN_INTERVAL: Duration = Duration::from_millis(500);
+/// What the end of a leader waits for one sink.
+const CLOSING_PATIENCE: Duration = Duration::from_millis(100);
+/// Ended queues whose counts the footers still carry.
+const REMEMBERED_BOOKS: usize = 256;
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// A batch was written; there may be more.
+    Wrote,
+    /// Nothing to do before the given time has passed.
+    Idle(Duration),
+}
+
+/// The one consumer of a queue directory.
+pub struct Leader {
+    settings: ListenerSettings,
+    control: Control,
+    delivery: Delivery,
+    encoder: Encoder,
+    queues: Vec<QueueReader>,
+    ended: Vec<Books>,
+    /// Lines at the batch's beginning that are the listener's own.
+    notices: u64,
+    ahead: Ahead,
+    last_flush: Duration,
+    last_scan: Option<Duration>,
+    flushes_done: u32,
+    /// What the last leader left in its sinks, until it is settled.
+    unsettled: Vec<usize>,
+    /// What a sink is just asked about that.
+    settling: Option<Inquiry>,
+    /// The directory is a copy of another one, of which its files still speak.
+    is_copy: bool,
+    /// Copied queues that another listener goes on with, and those that have nothing any more that it did not write.
+    left_to_others: Vec<PathBuf>,
+    obsolete: Vec<PathBuf>,
+    tally: Tally,
+    /// The lock under which it leads a directory, and its path.
+    lock: Option<(ProcessLock, PathBuf)>,
+    reader: Reader,
+    /// The directory is another one by now, or its lock is: what is attached is all there is to do.
+    evicted: bool,
+}
+
+/// What a leader leads.
+pub enum Leadership {
+    /// Every queue of the directory, as long as `path` names the locked file.
+    Directory { lock: ProcessLock, path: PathBuf },
+    /// One queue of this process, which has no name any more.
+    Queue(Box<QueueReader>),
+}
+
+impl Leader {
+    /// Takes over the directory; the caller holds the leader lock.
+    #[must_use]
+    pub fn new(settings: ListenerSettings, control: Control, delivery: Delivery, now: Now) -> Self {
+        control.page().leader_pid.store(std::process::id(), Ordering::Relaxed);
+        // Without room for the histograms the listener still writes.
+        let series = Series::open(&settings.queue_directory).ok();
+        let prepared = |encoder: Encoder| encoder.redacting(settings.redaction.clone()).hashing(settings.hash_key);
+        Self {
+            ahead: Ahead::new(prepared(Encoder::new())),
+            encoder: prepared(Encoder::counting(series)),
+            tally: Tally::begin(control, &settings.queue_directory),
+            settings,
+            control,
+            delivery,
+            queues: Vec::new(),
+            ended: Vec::new(),
+            notices: 0,
+            last_flush: now.monotonic,
+            last_scan: None,
+            // Who asked before anybody led does not ask again.
+            flushes_done: control.flush_requests().wrapping_sub(1),
+            unsettled: SLOTS_OLDEST_FIRST.iter().rev().copied().collect(),
+            settling: None,
+            is_copy: control.is_copy(),
+            left_to_others: Vec::new(),
+            obsolete: Vec::new(),
+            lock: None,
+            reader: Reader::UNLOCKED,
+            evicted: false,
+        }
+    }
+
+    /// Leads under a rule that can end.
+    #[must_use]
+    pub fn within(mut self, rule: Leadership) -> Self {
+        match rule {
+            Leadership::Directory { lock, path } => {
+                self.reader = Reader::of_lock(&lock);
+                self.lock = Some((lock, path));
+            }
+            Leadership::Queue(queue) => {
+                // The histograms are counted by who leads the directory.
+                self.encoder.series = None;
+                self.queues.push(*queue);
+                self.evicted = true;
+            }
+        }
+        self
+    }
+
+    /// Whether the rule has ended, and everything that nobody else can find is written.
+    #[must_use]
+    pub fn is_without_rule(&self) -> bool {
+        self.evicted && self.queues.is_empty() && !self.delivery.has_batch()
+    }
+
+    /// Whether there are queues that nobody else can find, and that are not at their ends.
+    #[must_use]
+    pub fn has_vanished_queues(&self) -> bool {
+        self.evicted && !self.queues.is_empty()
+    }
+
+    /// Whether a batch is under way.
+    #[must_use]
+    pub fn has_batch(&self) -> bool {
+        self.delivery.has_batch()
+    }
+
+    /// Whether this queue is one of those that it reads.
+    #[must_use]
+    pub fn reads(&self, file: &QueueFile) -> bool {
+        self.queues.iter().any(|queue| std::ptr::eq(&raw const *queue.file, file))
+    }
+
+    /// Sees whether the lock still stands for the directory. If not, queues that have their names are the next leader's.
+    fn check_rule(&mut self) {
+        let Some((lock, path)) = &self.lock else { return };
+        if !self.evicted && !lock.is_named(path) {
+            self.evicted = true;
+        }
+        if self.evicted && !self.delivery.has_batch() {
+            self.queues.retain(|queue| queue.file.has_vanished());
+        }
+    }
+
+    /// Closes queues that nobody else can find any more: their owners go on in others, where they are found, and these
+    /// are read to their ends.
+    fn close_vanished(&self) {
+        let vanished = self.queues.iter().filter(|queue| !queue.is_ending() && queue.file.has_vanished());
+        vanished.for_each(|queue| queue.file.ring().close());
+    }
+
+    /// Says of each queue that it is read. One that somebody else reads by now is not this leader's any more, once the
+    /// batch with its records is done.
+    fn keep_queues(&mut self, now: Now) {
+        let may_drop = !self.delivery.has_batch();
+        self.queues.retain(|queue| queue.keep(now.monotonic) || !may_drop);
+    }
+
+    /// Does one round. With `force`, writes what is there without waiting for the interval.
+    pub fn round(&mut self, now: Now, force: bool) -> Round {
+        let page = self.control.page();
+        page.heartbeat_unix_nano.store(now.unix_nano, Ordering::Relaxed);
+        page.heartbeat_monotonic_nano.store(now.monotonic.as_nanos() as u64, Ordering::Relaxed);
+        let requests = self.control.flush_requests();
+        let force = force || requests != self.flushes_done;
+        self.keep_queues(now);
+        self.scan(now, force);
+        if !self.settle(now) {
+            return Round::Idle(LOOK_INTERVAL);
+        }
+        if self.delivery.has_batch() {
+            let round = self.write(now);
+            if self.delivery.has_batch() {
+                self.read_ahead(now);
+            }
+            return round;
+        }
+        self.delivery.look(now);
+        if !force && !self.is_due(now) {
+            return Round::Idle(self.pause(now));
+        }
+        self.fill_batch(now);
+        if self.delivery.has_batch() {
+            return self.write(now);
+        }
+        self.release();
+        self.flushes_done = requests;
+        self.last_flush = now.monotonic;
+        Round::Idle(self.settings.flush_interval.min(IDLE_INTERVAL))
+    }
+
+    fn scan(&mut self, now: Now, force: bool) {
+        if (!force || self.delivery.has_batch())
+            && self.last_scan.is_some_and(|last| now.monotonic < last + RESCAN_INTERVAL)
+        {
+            return;
+        }
+        let first = self.last_scan.replace(now.monotonic).is_none();
+        self.check_rule();
+        self.close_vanished();
+        let listed = if self.evicted { Ok(Vec::new()) } else { queue_file::list(&self.settings.queue_directory) };
+        for path in listed.unwrap_or_default() {
+            if !self.queues.iter().any(|queue| queue.file.path == path) && !self.left_to_others.contains(&path) {
+                // A file that cannot be attached (foreign version, vanished, read by somebody else) is left alone and
+                // looked at again.
+                let is_copy = self.is_copy && first;
+                let Ok(mut queue) = QueueReader::open(&path, self.reader, now.monotonic, is_copy) else { continue };
+                if let Some(series) = &self.encoder.series {
+                    queue.trust_counted(series.generation());
+                }
+                self.queues.push(queue);
+            }
+        }
+        if first && !self.evicted {
+            queue_file::remove_unfinished(&self.settings.queue_directory);
+        }
+        for queue in &mut self.queues {
+            queue.look_after_owner();
+        }
+    }
+
+    fn is_due(&self, now: Now) -> bool {
+        let settings = &self.settings;
+        let unread: u64 = self.queues.iter().map(QueueReader::unread).sum();
+        let bytes: u64 = self.queues.iter().map(|queue| u64::from(queue.file.ring().used_words()) * 8).sum();
+        unread >= settings.flush_records
+            || bytes >= settings.flush_bytes as u64
+            || now.monotonic >= self.last_flush + settings.flush_interval
+            || self.queues.iter().any(QueueReader::has_work)
+            || self.delivery.has_notices()
+    }
+
+    fn pause(&self, now: Now) -> Duration {
+        let until_flush = (self.last_flush + self.settings.flush_interval).saturating_sub(now.monotonic);
+        until_flush.min(IDLE_INTERVAL)
+    }
+
+    /// While a batch waits for the primary for long: gives additional sinks what has come since.
+    fn read_ahead(&mut self, now: Now) {
+        if self.delivery.has_copies() && self.delivery.is_held_since(now, self.settings.flush_interval) {
+            let batch = self.ahead.read(&self.queues, self.settings.flush_bytes);
+            self.delivery.copy(batch);
+        }
+    }
+
+    fn fill_batch(&mut self, now: Now) {
+        // Whoever was first last time is last this time: a busy process cannot starve the others.
+        if !self.queues.is_empty() {
+            self.queues.rotate_left(1);
+        }
+        let bytes = self.settings.flush_bytes;
+        // What additional sinks have already goes in batches of its own.
+        let is_copied = self.delivery.has_copies() && self.queues.iter().any(QueueReader::is_behind_copies);
+        let mut batch = self.delivery.begin_batch(bytes + (bytes >> 2), !is_copied);
+        self.notices = batch.records;
+        let mut records = 0;
+        for queue in &mut self.queues {
+            if is_copied {
+                records += queue.read_copied_into(&mut batch.lines, bytes, &mut self.encoder);
+            } else {
+                queue.end_requests();
+                batch.records += queue.tell(&mut batch.lines, &mut self.encoder, now.unix_nano);
+                records += queue.read_into(&mut batch.lines, Room::of_bytes(bytes), &mut self.encoder);
+            }
+        }
+        batch.records += records;
+        self.tally.note_batch(&batch, records);
+        if self.delivery.has_copies() && !is_copied {
+            self.queues.iter().for_each(QueueReader::note_copied);
+        }
+        self.delivery.take(batch, !is_copied, now);
+    }
+
+    fn write(&mut self, now: Now) -> Round {
+        let queues = &self.queues;
+        let spans = || books::spans_json(queues.iter().filter_map(QueueReader::span).collect::<Vec<_>>().iter());
+        match self.delivery.step(now, &spans) {
+            Step::Done { .. } => {
+                self.tally.count_batch();
+                self.release();
+                Round::Wrote
+            }
+            Step::Waiting(pause) => Round::Idle(pause),
+        }
+    }
+
+    fn release(&mut self) {
+        attached::release_all(&mut self.queues, &mut self.encoder);
+        let (ended, totals) = (&mut self.ended, &self.control.page().totals);
+        self.queues.retain(|queue| {
+            let finished = queue.is_finished().then(|| queue.finish(totals)).flatten();
+            let stays = finished.is_none();
+            ended.extend(finished);
+            stays
+        });
+        let surplus = self.ended.len().saturating_sub(REMEMBERED_BOOKS);
+        self.ended.drain(..surplus);
+    }
+
+    /// Whether a batch is not written, or a queue is closed or orphaned and not at its end. What live processes still
+    /// emit is for the next leader.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.delivery.has_batch() || self.queues.iter().any(QueueReader::has_work)
+    }
+
+    /// Gives back the records of an unfinished batch that a sink already has: the next leader must not write them.
+    fn release_written(&mut self, lines: u64) {
+        let (mut left, mut from_queues) = (lines.saturating_sub(self.notices), 0);
+        self.encoder.forget_observed(0);
+        // In the order of the batch: queues that came later stand at the end.
+        for queue in &mut self.queues {
+            let (told, records) = queue.reread_lines(left, &mut self.encoder);
+            (left, from_queues) = (left - told - records, from_queues + records);
+        }
+        self.tally.count_part(lines, from_queues);
+        attached::release_all(&mut self.queues, &mut self.encoder);
+    }
+
+    /// The end is near, in `left`: tries failing sinks again at once, and waits less long for the fallback.
+    pub fn hurry(&mut self, left: Duration) {
+        self.delivery.hurry(left / 2);
+    }
+
+    /// Ends the output with a footer that carries every process's counts, in every sink that answers.
+    pub fn close(mut self, now: Now) {
+        if !self.unsettled.is_empty() {
+            // Nothing is written, and what the last leader wrote is for the next one to see.
+            return;
+        }
+        if self.delivery.has_batch() {
+            let written = self.delivery.written_lines();
+            if self.delivery.settle(now, CLOSING_PATIENCE) {
+                self.tally.count_batch();
+                self.release();
+            } else if self.delivery.written_lines().max(written) > 0 {
+                self.release_written(self.delivery.written_lines());
+            }
+        }
+        let books: Vec<Books> = self.ended.iter().cloned().chain(self.queues.iter().map(QueueReader::books)).collect();
+        self.delivery.close(now, books::processes_json(&books).as_bytes(), CLOSING_PATIENCE);
+    }
+
+    /// CPU time of the sinks' threads.
+    #[must_use]
+    pub fn sinks_cpu_nano(&self) -> u64 {
+        self.delivery.cpu_nano()
+    }
+
+    /// Waits until `pause` has passed or a producer calls.
+    pub fn wait(&self, pause: Duration) {
+        if self.delivery.has_batch() || !self.unsettled.is_empty() {
+            // No call of a producer helps before the next try, only a sink's answer or the end of the thread. The rounds
+            // go on meanwhile: a failing sink is not a listener that hangs.
+            return std::thread::park_timeout(pause.min(LOOK_INTERVAL));
+        }
+        let asked = self.flushes_done;
+        self.control.wait(pause, || self.control.flush_requests() != asked);
+    }
+}

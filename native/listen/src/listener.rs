@@ -1,0 +1,302 @@
+//! The listener's thread: waits to become the leader of its queue directory, leads, and drains at the end.
+//!
+//! It never touches Python. Exactly one thread leads a directory, by a lock that the kernel releases with the process;
+//! the others look again every 50 ms. A leader that panics begins anew, with fresh sinks, as if it had died.
+
+use crate::attached::{QueueReader, Reader};
+use crate::delivery::{Delivery, Sinks, read_now};
+use crate::housekeeper::Housekeeper;
+use crate::leader::{Leader, Leadership, ListenerSettings, Round};
+use crate::overrides;
+use queue::control::Control;
+use queue::lock::{Attempt, ProcessLock};
+use queue::queue_file::QueueFile;
+use queue::system::{mask_signals, now_monotonic_nano, thread_cpu_nano};
+use request::runtime::Runtime;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
+
+const LOCK_NAME: &str = "leader.lock";
+/// Short enough that one look may be missed and the leadership still moves within 200 ms; it costs three system calls.
+const ELECTION_INTERVAL: Duration = Duration::from_millis(50);
+const ELECTION_INTERVAL_AT_STOP: Duration = Duration::from_millis(2);
+const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(5);
+/// What a stop waits beyond its deadline for the thread: for footers, copies of additional sinks, housekeeping.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How often a process sees whether its queue is still there.
+pub const LOOK_AFTER_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How a time as the leader ended.
+enum LeadResult {
+    ToTheEnd,
+    /// The lock's file has another name or none: whoever locks the new one leads.
+    Evicted,
+    Failed,
+}
+
+/// Opens every sink; called by the thread that leads, and again after a panic.
+pub type OpenSinks = Box<dyn FnMut() -> Result<Sinks, String> + Send>;
+
+/// A running listener thread. Dropping it without `stop` leaves the thread running.
+pub struct Listener {
+    shared: Arc<Shared>,
+    thread: Thread,
+    ended: Receiver<()>,
+    control: Control,
+}
+
+struct Shared {
+    /// Another queue has taken the place of this one's: only what is left in it is still to be written.
+    retired_at: AtomicU64,
+    look_after: Box<dyn Fn() + Send + Sync>,
+    looked_at: AtomicU64,
+    /// Monotonic nanoseconds after which the thread must be gone; 0 while it should run.
+    stop_at: AtomicU64,
+    queue: Arc<QueueFile>,
+    /// None: whatever an operator has changed is gone with the directory.
+    runtime: Option<Runtime>,
+    directory: PathBuf,
+    /// The control page for a time as the leader of `queue` alone.
+    apart: OnceLock<Control>,
+}
+
+impl Listener {
+    /// Starts the thread. It serves the whole directory; at the stop it sees that `queue`, its process's own, is drained.
+    ///
+    /// # Errors
+    /// The control page cannot be mapped, or no thread can be started.
+    pub fn start(settings: ListenerSettings, open: OpenSinks, queue: Arc<QueueFile>) -> io::Result<Self> {
+        let control = Control::open(&settings.queue_directory)?;
+        Self::start_looking_after(settings, open, (queue, control), Box::new(|| ()))
+    }
+
+    /// As `start`, with the control page that the queue has had since it was made: its directory may be gone already. Now
+    /// and then the thread calls `look_after`, which sees whether the process needs another queue.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start_looking_after(
+        settings: ListenerSettings,
+        open: OpenSinks,
+        (queue, control): (Arc<QueueFile>, Control),
+        look_after: Box<dyn Fn() + Send + Sync>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            retired_at: AtomicU64::new(0),
+            look_after,
+            looked_at: AtomicU64::new(0),
+            stop_at: AtomicU64::new(0),
+            queue,
+            runtime: Runtime::open(&settings.queue_directory).ok(),
+            directory: settings.queue_directory.clone(),
+            apart: OnceLock::new(),
+        });
+        let (alive, ended) = channel::<()>();
+        let run = Arc::clone(&shared);
+        let handle = std::thread::Builder::new().name("inference-log".into()).spawn(move || {
+            mask_signals();
+            run.run(&settings, control, open, alive);
+        })?;
+        Ok(Self { shared, thread: handle.thread().clone(), ended, control })
+    }
+
+    /// Lets the thread drain its queue, which another one has replaced, and end by itself. Waits for nothing.
+    pub fn retire(&self) {
+        self.shared.retired_at.store(now_monotonic_nano().max(1), Ordering::Release);
+        self.thread.unpark();
+    }
+
+    /// Whether nothing is left in its queue.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.shared.is_drained()
+    }
+
+    /// Whether the thread has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.ended.try_recv(), Err(TryRecvError::Disconnected))
+    }
+
+    /// Lets the thread drain its process's queue and end, within `deadline`. Waits for nothing.
+    pub fn begin_stop(&self, deadline: Duration) {
+        let stop_at = now_monotonic_nano().saturating_add(deadline.as_nanos() as u64).max(1);
+        self.shared.stop_at.store(stop_at, Ordering::Release);
+        self.control.request_flush();
+        self.thread.unpark();
+    }
+
+    /// As `begin_stop`, and waits for it. Returns whether the thread has ended.
+    #[must_use]
+    pub fn stop(&self, deadline: Duration) -> bool {
+        self.begin_stop(deadline);
+        // Disconnected: the thread has dropped its end, as the last thing it did.
+        matches!(self.ended.recv_timeout(deadline + GRACE), Err(RecvTimeoutError::Disconnected))
+    }
+}
+
+impl Shared {
+    fn run(&self, settings: &ListenerSettings, control: Control, mut open: OpenSinks, alive: Sender<()>) {
+        let mut restart_pause = FIRST_RESTART_PAUSE;
+        loop {
+            // Before any thought of the end: the last process of a directory also leads once, and leaves no file behind.
+            if let Some(rule) = self.may_lead(settings) {
+                let housekeeper = Housekeeper::start(settings.housekeeping.as_ref(), control, &self.queue);
+                let led = open().map_or(LeadResult::Failed, |sinks| self.lead(settings, control, sinks, rule));
+                drop(housekeeper);
+                match led {
+                    LeadResult::ToTheEnd => break,
+                    LeadResult::Evicted => {}
+                    LeadResult::Failed if self.may_end() => break,
+                    LeadResult::Failed => {
+                        std::thread::park_timeout(restart_pause);
+                        restart_pause = (restart_pause * 2).min(LONGEST_RESTART_PAUSE);
+                    }
+                }
+            }
+            if self.may_end() && self.is_without_queue() {
+                break;
+            }
+            self.look_after();
+            let stopping = self.stop_at.load(Ordering::Acquire) != 0;
+            if stopping {
+                control.request_flush();
+            }
+            std::thread::park_timeout(if stopping { ELECTION_INTERVAL_AT_STOP } else { ELECTION_INTERVAL });
+        }
+        drop(alive);
+    }
+
+    /// What this thread may lead now, if anything.
+    fn may_lead(&self, settings: &ListenerSettings) -> Option<Leadership> {
+        let path = settings.queue_directory.join(LOCK_NAME);
+        if self.retired_at.load(Ordering::Acquire) == 0 && !self.queue.has_vanished() {
+            let Ok(Attempt::Acquired(lock)) = ProcessLock::try_acquire(&path, true) else { return None };
+            return Some(Leadership::Directory { lock, path });
+        }
+        // Whoever leads by the name finds a queue that has one. One that was read before it lost its name still is, unless
+        // its reader is gone as well.
+        if self.is_at_end() || !self.queue.has_vanished() {
+            return None;
+        }
+        let queue = QueueReader::open(&self.queue.path, Reader::OWNER, read_now().monotonic, false).ok()?;
+        Some(Leadership::Queue(Box::new(queue)))
+    }
+
+    /// Sees whether the process needs another queue, from time to time.
+    fn look_after(&self) {
+        let now = now_monotonic_nano();
+        if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_AFTER_INTERVAL.as_nanos() as u64 {
+            self.looked_at.store(now, Ordering::Relaxed);
+            if !self.is_ending() {
+                (self.look_after)();
+            }
+        }
+    }
+
+    /// Whether the thread is to end, once its queue is drained.
+    fn is_ending(&self) -> bool {
+        self.stop_at.load(Ordering::Acquire) != 0 || self.retired_at.load(Ordering::Acquire) != 0
+    }
+
+    /// Leads until the stop, or until the directory has become another one; after a panic returns once no thread of a
+    /// sink writes any more.
+    fn lead(&self, settings: &ListenerSettings, control: Control, sinks: Sinks, rule: Leadership) -> LeadResult {
+        let control = match rule {
+            Leadership::Directory { .. } => control,
+            // Somebody else may lead with the other one.
+            Leadership::Queue(_) => *self.apart.get_or_init(|| control.apart()),
+        };
+        let (alive, ended) = channel::<()>();
+        let led = catch_unwind(AssertUnwindSafe(|| {
+            let delivery = Delivery::start(sinks, control, read_now(), &alive);
+            let leader = Leader::new(settings.clone(), control, delivery, read_now());
+            self.go_round(leader.within(rule), control)
+        }));
+        drop(alive);
+        if led.is_err() {
+            control.page().listener_restarts.fetch_add(1, Ordering::Relaxed);
+            // The next leader reads what was written last: nothing may be added to it after that.
+            let _ = ended.recv_timeout(LONGEST_RESTART_PAUSE);
+        }
+        led.unwrap_or(LeadResult::Failed)
+    }
+
+    fn go_round(&self, mut leader: Leader, control: Control) -> LeadResult {
+        let (mut spent, mut hurried) = (thread_cpu_nano(), false);
+        loop {
+            let stopping = self.stop_at.load(Ordering::Acquire) != 0;
+            if stopping && !hurried {
+                let left = self.stop_at.load(Ordering::Acquire).saturating_sub(now_monotonic_nano());
+                leader.hurry(Duration::from_nanos(left));
+                hurried = true;
+            }
+            let round = leader.round(read_now(), self.is_ending());
+            let before = std::mem::replace(&mut spent, thread_cpu_nano() + leader.sinks_cpu_nano());
+            control.page().listener_cpu_nano.fetch_add(spent.saturating_sub(before), Ordering::Relaxed);
+            if self.may_end() && (self.is_past_deadline() || !self.has_work(&leader)) || self.is_elsewhere(&leader) {
+                break;
+            }
+            self.look_after();
+            if let Some(runtime) = self.runtime {
+                overrides::clear_over(runtime, &self.directory, &self.queue);
+            }
+            if let Round::Idle(pause) = round {
+                let retired = self.retired_at.load(Ordering::Acquire) != 0;
+                let longest = [if retired { ELECTION_INTERVAL } else { pause }, ELECTION_INTERVAL_AT_STOP];
+                leader.wait(pause.min(longest[usize::from(stopping)]));
+            }
+        }
+        let led = if self.may_end() { LeadResult::ToTheEnd } else { LeadResult::Evicted };
+        leader.close(read_now());
+        led
+    }
+
+    /// Whether the leader has more to do. Without a stop it also waits for requests that are in flight in queues which
+    /// nobody else can find.
+    fn has_work(&self, leader: &Leader) -> bool {
+        leader.has_work() || self.stop_at.load(Ordering::Acquire) == 0 && leader.has_vanished_queues()
+    }
+
+    /// Whether what is still to be done is not done by this leader: the directory is another one by now.
+    fn is_elsewhere(&self, leader: &Leader) -> bool {
+        let is_replaced = self.retired_at.load(Ordering::Acquire) != 0 && !leader.reads(&self.queue);
+        leader.is_without_rule() || (is_replaced && !self.has_work(leader))
+    }
+
+    fn may_end(&self) -> bool {
+        self.is_ending() && (self.is_at_end() || self.is_past_deadline())
+    }
+
+    /// Whether nobody has to do anything more with the queue: who leads in this one's place also tells its end.
+    fn is_without_queue(&self) -> bool {
+        self.retired_at.load(Ordering::Acquire) != 0 || self.is_past_deadline() || self.queue.has_vanished()
+    }
+
+    /// Whether nothing is left in the queue that anybody could read.
+    fn is_drained(&self) -> bool {
+        self.queue.ring().is_drained() || self.queue.is_headless()
+    }
+
+    /// Whether nothing is left to do for the queue. One that nobody else can find is read to its end, which is on record
+    /// then; at the stop there is no time to wait for requests that are in flight in it.
+    fn is_at_end(&self) -> bool {
+        let has_requests = self.queue.slots().taken() > 0;
+        let is_closed = !has_requests && self.queue.is_told() && self.queue.is_end_told();
+        let waits = self.stop_at.load(Ordering::Acquire) == 0 || !has_requests;
+        self.is_drained() && (self.queue.is_headless() || is_closed || !waits || !self.queue.has_vanished())
+    }
+
+    fn is_past_deadline(&self) -> bool {
+        let stop_at = self.stop_at.load(Ordering::Acquire);
+        stop_at != 0 && now_monotonic_nano() >= stop_at
+    }
+}

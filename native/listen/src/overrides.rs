@@ -1,0 +1,299 @@
+//! Changing what is overridden: one writer at a time, each change on record before it takes effect.
+
+use queue::event::CONTROL_CHANGED;
+use queue::layout::LEVELS;
+use queue::lock::{Attempt, ProcessLock};
+use queue::queue_file::QueueFile;
+use queue::record::Scratch;
+use queue::severity::INFO;
+use queue::system::{now_monotonic_nano, now_unix_nano};
+use request::route_pattern::RoutePattern;
+use request::runtime::settings::{CHUNKS_MODES, RULES, Rule, Settings, Target, Timed, Until};
+use request::runtime::{MAX_ROUTE_BYTES, Runtime};
+use segments::segment::Utc;
+use std::io;
+use std::path::Path;
+
+/// The right to change; given back when dropped, or when the process dies.
+pub struct Writer {
+    runtime: Runtime,
+    _lock: ProcessLock,
+}
+
+/// What is to be different, until it is over.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Nothing is recorded, the audit lane excepted.
+    Disabled,
+    /// Least severity number of application records.
+    Level(u8),
+    Ratio(f64),
+    /// Index into [`CHUNKS_MODES`].
+    Chunks(u8),
+    Capture(Target),
+}
+
+/// A change as its record tells it: JSON texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeChange {
+    pub what: &'static str,
+    pub from: String,
+    pub to: String,
+    /// None: from now on as configured.
+    pub until_unix_nano: Option<u64>,
+}
+
+/// Reads both clocks.
+#[must_use]
+pub fn now() -> Until {
+    Until { monotonic_nano: now_monotonic_nano(), unix_nano: now_unix_nano() }
+}
+
+impl Writer {
+    /// Takes the lock of a directory's writers; None: another one has it.
+    ///
+    /// # Errors
+    /// The lock file or the page cannot be opened.
+    pub fn try_lock(directory: &Path) -> io::Result<Option<Self>> {
+        match ProcessLock::try_acquire(&directory.join("runtime.lock"), true)? {
+            Attempt::Acquired(lock) => Ok(Some(Self { runtime: Runtime::open(directory)?, _lock: lock })),
+            Attempt::HeldElsewhere | Attempt::HeldByThisProcess => Ok(None),
+        }
+    }
+
+    /// Makes a change, once `record` has accepted the payload that tells it.
+    ///
+    /// # Errors
+    /// A sentence: all captures are in use, or there is no record, and so no change.
+    pub fn change(
+        &self,
+        change: &Change,
+        until: Until,
+        who: &str,
+        record: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), String> {
+        let mut settings = self.runtime.settings();
+        let mut left = [0; RULES];
+        let changed = apply(&mut settings, &mut left, change, until, self.runtime.next_id())?;
+        self.tell_and_publish(&[changed], who, &settings, &left, record)
+    }
+
+    /// Ends every override; returns how many there were.
+    ///
+    /// # Errors
+    /// As [`Writer::change`].
+    pub fn reset(&self, who: &str, record: impl FnMut(&[u8]) -> bool) -> Result<usize, String> {
+        self.end(|_| true, who, record)
+    }
+
+    /// Ends what is over at `now`, and captures that have all the errors they wanted; returns how many.
+    ///
+    /// # Errors
+    /// As [`Writer::change`].
+    pub fn clear_over(&self, now: Until, who: &str, record: impl FnMut(&[u8]) -> bool) -> Result<usize, String> {
+        self.end(|ends| ends.is_over(now), who, record)
+    }
+
+    /// Ends that logging is switched off; returns whether it was.
+    ///
+    /// # Errors
+    /// As [`Writer::change`].
+    pub fn enable(&self, who: &str, record: impl FnMut(&[u8]) -> bool) -> Result<usize, String> {
+        self.end(|ends| ends.is_disabled, who, record)
+    }
+
+    fn end(
+        &self,
+        is_ending: impl Fn(&Ends) -> bool,
+        who: &str,
+        record: impl FnMut(&[u8]) -> bool,
+    ) -> Result<usize, String> {
+        let mut settings = self.runtime.settings();
+        let changed = remove(&mut settings, is_ending);
+        if changed.is_empty() {
+            return Ok(0);
+        }
+        self.tell_and_publish(&changed, who, &settings, &[0; RULES], record)?;
+        Ok(changed.len())
+    }
+
+    fn tell_and_publish(
+        &self,
+        changed: &[RuntimeChange],
+        who: &str,
+        settings: &Settings,
+        left: &[u32; RULES],
+        mut record: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), String> {
+        if !changed.iter().all(|changed| record(payload(changed, who).as_slice())) {
+            return Err("nothing is changed: the record of the change was refused".into());
+        }
+        self.runtime.publish(settings, left);
+        Ok(())
+    }
+}
+
+/// An override that may end.
+struct Ends {
+    until: Until,
+    is_exhausted: bool,
+    is_disabled: bool,
+}
+
+impl Ends {
+    fn is_over(&self, now: Until) -> bool {
+        self.is_exhausted || self.until.is_over(now)
+    }
+}
+
+/// Whether something is over at `now` that is still published.
+#[must_use]
+pub fn has_over(settings: &Settings, now: Until) -> bool {
+    !remove(&mut settings.clone(), |ends| ends.is_over(now)).is_empty()
+}
+
+/// The leader's part: ends what is over, and tells it through its own process's queue; a full one is tried again later.
+pub fn clear_over(runtime: Runtime, directory: &Path, queue: &QueueFile) {
+    let now = now();
+    if !runtime.is_active() || !has_over(&runtime.settings(), now) {
+        return;
+    }
+    let ring = queue.ring();
+    let record = |payload: &[u8]| {
+        let reserved = ring.reserve(payload.len() as u32, u32::MAX);
+        reserved.map(|place| place.commit(EVENT, INFO, now.unix_nano, payload)).is_ok()
+    };
+    if let Ok(Some(writer)) = Writer::try_lock(directory) {
+        let _ = writer.clear_over(now, &format!("the listener, pid {}: its time is over", std::process::id()), record);
+    }
+}
+
+fn apply(
+    settings: &mut Settings,
+    left: &mut [u32; RULES],
+    change: &Change,
+    until: Until,
+    id: u32,
+) -> Result<RuntimeChange, String> {
+    let (what, from, to) = match change {
+        Change::Disabled => ("enabled", settings.disabled.replace(until).map(|_| off_json()), off_json()),
+        Change::Level(level) => {
+            let from = settings.level.replace(Timed { value: *level, until });
+            ("level", from.map(|from| level_json(from.value)), level_json(*level))
+        }
+        Change::Ratio(ratio) => {
+            let from = settings.ratio.replace(Timed { value: *ratio, until });
+            ("sample_ratio", from.map(|from| from.value.to_string()), ratio.to_string())
+        }
+        Change::Chunks(mode) => {
+            let from = settings.chunks.replace(Timed { value: *mode, until });
+            ("chunks", from.map(|from| chunks_json(from.value)), chunks_json(*mode))
+        }
+        Change::Capture(target) => {
+            let slot = settings.rules.iter().position(Option::is_none);
+            let slot = slot.ok_or_else(|| format!("{RULES} captures are in force, which is the most; reset some"))?;
+            settings.rules[slot] = Some(Timed { value: Rule { id, target: target.clone() }, until });
+            if let Target::Errors(wanted) = target {
+                left[slot] = *wanted;
+            }
+            (capture_name(target), None, target_json(target))
+        }
+    };
+    Ok(RuntimeChange { what, from: from.unwrap_or_else(null), to, until_unix_nano: Some(until.unix_nano) })
+}
+
+fn remove(settings: &mut Settings, is_ending: impl Fn(&Ends) -> bool) -> Vec<RuntimeChange> {
+    let mut changed = Vec::new();
+    let mut end = |what, from| changed.push(RuntimeChange { what, from, to: null(), until_unix_nano: None });
+    let ends = |until: Until| is_ending(&Ends { until, is_exhausted: false, is_disabled: false });
+    if settings
+        .disabled
+        .take_if(|until| is_ending(&Ends { until: *until, is_exhausted: false, is_disabled: true }))
+        .is_some()
+    {
+        end("enabled", off_json());
+    }
+    if let Some(level) = settings.level.take_if(|level| ends(level.until)) {
+        end("level", level_json(level.value));
+    }
+    if let Some(ratio) = settings.ratio.take_if(|ratio| ends(ratio.until)) {
+        end("sample_ratio", ratio.value.to_string());
+    }
+    if let Some(chunks) = settings.chunks.take_if(|chunks| ends(chunks.until)) {
+        end("chunks", chunks_json(chunks.value));
+    }
+    for slot in &mut settings.rules {
+        let ended = slot.take_if(|rule| {
+            let is_exhausted = rule.value.target == Target::Errors(0);
+            is_ending(&Ends { until: rule.until, is_exhausted, is_disabled: false })
+        });
+        if let Some(rule) = ended {
+            end(capture_name(&rule.value.target), target_json(&rule.value.target));
+        }
+    }
+    changed
+}
+
+fn payload(changed: &RuntimeChange, who: &str) -> Scratch {
+    let mut scratch = Scratch::new();
+    scratch.push_str(who);
+    scratch.push_str(changed.what);
+    scratch.push_json(changed.from.as_bytes());
+    scratch.push_json(changed.to.as_bytes());
+    match changed.until_unix_nano {
+        Some(until) => scratch.push_str(&Utc::from_unix_nano(until).to_string()),
+        None => scratch.push_null(),
+    }
+    scratch
+}
+
+/// The event of these payloads.
+pub const EVENT: u16 = CONTROL_CHANGED;
+
+fn null() -> String {
+    "null".into()
+}
+
+fn off_json() -> String {
+    "\"off\"".into()
+}
+
+fn level_json(severity: u8) -> String {
+    format!("\"{}\"", LEVELS[queue::layout::level_index(severity)])
+}
+
+fn chunks_json(mode: u8) -> String {
+    format!("\"{}\"", CHUNKS_MODES.get(usize::from(mode)).unwrap_or(&"?"))
+}
+
+fn capture_name(target: &Target) -> &'static str {
+    match target {
+        Target::Trace(_) => "capture.trace",
+        Target::Route(_) => "capture.route",
+        Target::Errors(_) => "capture.errors",
+    }
+}
+
+fn target_json(target: &Target) -> String {
+    match target {
+        Target::Trace(id) => format!("\"{:032x}\"", u128::from_be_bytes(*id)),
+        Target::Errors(left) => left.to_string(),
+        Target::Route(route) => {
+            let mut json = Vec::new();
+            lines::json::escape::push_string(&mut json, route);
+            String::from_utf8_lossy(&json).into_owned()
+        }
+    }
+}
+
+/// Checks the route of a capture.
+///
+/// # Errors
+/// A sentence that names it and what is wrong.
+pub fn checked_route(route: &str) -> Result<Target, String> {
+    RoutePattern::parse(route)?;
+    if route.len() > MAX_ROUTE_BYTES {
+        return Err(format!("{route:?}: a route of a capture has at most {MAX_ROUTE_BYTES} bytes"));
+    }
+    Ok(Target::Route(route.as_bytes().into()))
+}

@@ -1,0 +1,305 @@
+//! One process's logging: its producer, and its listener thread; opened, flushed, drained, closed, and forked.
+
+use crate::caretaker::Caretaker;
+use crate::delivery::{Kept, NamedSink, Sinks};
+use crate::leader::ListenerSettings;
+use crate::listener::Listener;
+use crate::sink::{DeliverySettings, SinkSettings};
+use queue::commits::is_before;
+use queue::control::Control;
+use queue::layout::Reason;
+use queue::lock::ForkSafe;
+use queue::producer::{Producer, Queue, QueueSettings};
+use queue::queue_file::{Books, QueueFile};
+use queue::severity::INFO;
+use queue::system::now_monotonic_nano;
+use queue::totals;
+use request::budget::Budget;
+use request::in_flight::InFlight;
+use request::observer::ObserverSettings;
+use request::requests::Requests;
+use request::runtime::Runtime;
+use segments::segment_lock;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// Opens the sinks, or says which parameter is at fault. An additional one that cannot be had is an error too.
+fn open_sinks(settings: &DeliverySettings, queue: &Arc<QueueFile>, kept: &Kept) -> Result<Sinks, String> {
+    let boot_id = queue.header().boot_id;
+    let open = |settings: &SinkSettings| -> Result<NamedSink, String> {
+        let sink = settings.open(boot_id).map_err(|error| error.to_string())?;
+        Ok(NamedSink { name: settings.name(), sink })
+    };
+    Ok(Sinks {
+        primary: open(&settings.primary)?,
+        fallback: settings.fallback.as_ref().map(open).transpose()?,
+        fallback_delay: settings.fallback_delay,
+        additional: settings.additional.iter().map(open).collect::<Result<_, _>>()?,
+        buffer_bytes: settings.buffer_bytes,
+        boot_id: format!("{boot_id:016x}"),
+        reports: Some(Arc::clone(queue)),
+        kept: Arc::clone(kept),
+    })
+}
+
+/// How long a wait for a release sleeps at most: a leader that dies between a release and its wake-up call is noticed so.
+const RELEASE_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A process's logging. Closing is idempotent; a forked child starts anew at its first record.
+pub struct Service {
+    pub producer: Arc<Producer>,
+    /// Limits the records of the process by call site; unset: no limit.
+    pub budget: OnceLock<Arc<Budget>>,
+    /// What an operator has changed for a while.
+    pub runtime: Runtime,
+    listener_settings: ListenerSettings,
+    delivery_settings: DeliverySettings,
+    /// The last one is of the queue that is there now; those before it drain queues that were lost.
+    listeners: ForkSafe<Vec<Listener>>,
+    runs_listener: bool,
+    kept: Kept,
+    /// Where this process runs no listener.
+    caretaker: ForkSafe<Option<Caretaker>>,
+    me: Weak<Self>,
+}
+
+impl Service {
+    /// Creates the queue and starts the listener thread, if this process is to run one.
+    ///
+    /// # Errors
+    /// What cannot be created, in words.
+    pub fn open(
+        queue: QueueSettings,
+        listener: ListenerSettings,
+        sinks: impl Into<DeliverySettings>,
+        runs_listener: bool,
+    ) -> Result<Arc<Self>, String> {
+        let directory = queue.directory.clone();
+        let bytes = queue.queue_bytes;
+        let producer = Producer::open(queue).map_err(|error| match error.kind() {
+            // Another configuration's directory.
+            std::io::ErrorKind::AddrInUse => format!("queue_directory={error}"),
+            _ => format!(
+                "a queue of {bytes} bytes cannot be created in queue_directory={}: {error}",
+                directory.display()
+            ),
+        })?;
+        InFlight::end_with(&producer);
+        let runtime = Runtime::open(&directory)
+            .map_err(|error| format!("run-time control in queue_directory={}: {error}", directory.display()))?;
+        let service = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            producer: Arc::new(producer),
+            budget: OnceLock::new(),
+            runtime,
+            listener_settings: listener,
+            delivery_settings: sinks.into(),
+            listeners: ForkSafe::new(Vec::new()),
+            runs_listener,
+            kept: Kept::default(),
+            caretaker: ForkSafe::new(None),
+        });
+        // Opened here first, so that what is wrong with them stops the start.
+        let opened = service.open_first().and_then(|sinks| service.start_listener(sinks));
+        if opened.is_err() {
+            service.close(Duration::ZERO);
+        }
+        opened?;
+        let child = Arc::downgrade(&service);
+        service.producer.after_reopen(move || {
+            // The child's sinks are opened by its listener's thread: this call is on the way of a request.
+            child.upgrade().map(|service| service.start_listener(None));
+        });
+        Ok(service)
+    }
+
+    /// What begins requests whose records go to the service.
+    #[must_use]
+    pub fn requests(&self, settings: ObserverSettings) -> Requests {
+        Requests { producer: Arc::clone(&self.producer), runtime: self.runtime, settings }
+    }
+
+    fn open_first(&self) -> Result<Option<Sinks>, String> {
+        let queue = self.producer.queue().filter(|_| self.runs_listener);
+        queue.map(|queue| open_sinks(&self.delivery_settings, &queue.file, &self.kept)).transpose()
+    }
+
+    fn start_listener(&self, mut first: Option<Sinks>) -> Result<(), String> {
+        if !self.runs_listener {
+            return self.start_caretaker();
+        }
+        let Some(queue) = self.producer.queue() else { return Ok(()) };
+        let (settings, own, kept) = (self.delivery_settings.clone(), Arc::clone(&queue.file), Arc::clone(&self.kept));
+        let open = move || first.take().map_or_else(|| open_sinks(&settings, &own, &kept), Ok);
+        let me = self.me.clone();
+        let look_after = move || {
+            if let Some(service) = me.upgrade() {
+                service.producer.look_after_queue();
+            }
+        };
+        let started = Listener::start_looking_after(
+            self.listener_settings.clone(),
+            Box::new(open),
+            (Arc::clone(&queue.file), queue.control),
+            Box::new(look_after),
+        );
+        let listener = started.map_err(|error| format!("the listener thread cannot be started: {error}"))?;
+        self.listeners.with(|listeners| {
+            listeners.retain(|before| !before.has_ended());
+            // Of a queue that was lost: it writes what is left of that.
+            listeners.iter().for_each(Listener::retire);
+            listeners.push(listener);
+        });
+        Ok(())
+    }
+
+    /// Whether an operator has switched logging off at `now` (monotonic nanoseconds).
+    #[inline]
+    #[must_use]
+    pub fn is_disabled(&self, now: u64) -> bool {
+        self.runtime.is_active() && self.runtime.is_disabled(now)
+    }
+
+    fn start_caretaker(&self) -> Result<(), String> {
+        let me = self.me.clone();
+        let look = move || {
+            let Some(service) = me.upgrade() else { return false };
+            // First what was replaced at the last look: whoever was just committing a record into it has done so.
+            let _ = service.producer.save_replaced();
+            service.producer.look_after_queue()
+        };
+        self.caretaker.with(|caretaker| {
+            if caretaker.is_none() {
+                let started = Caretaker::start(look);
+                *caretaker = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits until everything accepted before this call is written, at most `deadline`. Returns whether it is.
+    #[must_use]
+    pub fn flush(&self, deadline: Duration) -> bool {
+        let Some(queue) = self.producer.queue() else { return true };
+        let ring = queue.file.ring();
+        let wanted = ring.head().sequence;
+        let is_lost_written = || self.producer.is_replaced_written();
+        let reached = || wanted.wrapping_sub(ring.tail().sequence).cast_signed() <= 0 && is_lost_written();
+        poll(queue.control, deadline, reached)
+    }
+
+    /// Waits, at most `deadline`, until every record before `sequence` (its low 32 bits) is released, and asks for that.
+    #[must_use]
+    pub fn wait_released(&self, sequence: u32, deadline: Duration) -> bool {
+        let Some(queue) = self.producer.queue() else { return true };
+        let end = Instant::now() + deadline;
+        loop {
+            let released = queue.file.released();
+            if !is_before(released, sequence) {
+                return true;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            queue.control.request_flush();
+            queue.file.wait_released(released, left.min(RELEASE_LOOK_INTERVAL));
+        }
+    }
+
+    /// Refuses new records, drains what is queued within `deadline`, and ends the listener. Records that are left are
+    /// counted as `shutdown_deadline` and stay in the queue file, where the next listener finds them.
+    /// Returns whether everything was written.
+    pub fn close(&self, deadline: Duration) -> bool {
+        let started = now_monotonic_nano();
+        let Some(queue) = self.last_queue(deadline) else { return true };
+        let left = || deadline.saturating_sub(Duration::from_nanos(now_monotonic_nano() - started));
+        drop(self.caretaker.with(Option::take));
+        let mut lost = self.listeners.with(std::mem::take);
+        lost.iter().for_each(|listener| listener.begin_stop(deadline));
+        if let Some(listener) = lost.pop()
+            && !listener.stop(deadline)
+        {
+            // The thread hangs in the sink. It keeps its mapping; the process can end without it.
+            self.count_left(&queue.file);
+            return false;
+        }
+        // Each has its time, whatever became of the others.
+        let unwritten = lost.iter().filter(|listener| !(listener.stop(left()) && listener.is_drained())).count();
+        let drained = if self.runs_listener {
+            queue.file.ring().is_drained()
+        } else {
+            poll(queue.control, left(), || self.producer.save_all())
+        };
+        if !drained {
+            self.count_left(&queue.file);
+        } else if queue.file.is_told()
+            && queue.file.slots().taken() == 0
+            && queue.file.is_end_told()
+            && totals::add_ended(&queue.control.page().totals, &queue.file)
+        {
+            // Usually the leader has done so. Not if it ended between the last write and this process's end.
+            queue.file.remove_name();
+        }
+        let is_done = drained && queue.file.has_vanished();
+        queue.file.disown(is_done);
+        if is_done {
+            queue.unlock();
+        }
+        drained && unwritten == 0
+    }
+
+    /// Closes the producer. If its queue is just being replaced, that is waited for: the next one has a listener, too.
+    fn last_queue(&self, deadline: Duration) -> Option<&Queue> {
+        self.producer.close();
+        let queue = self.producer.queue()?;
+        poll(queue.control, deadline, || !self.producer.is_renewing());
+        self.producer.queue()
+    }
+
+    /// Counts what stays behind, unless another process's listener is at work on it.
+    fn count_left(&self, file: &QueueFile) {
+        let books = file.books();
+        let counted: u64 = books.dropped[Reason::ShutdownDeadline as usize].iter().sum();
+        file.header().dropped.add(Reason::ShutdownDeadline, INFO, books.in_queue.saturating_sub(counted));
+    }
+
+    /// Starts anew in a forked child: the parent's queue and thread are not its own.
+    pub fn after_fork_in_child(&self) {
+        self.listeners.with(|listeners| std::mem::forget(std::mem::take(listeners)));
+        self.caretaker.with(|caretaker| std::mem::forget(caretaker.take()));
+        segment_lock::close_inherited();
+        self.producer.after_fork_in_child();
+    }
+
+    /// What this process's listener left as it found it, though it was not as it should be, in words.
+    #[must_use]
+    pub fn kept(&self) -> Vec<String> {
+        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Reads this process's counts.
+    #[must_use]
+    pub fn books(&self) -> Option<Books> {
+        self.producer.queue().map(|queue| queue.file.books())
+    }
+
+    /// Reads the control page of the queue directory.
+    #[must_use]
+    pub fn control(&self) -> Option<Control> {
+        self.producer.queue().map(|queue| queue.control)
+    }
+}
+
+/// Looks every millisecond, and keeps asking the listener for a flush, until `reached` or the deadline.
+fn poll(control: Control, deadline: Duration, reached: impl Fn() -> bool) -> bool {
+    let end = now_monotonic_nano().saturating_add(deadline.as_nanos() as u64);
+    while !reached() {
+        if now_monotonic_nano() >= end {
+            return false;
+        }
+        control.request_flush();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}

@@ -1,0 +1,281 @@
+//! The settings of a lane's service: its queue, its listener and its sinks.
+
+use super::{Settings, keys, rules};
+use crate::housekeeper::{Compression, HousekeepingSettings};
+use crate::leader::ListenerSettings;
+use crate::service::Service;
+use crate::sink::file::{ChainSettings, DurableSettings, FileSinkConfig};
+use crate::sink::{DeliverySettings, SinkSettings};
+use queue::producer::QueueSettings;
+use request::budget::Budget;
+use segments::chain::Algorithm;
+use segments::retention::Limits;
+use segments::rotation::Rotations;
+use segments::segment;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Directory of the audit lane below the queue directory, and below `directory` where `audit_directory` is empty.
+const AUDIT: &str = "audit";
+/// Size of the queue for a listener's own reports in a process that only listens: the smallest allowed.
+const OWN_QUEUE_BYTES: u64 = 64 << 10;
+
+/// Which of the two queues of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Requests, events and application records.
+    Fast,
+    /// Records that are on the device before whoever made them goes on.
+    Audit,
+}
+
+impl Lane {
+    /// The lane of a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "fast" => Some(Self::Fast),
+            "audit" => Some(Self::Audit),
+            _ => None,
+        }
+    }
+}
+
+/// What a process does in its queue directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It produces records, and listens if the parameter `listener` is `thread`.
+    Serves,
+    /// It listens for other processes, whatever `listener` is, and produces the listener's own reports alone.
+    OnlyListens,
+}
+
+/// All settings of a lane's service.
+pub struct LaneSettings {
+    pub queue: QueueSettings,
+    pub listener: ListenerSettings,
+    pub sinks: DeliverySettings,
+    pub runs_listener: bool,
+    /// Records per second that the process may leave; 0: without limit.
+    pub budget_records_s: u32,
+}
+
+impl LaneSettings {
+    /// Opens the service.
+    ///
+    /// # Errors
+    /// As [`Service::open`].
+    pub fn open(self) -> Result<Arc<Service>, String> {
+        let service = Service::open(self.queue, self.listener, self.sinks, self.runs_listener)?;
+        if self.budget_records_s > 0 {
+            // Nothing is registered yet, so the budget counts for all records.
+            let _ = service.budget.set(Arc::new(Budget::new(self.budget_records_s)));
+        }
+        Ok(service)
+    }
+}
+
+impl Settings {
+    /// Returns the settings of a lane. With `claims`, its queue directory may belong to no other configuration. `store` is
+    /// the audit lane's sink where `audit_sink` is a database, which the host program writes.
+    ///
+    /// # Errors
+    /// A sentence that names the parameter: a key file cannot be used, or the queue directory or the store is missing.
+    pub fn lane(
+        &self,
+        lane: Lane,
+        role: Role,
+        claims: bool,
+        store: Option<SinkSettings>,
+    ) -> Result<LaneSettings, String> {
+        let directory = self.queue_directory(lane)?;
+        let configuration = claims.then(|| self.configuration());
+        let origin = segment::origin(&directory, configuration.as_deref());
+        let segments = FileSinkConfig { origin, ..self.segments(lane)? };
+        let sinks = self.sinks(lane, &segments, store)?;
+        let listener = ListenerSettings {
+            queue_directory: directory.clone(),
+            housekeeping: self.housekeeping(lane, &sinks, segments),
+            ..self.listener(lane)?
+        };
+        let is_limited = lane == Lane::Fast && role == Role::Serves;
+        Ok(LaneSettings {
+            queue: QueueSettings { directory, configuration, ..self.queue(lane, role) },
+            listener,
+            sinks,
+            runs_listener: role == Role::OnlyListens || self.values.is("listener", "thread"),
+            budget_records_s: if is_limited { self.values.whole("budget_records_s") as u32 } else { 0 },
+        })
+    }
+
+    /// Number of audit records after which a commit is requested.
+    #[must_use]
+    pub fn audit_commit_records(&self) -> u64 {
+        self.values.whole("audit_commit_records")
+    }
+
+    /// The key of the audit chain; None: there is none.
+    ///
+    /// # Errors
+    /// A sentence that names the parameter: its file cannot be used.
+    pub fn audit_chain_key(&self) -> Result<Option<[u8; 32]>, String> {
+        keys::chain_key(&self.values)
+    }
+
+    /// The directory of the audit lane's output.
+    #[must_use]
+    pub fn audit_directory(&self) -> PathBuf {
+        self.values
+            .maybe_path("audit_directory")
+            .unwrap_or_else(|| Path::new(self.values.text("directory")).join(AUDIT))
+    }
+
+    fn queue_directory(&self, lane: Lane) -> Result<PathBuf, String> {
+        let directory = self.values.maybe_path("queue_directory").ok_or("queue_directory: must be named")?;
+        Ok(match lane {
+            Lane::Fast => directory,
+            Lane::Audit => directory.join(AUDIT),
+        })
+    }
+
+    /// All but the directory and its configuration.
+    fn queue(&self, lane: Lane, role: Role) -> QueueSettings {
+        let values = &self.values;
+        let (queue_bytes, in_flight_slots, overflow_info_ratio) = match lane {
+            Lane::Fast => {
+                (values.whole("queue_bytes"), values.whole("in_flight_slots"), values.number("overflow_info_ratio"))
+            }
+            // Every level may fill it.
+            Lane::Audit => (values.whole("audit_queue_bytes"), 0, 1.0),
+        };
+        let (queue_bytes, in_flight_slots) = match role {
+            Role::Serves => (queue_bytes, in_flight_slots as u32),
+            Role::OnlyListens => (OWN_QUEUE_BYTES, 0),
+        };
+        QueueSettings {
+            directory: PathBuf::new(),
+            queue_bytes,
+            in_flight_slots,
+            max_record_bytes: values.whole("max_record_bytes").min(queue_bytes / 4) as u32,
+            overflow_info_ratio,
+            wake_bytes: values.whole("flush_bytes"),
+            configuration: None,
+        }
+    }
+
+    /// All but the directory and the housekeeping.
+    fn listener(&self, lane: Lane) -> Result<ListenerSettings, String> {
+        let values = &self.values;
+        let (interval, records, hash_key) = match lane {
+            Lane::Fast => ("flush_interval_s", "flush_records", keys::hash_key(values)?),
+            Lane::Audit => ("audit_commit_interval_s", "audit_commit_records", None),
+        };
+        Ok(ListenerSettings {
+            queue_directory: PathBuf::new(),
+            flush_interval: values.seconds(interval),
+            flush_records: values.whole(records),
+            flush_bytes: values.whole("flush_bytes") as usize,
+            housekeeping: None,
+            redaction: self.redaction.clone(),
+            hash_key,
+        })
+    }
+
+    /// All but the origin of the records.
+    fn segments(&self, lane: Lane) -> Result<FileSinkConfig, String> {
+        let (values, name) = (&self.values, self.values.text("service_name"));
+        let (dir, prefix, durable) = match lane {
+            Lane::Fast => (PathBuf::from(values.text("directory")), name.to_owned(), None),
+            Lane::Audit => (self.audit_directory(), format!("{name}-{AUDIT}"), Some(self.durable()?)),
+        };
+        Ok(FileSinkConfig {
+            dir,
+            prefix,
+            boot_id: String::new(),
+            rotate_bytes: values.whole("rotate_bytes"),
+            rotate_interval: values.seconds("rotate_interval_s"),
+            writeback_bytes: values.whole("writeback_bytes"),
+            durable,
+            origin: String::new(),
+            rotations: (self.limits(lane).quota_bytes > 0).then(Rotations::default),
+        })
+    }
+
+    fn durable(&self) -> Result<DurableSettings, String> {
+        // `off` is the name of none.
+        let algorithm = Algorithm::named(self.values.text("audit_chain"));
+        let key = self.audit_chain_key()?;
+        Ok(DurableSettings { chain: algorithm.map(|algorithm| ChainSettings { algorithm, key }) })
+    }
+
+    fn sinks(
+        &self,
+        lane: Lane,
+        segments: &FileSinkConfig,
+        store: Option<SinkSettings>,
+    ) -> Result<DeliverySettings, String> {
+        let values = &self.values;
+        let sink = |parameter: &str, text: &str| {
+            SinkSettings::parse(text, segments).ok_or_else(|| format!("{parameter}={text:?}: names no sink"))
+        };
+        let (primary, fallback, additional) = match lane {
+            Lane::Fast => {
+                let additional = values.texts("additional_sinks");
+                let additional = additional.iter().map(|text| sink("additional_sinks", text));
+                let fallback = rules::fallback(values).map(|text| sink("fallback", &text)).transpose()?;
+                (sink("sink", values.text("sink"))?, fallback, additional.collect::<Result<_, _>>()?)
+            }
+            Lane::Audit => match store {
+                Some(store) => (store, None, Vec::new()),
+                None => (sink("audit_sink", values.text("audit_sink"))?, None, Vec::new()),
+            },
+        };
+        let fallback_delay = values.seconds("fallback_delay_s");
+        let buffer_bytes = values.whole("sink_buffer_bytes") as usize;
+        Ok(DeliverySettings { primary, fallback, fallback_delay, additional, buffer_bytes })
+    }
+
+    fn housekeeping(
+        &self,
+        lane: Lane,
+        sinks: &DeliverySettings,
+        segments: FileSinkConfig,
+    ) -> Option<HousekeepingSettings> {
+        let waits_for = (self.waits_for(lane), segments.dir);
+        let (limits, compression) = (self.limits(lane), self.compression());
+        let settings =
+            HousekeepingSettings::new(sinks.directories(), &segments.prefix, limits, compression, waits_for)?;
+        Some(HousekeepingSettings { rotations: segments.rotations.unwrap_or_default(), ..settings })
+    }
+
+    /// Audit segments are never removed.
+    fn limits(&self, lane: Lane) -> Limits {
+        match lane {
+            Lane::Fast => {
+                Limits { retention: self.values.seconds("retention_s"), quota_bytes: self.values.whole("quota_bytes") }
+            }
+            Lane::Audit => Limits { retention: Duration::ZERO, quota_bytes: 0 },
+        }
+    }
+
+    fn compression(&self) -> Option<Compression> {
+        let (level, keep) = (self.values.whole("compress_level"), self.values.whole("compress_keep_segments"));
+        let compression = Compression { level: level as i32, keep_segments: keep as usize };
+        self.values.is("compress", "zstd").then_some(compression)
+    }
+
+    /// The shippers that retention waits for: those configured, or the one that ships to `ship_to`.
+    fn waits_for(&self, lane: Lane) -> Vec<String> {
+        let named = self.values.texts("retention_waits_for");
+        match (lane, self.values.maybe_text("ship_to")) {
+            (Lane::Audit, _) => Vec::new(),
+            (Lane::Fast, Some(destination)) if named.is_empty() => {
+                // The default name is the kind of the destination: `otlp` of `otlp+http://…`.
+                let kind = destination.split([':', '+']).next().unwrap_or_default();
+                vec![self.values.maybe_text("ship_name").unwrap_or(kind).to_owned()]
+            }
+            (Lane::Fast, _) => named,
+        }
+    }
+}

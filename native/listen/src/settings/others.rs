@@ -1,0 +1,61 @@
+//! What other configurations of a service left or produce that nobody who listens now writes.
+
+use super::Settings;
+use super::place::{entries, is_own, queue_directories};
+use queue::lock::Holder;
+use queue::{configuration, inspect};
+use std::path::{Path, PathBuf};
+
+impl Settings {
+    /// Returns each queue directory with such records, and a sentence: what waits where, why, and what writes it. The
+    /// queue directory of these settings is `own`.
+    #[must_use]
+    pub fn of_others(&self, own: &Path) -> Vec<(PathBuf, String)> {
+        let mine = self.configuration();
+        self.beside(own)
+            .into_iter()
+            .filter_map(|path| sentence(&path, &mine).map(|sentence| (path, sentence)))
+            .collect()
+    }
+
+    fn beside(&self, own: &Path) -> Vec<PathBuf> {
+        if self.configured_queue_directory().is_none() {
+            let all = queue_directories(self.service_name());
+            return all.into_iter().filter(|path| path != own).collect();
+        }
+        let inside = if is_own(own) { entries(own) } else { Vec::new() };
+        inside.into_iter().filter(|path| is_set_aside(path) && is_own(path)).collect()
+    }
+}
+
+/// Whether a directory has the name of what was moved aside: a fingerprint, and perhaps a number.
+fn is_set_aside(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let (digits, number) = name.split_once('-').unwrap_or((&name, "0"));
+    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+    is_number && digits.len() == 12 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn sentence(path: &Path, mine: &str) -> Option<String> {
+    let noted = configuration::read(path).ok()??;
+    if noted == mine || inspect::leader(path) != Holder::Nobody {
+        return None;
+    }
+    let queues = inspect::queues(path);
+    let records = queues.iter().map(|queue| queue.books.in_queue).sum::<u64>();
+    let is_alive = queues.iter().any(|queue| queue.producer != Holder::Nobody);
+    let (file, directory) = (path.join(configuration::NAME), path.display());
+    let (what, how) = if is_alive {
+        ("waiting for a listener", format!("listen --config {} --queue-directory {directory}", file.display()))
+    } else {
+        ("left", format!("recover --config {} {directory}", file.display()))
+    };
+    let differences = configuration::differences(&noted, mine).join("; ");
+    let noun = if records == 1 { "record" } else { "records" };
+    (records > 0).then(|| {
+        format!(
+            "{records} {noun} of another configuration {what} in {directory} ({differences}); \
+             `inference-logging {how}` writes what its producers said, where they said"
+        )
+    })
+}

@@ -1,0 +1,142 @@
+//! The datagram sink: one line per datagram, over UDP or to a Unix socket, for a local aggregator.
+//!
+//! A datagram is sent or not, so no line is ever torn; whether anybody receives it is not known here, except that a
+//! closed port of this machine answers, which the next write then reports. A line that no datagram can hold is left out
+//! and counted as refused: trying again would never help.
+
+use queue::system;
+use std::fs::File;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::os::RealOs;
+use super::stdout::wait_writable;
+use super::{Now, Sink, WriteError};
+
+/// Largest payload of a UDP datagram over IPv4.
+const UDP_BYTES: usize = 65_507;
+
+#[derive(Debug)]
+enum Target {
+    Udp(String),
+    Unix(PathBuf),
+}
+
+/// Sends each line as a datagram of its own, without its newline.
+#[derive(Debug)]
+pub struct DatagramSink {
+    target: Target,
+    socket: Option<File>,
+    refused: u64,
+    ending: Arc<AtomicBool>,
+}
+
+impl DatagramSink {
+    /// Return a sink for `host:port`; the name is looked up when the first line is sent, and after errors.
+    pub fn udp(address: String) -> Self {
+        Self { target: Target::Udp(address), socket: None, refused: 0, ending: Arc::default() }
+    }
+
+    /// Return a sink for a Unix datagram socket.
+    pub fn unix(path: PathBuf) -> Self {
+        Self { target: Target::Unix(path), socket: None, refused: 0, ending: Arc::default() }
+    }
+
+    fn connect(&self) -> io::Result<File> {
+        match &self.target {
+            Target::Udp(address) => {
+                let addresses = std::net::ToSocketAddrs::to_socket_addrs(address)?;
+                let first = addresses.into_iter().next().ok_or(io::ErrorKind::NotFound)?;
+                let any = if first.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                let socket = UdpSocket::bind(any)?;
+                socket.connect(first)?;
+                socket.set_nonblocking(true)?;
+                Ok(File::from(OwnedFd::from(socket)))
+            }
+            Target::Unix(path) => {
+                let socket = UnixDatagram::unbound()?;
+                socket.connect(path)?;
+                socket.set_nonblocking(true)?;
+                Ok(File::from(OwnedFd::from(socket)))
+            }
+        }
+    }
+
+    /// Send one line; false: no datagram can hold it.
+    fn send(&mut self, line: &[u8]) -> io::Result<bool> {
+        if matches!(self.target, Target::Udp(_)) && line.len() > UDP_BYTES {
+            return Ok(false);
+        }
+        loop {
+            let socket = match self.socket.take() {
+                Some(socket) => socket,
+                None => self.connect()?,
+            };
+            let result = system::send(&socket, line);
+            match result {
+                Ok(()) => {
+                    self.socket = Some(socket);
+                    return Ok(true);
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                    self.socket = Some(socket);
+                    return Ok(false);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.socket = Some(socket),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let writable = wait_writable(&mut RealOs, &socket, &self.ending);
+                    self.socket = Some(socket);
+                    if !writable? {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                // The socket is gone with this: the next try connects anew.
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Sink for DatagramSink {
+    fn name(&self) -> &'static str {
+        match self.target {
+            Target::Udp(_) => "udp",
+            Target::Unix(_) => "unix",
+        }
+    }
+
+    fn write(&mut self, lines: &[u8], _records: u64, _now: Now) -> Result<(), WriteError> {
+        let mut sent = 0;
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            let text = line.strip_suffix(b"\n").unwrap_or(line);
+            match self.send(text) {
+                Ok(whole) => self.refused += u64::from(!whole),
+                Err(error) => return Err(WriteError::after(&lines[..sent], error)),
+            }
+            sent += line.len();
+        }
+        Ok(())
+    }
+
+    fn maintain(&mut self, _now: Now) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&mut self, _now: Now, _footer: &[u8]) -> io::Result<()> {
+        self.socket = None;
+        Ok(())
+    }
+
+    fn heed(&mut self, ending: &Arc<AtomicBool>) {
+        self.ending = Arc::clone(ending);
+    }
+
+    fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
+    }
+}

@@ -1,0 +1,66 @@
+//! By how much a counter grew within the last [`MEMORY_S`]; where looks are rarer, since the one before.
+
+use super::MEMORY_S;
+use std::collections::VecDeque;
+
+/// The shortest time over which a rate is told.
+const SHORTEST_RATE_SPAN_S: f64 = 0.5;
+
+/// What is remembered of one counter.
+#[derive(Clone, Debug, Default)]
+pub struct Recent {
+    /// Time of a look in seconds of the monotonic clock, and the counter then.
+    seen: VecDeque<(f64, u64)>,
+}
+
+impl Recent {
+    /// Notes the counter's value; one that is smaller than before (a new directory) begins anew.
+    pub fn add(&mut self, now_s: f64, total: u64) {
+        let seen = &mut self.seen;
+        if seen.back().is_some_and(|(_, before)| total < *before) {
+            seen.clear();
+        }
+        if seen.len() >= 2 && now_s - seen[seen.len() - 2].0 < SHORTEST_RATE_SPAN_S {
+            // Looked at more often than it matters: bounded memory.
+            seen.pop_back();
+        }
+        seen.push_back((now_s, total));
+        while seen.len() > 1 && seen[1].0 <= now_s - MEMORY_S {
+            seen.pop_front();
+        }
+    }
+
+    /// The growth.
+    #[must_use]
+    pub fn increase(&self) -> u64 {
+        self.ends().map_or(0, |((_, first), (_, last))| last - first)
+    }
+
+    /// The time that was looked at, in seconds.
+    #[must_use]
+    pub fn span_s(&self) -> f64 {
+        self.ends().map_or(0.0, |((first, _), (last, _))| last - first)
+    }
+
+    /// The growth per second; None where too short a time was looked at.
+    #[must_use]
+    pub fn per_s(&self) -> Option<f64> {
+        (self.span_s() >= SHORTEST_RATE_SPAN_S).then(|| self.increase() as f64 / self.span_s())
+    }
+
+    /// How many looks are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether there was no look yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.seen.is_empty()
+    }
+
+    fn ends(&self) -> Option<((f64, u64), (f64, u64))> {
+        Some((*self.seen.front()?, *self.seen.back()?))
+    }
+}

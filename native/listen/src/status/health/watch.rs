@@ -1,0 +1,159 @@
+//! Looks at the logging of a queue directory from one process, and remembers what the next look needs.
+
+use super::{Health, Limits, RECENT_LOOK, Reached, Reason, Recent, Snapshot, grade};
+use crate::sink::Now;
+use crate::status::lane::{Lane, LaneState, Source};
+use crate::status::per_process::PerProcess;
+use queue::inspect::QueueSnapshot;
+use queue::layout::Reason as DropReason;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lane, and from where on it is not well.
+pub struct Watched<S = Lane> {
+    pub source: S,
+    pub limits: Limits,
+    /// Whether this process is configured to run its listener.
+    pub listens: bool,
+}
+
+/// Looks at the fast lane, and at that of audit records if there is one. A forked child remembers anew.
+pub struct Watch<S = Lane> {
+    pub fast: Watched<S>,
+    pub audit: Option<Watched<S>>,
+    looks: PerProcess<Looks>,
+}
+
+#[derive(Default)]
+struct Looks {
+    fast: Memory,
+    audit: Memory,
+    /// When the last look was, by the monotonic clock, and what it saw.
+    last: Option<(Duration, Arc<Health>)>,
+}
+
+impl<S: Source> Watch<S> {
+    /// Begins with a look: what was lost before it is no news.
+    pub fn new(fast: Watched<S>, audit: Option<Watched<S>>, now: Now) -> Self {
+        let watch = Self { fast, audit, looks: PerProcess::new() };
+        watch.look(now);
+        // The state at the start, before anything has gone on, is for nobody but the next look.
+        watch.looks.with(|looks| looks.last = None);
+        watch
+    }
+
+    /// Returns what the last look saw, or looks where that is [`RECENT_LOOK`] ago.
+    pub fn recent(&self, now: Now) -> Arc<Health> {
+        self.looks.with(|looks| match &looks.last {
+            Some((at, health)) if now.monotonic.saturating_sub(*at) < RECENT_LOOK => Arc::clone(health),
+            _ => self.look_again(looks, now),
+        })
+    }
+
+    /// Looks now and grades what is seen; the audit lane's reasons count like those of the fast one.
+    pub fn look(&self, now: Now) -> Arc<Health> {
+        self.looks.with(|looks| self.look_again(looks, now))
+    }
+
+    fn look_again(&self, looks: &mut Looks, now: Now) -> Arc<Health> {
+        let mut health = looks.fast.grade(&self.fast, now);
+        if let Some(audit) = &self.audit {
+            let found = looks.audit.grade(audit, now);
+            health.retry_after_s = health.retry_after_s.max(found.retry_after_s);
+            health.reasons.extend(found.reasons.into_iter().map(of_audit_lane));
+        }
+        let health = Arc::new(health);
+        looks.last = Some((now.monotonic, Arc::clone(&health)));
+        health
+    }
+}
+
+fn of_audit_lane(reason: Reason) -> Reason {
+    let (kind, text) = (format!("audit.{}", reason.kind), format!("audit lane: {}", reason.text));
+    Reason { kind: kind.into(), text, ..reason }
+}
+
+/// What the next look at a lane needs of those before it.
+#[derive(Default)]
+struct Memory {
+    /// When the first look was, in seconds of the monotonic clock.
+    started_s: Option<f64>,
+    /// Lost records of each queue at the last look, by boot id.
+    dropped_of: HashMap<u64, u64>,
+    dropped: u64,
+    drops: Recent,
+    errors: Recent,
+    writes: Recent,
+    renewals: Recent,
+    reached: Reached,
+}
+
+impl Memory {
+    fn grade<S: Source>(&mut self, watched: &Watched<S>, now: Now) -> Health {
+        let snapshot = self.snapshot(watched.source.read(now), watched.listens, now);
+        let health = grade(snapshot, &watched.limits, &self.reached);
+        self.reached = health.reached();
+        health
+    }
+
+    fn snapshot(&mut self, seen: LaneState, listens: bool, now: Now) -> Snapshot {
+        let now_s = now.monotonic.as_secs_f64();
+        let watched_s = now_s - *self.started_s.get_or_insert(now_s);
+        let dropped = self.count_drops(&seen.queues);
+        self.errors.add(now_s, seen.sink_errors);
+        self.drops.add(now_s, dropped);
+        self.writes.add(now_s, seen.records_written);
+        self.renewals.add(now_s, seen.queue_renewals);
+        let sum = |count: fn(&QueueSnapshot) -> u64| seen.queues.iter().map(count).fold(0, u64::wrapping_add);
+        Snapshot {
+            queues: seen.queues.len(),
+            used_bytes: sum(|queue| queue.books.bytes_in_queue),
+            capacity_bytes: sum(|queue| queue.capacity_bytes),
+            in_flight: sum(|queue| queue.in_flight),
+            records: sum(|queue| queue.books.in_queue),
+            fill: fullest(&seen.queues),
+            oldest_age_s: oldest_age_s(&seen.queues, now.unix_nano),
+            stalled_s: seen.heartbeat_age_s.map_or(watched_s, |age_s| watched_s.min(age_s)),
+            leader: seen.leader,
+            listens,
+            failing: seen.failing,
+            fallback: seen.fallback_active,
+            recent_drops: self.drops.increase(),
+            recent_errors: self.errors.increase(),
+            recent_s: self.drops.span_s(),
+            queue_missing: seen.queue_missing,
+            recent_renewals: self.renewals.increase(),
+            dead_producers: seen.dead_producers,
+            records_per_s: self.writes.per_s(),
+        }
+    }
+
+    /// Returns how many records were lost in all that this watch has seen, also by processes that are gone by now.
+    fn count_drops(&mut self, queues: &[QueueSnapshot]) -> u64 {
+        let seen: HashMap<u64, u64> = queues.iter().map(|queue| (queue.books.boot_id, lost(queue))).collect();
+        for (boot_id, count) in &seen {
+            let before = self.dropped_of.get(boot_id).copied().unwrap_or(0);
+            self.dropped = self.dropped.saturating_add(count.saturating_sub(before));
+        }
+        self.dropped_of = seen;
+        self.dropped
+    }
+}
+
+/// The records that a queue has lost; those of the shutdown's deadline are in it still.
+fn lost(queue: &QueueSnapshot) -> u64 {
+    let counts = queue.books.dropped.iter().enumerate();
+    let lost = counts.filter(|(reason, _)| *reason != DropReason::ShutdownDeadline as usize);
+    lost.flat_map(|(_, levels)| levels).fold(0, |sum, count| sum.wrapping_add(*count))
+}
+
+/// Share of its bytes that the fullest queue uses.
+fn fullest(queues: &[QueueSnapshot]) -> f64 {
+    queues.iter().map(|queue| queue.books.bytes_in_queue as f64 / queue.capacity_bytes as f64).fold(0.0, f64::max)
+}
+
+fn oldest_age_s(queues: &[QueueSnapshot], unix_nano: u64) -> Option<f64> {
+    let oldest = queues.iter().filter_map(|queue| queue.oldest_unix_nano.filter(|at| *at > 0)).min()?;
+    Some(unix_nano.saturating_sub(oldest) as f64 / 1e9)
+}

@@ -1,0 +1,75 @@
+//! What one look reads of a lane: its queue directory, its listener's page, and this process's own queue.
+
+use super::health::FailingSink;
+use crate::service::Service;
+use crate::sink::Now;
+use queue::control::Control;
+use queue::inspect::{self, QueueSnapshot};
+use queue::lock::Holder;
+use queue::sink_words::{SinkState, SinkWords};
+use queue::totals;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What health and metrics read.
+pub trait Source {
+    /// Reads the lane as it is now.
+    fn read(&self, now: Now) -> LaneState;
+}
+
+/// The lane of one process's service: the fast one, or that of audit records.
+pub struct Lane {
+    pub service: Arc<Service>,
+    /// The queue directory.
+    pub directory: PathBuf,
+    pub control: Control,
+}
+
+/// A lane at one moment.
+#[derive(Clone, Debug)]
+pub struct LaneState {
+    pub queues: Vec<QueueSnapshot>,
+    /// Which process has the lock of the one listener.
+    pub leader: Holder,
+    /// Since the listener's last round; None: none led since the machine started.
+    pub heartbeat_age_s: Option<f64>,
+    pub sink_errors: u64,
+    pub records_written: u64,
+    pub fallback_active: bool,
+    /// Whether this process's queue is not where a listener finds it.
+    pub queue_missing: bool,
+    /// How often that was so, and another queue has taken its place.
+    pub queue_renewals: u64,
+    pub failing: Vec<FailingSink>,
+    /// The names of processes that have died, had one, and have no successor of that name.
+    pub dead_producers: Vec<String>,
+}
+
+impl Source for Lane {
+    fn read(&self, now: Now) -> LaneState {
+        let queues = inspect::queues(&self.directory);
+        let page = self.control.page();
+        LaneState {
+            queues,
+            leader: inspect::leader(&self.directory),
+            heartbeat_age_s: self.control.heartbeat_age_s(now.monotonic.as_nanos() as u64),
+            sink_errors: page.sink_errors.load(Ordering::Relaxed),
+            records_written: page.records_written.load(Ordering::Relaxed),
+            fallback_active: page.fallback_active.load(Ordering::Relaxed) != 0,
+            queue_missing: self.service.producer.is_lost_sight_of(),
+            queue_renewals: self.service.producer.renewals(),
+            failing: page.sinks.iter().filter_map(|sink| failing(sink, now.unix_nano)).collect(),
+            dead_producers: totals::dead_producers(&self.directory),
+        }
+    }
+}
+
+fn failing(sink: &SinkWords, unix_nano: u64) -> Option<FailingSink> {
+    sink.role()?;
+    let state = sink.state();
+    let since = Duration::from_nanos(unix_nano.saturating_sub(sink.since_unix_nano()));
+    let error = sink.last_error().unwrap_or_default();
+    (state != SinkState::Ok).then(|| FailingSink { name: sink.name(), state, for_s: since.as_secs_f64(), error })
+}

@@ -1,0 +1,80 @@
+//! The metrics of a queue directory: every family, collected from what all processes publish, and shown as text.
+//!
+//! Any process answers for all of them, and counters never go back: what ended queues have counted stays in the queue
+//! directory. The families are the same for each face: as text here, or as they are for a registry of the application's.
+
+use super::health::{RECENT_LOOK, Watch};
+use super::per_process::PerProcess;
+use crate::sink::Now;
+use accept::Format;
+use family::Family;
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub mod accept;
+mod directory;
+pub mod family;
+mod node;
+pub mod requests;
+pub mod text;
+
+pub use directory::books_difference;
+
+/// The metrics as one process shows them.
+pub struct Metrics {
+    watch: Arc<Watch>,
+    /// Where the kernel says how the node's memory is.
+    meminfo: PathBuf,
+    /// The version of the Python that runs this, if one does.
+    python_version: Option<String>,
+    shown: PerProcess<Shown>,
+}
+
+#[derive(Default)]
+struct Shown {
+    /// When they were collected, by the monotonic clock.
+    collected: Option<Duration>,
+    families: Vec<Family>,
+    texts: HashMap<Format, Arc<[u8]>>,
+}
+
+impl Metrics {
+    /// Shows what `watch` looks at.
+    #[must_use]
+    pub fn new(watch: Arc<Watch>, python_version: Option<String>) -> Self {
+        Self { watch, meminfo: PathBuf::from("/proc/meminfo"), python_version, shown: PerProcess::new() }
+    }
+
+    /// Collects every family.
+    ///
+    /// # Errors
+    /// The listener's counts of requests cannot be read.
+    pub fn families(&self, now: Now) -> io::Result<Vec<Family>> {
+        let mut families = directory::families(&self.watch, now)?;
+        families.extend(node::families(&self.meminfo));
+        families.push(node::build(self.python_version.as_deref()));
+        Ok(families)
+    }
+
+    /// Returns the metrics, and their content type, in the best format that the `Accept` header names: OpenMetrics with
+    /// exemplars, or else Prometheus's text format. They are collected at most once per [`RECENT_LOOK`].
+    ///
+    /// # Errors
+    /// As [`Metrics::families`].
+    pub fn render(&self, accept: &str, now: Now) -> io::Result<(Arc<[u8]>, String)> {
+        let chosen = accept::choose(accept);
+        let text = self.shown.with(|shown| {
+            if shown.collected.is_none_or(|at| now.monotonic.saturating_sub(at) >= RECENT_LOOK) {
+                let families = self.families(now)?;
+                *shown = Shown { collected: Some(now.monotonic), families, texts: HashMap::new() };
+            }
+            let Shown { families, texts, .. } = shown;
+            let text = texts.entry(chosen.format).or_insert_with(|| text::render(families, chosen.format).into());
+            Ok::<_, io::Error>(Arc::clone(text))
+        })?;
+        Ok((text, chosen.content_type))
+    }
+}

@@ -1,0 +1,118 @@
+//! What the listener counted of requests: outcomes, tokens, and the histograms over those for inference.
+
+use super::family::{Bucket, Family};
+use lines::series::histogram::{BOUNDS, Histogram, TOKEN_TYPES, TOKENS_WORD};
+use lines::series::{OUTCOMES, SeriesSnapshot, Snapshot};
+use std::collections::BTreeMap;
+
+const OPERATION: &str = "gen_ai_operation_name";
+const MODEL: &str = "gen_ai_request_model";
+
+/// The last of the outcomes: what has no name of its own.
+const OTHER: usize = OUTCOMES.len() - 1;
+
+macro_rules! weighted {
+    ($meaning:literal) => {
+        concat!(
+            $meaning,
+            "; a request whose record was sampled counts as often as it stands for, and the model is the one that ",
+            "answered, if the answer names it"
+        )
+    };
+}
+
+/// What the histograms mean, in the order of [`BOUNDS`].
+const MEANINGS: [&str; BOUNDS.len()] = [
+    weighted!("Time from the beginning of an inference request to its end"),
+    weighted!(
+        "Time from the beginning of a successful streamed request to its first chunk (a chunk is a piece of the body, \
+         which can hold several tokens)"
+    ),
+    weighted!(
+        "Mean time between the chunks of a successful streamed request, after the first (one observation for each \
+         request; a chunk is not a token)"
+    ),
+    weighted!(
+        "Time per output token after the first of a successful streamed request whose tokens are known (one \
+         observation for each request)"
+    ),
+];
+
+/// Every family over requests.
+pub fn families(counted: &Snapshot) -> Vec<Family> {
+    let mut families = vec![outcomes(counted), tokens(&counted.series)];
+    families.extend(BOUNDS.iter().zip(MEANINGS).filter_map(|(histogram, meaning)| {
+        let mut family = Family::histogram(histogram.name, meaning).unit("seconds");
+        counted.series.iter().for_each(|series| add_histogram(&mut family, series, histogram));
+        (!family.samples.is_empty()).then_some(family)
+    }));
+    families
+}
+
+/// How many requests there were, of every kind; what has no name of its own only if there was such.
+fn outcomes(counted: &Snapshot) -> Family {
+    let mut family = Family::counter(
+        "inference_logging_requests",
+        "Requests that have ended, also those that are not for inference; one whose record was sampled counts as often \
+         as it stands for",
+    );
+    for (index, (name, count)) in OUTCOMES.iter().zip(counted.outcomes).enumerate() {
+        if count > 0.0 || index != OTHER {
+            family.add(vec![("outcome", (*name).to_owned())], count);
+        }
+    }
+    family
+}
+
+/// What the requests took of tokens, where an answer or an engine told it.
+fn tokens(all: &[SeriesSnapshot]) -> Family {
+    let mut family = Family::counter(
+        "inference_logging_tokens",
+        "Tokens of requests, as their answers or the engine told them; those of a sampled record count as often as it \
+         stands for, and the model is the one that answered, if the answer names it",
+    );
+    for ((operation, model, kind), tokens) in token_sums(all) {
+        let labels = [("gen_ai_token_type", kind), (OPERATION, operation), (MODEL, model)];
+        family.add(labels.map(|(name, value)| (name, value.to_owned())).to_vec(), tokens);
+    }
+    family
+}
+
+/// Tokens by operation, model and type. Those of failed requests are tokens: there is one sum over all errors.
+#[must_use]
+pub fn token_sums(all: &[SeriesSnapshot]) -> BTreeMap<(&str, &str, &'static str), f64> {
+    let mut sums = BTreeMap::new();
+    for series in all {
+        for (kind, tokens) in
+            TOKEN_TYPES.into_iter().zip(&series.words[TOKENS_WORD..]).filter(|(_, tokens)| **tokens > 0.0)
+        {
+            *sums.entry((series.operation.as_str(), series.model.as_str(), kind)).or_default() += tokens;
+        }
+    }
+    sums
+}
+
+/// The buckets of a series, each with all that are below it; None: nothing was counted.
+#[must_use]
+pub fn buckets(series: &SeriesSnapshot, histogram: &Histogram) -> Option<Vec<Bucket>> {
+    let counts = &series.words[histogram.first_word..histogram.sum_word()];
+    let bounds = histogram.bounds_s.iter().copied().chain([f64::INFINITY]);
+    let exemplars = &series.exemplars[histogram.first_bucket..];
+    let mut total = 0.0;
+    let buckets = bounds.zip(counts).zip(exemplars).map(|((bound, count), exemplar)| {
+        total += count;
+        (bound, total, *exemplar)
+    });
+    let buckets = buckets.collect();
+    (total != 0.0).then_some(buckets)
+}
+
+fn add_histogram(family: &mut Family, series: &SeriesSnapshot, histogram: &Histogram) {
+    let Some(buckets) = buckets(series, histogram) else { return };
+    let mut labels = vec![(OPERATION, series.operation.clone()), (MODEL, series.model.clone())];
+    if histogram.first_word == 0 {
+        // The others are over successful requests only.
+        labels.push(("error_type", series.error_type.clone()));
+    }
+    family.add_buckets(&labels, buckets, series.words[histogram.sum_word()]);
+}

@@ -1,0 +1,134 @@
+//! What is done about the end of the segment that a dead leader wrote last, and what is never done.
+//!
+//! Never cut: a segment that is not the sink's own, has a footer, or has a writer; anything for a queue directory that is
+//! a copy. A write that a durable sink has not committed is cut off only where the queues at hand hold all of it, and no
+//! chain goes on from it: it is written again then. Otherwise it stays, and that is said.
+
+use super::place::{LONGEST_BATCH, Place, Plain};
+use super::{Findings, Held, Inquiry, Torn, survey, what_stands_in};
+use crate::sink::{Segments, whole_lines};
+use segments::line::{self, LinePrefix};
+use std::io;
+use std::path::Path;
+
+/// What is known of the write that was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Of a sink whose lines outlive every process.
+    Plain,
+    /// Of a sink whose lines outlive the loss of power; on the device.
+    Committed,
+    /// Of such a sink; nobody relies on it.
+    Uncommitted,
+}
+
+/// Finds out what of the last leader's last write stands, and repairs its end; `report` is called before that is done.
+///
+/// # Errors
+/// `WouldBlock` while somebody still writes what would have to be cut off.
+pub fn look(
+    inquiry: &Inquiry,
+    own: Option<Segments<'_>>,
+    write: Write,
+    report: &mut dyn FnMut(Torn),
+) -> io::Result<Findings> {
+    let is_durable = write != Write::Plain;
+    let place = inquiry.place.as_ref().map(|(path, offset)| (path, Place::open(path, *offset, own)));
+    if inquiry.is_copy {
+        return Ok(Findings {
+            kept: place.and_then(|(_, place)| of_copy(place, write)),
+            ..survey::survey(inquiry, own, is_durable)
+        });
+    }
+    match place {
+        None => Ok(Findings::default()),
+        Some((_, Ok(Place::Compressed(lines)))) => Ok(standing(&lines)),
+        Some((_, Ok(Place::Plain(plain)))) if write == Write::Uncommitted => withdraw(&plain, inquiry, own, report),
+        Some((_, Ok(Place::Plain(plain)))) => read(&plain, report),
+        Some((path, Err(error))) => {
+            let is_no_place = error.kind() == io::ErrorKind::InvalidData;
+            let kept = is_no_place.then(|| kept(path, &error.to_string()));
+            Ok(Findings { kept, ..survey::survey(inquiry, own, is_durable) })
+        }
+    }
+}
+
+fn standing(lines: &[u8]) -> Findings {
+    Findings { standing: what_stands_in(lines), ..Findings::default() }
+}
+
+fn kept(path: &Path, why: &str) -> String {
+    format!("{} is left as it is: {why}", path.display())
+}
+
+/// What would have been cut off for the original.
+fn of_copy(place: io::Result<Place>, write: Write) -> Option<String> {
+    let Ok(Place::Plain(plain)) = place else { return None };
+    let is_left = write == Write::Uncommitted && plain.bytes_behind().is_ok_and(|bytes| bytes > 0);
+    is_left.then(|| {
+        let why = "the queue directory is a copy, and whether the write behind its byte";
+        kept(&plain.path, &format!("{why} {} was committed is not known", plain.offset))
+    })
+}
+
+/// Reads the whole lines behind the offset, and cuts an unfinished one off.
+fn read(plain: &Plain, report: &mut dyn FnMut(Torn)) -> io::Result<Findings> {
+    // Asked before it is read: a line that is unfinished in a segment without a writer stays so.
+    let has_writer = plain.has_writer();
+    let lines = plain.read_behind()?;
+    let whole = whole_lines(&lines);
+    let is_all = plain.bytes_behind()? == lines.len() as u64;
+    if whole < lines.len() && is_all && !has_writer && plain.why_whole()?.is_none() {
+        let offset = plain.offset + whole as u64;
+        report(Torn::at(&plain.path, offset, (lines.len() - whole) as u64));
+        plain.cut(offset, false)?;
+    }
+    Ok(standing(&lines[..whole]))
+}
+
+/// Cuts off a write that nobody relies on: its records are still in the queues.
+fn withdraw(
+    plain: &Plain,
+    inquiry: &Inquiry,
+    own: Option<Segments<'_>>,
+    report: &mut dyn FnMut(Torn),
+) -> io::Result<Findings> {
+    if plain.bytes_behind()? == 0 {
+        return Ok(Findings::default());
+    }
+    if plain.has_writer() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let lines = plain.read_behind()?;
+    let why = match plain.why_whole()? {
+        Some(why) => Some(why),
+        None if plain.bytes_behind()? != lines.len() as u64 || lines.len() as u64 == LONGEST_BATCH => {
+            Some("what is not committed is longer than any batch")
+        }
+        None if !are_held(&lines, &plain.name.boot_id, &inquiry.held) => {
+            Some("lines that are not committed are in no queue any more")
+        }
+        None => match own {
+            Some(own) if plain.is_followed(&lines, own)? => Some("another segment's chain goes on from it"),
+            _ => None,
+        },
+    };
+    if let Some(why) = why {
+        return Ok(Findings { kept: Some(kept(&plain.path, why)), ..survey::survey(inquiry, own, true) });
+    }
+    report(Torn::at(&plain.path, plain.offset, lines.len() as u64));
+    plain.cut(plain.offset, true)?;
+    Ok(Findings::default())
+}
+
+/// Whether every whole line is a record that a queue holds still, or one that the listener wrote about a process.
+fn are_held(lines: &[u8], listener: &str, held: &[Held]) -> bool {
+    line::whole_lines(lines).all(|text| {
+        let Some(process) = LinePrefix::read(text).and_then(|head| head.process) else { return false };
+        let mut queue = held.iter().filter(|queue| queue.boot_id == process.boot_id);
+        match process.seq {
+            Some(seq) => queue.any(|queue| (queue.first..queue.end).contains(&seq)),
+            None => queue.next().is_some() || format!("{:016x}", process.boot_id) == listener,
+        }
+    })
+}

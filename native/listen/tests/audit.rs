@@ -1,0 +1,251 @@
+//! The audit lane's promise: what is released from a queue is on the device, in one chain, and each record stands once,
+//! whatever the system refuses and wherever the leader dies.
+
+mod device;
+
+use crate::support::{INFO, assert_books_balance, dense, emit, listener_settings, numbers, queue_settings, register};
+use device::{Device, DieAfter, DieBefore, Fail, Fault, HalfThenFail, parsed, segments};
+use listen::delivery::Delivery;
+use listen::leader::{Leader, ListenerSettings};
+use listen::sink::file::{ChainSettings, DurableSettings, FileSink, FileSinkConfig};
+use listen::sink::{Now, Segments, Sink, WriteError};
+use queue::control::Control;
+use queue::producer::Producer;
+use segments::chain::{self, Algorithm, Chain, START};
+use std::fs;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const PRODUCERS: u64 = 3;
+/// Room for two batches: then a footer and the next segment.
+const ROTATE_BYTES: u64 = 4096;
+
+/// A sink whose process dies once the write is published as committed, before anything is released.
+struct DiesCommitted {
+    inner: FileSink<Device>,
+    after: Option<u32>,
+}
+
+impl Sink for DiesCommitted {
+    fn name(&self) -> &'static str {
+        "dying"
+    }
+    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
+        self.inner.prepare(bytes, now)
+    }
+    fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError> {
+        self.inner.write(lines, records, now)
+    }
+    fn maintain(&mut self, now: Now) -> io::Result<()> {
+        self.inner.maintain(now)
+    }
+    fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()> {
+        self.inner.close(now, footer)
+    }
+    fn is_durable(&self) -> bool {
+        true
+    }
+    fn segments(&self) -> Option<Segments<'_>> {
+        self.inner.segments()
+    }
+    fn take_refused(&mut self) -> u64 {
+        match &mut self.after {
+            Some(0) => resume_unwind(Box::new("killed")),
+            Some(left) => *left -= 1,
+            None => (),
+        }
+        0
+    }
+}
+
+/// One machine's audit lane: its queues, its segments, its device, and leaders that come and go.
+struct Lane {
+    queues: tempfile::TempDir,
+    root: tempfile::TempDir,
+    device: Device,
+    producers: Vec<(Producer, u16)>,
+    leaders: u64,
+    now: Now,
+}
+
+impl Lane {
+    fn new(faults: &[(usize, Fault)]) -> Self {
+        let (queues, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let producers = (0..PRODUCERS).map(|_| {
+            let producer = Producer::open(queue_settings(queues.path())).unwrap();
+            let event = register(&producer);
+            (producer, event)
+        });
+        let producers = producers.collect();
+        let device = Device::default();
+        device.machine().faults.extend(faults.iter().copied());
+        let now = Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) };
+        Self { queues, root, device, producers, leaders: 0, now }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.root.path().join("audit")
+    }
+
+    fn leader(&mut self, dies_committed: Option<u32>) -> Leader {
+        self.leaders += 1;
+        let chain = Some(ChainSettings { algorithm: Algorithm::Blake3, key: None });
+        let mut config = FileSinkConfig::new(self.dir(), "audit", format!("{:016x}", self.leaders));
+        config.durable = Some(DurableSettings { chain });
+        config.rotate_bytes = ROTATE_BYTES;
+        let inner = FileSink::open_with(config, self.device.clone()).unwrap();
+        let control = Control::open(self.queues.path()).unwrap();
+        let sink = Box::new(DiesCommitted { inner, after: dies_committed }) as Box<dyn Sink>;
+        let settings = ListenerSettings { ..listener_settings(self.queues.path()) };
+        Leader::new(settings, control, Delivery::here(sink, control, self.now), self.now)
+    }
+
+    /// Emits four records of each producer, in `batches` rounds; returns false where the leader died.
+    fn work(&mut self, leader: &mut Leader, batch: u64) -> bool {
+        for (thread, (producer, event)) in self.producers.iter().enumerate() {
+            let first = u64::from(producer.queue().unwrap().file.ring().head().sequence);
+            assert!(first == batch * 4 || first == (batch + 1) * 4);
+            (first..(batch + 1) * 4).for_each(|n| assert!(emit(producer, *event, INFO, thread as u64, n)));
+        }
+        self.rounds(leader)
+    }
+
+    fn rounds(&mut self, leader: &mut Leader) -> bool {
+        for _ in 0..60 {
+            self.now.monotonic += Duration::from_secs(6);
+            self.now.unix_nano += 1_000_000;
+            let round = catch_unwind(AssertUnwindSafe(|| leader.round(self.now, true)));
+            self.check_promise();
+            if round.is_err() {
+                return false;
+            }
+            let drained = |(producer, _): &(Producer, u16)| producer.queue().unwrap().file.ring().is_drained();
+            if self.producers.iter().all(drained) {
+                break;
+            }
+        }
+        true
+    }
+
+    /// What is released is on the device.
+    fn check_promise(&self) {
+        let lines = self.device.lines(&self.dir());
+        for (thread, (producer, _)) in self.producers.iter().enumerate() {
+            let released = producer.queue().unwrap().file.released();
+            let mut found = numbers(&lines, thread as u64);
+            found.retain(|n| *n < u64::from(released));
+            assert_eq!(found, dense(released.into()), "calls: {:?}", self.device.machine().calls);
+        }
+    }
+
+    /// Each record stands once, and all lines are one chain.
+    fn check_end(&self, message: &str) {
+        let (mut lines, mut chain) = (Vec::new(), Chain::new(Algorithm::Blake3, None, START));
+        for path in segments(&self.dir()) {
+            let bytes = fs::read(path).unwrap();
+            for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+                let Some(line) = line.strip_suffix(b"\n") else { continue };
+                if number == 0 {
+                    assert_eq!(chain::of_header(line).unwrap().2, chain.value(), "{message}: segments link");
+                }
+                assert_eq!(chain.check(line), Ok(()), "{message}: {}", String::from_utf8_lossy(line));
+            }
+            lines.extend(parsed(&bytes));
+        }
+        for thread in 0..PRODUCERS {
+            assert_eq!(numbers(&lines, thread), dense(12), "{message}");
+        }
+        assert_books_balance(self.queues.path(), message);
+    }
+}
+
+/// Three batches, under faults and the death of a leader; then a leader without either brings all of it to its end.
+/// Returns the calls made until the death.
+fn live_through(
+    faults: &[(usize, Fault)],
+    dies_committed: Option<u32>,
+    meanwhile: impl Fn(&Lane),
+) -> Vec<&'static str> {
+    let mut lane = Lane::new(faults);
+    let mut leader = lane.leader(dies_committed);
+    let mut batch = 0;
+    while batch < 3 && lane.work(&mut leader, batch) {
+        batch += 1;
+    }
+    let calls = lane.device.machine().calls.clone();
+    lane.device.machine().faults.clear();
+    lane.device.machine().fails_next = None;
+    if batch < 3 {
+        drop(leader);
+        meanwhile(&lane);
+        leader = lane.leader(None);
+        (batch..3).for_each(|batch| assert!(lane.work(&mut leader, batch)));
+    }
+    leader.close(lane.now);
+    lane.check_end(&format!("{faults:?} {dies_committed:?}"));
+    calls
+}
+
+#[test]
+fn what_is_released_is_on_the_device_and_rotation_changes_nothing_about_that() {
+    let calls = live_through(&[], None, |_| ());
+    assert!(calls.iter().filter(|call| **call == "create").count() > 1, "{calls:?}");
+    assert_eq!(calls.iter().filter(|call| **call == "remove").count(), 0);
+}
+
+#[test]
+fn a_leader_that_dies_before_or_after_any_system_call_loses_and_doubles_nothing() {
+    let count = live_through(&[], None, |_| ()).len();
+    for number in 0..count {
+        for death in [DieBefore, DieAfter] {
+            live_through(&[(number, death)], None, |_| ());
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_dies_between_commit_and_release_loses_and_doubles_nothing() {
+    for batch in 0..3 {
+        live_through(&[], Some(batch), |_| ());
+    }
+}
+
+#[test]
+fn a_leader_that_dies_in_the_middle_of_the_release_loses_and_doubles_nothing() {
+    for batch in 0..3 {
+        live_through(&[], Some(batch), |lane| {
+            // The batch was counted and one of three queues released before the death.
+            let page = Control::open(lane.queues.path()).unwrap().page();
+            page.taken_from_queues.fetch_add(4 * PRODUCERS, Ordering::Relaxed);
+            let file = &lane.producers[1].0.queue().unwrap().file;
+            let head = file.ring().head();
+            file.header().releasing.store(head.to_word(), Ordering::Release);
+            file.ring().release(head);
+        });
+    }
+}
+
+#[test]
+fn no_system_call_that_fails_once_loses_or_doubles_anything() {
+    let count = live_through(&[], None, |_| ()).len();
+    for number in 0..count {
+        for code in [libc::EIO, libc::ENOSPC, libc::EROFS] {
+            live_through(&[(number, Fail(code))], None, |_| ());
+            live_through(&[(number, HalfThenFail(code))], None, |_| ());
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_dies_soon_after_a_failure_loses_and_doubles_nothing() {
+    let count = live_through(&[], None, |_| ()).len();
+    for number in 0..count {
+        for death in number + 1..number + 7 {
+            live_through(&[(number, Fail(libc::EIO)), (death, DieAfter)], None, |_| ());
+            live_through(&[(number, HalfThenFail(libc::ENOSPC)), (death, DieBefore)], None, |_| ());
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Producers that leave the writing to others, and whose queue directory is deleted or moved while they live.
+
+use super::gone::remove;
+use super::{Place, emit_span, open, open_either};
+use crate::support::{PATIENCE, dense, numbers, wait_until};
+use listen::service::Service;
+use queue::event::{REQUEST, REQUEST_FIELDS};
+use queue::queue_file;
+use queue::record::{Scratch, Trace};
+use queue::system::now_monotonic_nano;
+use request::ids::RequestIds;
+use request::in_flight::InFlight;
+use request::in_flight::facts::Begun;
+use segments::verify::{Request, verify};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What `verify` finds of the segments alone.
+fn balance(place: &Place) -> Value {
+    let request = Request { directories: vec![place.path().join("segments")], ..Request::default() };
+    verify(&request).unwrap()
+}
+
+fn assert_all_is_written(place: &Place, count: u64) {
+    let mut written = numbers(&place.lines(), 0);
+    written.sort_unstable();
+    assert_eq!(written, dense(count));
+    let report = balance(place);
+    assert!(report["balanced"].as_bool().unwrap(), "{}", report["problems"]);
+}
+
+fn queue_of(service: &Service) -> PathBuf {
+    service.producer.queue().unwrap().file.path.clone()
+}
+
+#[test]
+fn a_producer_whose_listener_is_elsewhere_goes_on_in_a_new_queue_when_its_directory_is_deleted() {
+    let place = Place::new();
+    let (listener, producer) = (open(place.path()), open_either(place.path(), false));
+    emit_span(&producer, 0, 0..10);
+    assert!(producer.flush(PATIENCE));
+    remove(&place.queues());
+    emit_span(&producer, 0, 10..20);
+    wait_until("the producer has a queue that others can find", || queue_of(&producer).exists());
+    emit_span(&producer, 0, 20..30);
+    assert_eq!(producer.producer.renewals(), 1);
+    wait_until("the new listener leads", || producer.flush(PATIENCE));
+    assert!(producer.close(PATIENCE));
+    assert!(listener.close(PATIENCE));
+    assert_all_is_written(&place, 30);
+}
+
+#[test]
+fn a_producer_notices_that_its_directory_is_gone_though_nobody_listens_and_it_emits_nothing() {
+    let place = Place::new();
+    let producer = open_either(place.path(), false);
+    let before = queue_of(&producer);
+    remove(&place.queues());
+    wait_until("the producer has another queue", || queue_of(&producer) != before && queue_of(&producer).exists());
+    emit_span(&producer, 0, 0..10);
+    let listener = open(place.path());
+    assert!(producer.close(PATIENCE));
+    assert!(listener.close(PATIENCE));
+    assert_all_is_written(&place, 10);
+}
+
+#[test]
+fn records_in_a_queue_that_no_listener_had_seen_are_written_though_its_directory_is_deleted_again_and_again() {
+    let place = Place::new();
+    let producer = open_either(place.path(), false);
+    for life in 0..3 {
+        emit_span(&producer, 0, life * 10..life * 10 + 10);
+        remove(&place.queues());
+        let queues = life as usize + 2;
+        wait_until("each of its queues has a name again", || place.queue_files().len() == queues);
+    }
+    let listener = open(place.path());
+    assert!(producer.flush(PATIENCE) && producer.close(PATIENCE) && listener.close(PATIENCE));
+    assert_all_is_written(&place, 30);
+    assert!(place.queue_files().is_empty());
+}
+
+#[test]
+fn a_producer_that_ends_right_after_its_directory_was_deleted_leaves_its_records_to_the_next_listener() {
+    let place = Place::new();
+    let producer = open_either(place.path(), false);
+    emit_span(&producer, 0, 0..10);
+    remove(&place.queues());
+    assert!(!producer.close(Duration::from_millis(300)), "nobody listens");
+    let listener = open(place.path());
+    wait_until("its queue is written", || listener.flush(PATIENCE) && place.queue_files().len() == 1);
+    assert!(listener.close(PATIENCE));
+    assert_all_is_written(&place, 10);
+}
+
+#[test]
+fn a_producer_whose_directory_is_moved_away_and_replaced_by_an_empty_one_loses_nothing() {
+    let place = Place::new();
+    let (listener, producer) = (open(place.path()), open_either(place.path(), false));
+    emit_span(&producer, 0, 0..10);
+    assert!(producer.flush(PATIENCE));
+    fs::rename(place.queues(), place.path().join("moved")).unwrap();
+    emit_span(&producer, 0, 10..20);
+    wait_until("the producer has a queue that others can find", || queue_of(&producer).exists());
+    emit_span(&producer, 0, 20..30);
+    wait_until("the new listener leads", || producer.flush(PATIENCE));
+    assert!(producer.close(PATIENCE));
+    assert!(listener.close(PATIENCE));
+    assert_all_is_written(&place, 30);
+    for path in queue_file::list(&place.path().join("moved")).unwrap() {
+        assert!(queue_file::QueueFile::open(&path).unwrap().ring().is_drained(), "nothing is left in the moved one");
+    }
+}
+
+#[test]
+fn a_request_in_flight_while_the_directory_is_deleted_has_one_record_and_both_queues_have_their_ends() {
+    for listens in [true, false] {
+        let place = Place::new();
+        let (listener, producer) = (open(place.path()), open_either(place.path(), listens));
+        emit_span(&producer, 0, 0..10);
+        assert!(producer.flush(PATIENCE));
+        let ids = RequestIds::new(Trace { span_id: [7; 8], ..Trace::default() }, None, None);
+        let (method, path) = (&b"POST"[..], &b"/"[..]);
+        let begun = Begun { started: 1, started_unix_nano: 1, ids: &ids, method, path, is_probe: false, model: b"" };
+        let request = InFlight::begin(&producer.producer, &begun).unwrap();
+        remove(&place.queues());
+        wait_until("the producer has a queue that others can find", || queue_of(&producer).exists());
+        emit_span(&producer, 0, 10..20);
+        let mut payload = Scratch::new();
+        for field in REQUEST_FIELDS {
+            match field {
+                "request_id" => ids.push_request_id(&mut payload),
+                "outcome" => payload.push_str("ok"),
+                _ => payload.push_absent(),
+            }
+        }
+        assert!(request.end().unwrap().record(&producer.producer, now_monotonic_nano(), 9, payload.as_slice()));
+        wait_until("the first queue's end is on record", || {
+            place.lines().iter().any(|line| line["event_name"] == "process.ended" && line["accepted"] == 10)
+        });
+        assert!(producer.flush(PATIENCE) && producer.close(PATIENCE) && listener.close(PATIENCE));
+        assert_all_is_written(&place, 20);
+        let requests: Vec<Value> = place.lines().into_iter().filter(|line| line["event_name"] == "request").collect();
+        assert_eq!((requests.len(), &requests[0]["outcome"]), (1, &json!("ok")), "{REQUEST}");
+    }
+}

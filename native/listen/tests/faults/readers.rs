@@ -1,0 +1,173 @@
+//! Who reads a queue where names are removed underneath: the lock's, the queue's, that of the page that all share.
+
+use super::{Place, emit_span, open};
+use crate::support::wait_until;
+use crate::support::{INFO, Memory, PATIENCE, dense, emit, listener_settings, numbers, queue_settings, register};
+use listen::delivery::{Delivery, read_now};
+use listen::leader::{Leader, Leadership};
+use listen::listener::Listener;
+use listen::sink::Now;
+use queue::control::{Control, PRIMARY_SLOT};
+use queue::lock::{Attempt, ProcessLock};
+use queue::producer::Producer;
+use queue::queue_file::prepare_directory;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Leads a directory that nobody leads by its name.
+fn lead(queues: &Path, sink: &Memory, now: Now) -> Leader {
+    prepare_directory(queues).unwrap();
+    let path = queues.join("leader.lock");
+    let Attempt::Acquired(lock) = ProcessLock::try_acquire(&path, true).unwrap() else { panic!("somebody leads") };
+    let control = Control::open(queues).unwrap();
+    let leader = Leader::new(listener_settings(queues), control, sink.delivery(control, now), now);
+    leader.within(Leadership::Directory { lock, path })
+}
+
+/// A process's queue with the records 0 to 9.
+fn filled(queues: &Path) -> (Producer, u16) {
+    let producer = Producer::open(queue_settings(queues)).unwrap();
+    let event = register(&producer);
+    (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    (producer, event)
+}
+
+fn later(now: Now, by: Duration) -> Now {
+    Now { unix_nano: now.unix_nano + by.as_nanos() as u64, monotonic: now.monotonic + by }
+}
+
+#[test]
+fn a_queue_that_is_removed_before_the_leader_has_seen_it_is_written_by_its_own_process_while_that_leader_lives() {
+    let place = Place::new();
+    let sink = Memory::default();
+    let mut other = lead(&place.queues(), &sink, read_now());
+    other.round(read_now(), true);
+    let service = open(place.path());
+    emit_span(&service, 0, 0..10);
+    fs::remove_file(&place.queue_files()[0]).unwrap();
+    let closed = std::thread::scope(|scope| {
+        let closing = scope.spawn(|| service.close(PATIENCE));
+        while !closing.is_finished() {
+            other.round(read_now(), true);
+            other.wait(Duration::from_millis(50));
+        }
+        closing.join().unwrap()
+    });
+    assert!(closed);
+    assert_eq!((numbers(&place.lines(), 0), numbers(&sink.lines(), 0)), (dense(10), vec![]));
+}
+
+#[test]
+fn a_removed_queue_whose_reader_lives_has_no_other_one_also_where_they_share_no_page() {
+    let place = Place::new();
+    let sink = Memory::default();
+    let mut other = lead(&place.queues(), &sink, read_now());
+    fs::remove_file(place.file("control")).unwrap();
+    let service = open(place.path());
+    emit_span(&service, 0, 0..10);
+    let queues = place.queues();
+    let old = place.queue_files();
+    sink.taken().before_write = Some(Box::new(move |_| {
+        if old[0].exists() {
+            fs::remove_dir_all(&queues).unwrap();
+            let has_new = || queue::queue_file::list(&queues).is_ok_and(|files| !files.is_empty());
+            wait_until("the process has another queue", has_new);
+        }
+    }));
+    other.round(read_now(), true);
+    wait_until("the other leader is done", || {
+        other.round(read_now(), true);
+        other.is_without_rule()
+    });
+    assert!(service.close(PATIENCE));
+    assert_eq!(numbers(&sink.lines(), 0), dense(10));
+    assert!(!place.path().join("segments").exists() || numbers(&place.lines(), 0).is_empty());
+}
+
+#[test]
+fn a_listener_that_begins_when_its_directory_is_gone_already_writes_what_its_queue_has() {
+    let place = Place::new();
+    let queues = place.queues();
+    let (producer, _) = filled(&queues);
+    fs::remove_dir_all(&queues).unwrap();
+    let (sink, queue) = (Memory::default(), producer.queue().unwrap());
+    let theirs = sink.clone();
+    let open = Box::new(move || Ok(theirs.sinks()));
+    let own = (Arc::clone(&queue.file), queue.control);
+    let listener = Listener::start_looking_after(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
+    producer.close();
+    assert!(listener.stop(PATIENCE));
+    assert_eq!(numbers(&sink.lines(), 0), dense(10));
+}
+
+#[test]
+fn a_batch_under_way_of_a_leader_whose_lock_file_is_removed_is_not_written_by_the_next_one_too() {
+    let place = Place::new();
+    let queues = place.queues();
+    let (producer, event) = filled(&queues);
+    let now = Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) };
+    let (first, second) = (Memory::default(), Memory::default());
+    let mut leader = lead(&queues, &first, now);
+    let (theirs, from) = (second.clone(), queues.clone());
+    first.taken().before_write = Some(Box::new(move |_| {
+        fs::remove_file(from.join("leader.lock")).unwrap();
+        lead(&from, &theirs, now).round(now, true);
+    }));
+    leader.round(now, true);
+    first.taken().before_write = None;
+    (10..20).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let mut next = lead(&queues, &second, now);
+    leader.round(now, true);
+    next.round(now, true);
+    assert_eq!((numbers(&first.lines(), 0), numbers(&second.lines(), 0)), (dense(10), (10..20).collect()));
+}
+
+#[test]
+fn a_leader_writes_also_where_the_one_before_takes_its_place_back_while_that_is_just_looked_at() {
+    let place = Place::new();
+    let queues = place.queues();
+    let producer = Producer::open(queue_settings(&queues)).unwrap();
+    let event = register(&producer);
+    assert!(emit(&producer, event, INFO, 0, 0));
+    let control = Control::open(&queues).unwrap();
+    let (sink, now, alive) = (Memory::default(), read_now(), std::sync::mpsc::channel().0);
+    control.publish_write(PRIMARY_SLOT, Some((&place.path().join("segment"), 0)));
+    let delivery = Delivery::start(sink.sinks(), control, now, &alive);
+    let mut leader = Leader::new(listener_settings(&queues), control, delivery, now);
+    leader.round(now, true);
+    control.publish_write(PRIMARY_SLOT, None);
+    wait_until("the record is written", || {
+        leader.round(read_now(), true);
+        numbers(&sink.lines(), 0) == [0]
+    });
+    leader.close(read_now());
+}
+
+#[test]
+fn a_reader_that_was_taken_for_dead_releases_nothing_when_it_comes_back() {
+    let place = Place::new();
+    let queues = place.queues();
+    let (producer, event) = filled(&queues);
+    let now = Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) };
+    let (first, second) = (Memory::default(), Memory::default());
+    let mut leader = lead(&queues, &first, now);
+    let (theirs, from) = (second.clone(), queues.clone());
+    first.taken().before_write = Some(Box::new(move |_| {
+        fs::remove_file(from.join("leader.lock")).unwrap();
+        let mut next = lead(&from, &theirs, now);
+        next.round(later(now, Duration::from_secs(2)), true);
+        assert!(theirs.lines().is_empty(), "it may come back");
+        next.round(later(now, Duration::from_secs(4)), true);
+        assert_eq!(numbers(&theirs.lines(), 0), dense(10));
+    }));
+    leader.round(now, true);
+    first.taken().before_write = None;
+    (10..20).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let mut next = lead(&queues, &second, now);
+    leader.round(later(now, Duration::from_secs(4)), true);
+    next.round(later(now, Duration::from_secs(4)), true);
+    assert_eq!(numbers(&second.lines(), 0), dense(20));
+    assert_eq!(numbers(&first.lines(), 0), dense(10), "what it was just writing");
+}

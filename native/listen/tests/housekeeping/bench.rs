@@ -1,0 +1,242 @@
+//! A directory of segments, rounds over it, and a store whose calls fail from a chosen one on.
+
+use listen::housekeeper::{Compression, HousekeepingSettings, Rounds};
+use queue::housekeeping_words::{HousekeepingWords, Reason};
+use segments::retention::{Limits, Removed};
+use segments::rotation::Rotations;
+use segments::segment_lock::LiveLock;
+use segments::segment_store::{FileFacts, RealStore, Store};
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+use tempfile::TempDir;
+
+/// 2026-11-21T05:00:00Z, when the first segment began.
+pub const BEGIN_S: u64 = 1_795_237_200;
+pub const PREFIX: &str = "svc";
+
+pub fn name(number: u64) -> String {
+    format!("{PREFIX}-20261121T0500{number:02}.000Z-00000000deadbeef-{number:06}.jsonl")
+}
+
+/// The time `seconds` after the first segment began, in Unix nanoseconds.
+pub fn at(seconds: u64) -> u64 {
+    (BEGIN_S + seconds) * 1_000_000_000
+}
+
+/// Lines enough for several steps of a compression, and different in each segment.
+pub fn content(number: u64) -> Vec<u8> {
+    (0..20_000).flat_map(|line| format!("{{\"segment\":{number},\"n\":{line}}}\n").into_bytes()).collect()
+}
+
+pub struct Bench {
+    pub dir: TempDir,
+    pub words: &'static HousekeepingWords,
+    /// What was told: reason, segments, bytes, oldest, newest.
+    pub told: Vec<(&'static str, Removed)>,
+    pub limits: Limits,
+    pub compression: Option<Compression>,
+    pub other_directories: Vec<PathBuf>,
+    pub waits_for: Vec<String>,
+    /// The clock that nobody sets.
+    pub boottime: Arc<AtomicU64>,
+    /// By how much the other one was set forward.
+    pub stepped_s: u64,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self {
+            dir: TempDir::new().unwrap(),
+            words: Box::leak(Box::default()),
+            told: Vec::new(),
+            limits: Limits::default(),
+            compression: None,
+            other_directories: Vec::new(),
+            waits_for: Vec::new(),
+            boottime: Arc::new(AtomicU64::new(at(0))),
+            stepped_s: 0,
+        }
+    }
+
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.dir.path().join(file)
+    }
+
+    /// Writes a file whose last write was `seconds` after the beginning.
+    pub fn write(&self, file: &str, content: &[u8], seconds: u64) -> PathBuf {
+        let path = self.path(file);
+        fs::write(&path, content).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(BEGIN_S + seconds);
+        File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        path
+    }
+
+    /// Writes segments `1..=last`, each ten bytes, each a second younger than the next.
+    pub fn segments(&self, last: u64) {
+        for number in 1..=last {
+            self.write(&name(number), b"{\"n\":123}\n", number);
+        }
+    }
+
+    /// Holds a segment as its writer does.
+    pub fn live(&self, file: &str) -> LiveLock {
+        LiveLock::hold(Arc::new(File::options().append(true).open(self.path(file)).unwrap()))
+    }
+
+    pub fn rounds<S: Store>(&self, store: S) -> Rounds<S> {
+        let settings = HousekeepingSettings {
+            directories: [vec![self.dir.path().to_owned()], self.other_directories.clone()].concat(),
+            prefix: PREFIX.to_owned(),
+            limits: self.limits,
+            compression: self.compression,
+            waits_for: (self.waits_for.clone(), self.dir.path().to_owned()),
+            rotations: Rotations::default(),
+        };
+        let boottime = Arc::clone(&self.boottime);
+        Rounds::new(settings, self.words, store, self.words.unreported().map(Removed::from))
+            .by_clock(move || boottime.load(Ordering::Relaxed))
+    }
+
+    /// Does one round at `seconds` after the beginning.
+    pub fn round(&mut self, seconds: u64) -> bool {
+        let mut rounds = self.rounds(RealStore);
+        self.round_of(&mut rounds, seconds)
+    }
+
+    pub fn round_of<S: Store>(&mut self, rounds: &mut Rounds<S>, seconds: u64) -> bool {
+        self.boottime.store(at(seconds - self.stepped_s), Ordering::Relaxed);
+        let told = &mut self.told;
+        rounds.round(at(seconds), &mut |_| true, &mut |reason: Reason, removed: &Removed| {
+            told.push((reason.name(), removed.clone()));
+            true
+        })
+    }
+
+    /// Names in the directory but for the housekeeper's own lock, sorted.
+    pub fn files(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(&self.dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| !name.ends_with(".housekeeping.lock"));
+        names.sort();
+        names
+    }
+
+    /// What a reader finds of segment `number`: the plain copy, else the compressed one.
+    pub fn found(&self, number: u64) -> Vec<u8> {
+        let plain = self.path(&name(number));
+        if plain.exists() { fs::read(plain).unwrap() } else { self.decompressed(number) }
+    }
+
+    pub fn decompressed(&self, number: u64) -> Vec<u8> {
+        let mut content = Vec::new();
+        let file = File::open(self.path(&format!("{}.zst", name(number)))).unwrap();
+        zstd::stream::read::Decoder::new(file).unwrap().read_to_end(&mut content).unwrap();
+        content
+    }
+
+    pub fn errors(&self) -> u64 {
+        self.words.errors.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// When the calls of a [`Failing`] store fail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// This call alone, as a disk that is full for a moment.
+    Once(usize),
+    /// This and all that follow: the process is dead.
+    From(usize),
+}
+
+/// A store that counts its calls, and fails some.
+#[derive(Clone)]
+pub struct Failing {
+    fault: Fault,
+    /// The name of a file that another user has.
+    pub foreign: Option<String>,
+    pub calls: Rc<RefCell<usize>>,
+}
+
+// SAFETY: only for the trait's bound; the tests use it on one thread.
+unsafe impl Send for Failing {}
+
+impl Failing {
+    pub fn new(fault: Fault) -> Self {
+        Self { fault, foreign: None, calls: Rc::default() }
+    }
+
+    fn call(&mut self) -> io::Result<RealStore> {
+        let mut calls = self.calls.borrow_mut();
+        *calls += 1;
+        let fails = match self.fault {
+            Fault::Once(call) => *calls == call,
+            Fault::From(call) => *calls >= call,
+        };
+        if fails { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(RealStore) }
+    }
+}
+
+impl Store for Failing {
+    fn list(&mut self, dir: &Path) -> io::Result<Vec<String>> {
+        self.call()?.list(dir)
+    }
+
+    fn facts(&mut self, path: &Path) -> io::Result<Option<FileFacts>> {
+        self.call()?.facts(path)
+    }
+
+    fn open(&mut self, path: &Path) -> io::Result<File> {
+        if path.file_name().and_then(|name| name.to_str()) == self.foreign.as_deref() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        self.call()?.open(path)
+    }
+
+    fn try_lock(&mut self, file: &File) -> io::Result<bool> {
+        self.call()?.try_lock(file)
+    }
+
+    fn read(&mut self, file: &File, into: &mut [u8]) -> io::Result<usize> {
+        self.call()?.read(file, into)
+    }
+
+    fn create(&mut self, path: &Path, like: &File) -> io::Result<File> {
+        self.call()?.create(path, like)
+    }
+
+    fn write(&mut self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        // Half of it: a write may take less than it is given.
+        self.call()?.write(file, &bytes[..bytes.len().div_ceil(2)])
+    }
+
+    fn sync(&mut self, file: &File) -> io::Result<()> {
+        self.call()?.sync(file)
+    }
+
+    fn copy_time(&mut self, file: &File, like: &File) -> io::Result<()> {
+        self.call()?.copy_time(file, like)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call()?.rename(from, to)
+    }
+
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        self.call()?.sync_dir(dir)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.call()?.remove(path)
+    }
+}
+
+/// A limit of bytes alone.
+pub fn quota(quota_bytes: u64) -> Limits {
+    Limits { quota_bytes, ..Limits::default() }
+}

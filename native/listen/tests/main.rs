@@ -1,0 +1,26 @@
+//! All tests of leaders, sinks and services as one program.
+
+mod support;
+
+mod audit;
+mod commits;
+mod copies;
+mod delivery;
+mod faults;
+mod fuzz_corpus;
+mod health;
+mod housekeeping;
+mod leader;
+mod life;
+mod metrics;
+mod observer;
+mod queues;
+mod runtime;
+mod series;
+mod service;
+mod settings;
+mod sink;
+mod takeover;
+mod tally;
+mod totals;
+mod verify;

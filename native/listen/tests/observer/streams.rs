@@ -1,0 +1,282 @@
+//! The timing of streams: chunks, gaps, timelines, and their memory.
+
+use super::*;
+
+#[test]
+fn a_stream_has_its_timing_and_a_capped_timeline() {
+    let settings = settings();
+    let record = finished(answered(200, &[&b"ab"[..]; 7], true, &settings), Ending::Returned, &settings);
+    assert_eq!((&record["chunks"], &record["http.response.body.size"]), (&json!(7), &json!(14)));
+    assert_eq!(record["gen_ai.response.time_to_first_chunk"], 0.01);
+    let gaps = ["min", "mean", "max"].map(|name| record[format!("chunk_gap_{name}_us")].clone());
+    assert_eq!(gaps, [10_000, 10_000, 10_000]);
+    assert_eq!(
+        (&record["chunk_gaps_us"], &record["chunk_gaps_truncated"]),
+        (&json!([10_000, 10_000, 10_000, 10_000]), &json!(2))
+    );
+
+    let record = finished(answered(200, &[&b"ab"[..]; 5], true, &settings), Ending::Returned, &settings);
+    assert_eq!(
+        (&record["chunk_gaps_us"], record.get("chunk_gaps_truncated")),
+        (&json!([10_000, 10_000, 10_000, 10_000]), None)
+    );
+}
+
+#[test]
+fn gaps_are_measured_between_chunks_with_bytes() {
+    let settings = settings();
+    let mut observer = answered(200, &[b"a", b"", b"b"], false, &settings);
+    observer.response_body(b"c", true, STARTED + 35 * MS, &settings);
+    observer.response_body(b"", false, STARTED + 90 * MS, &settings);
+    let record = finished(observer, Ending::Returned, &settings);
+    assert_eq!((&record["chunks"], &record["chunk_gaps_us"]), (&json!(3), &json!([20_000, 5_000])));
+    let gaps = ["min", "mean", "max"].map(|name| record[format!("chunk_gap_{name}_us")].clone());
+    assert_eq!(gaps, [5_000, 12_500, 20_000]);
+}
+
+#[test]
+fn a_gap_beyond_32_bits_is_capped_in_the_timeline_only() {
+    let settings = settings();
+    let mut observer = answered(200, &[b"a"], false, &settings);
+    observer.response_body(b"b", false, STARTED + 10 * MS + 5_000_000_000_000, &settings);
+    let record = finished(observer, Ending::Returned, &settings);
+    assert_eq!((&record["chunk_gap_max_us"], &record["chunk_gaps_us"]), (&json!(5_000_000_000u64), &json!([u32::MAX])));
+}
+
+#[test]
+fn how_much_of_the_timing_stands_in_the_record_is_a_setting() {
+    let keys = |chunks: Chunks, parts: &[&[u8]]| {
+        let settings = ObserverSettings { chunks, ..settings() };
+        let record = finished(answered(200, parts, true, &settings), Ending::Returned, &settings);
+        let timing: Vec<String> =
+            record.as_object().unwrap().keys().filter(|key| key.contains("chunk")).cloned().collect();
+        timing.len()
+    };
+    assert_eq!(
+        [Chunks::Off, Chunks::Summary, Chunks::Events, Chunks::Timeline].map(|it| keys(it, &[&b"a"[..]; 3])),
+        [0, 5, 5, 6]
+    );
+    assert_eq!(keys(Chunks::Timeline, &[b"a"]), 0, "one part that says that it is the last: not a stream");
+    assert_eq!(keys(Chunks::Timeline, &[b"a", b""]), 2, "a stream of one chunk has no gaps");
+    assert_eq!(keys(Chunks::Timeline, &[b"", b""]), 0);
+}
+
+#[test]
+fn the_memory_of_a_stream_does_not_grow_with_its_length() {
+    let settings = settings();
+    let text = |chunks: usize| {
+        let mut observer = begin(&settings);
+        observer.capture_request(Content::Json, false, &settings);
+        observer.response_start(200, Some(Content::Stream), &settings);
+        for at in 1..=chunks as u64 {
+            observer.response_body(&[b'x'; 100], true, STARTED + at * MS, &settings);
+        }
+        observer.response_body(b"", false, STARTED + 1_000_000 * MS, &settings);
+        finished(observer, Ending::Returned, &settings).to_string()
+    };
+    let (short, long) = (text(100), text(100_000));
+    assert!(long.len() < short.len() + 40, "{short}\n{long}");
+}
+
+#[test]
+fn chunk_events_number_the_chunks_of_sampled_streams() {
+    let settings = ObserverSettings { chunks: Chunks::Events, ..settings() };
+    let lines = records(|producer| {
+        let mut observer = answered(200, &[b"abc"], false, &settings);
+        observer.emit_chunk(&ids(), producer, Some(3));
+        observer.response_body(b"de", true, STARTED + 30 * MS, &settings);
+        observer.emit_chunk(&ids(), producer, Some(2));
+        let none = ObserverSettings {
+            sampler: sampler(SamplerSettings { ratio: 0.0, ..Default::default() }),
+            ..settings.clone()
+        };
+        answered(200, &[b"abc"], false, &none).emit_chunk(&ids(), producer, Some(3));
+        let mut forced = answered(200, &[b"abc"], false, &none);
+        forced.force();
+        forced.emit_chunk(&ids(), producer, Some(3));
+        answered(200, &[b"whole"], true, &settings).emit_chunk(&ids(), producer, Some(5));
+    });
+    let chunk = |chunk: u64, bytes: u64, since_start_s: f64| {
+        json!({"severity_text": "INFO", "event_name": "request.chunk", "request_id": "0b0b0b0b0b0b0b0b",
+               "chunk": chunk, "bytes": bytes, "since_start_s": since_start_s})
+    };
+    assert_eq!(lines, [chunk(1, 3, 0.01), chunk(2, 2, 0.03), chunk(1, 3, 0.01)]);
+}
+
+#[test]
+fn a_stream_that_tells_of_an_error_has_failed_whatever_its_status() {
+    let settings = settings();
+    let outcome = |chunk: &[u8], complete: bool| {
+        let observer = answered(200, &[b"data: {}\n\n", chunk, b"data: [DONE]\n\n"], complete, &settings);
+        let record = finished(observer, Ending::Returned, &settings);
+        (record["outcome"].clone(), record.get("error.type").cloned().unwrap_or_default())
+    };
+    let failed: [&[u8]; 5] = [
+        b"data: {\"error\": {\"message\": \"EngineCore encountered an issue\", \"code\": 500}}\n\n",
+        b"data:{\"error\":\"overloaded\"}\n\n",
+        b"event: error\ndata: {\"type\":\"error\"}\n\n",
+        b"event:error\r\ndata: {}\r\n\r\n",
+        b"event: response.failed\ndata: {}\n\n",
+    ];
+    for chunk in failed {
+        assert_eq!(outcome(chunk, true), (json!("error"), json!("stream_error")), "{chunk:?}");
+    }
+    let fine: [&[u8]; 8] = [
+        b"data: {\"error\": null, \"choices\": []}\n\n",
+        b"data: {\"choices\":[{\"delta\":{\"content\":\"{\\\"error\\\":1}\"}}]}\n\n",
+        b"data: {\"errors\": 3}\n\n",
+        b"data: \"error\"\n\n",
+        b"event: errors\n\n",
+        b"event: response.completed\ndata: {}\n\n",
+        b"data:",
+        b"event:",
+    ];
+    for chunk in fine {
+        assert_eq!(outcome(chunk, true), (json!("ok"), json!(null)), "{chunk:?}");
+    }
+    let mut observer = answered(200, &[failed[0]], false, &settings);
+    observer.disconnect();
+    assert_eq!(finished(observer, Ending::Returned, &settings)["outcome"], "client_disconnect");
+}
+
+const DONE: &[u8] = b"data: [DONE]\n\n";
+const USAGE: &[u8] = b"data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":5}}\n\n";
+
+#[test]
+fn the_mark_of_the_end_and_events_with_nothing_but_usage_are_no_chunks() {
+    let settings = settings();
+    let chunks = |message: &[u8]| {
+        let content = &b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"[..];
+        let record =
+            finished(answered(200, &[content, content, message, b""], true, &settings), Ending::Returned, &settings);
+        assert_eq!(record["http.response.body.size"], 2 * content.len() + message.len());
+        (record["chunks"].as_u64().unwrap(), record["chunk_gaps_us"].as_array().unwrap().len())
+    };
+    let none: [&[u8]; 12] = [
+        DONE,
+        b"data:[DONE]\r\n\r\n",
+        b"data: [DONE]",
+        USAGE,
+        b"data: {\"choices\": [ ], \"usage\": {\"completion_tokens\": 5, \"details\": {\"cached_tokens\": 1}}}\n\n",
+        b"data: {\"usage\": {\"completion_tokens\": 5, \"details\": {\"cached_tokens\": 1}}}\n\n",
+        &[USAGE, DONE].concat(),
+        b"data: {\"choices\":[],\"usage\":{\"completion_tokens\":5}}\n\n: done\n\ndata: [DONE]\n\n",
+        b"data: {\"usage\":{}}\n\n",
+        b"data: {\"choices\":[],\"usage\":{\"completion_tokens\":5},\"system_fingerprint\":\"vllm-1\"}\n\n",
+        b"data: {\"choices\":[],\"usage\":{\"completion_tokens\":5},\"obfuscation\":\"aB3\"}\n\n",
+        b"data: {\"choices\":[],\"usage\":{\"completion_tokens\":5},\"metrics\":null}\n\n",
+    ];
+    for message in none {
+        assert_eq!(chunks(message), (2, 1), "{}", String::from_utf8_lossy(message));
+    }
+    let some: [&[u8]; 12] = [
+        b"data: {\"choices\":[{\"index\":0}],\"usage\":null}\n\n",
+        b"data: {\"choices\":[{\"index\":0}],\"obfuscation\":\"aB3\"}\n\n",
+        b"data: {\"choices\":[{\"text\":\"[DONE]\"}]}\n\n",
+        b"data: the [DONE]\n\n",
+        b"data: {\"choices\":[{\"index\":0}],\"usage\":{\"completion_tokens\":5}}\n\n",
+        b"data: {\"choices\":[{\"text\":\"\\\"choices\\\":[],\\\"usage\\\":{}\"}],\"x\":{\"y\":{}}}\n\n",
+        b"data: {\"choices\":[],\"usage\":null,\"error\":{\"a\":{}}}\n\n",
+        b"data: {\"usage\":{\"completion_tokens\":5},\"delta\":{\"text\":{}}}\n\n",
+        b"data: {\"delta\":{\"text\":\"a\"}}\n\n",
+        b"data: {}}\n\n",
+        b"data: \n\n",
+        b"[DONE]",
+    ];
+    for message in some {
+        assert_eq!(chunks(message), (3, 2), "{}", String::from_utf8_lossy(message));
+    }
+}
+
+#[test]
+fn the_time_of_a_stream_ends_with_its_last_chunk_and_what_follows_makes_no_gap() {
+    let settings = settings();
+    let record = finished(answered(200, &[b"a", b"b", USAGE, DONE], true, &settings), Ending::Returned, &settings);
+    let gaps = ["min", "mean", "max"].map(|name| record[format!("chunk_gap_{name}_us")].clone());
+    assert_eq!((gaps, &record["duration_s"]), ([10_000, 10_000, 10_000].map(Value::from), &json!(0.04)));
+    let record = finished(answered(200, &[USAGE, DONE], true, &settings), Ending::Returned, &settings);
+    assert_eq!((record.get("chunks"), record.get("gen_ai.response.time_to_first_chunk")), (None, None));
+}
+
+/// The record of a stream of five tokens in three chunks, 10 ms apart, as the answer or the engine says.
+fn rated(answer_tells: bool, engine_tells: Option<u64>, parts: &[&[u8]], settings: &ObserverSettings) -> Value {
+    let mut observer = begin(settings);
+    observer.capture_request(Content::Json, false, settings);
+    observer.request_bytes(b"{}");
+    observer.response_start(200, Some(Content::Stream), settings);
+    let usage = [USAGE, b""];
+    let parts: Vec<&[u8]> = parts.iter().copied().chain(usage[usize::from(!answer_tells)..].iter().copied()).collect();
+    for (at, part) in (1..).zip(&parts) {
+        observer.response_body(part, at < parts.len() as u64, STARTED + at * 10 * MS, settings);
+    }
+    if let Some(tokens) = engine_tells {
+        let mut values = Scratch::new();
+        values.push_absent();
+        values.push_uint(tokens);
+        observer.told_by_engine(EngineFacts { aborted: false, values: values.as_slice().to_vec() });
+    }
+    finished(observer, Ending::Returned, settings)
+}
+
+#[test]
+fn a_stream_has_its_time_per_output_token_and_tokens_per_second_where_the_tokens_are_known() {
+    let settings = settings();
+    let rates = |record: &Value| {
+        ["time_per_output_token", "output_tokens_per_second"]
+            .map(|name| record.get(format!("gen_ai.response.{name}")).and_then(Value::as_f64))
+    };
+    let three: [&[u8]; 3] = [b"data: a\n\n", b"data: b\n\n", b"data: c\n\n"];
+    // 20 ms between first and last chunk, five tokens; the answer takes 50 ms, or 40 ms without the usage.
+    assert_eq!(rates(&rated(true, None, &three, &settings)), [Some(0.005), Some(100.0)]);
+    assert_eq!(rates(&rated(false, Some(5), &three, &settings)), [Some(0.005), Some(125.0)]);
+    assert_eq!(rates(&rated(true, Some(9), &three, &settings)), [Some(0.005), Some(100.0)], "the answer goes before");
+    assert_eq!(rates(&rated(false, Some(1), &three, &settings)), [None, Some(25.0)], "one token has no gap");
+    assert_eq!(rates(&rated(false, Some(0), &three, &settings)), [None, None]);
+    assert_eq!(rates(&rated(false, None, &three, &settings)), [None, None]);
+    assert_eq!(rates(&rated(true, None, &three[..1], &settings))[0], None, "one chunk has no times between tokens");
+    let summary = ObserverSettings { chunks: Chunks::Summary, ..settings.clone() };
+    assert_eq!(rates(&rated(true, None, &three, &summary))[0], Some(0.005));
+    let off = ObserverSettings { chunks: Chunks::Off, ..settings };
+    assert_eq!(rates(&rated(true, None, &three, &off)), [None, Some(100.0)]);
+}
+
+#[test]
+fn a_time_that_only_makes_rates_stands_in_no_line() {
+    let settings = settings();
+    assert_eq!(rated(true, None, &[b"data: a\n\n", b"data: b\n\n"], &settings).get(event::CHUNKS_S), None);
+}
+
+#[test]
+fn what_the_engine_tells_stands_at_the_end_of_the_record() {
+    let settings = settings();
+    let told = |aborted: bool| {
+        let mut values = Scratch::new();
+        values.push_uint(12);
+        values.push_uint(34);
+        values.push_absent();
+        values.push_str("engine");
+        values.push_str("chatcmpl-1");
+        let mut observer = answered(200, &[b"a", b""], true, &settings);
+        observer.told_by_engine(EngineFacts { aborted, values: values.as_slice().to_vec() });
+        finished(observer, Ending::Returned, &settings)
+    };
+    let record = told(false);
+    let keys: Vec<&String> = record.as_object().unwrap().keys().rev().take(5).collect();
+    assert_eq!(
+        keys,
+        [
+            "gen_ai.response.output_tokens_per_second",
+            "engine.request_id",
+            "usage_source",
+            "gen_ai.usage.output_tokens",
+            "gen_ai.usage.input_tokens"
+        ],
+        "{record}"
+    );
+    assert_eq!(
+        (&record["gen_ai.usage.input_tokens"], &record["engine.request_id"]),
+        (&json!(12), &json!("chatcmpl-1"))
+    );
+    assert_eq!((&record["outcome"], &told(true)["outcome"]), (&json!("ok"), &json!("server_shutdown")));
+    assert_eq!(told(true)["error.type"], "engine_abort");
+}

@@ -1,0 +1,197 @@
+//! Requests by outcome, and their tokens.
+
+use super::requests::Request;
+use super::{attach, count};
+use crate::support::Bench;
+use lines::encode::Encoder;
+use lines::redact::{RedactionSettings, Rules};
+use lines::series::histogram::TOKENS_WORD;
+use lines::series::{self, OUTCOMES, Series};
+use listen::attached::Room;
+use queue::producer::Producer;
+use queue::record::Scratch;
+use std::path::Path;
+use std::time::Duration;
+
+/// How many requests ended so.
+fn requests(directory: &Path, outcome: &str) -> f64 {
+    let place = OUTCOMES.iter().position(|name| *name == outcome).unwrap();
+    series::read(directory).unwrap().outcomes[place]
+}
+
+fn all_requests(directory: &Path) -> f64 {
+    series::read(directory).unwrap().outcomes.iter().sum()
+}
+
+type Tokens = (String, String, String, [f64; 2]);
+
+/// Operation, model, error, and tokens of input and output of each series.
+fn tokens(directory: &Path) -> Vec<Tokens> {
+    let all = series::read(directory).unwrap().series.into_iter();
+    all.map(|one| (one.operation, one.model, one.error_type, [one.words[TOKENS_WORD], one.words[TOKENS_WORD + 1]]))
+        .collect()
+}
+
+fn expected(operation: &str, model: &str, error_type: &str, tokens: [f64; 2]) -> Tokens {
+    (operation.to_owned(), model.to_owned(), error_type.to_owned(), tokens)
+}
+
+fn token_sums(directory: &Path) -> [f64; 2] {
+    tokens(directory).iter().fold([0.0; 2], |[i, o], (_, _, _, [input, output])| [i + input, o + output])
+}
+
+#[test]
+fn every_request_counts_under_its_outcome_as_often_as_it_stands_for() {
+    let mut bench = Bench::new();
+    assert_eq!(all_requests(bench.path()), 0.0);
+    let producer = bench.producer();
+    let outcomes = ["ok", "error", "client_disconnect", "timeout", "server_shutdown", "process_died", "made up"];
+    for (place, outcome) in outcomes.into_iter().enumerate() {
+        Request { outcome, adjusted_count: place as f64 + 0.5, ..Request::plain() }.emit(&producer);
+        Request { outcome, ..Request::ok("m") }.emit(&producer);
+    }
+    for adjusted_count in [0.0, -7.0, f64::NAN, f64::INFINITY] {
+        Request { adjusted_count, ..Request::plain() }.emit(&producer);
+    }
+    bench.drain();
+    let counted = OUTCOMES.map(|outcome| requests(bench.path(), outcome));
+    assert_eq!(counted, [5.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5]);
+    assert_eq!(OUTCOMES[6], "_OTHER");
+}
+
+#[test]
+fn records_that_are_no_requests_are_not_counted() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    let event = producer.register("request.like", &["outcome".to_owned(), "adjusted_count".to_owned()]).unwrap();
+    let mut payload = Scratch::new();
+    payload.push_str("ok");
+    payload.push_float(1.0);
+    assert!(producer.emit(event, 9, payload.as_slice()));
+    bench.drain();
+    assert_eq!(bench.sink.events("request.like").len(), 1);
+    assert_eq!(all_requests(bench.path()), 0.0);
+}
+
+#[test]
+fn tokens_are_those_of_the_line_the_answers_own_or_else_the_engines() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    let answered = Request { usage: r#"{"prompt_tokens":9,"completion_tokens":3}"#, ..Request::ok("m") };
+    answered.emit(&producer);
+    Request { engine_tokens: Some([1000, 1000]), ..answered.clone() }.emit(&producer);
+    Request { adjusted_count: 2.5, ..answered.clone() }.emit(&producer);
+    // Half of it told by the answer: the line has only that half.
+    let half = r#"{"completion_tokens":1}"#;
+    Request { usage: half, engine_tokens: Some([1000, 1000]), ..answered.clone() }.emit(&producer);
+    Request { usage: "", engine_tokens: Some([70, 7]), ..answered.clone() }.emit(&producer);
+    Request { status: 500, outcome: "error", ..answered }.emit(&producer);
+    bench.drain();
+    let [input, output] = [9.0 + 9.0 + 22.5 + 70.0, 3.0 + 3.0 + 7.5 + 1.0 + 7.0];
+    let counted = [expected("chat", "m", "", [input, output]), expected("chat", "m", "500", [9.0, 3.0])];
+    assert_eq!(tokens(bench.path()), counted);
+    let lines = bench.sink.events("request");
+    let sum = |key: &str| lines.iter().filter_map(|line| line[key].as_u64()).sum::<u64>();
+    assert_eq!(sum("gen_ai.usage.input_tokens"), 4 * 9 + 70, "what stands in the lines, unweighted");
+    assert_eq!(sum("gen_ai.usage.output_tokens"), 4 * 3 + 1 + 7);
+}
+
+#[test]
+fn tokens_without_an_operation_count_as_other_with_the_models_name_and_in_no_histogram() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    let served = Request { served_model: "whisper", engine_tokens: Some([5, 2]), ..Request::plain() };
+    served.emit(&producer);
+    served.emit(&producer);
+    Request { engine_tokens: None, ..served.clone() }.emit(&producer);
+    Request { served_model: r#"no"name"#, ..served.clone() }.emit(&producer);
+    Request { usage: r#"{"input_tokens":4}"#, response_model: "n", ..Request::plain() }.emit(&producer);
+    bench.drain();
+    let mut counted = tokens(bench.path());
+    counted.sort_by(|one, other| one.1.cmp(&other.1));
+    let whisper = expected("_OTHER", "whisper", "", [10.0, 4.0]);
+    assert_eq!(counted, [expected("_OTHER", "", "", [5.0, 2.0]), expected("_OTHER", "n", "", [4.0, 0.0]), whisper]);
+    let all = series::read(bench.path()).unwrap().series;
+    assert!(all.iter().all(|series| count(series, 0) == 0.0), "{all:?}");
+    assert_eq!(requests(bench.path(), "ok"), 5.0);
+}
+
+#[test]
+fn a_number_that_no_request_can_have_of_tokens_does_not_spoil_the_sum() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    let largest = u64::from(u32::MAX);
+    for input in [3, largest, largest + 1, u64::MAX] {
+        Request { engine_tokens: Some([input, 1]), ..Request::ok("m") }.emit(&producer);
+    }
+    for usage in [r#"{"prompt_tokens":-5}"#, r#"{"prompt_tokens":1e300}"#, r#"{"prompt_tokens":"7"}"#] {
+        Request { usage, ..Request::ok("m") }.emit(&producer);
+    }
+    bench.drain();
+    assert_eq!(token_sums(bench.path()), [largest as f64 + 3.0, 4.0]);
+}
+
+#[test]
+fn what_is_redacted_of_a_model_is_redacted_of_its_tokens_too() {
+    let redaction = RedactionSettings {
+        fields: vec!["gen_ai.response.model".to_owned()],
+        replacement: "***".to_owned(),
+        ..RedactionSettings::default()
+    };
+    let mut bench = Bench::with(|settings| settings.redaction = Rules::compile(&redaction).unwrap());
+    let producer = bench.producer();
+    Request { engine_tokens: Some([5, 2]), ..Request::ok("secret") }.emit(&producer);
+    bench.drain();
+    assert_eq!(tokens(bench.path()), [expected("chat", "***", "", [5.0, 2.0])]);
+    assert_eq!(requests(bench.path(), "ok"), 1.0);
+}
+
+/// Requests of both kinds, in turn.
+fn emit_both_kinds(producer: &Producer, pairs: usize) {
+    for _ in 0..pairs {
+        Request::plain().emit(producer);
+        Request { engine_tokens: Some([10, 1]), ..Request::ok("m") }.emit(producer);
+    }
+}
+
+#[test]
+fn what_is_given_back_of_a_batch_counts_when_it_is_written() {
+    for written in 0..6 {
+        let mut bench = Bench::new();
+        let producer = bench.producer();
+        emit_both_kinds(&producer, 3);
+        bench.sink.taken().faults.push_back(written);
+        bench.round(Duration::from_millis(1), true);
+        assert_eq!(all_requests(bench.path()), 0.0, "not before they are written");
+        bench.change_leader();
+        let with_tokens = (written / 2) as f64;
+        assert_eq!(all_requests(bench.path()), written as f64);
+        assert_eq!(token_sums(bench.path()), [10.0 * with_tokens, with_tokens]);
+        bench.drain();
+        assert_eq!((all_requests(bench.path()), token_sums(bench.path())), (6.0, [30.0, 3.0]));
+    }
+}
+
+#[test]
+fn a_leader_that_dies_around_its_count_leaves_a_successor_that_counts_the_rest() {
+    for before in [true, false] {
+        let mut bench = Bench::new();
+        let (counted, other) = (bench.producer(), bench.producer());
+        emit_both_kinds(&counted, 3);
+        let mut encoder = Encoder::counting(Some(Series::open(bench.path()).unwrap()));
+        let mut queue = attach(&counted.queue().unwrap().file.path);
+        queue.read_into(&mut Vec::new(), Room::of_records(4), &mut encoder);
+        queue.note_counted(encoder.series.as_ref().unwrap().generation() + 1);
+        if !before {
+            encoder.series.as_mut().unwrap().commit();
+        }
+        drop(queue);
+        assert_eq!(all_requests(bench.path()), if before { 0.0 } else { 4.0 });
+        // Comes into the same batch: what is forgotten of one queue's is not another's.
+        emit_both_kinds(&other, 2);
+        bench.next_leader();
+        bench.drain();
+        let counts = (all_requests(bench.path()), token_sums(bench.path()));
+        assert_eq!(counts, (10.0, [50.0, 5.0]), "died before the commit: {before}");
+    }
+}

@@ -1,0 +1,51 @@
+//! The endpoint of `listen`: metrics and health, for servers that have none of ours (Triton) or serve no HTTP.
+//!
+//! `/metrics`; `/health` (ready?), `/live` and `/producers` (has a process died that has a name, such as a model instance
+//! of Triton, and not come back?), which answer 200 or 503.
+
+use super::http::{self, Reply, Request};
+use super::listeners::now;
+use listen::status::health::{Answer, Watch, liveness, producers, readiness};
+use listen::status::metrics::Metrics;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// Serves what `watch` sees until the process ends, and returns the port, which the system has chosen for 0.
+///
+/// # Errors
+/// A sentence: the port cannot be had.
+pub fn open(watch: Watch, address: &str, port: u16) -> Result<u16, String> {
+    let refused = |error: &std::io::Error| format!("metrics_port={port}: {}", reason(error));
+    let watch = Arc::new(watch);
+    let metrics = Metrics::new(Arc::clone(&watch), None);
+    let listener = TcpListener::bind((address, port)).map_err(|error| refused(&error))?;
+    let port = listener.local_addr().map_err(|error| refused(&error))?.port();
+    http::serve(listener, move |request| reply(request, &watch, &metrics)).map_err(|error| refused(&error))?;
+    Ok(port)
+}
+
+/// The system's words, without its number.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+fn reply(request: &Request, watch: &Watch, metrics: &Metrics) -> Reply {
+    if !matches!(request.method.as_str(), "GET" | "HEAD") {
+        return Reply::of(405, TEXT, b"Method Not Allowed");
+    }
+    let probe = |answer: Answer| Reply::of(answer.status, JSON, answer.body.as_bytes());
+    match request.path.as_str() {
+        "/metrics" => match metrics.render(&request.accept, now()) {
+            Ok((text, kind)) => Reply::of(200, &kind, &text),
+            Err(error) => Reply::of(500, TEXT, error.to_string().as_bytes()),
+        },
+        "/health" => probe(readiness(&watch.recent(now()))),
+        "/live" => probe(liveness(&watch.recent(now()))),
+        "/producers" => probe(producers(&watch.recent(now()))),
+        _ => Reply::of(404, TEXT, b"Not Found"),
+    }
+}

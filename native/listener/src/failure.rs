@@ -1,0 +1,55 @@
+//! What ends a command before its time: the line on stderr, and the exit code.
+
+use listen::settings::SettingsError;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Done; a check found nothing.
+pub const OK: u8 = 0;
+/// Something could not be done, or is left, or a check found something.
+pub const FAILED: u8 = 1;
+/// The command line or the configuration is wrong; nothing was done.
+pub const USAGE: u8 = 2;
+/// Ended by a signal before it was done.
+pub const INTERRUPTED: u8 = 130;
+/// The reader went away (`… | head`): 128 + SIGPIPE, and nothing said.
+const BROKEN_PIPE: u8 = 141;
+
+/// Why a command ends.
+pub enum Failure {
+    /// The command line is wrong.
+    Usage(String),
+    /// The configuration is wrong.
+    Configuration(SettingsError),
+    /// Something cannot be had.
+    Open(String),
+    /// The help was asked for, which is no failure.
+    Help(String),
+}
+
+impl Failure {
+    /// A sentence about the command line of `program`.
+    pub fn usage(program: &str, sentence: &str) -> Self {
+        Self::Usage(format!("Error: {sentence} (see {program} --help)"))
+    }
+
+    /// Says it, and returns the exit code.
+    pub fn show(&self) -> ExitCode {
+        match self {
+            Self::Usage(line) => eprintln!("{line}"),
+            Self::Configuration(error) => {
+                eprintln!("inference-logging: inference_logging is configured wrongly:");
+                error.sentences.iter().for_each(|sentence| eprintln!("  {sentence}"));
+            }
+            Self::Open(sentence) => eprintln!("inference-logging: {sentence}"),
+            Self::Help(text) => return show(text, OK),
+        }
+        ExitCode::from(if matches!(self, Self::Open(_)) { FAILED } else { USAGE })
+    }
+}
+
+/// Writes a text to stdout, and returns `code`, or that of a reader that went away.
+pub fn show(text: &str, code: u8) -> ExitCode {
+    let written = std::io::stdout().lock().write_all(text.as_bytes());
+    ExitCode::from(if written.is_err() { BROKEN_PIPE } else { code })
+}

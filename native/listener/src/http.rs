@@ -1,0 +1,222 @@
+//! A small HTTP/1.1 server whose clients cost a bounded number of threads, bytes and seconds.
+//!
+//! One request a connection. Where all connections are taken, a new one ends the oldest: a client that opens many and
+//! sends nothing keeps neither probes nor scrapes out.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// Open at one time, each with a thread.
+const MOST_CONNECTIONS: usize = 32;
+/// How long a client may take to send its request, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the rest of a request that was refused is read, so that the client reads the answer.
+const REST_PATIENCE: Duration = Duration::from_secs(1);
+/// Most bytes of a request's head.
+const MOST_HEAD_BYTES: usize = 16 << 10;
+/// A look at many queues and a page of metrics need little.
+const STACK_BYTES: usize = 256 << 10;
+/// Before the next connection where the system has no descriptor or no thread for this one.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a client asks for.
+pub struct Request {
+    pub method: String,
+    /// Without the query.
+    pub path: String,
+    /// The header `Accept`.
+    pub accept: String,
+}
+
+/// What it gets.
+pub struct Reply {
+    status: u16,
+    kind: String,
+    content: Vec<u8>,
+}
+
+impl Reply {
+    /// An answer of a content type.
+    pub fn of(status: u16, kind: &str, content: &[u8]) -> Self {
+        Self { status, kind: kind.to_owned(), content: content.to_owned() }
+    }
+
+    fn to_bytes(&self, with_content: bool) -> Vec<u8> {
+        let mut bytes = format!(
+            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n\
+             Connection: close\r\n\r\n",
+            self.status,
+            phrase(self.status),
+            self.kind,
+            self.content.len()
+        )
+        .into_bytes();
+        if with_content {
+            bytes.extend(&self.content);
+        }
+        bytes
+    }
+}
+
+fn phrase(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Internal Server Error",
+    }
+}
+
+/// Answers the clients of `listener` in the background until the process ends.
+///
+/// # Errors
+/// No thread can be had.
+pub fn serve(listener: TcpListener, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> io::Result<()> {
+    let answer: Arc<Answering> = Arc::new(answer);
+    let connections = Arc::new(Connections::default());
+    let accept = move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                std::thread::sleep(PAUSE);
+                continue;
+            };
+            let (taken, answer) = (Taken::of(&connections, stream), Arc::clone(&answer));
+            let work = move || drop(talk(&taken.stream, &*answer));
+            if Builder::new().name("http-client".to_owned()).stack_size(STACK_BYTES).spawn(work).is_err() {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    };
+    Builder::new().name("http".to_owned()).stack_size(STACK_BYTES).spawn(accept).map(drop)
+}
+
+type Answering = dyn Fn(&Request) -> Reply + Send + Sync;
+
+/// The connections that are open.
+#[derive(Default)]
+struct Connections {
+    open: Mutex<Open>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Open {
+    /// Those that were not sent away, in the order in which they came.
+    streams: VecDeque<Arc<TcpStream>>,
+    count: usize,
+}
+
+impl Connections {
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection, and its place among those that are open.
+struct Taken {
+    stream: Arc<TcpStream>,
+    connections: Arc<Connections>,
+}
+
+impl Taken {
+    /// Waits for a place, once the oldest connection is ended where there is none.
+    fn of(connections: &Arc<Connections>, stream: TcpStream) -> Self {
+        let stream = Arc::new(stream);
+        let mut open = connections.lock();
+        if open.count >= MOST_CONNECTIONS
+            && let Some(oldest) = open.streams.pop_front()
+        {
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        while open.count >= MOST_CONNECTIONS {
+            open = connections.ended.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
+        open.count += 1;
+        open.streams.push_back(Arc::clone(&stream));
+        drop(open);
+        Self { stream, connections: Arc::clone(connections) }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut open = self.connections.lock();
+        open.streams.retain(|other| !Arc::ptr_eq(other, &self.stream));
+        open.count -= 1;
+        self.connections.ended.notify_one();
+    }
+}
+
+/// Reads one request and answers it.
+fn talk(mut stream: &TcpStream, answer: &Answering) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let plain = |status: u16| Reply::of(status, "text/plain; charset=utf-8", phrase(status).as_bytes());
+    let (reply, method) = match read_head(stream)? {
+        None => return Ok(()),
+        Some(head) if head.len() > MOST_HEAD_BYTES => (plain(431), String::new()),
+        Some(head) => match parse(&String::from_utf8_lossy(&head)) {
+            Some(request) => (answer(&request), request.method),
+            None => (plain(400), String::new()),
+        },
+    };
+    stream.write_all(&reply.to_bytes(method != "HEAD"))?;
+    // What was not read would make the system reset the connection, perhaps before the client has the answer.
+    if matches!(method.as_str(), "GET" | "HEAD") { Ok(()) } else { read_rest(stream) }
+}
+
+/// Reads up to the empty line; None: the client went away before. More than the limit is returned as it is.
+fn read_head(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
+    let end = Instant::now() + PATIENCE;
+    let (mut head, mut chunk) = (Vec::new(), [0; 4096]);
+    while head.len() <= MOST_HEAD_BYTES {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        stream.set_read_timeout(Some(left))?;
+        let got = match stream.read(&mut chunk) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        if got == 0 {
+            return Ok(None);
+        }
+        // The end may begin in what came before.
+        let from = head.len().saturating_sub(3);
+        head.extend(&chunk[..got]);
+        let new = &head[from..];
+        if new.windows(4).any(|end| end == b"\r\n\r\n") || new.windows(2).any(|end| end == b"\n\n") {
+            break;
+        }
+    }
+    Ok(Some(head))
+}
+
+fn read_rest(stream: &TcpStream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(REST_PATIENCE))?;
+    io::copy(&mut stream.take(MOST_HEAD_BYTES as u64), &mut io::sink()).map(drop)
+}
+
+fn parse(head: &str) -> Option<Request> {
+    let mut lines = head.lines();
+    let mut words = lines.next()?.split_ascii_whitespace();
+    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+    if !version.starts_with("HTTP/1.") || words.next().is_some() {
+        return None;
+    }
+    let headers = lines.take_while(|line| !line.is_empty()).filter_map(|line| line.split_once(':'));
+    let accepted = headers.filter(|(name, _)| name.eq_ignore_ascii_case("accept")).map(|(_, value)| value.trim());
+    Some(Request {
+        method: method.to_owned(),
+        path: target.split('?').next().unwrap_or_default().to_owned(),
+        accept: accepted.collect::<Vec<_>>().join(","),
+    })
+}

@@ -1,0 +1,146 @@
+//! `listen`: the listener as a process of its own, beside servers that only produce.
+//!
+//! It finds the servers by their queue directory and knows them by locks that the kernel releases: a sidecar sees no
+//! other container's pids. Any number of them may run: one leads, the others wait to take over.
+
+use super::configuration::Configuration;
+use super::endpoint;
+use super::failure::{FAILED, Failure};
+use super::listeners::Listeners;
+use super::options::{Options, Syntax};
+use super::signals::{ENDING, Signals};
+use queue::system::wait_writable;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How late a change of the leader is reported.
+const LOOK: Duration = Duration::from_millis(500);
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+/// Of the deadline: kept for the last round, where producers go on until the end.
+const SHARE_OF_LAST_ROUND: f64 = 0.2;
+const STATUS_INTERVAL_S: f64 = 60.0;
+const LONGEST_STATUS_INTERVAL_S: f64 = 86_400.0;
+const METRICS_ADDRESS: &str = "0.0.0.0";
+
+static SYNTAX: Syntax = Syntax {
+    name: "inference-logging-listener listen",
+    help: HELP,
+    valued: &["config", "service-name", "queue-directory", "status-interval-s", "metrics-port", "metrics-address"],
+    flags: &[],
+    most_arguments: 0,
+};
+const HELP: &str = "\
+Usage: inference-logging-listener listen [OPTIONS]
+
+  Listen for servers that only produce (listener: external), or until another listener fails.
+
+  It starts before or after them, and goes on when they are restarted. On SIGTERM or SIGINT it drains: it goes on as
+  long as a server produces, at most drain_deadline_s, writes what is left and ends; a second signal ends it at once.
+  SIGUSR1 and SIGHUP ask for a status line (SIGHUP of a closed terminal ends it).
+
+  Parameters come from options, from variables such as INFERENCE_LOGGING_DIRECTORY, and from the file.
+
+  Exit code: 0 if nothing is left in the queues or another listener goes on, 1 if something is or it could not start,
+  2 if the configuration is wrong.
+
+Options:
+  --config PATH              JSON file, as if config_file named it.
+  --service-name TEXT        As service_name of the servers.
+  --queue-directory PATH     As queue_directory of the servers.
+  --status-interval-s FLOAT  Time between two status lines on stderr; 0: only on SIGUSR1, and when this process begins
+                             to lead.  [default: 60.0; 0<=x<=86400]
+  --metrics-port INTEGER     Serve /metrics, /health, /live and /producers there; 0: a free port, which is told.
+                             [0<=x<=65535]
+  --metrics-address TEXT     Where to serve them.  [default: 0.0.0.0]
+  -h, --help                 Show this message and exit.
+";
+
+/// Runs the command to its end.
+///
+/// # Errors
+/// The command line or the configuration is wrong, or it cannot start.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
+    let options = Options::read(&SYNTAX, arguments)?;
+    let interval_s = options.number("status-interval-s", "float range", 0.0..=LONGEST_STATUS_INTERVAL_S)?;
+    let port = options.number("metrics-port", "integer range", 0..=i64::from(u16::MAX))?;
+    let configuration = Configuration::read(&options, &["config", "service-name", "queue-directory"])?;
+    configuration.refuse_foreign_store()?;
+    // Before anything is opened: the first process of a container gets no signal that it does not handle.
+    let signals = Signals::take(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]);
+    let signals = signals.map_err(|error| Failure::Open(format!("signals cannot be taken: {error}")))?;
+    let listeners = Listeners::open(&configuration, true).map_err(Failure::Open)?;
+    if let Some(port) = port {
+        let address = options.text("metrics-address").unwrap_or(METRICS_ADDRESS);
+        serve_status(&configuration, &listeners, address, port as u16)?;
+    }
+    listen(&configuration, &listeners, &signals, interval_s.unwrap_or(STATUS_INTERVAL_S));
+    Ok(drain(&listeners, &signals, configuration.settings.drain_deadline()))
+}
+
+/// Serves until the process ends: also while the last records are drained.
+fn serve_status(configuration: &Configuration, listeners: &Listeners, address: &str, port: u16) -> Result<(), Failure> {
+    match endpoint::open(listeners.watch(configuration), address, port) {
+        Ok(port) => say(&format!("serves /metrics on port {port}")),
+        Err(sentence) => {
+            listeners.close(Instant::now());
+            return Err(Failure::Open(sentence));
+        }
+    }
+    Ok(())
+}
+
+/// Reports how it goes until a signal asks for the end.
+fn listen(configuration: &Configuration, listeners: &Listeners, signals: &Signals, interval_s: f64) {
+    let (mut roles, mut due) = (String::new(), Instant::now());
+    let mut reported = HashSet::<PathBuf>::new();
+    loop {
+        // Again, in case the directory was deleted: it has a new queue then.
+        listeners.set_only_listens();
+        let before = std::mem::replace(&mut roles, listeners.roles());
+        if roles != before || (interval_s > 0.0 && Instant::now() >= due) {
+            say(&format!("{roles} {}", listeners.status()));
+            due = Instant::now() + Duration::from_secs_f64(interval_s);
+        }
+        for (path, sentence) in configuration.settings.of_others(&configuration.queue_directory) {
+            if reported.insert(path) {
+                say(&sentence);
+            }
+        }
+        match signals.wait(LOOK) {
+            Some(number) if ENDING.contains(&number) => return,
+            Some(SIGHUP) if std::io::stderr().is_terminal() => return,
+            Some(_) => say(&format!("{} {}", listeners.roles(), listeners.status())),
+            None => {}
+        }
+    }
+}
+
+/// Goes on for servers that still produce, writes what is left, and returns the exit code.
+fn drain(listeners: &Listeners, signals: &Signals, deadline: Duration) -> ExitCode {
+    say(&format!("draining {}", listeners.status()));
+    let mut end = Instant::now() + deadline;
+    let last_round = end - deadline.mul_f64(SHARE_OF_LAST_ROUND);
+    while listeners.is_needed() && Instant::now() < last_round {
+        if signals.wait(DRAIN_LOOK).is_some_and(|number| ENDING.contains(&number)) {
+            end = Instant::now();
+            break;
+        }
+    }
+    listeners.close(end);
+    let left = listeners.left();
+    say(&format!("ended {} left={left}", listeners.status()));
+    if left > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+}
+
+/// Writes a line to stderr. A pipe that nobody reads must not hold up the signals: then the line is left out.
+fn say(line: &str) {
+    let mut stderr = std::io::stderr();
+    if wait_writable(&stderr, Duration::ZERO).unwrap_or(false) {
+        let _ = stderr.write_all(format!("inference-logging listen: {line}\n").as_bytes());
+    }
+}

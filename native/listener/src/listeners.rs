@@ -1,0 +1,150 @@
+//! The listener of each lane of a configuration, in a process that serves nothing.
+
+use super::configuration::Configuration;
+use listen::settings::{Lane as Which, Role};
+use listen::sink::Now;
+use listen::status::health::{Watch, Watched};
+use listen::status::lane::Lane;
+use queue::inspect::{self, QueueSnapshot};
+use queue::layout::Reason;
+use queue::lock::Holder;
+use queue::sink_words::SinkState;
+use queue::system::{now_monotonic_nano, now_unix_nano};
+use queue::totals;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The listeners, that of the fast lane first.
+pub struct Listeners(Vec<Lane>);
+
+/// This moment.
+pub fn now() -> Now {
+    Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
+}
+
+impl Listeners {
+    /// Starts the listener of each lane, whatever the configuration says about its own processes. Without `claims` the
+    /// queue directories may be another configuration's.
+    ///
+    /// # Errors
+    /// A sentence that names the parameter.
+    pub fn open(configuration: &Configuration, claims: bool) -> Result<Self, String> {
+        if let Some(elsewhere) = configuration.settings.passed_over() {
+            eprintln!("inference_logging: {elsewhere}");
+        }
+        let mut opened = Self(Vec::new());
+        for which in configuration.settings.lanes() {
+            match open(configuration, *which, claims) {
+                Ok(lane) => opened.0.push(lane),
+                Err(error) => {
+                    opened.close(Instant::now());
+                    return Err(if *which == Which::Audit { format!("audit lane: {error}") } else { error });
+                }
+            }
+        }
+        opened.set_only_listens();
+        Ok(opened)
+    }
+
+    /// Says that this process serves nothing: no other listener need go on for its sake.
+    pub fn set_only_listens(&self) {
+        for queue in self.0.iter().filter_map(|lane| lane.service.producer.queue()) {
+            queue.file.header().only_listens.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends them; a lane whose sink hangs leaves the others their share of the time until `end`.
+    pub fn close(&self, end: Instant) {
+        for (ended, lane) in self.0.iter().enumerate() {
+            let left = end.saturating_duration_since(Instant::now());
+            lane.service.close(left / (self.0.len() - ended) as u32);
+        }
+    }
+
+    /// Ends them, each within `deadline`, and returns what they left as they found it, in words.
+    pub fn close_each(&self, deadline: Duration) -> Vec<String> {
+        let close = |lane: &Lane| {
+            lane.service.close(deadline);
+            lane.service.kept()
+        };
+        self.0.iter().flat_map(close).collect()
+    }
+
+    /// What health and metrics look at.
+    pub fn watch(&self, configuration: &Configuration) -> Watch {
+        let settings = &configuration.settings;
+        let mut watched = settings.lanes().iter().zip(&self.0).map(|(which, lane)| Watched {
+            source: Lane {
+                service: Arc::clone(&lane.service),
+                directory: lane.directory.clone(),
+                control: lane.control,
+            },
+            limits: settings.health_limits(*which),
+            listens: settings.listens(),
+        });
+        let fast = watched.next().expect("the fast lane is always on");
+        Watch::new(fast, watched.next(), now())
+    }
+
+    /// Whether a server produces that no other listener would serve.
+    pub fn is_needed(&self) -> bool {
+        let produces = |queue: QueueSnapshot| queue.producer == Holder::AnotherProcess;
+        self.0.iter().any(|lane| !is_led_elsewhere(lane) && of_servers(lane).any(produces))
+    }
+
+    /// How many records wait that nobody writes now.
+    pub fn left(&self) -> u64 {
+        let own = self.0.iter().filter(|lane| !is_led_elsewhere(lane));
+        own.flat_map(|lane| inspect::queues(&lane.directory)).map(|queue| queue.books.in_queue).sum()
+    }
+
+    /// What each of them does: `leader` or `waiting`.
+    pub fn roles(&self) -> String {
+        let leads = |lane: &Lane| inspect::leader(&lane.directory) == Holder::ThisProcess;
+        let roles = self.0.iter().map(|lane| if leads(lane) { "leader" } else { "waiting" });
+        roles.collect::<Vec<_>>().join(",")
+    }
+
+    /// The counts, and the sinks that are not well.
+    pub fn status(&self) -> String {
+        let queues: Vec<QueueSnapshot> = self.0.iter().flat_map(of_servers).collect();
+        let in_queue: u64 = queues.iter().map(|queue| queue.books.in_queue).sum();
+        let totals = self.0.iter().map(|lane| totals::of_directory(&lane.control.page().totals, &lane.directory));
+        let (mut written, mut dropped) = (0, 0);
+        for total in totals {
+            written += total.written;
+            dropped += lost(&total.dropped);
+        }
+        let mut status = format!("queues={} in_queue={in_queue} written={written} dropped={dropped}", queues.len());
+        for row in self.0.iter().flat_map(|lane| &lane.control.page().sinks) {
+            if row.role().is_some() && row.state() != SinkState::Ok {
+                status += &format!(" sink.{}={}", row.name(), row.state().name());
+            }
+        }
+        status
+    }
+}
+
+fn open(configuration: &Configuration, which: Which, claims: bool) -> Result<Lane, String> {
+    let lane = configuration.resolved().lane(which, Role::OnlyListens, claims, None)?;
+    let directory = lane.queue.directory.clone();
+    let service = lane.open()?;
+    let control = service.control().ok_or("the queue directory has no control page")?;
+    Ok(Lane { service, directory, control })
+}
+
+fn is_led_elsewhere(lane: &Lane) -> bool {
+    inspect::leader(&lane.directory) == Holder::AnotherProcess
+}
+
+/// The queues that are no listener's own.
+fn of_servers(lane: &Lane) -> impl Iterator<Item = QueueSnapshot> {
+    inspect::queues(&lane.directory).into_iter().filter(|queue| !queue.only_listens)
+}
+
+/// How many records are lost; those of the shutdown's deadline are in the queue still.
+fn lost<const LEVELS: usize>(dropped: &[[u64; LEVELS]]) -> u64 {
+    let reasons = dropped.iter().enumerate().filter(|(reason, _)| *reason != Reason::ShutdownDeadline as usize);
+    reasons.flat_map(|(_, levels)| levels).sum()
+}

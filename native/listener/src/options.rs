@@ -1,0 +1,112 @@
+//! The command line of one command: options, most with a value, of which the last counts; and arguments.
+
+use super::failure::Failure;
+use lexopt::{Arg, Parser};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// A command, as its command line is read.
+pub struct Syntax {
+    /// Program and command.
+    pub name: &'static str,
+    pub help: &'static str,
+    /// The names of options that take a value.
+    pub valued: &'static [&'static str],
+    /// The names of options without one.
+    pub flags: &'static [&'static str],
+    pub most_arguments: usize,
+}
+
+/// The options that were given.
+pub struct Options {
+    syntax: &'static Syntax,
+    values: HashMap<String, Vec<String>>,
+    arguments: Vec<String>,
+}
+
+impl Options {
+    /// Reads a command line.
+    ///
+    /// # Errors
+    /// It is wrong, or asks for the help.
+    pub fn read(syntax: &'static Syntax, arguments: impl Iterator<Item = OsString>) -> Result<Self, Failure> {
+        let mut options = Self { syntax, values: HashMap::new(), arguments: Vec::new() };
+        let mut parser = Parser::from_args(arguments);
+        while let Some(argument) = parser.next().map_err(|error| options.wrong(&error.to_string()))? {
+            match argument {
+                Arg::Short('h') | Arg::Long("help") => return Err(Failure::Help(syntax.help.to_owned())),
+                Arg::Long(name) if syntax.valued.contains(&name) => {
+                    let name = name.to_owned();
+                    let missing = format!("Option '--{name}' requires an argument.");
+                    let value = parser.value().map_err(|_| options.wrong(&missing))?;
+                    let value = value.into_string().map_err(|_| options.wrong(&format!("--{name}: must be UTF-8")))?;
+                    options.values.entry(name).or_default().push(value);
+                }
+                Arg::Long(name) if syntax.flags.contains(&name) => {
+                    options.values.insert(name.to_owned(), Vec::new());
+                }
+                Arg::Long(name) => return Err(options.wrong(&format!("No such option '--{name}'."))),
+                Arg::Short(name) => return Err(options.wrong(&format!("No such option '-{name}'."))),
+                Arg::Value(value) => options.arguments.push(value.to_string_lossy().into_owned()),
+            }
+        }
+        options.refuse_extra()?;
+        Ok(options)
+    }
+
+    fn refuse_extra(&self) -> Result<(), Failure> {
+        let extra = self.arguments.get(self.syntax.most_arguments..).unwrap_or_default();
+        match extra {
+            [] => Ok(()),
+            [one] => Err(self.wrong(&format!("Got unexpected extra argument ({one})"))),
+            all => Err(self.wrong(&format!("Got unexpected extra arguments ({})", all.join(" ")))),
+        }
+    }
+
+    /// The text of an option, if it was given.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.texts(name).last().map(String::as_str)
+    }
+
+    /// Every text of an option, in their order.
+    pub fn texts(&self, name: &str) -> &[String] {
+        self.values.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether an option without a value was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    /// What was given without an option.
+    pub fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// The number of an option, if it was given.
+    ///
+    /// # Errors
+    /// The text is none of `kind`, or the number is out of `range`.
+    pub fn number<N: FromStr + PartialOrd + std::fmt::Display>(
+        &self,
+        name: &str,
+        kind: &str,
+        range: RangeInclusive<N>,
+    ) -> Result<Option<N>, Failure> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let wrong = |why: String| self.wrong(&format!("Invalid value for '--{name}': {why}"));
+        let number: N = text.trim().parse().map_err(|_| wrong(format!("'{text}' is not a valid {kind}.")))?;
+        if !range.contains(&number) {
+            let (least, most) = (range.start(), range.end());
+            return Err(wrong(format!("{text} is not in the range {least}<=x<={most}.")));
+        }
+        Ok(Some(number))
+    }
+
+    /// The failure of a command line that is wrong.
+    pub fn wrong(&self, sentence: &str) -> Failure {
+        Failure::usage(self.syntax.name, sentence)
+    }
+}

@@ -1,0 +1,227 @@
+//! `recover`: writes what is left in queues whose servers and listeners are gone.
+//!
+//! A server that starts does the same with what it finds in its queue directory. This is for directories that no server
+//! comes back to: of a host's last life, of a renamed service, of a volume that was saved.
+
+use super::configuration::Configuration;
+use super::failure::{self, Failure};
+use super::held::Held;
+use super::listeners::Listeners;
+use super::options::{Options, Syntax};
+use super::signals::{ENDING, Signals};
+use listen::settings::{Lane, ascii_json, plain, queue_directories};
+use queue::configuration;
+use queue::inspect::QueueSnapshot;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Below the queue directory: the queues of the audit lane.
+const AUDIT: &str = "audit";
+/// In each queue directory that ever had a listener.
+const LEADER_LOCK: &str = "leader.lock";
+const LOOK: Duration = Duration::from_millis(20);
+const COLUMNS: [&str; 9] = ["lane", "boot_id", "pid", "state", "accepted", "recovered", "torn", "corrupt", "left"];
+
+static SYNTAX: Syntax = Syntax {
+    name: "inference-logging-listener recover",
+    help: HELP,
+    valued: &["config", "service-name", "directory"],
+    flags: &["json"],
+    most_arguments: 1,
+};
+const HELP: &str = "\
+Usage: inference-logging-listener recover [OPTIONS] [DIR]
+
+  Write the records left in the queue directory DIR (default: the configured one) to the configured sink, once.
+
+  What a process had committed is written, also where it was killed; what it had only begun is counted as torn. If a
+  listener is at work there, that one writes. Where the records went and what was redacted stands in
+  DIR/configuration.yaml; what differs from it must be given here, by option, environment or file. The queues of
+  servers that still run are written as far as they are, and stay. Those of the audit lane need audit: on. It gives up
+  when nothing could be written for drain_deadline_s; again is always allowed.
+
+  DIR may be a copy or have been moved. Records that stand in segments already are not written again. Of a copy, and
+  where the queues do not hold all of it, the last write is never cut off a segment: that is named, and stays as it
+  is. A copy of a queue whose records another listener still writes is left alone.
+
+  Exit code: 0 if everything is written, 1 if something is left or could not be read, 2 if DIR is no queue directory
+  or the configuration is wrong.
+
+Options:
+  --config PATH        File of JSON, or configuration.yaml of a queue directory, as if config_file named it.
+  --service-name TEXT  As service_name of the servers.
+  --directory PATH     Where the segments go, as directory of a server.
+  --json               JSON instead of a table.
+  -h, --help           Show this message and exit.
+";
+
+/// Runs the command to its end.
+///
+/// # Errors
+/// The command line or the configuration is wrong, or the listener cannot start.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
+    let options = Options::read(&SYNTAX, arguments)?;
+    let configuration = configured(&options)?;
+    let directory = &configuration.queue_directory;
+    let lanes = lanes(&configuration).map_err(|error| options.wrong(&format!("{}: {error}", directory.display())))?;
+    if !directory.join(LEADER_LOCK).exists() && !lanes.iter().any(Held::has_files) {
+        let why = "no queue directory: it holds no queues, and no listener was there";
+        return Err(options.wrong(&format!("{}: {why}", directory.display())));
+    }
+    compare(&options, &configuration)?;
+    let signals = Signals::take(&ENDING);
+    let signals = signals.map_err(|error| Failure::Open(format!("signals cannot be taken: {error}")))?;
+    let Some(found) = recover(&lanes, &configuration, &signals)? else {
+        return Ok(ExitCode::from(failure::INTERRUPTED));
+    };
+    let text = if options.has("json") { ascii_json(&found) + "\n" } else { table(&found) };
+    let code = if is_left(&found) { failure::FAILED } else { failure::OK };
+    if configuration.settings.writes_to_stdout() {
+        // Records that go to stdout are not mixed with what is said about them.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        return Ok(ExitCode::from(code));
+    }
+    Ok(failure::show(&text, code))
+}
+
+/// The configuration with the queue directory of the command line, or else the one that its service has.
+fn configured(options: &Options) -> Result<Configuration, Failure> {
+    let argument = options.arguments().first().map(|argument| ("queue_directory", argument.as_str()));
+    let more: Vec<(&str, &str)> = argument.into_iter().collect();
+    let mut configuration = Configuration::with(options, &["config", "service-name", "directory"], &more)?;
+    configuration.refuse_foreign_store()?;
+    if configuration.settings.configured_queue_directory().is_some() || configuration.queue_directory.is_dir() {
+        return Ok(configuration);
+    }
+    let name = configuration.settings.service_name();
+    let found = queue_directories(name);
+    if let [_, _, ..] = &found[..] {
+        let all = found.iter().map(|directory| shown(directory)).collect::<Vec<_>>().join(", ");
+        let why = format!("has {} queue directories; name one with --queue-directory: {all}", found.len());
+        return Err(options.wrong(&format!("service_name={name} {why}")));
+    }
+    if let Some(only) = found.into_iter().next() {
+        configuration.settings = configuration.settings.with_queue_directory(&only);
+        configuration.queue_directory = plain(&only);
+    }
+    Ok(configuration)
+}
+
+/// A queue directory with what it is for, on one line.
+fn shown(directory: &Path) -> String {
+    let noted = configuration::read(directory).ok().flatten().unwrap_or_default();
+    match noted.lines().find(|line| line.starts_with("directory: ")) {
+        Some(line) => format!("{} ({line})", directory.display()),
+        None => directory.display().to_string(),
+    }
+}
+
+/// Looks at every queue of the directory before a listener of this process does.
+fn lanes(configuration: &Configuration) -> std::io::Result<Vec<Held>> {
+    let directory = &configuration.queue_directory;
+    let mut lanes = vec![Held::open("fast", directory, true)?];
+    let audit: PathBuf = directory.join(AUDIT);
+    if audit.is_dir() {
+        lanes.push(Held::open("audit", &audit, configuration.settings.lanes().contains(&Lane::Audit))?);
+    }
+    Ok(lanes)
+}
+
+/// Sees that nothing is written elsewhere or redacted otherwise than its producers said, unless that is asked for.
+fn compare(options: &Options, configuration: &Configuration) -> Result<(), Failure> {
+    let (directory, settings) = (&configuration.queue_directory, &configuration.settings);
+    let noted = configuration::read(directory).map_err(|error| Failure::Open(error.to_string()))?;
+    let Some(noted) = noted else { return Ok(()) };
+    let is_silent = |sentence: &String| {
+        let name = sentence.split(' ').next().unwrap_or_default();
+        // The audit lane is on in one of them only, and else its directory is below the other one.
+        !name.starts_with(AUDIT) && !settings.gives(name) && !settings.gives(&format!("{name}_file"))
+    };
+    let differences = configuration::differences(&noted, &settings.configuration());
+    let silent: Vec<String> = differences.into_iter().filter(is_silent).collect();
+    if silent.is_empty() {
+        return Ok(());
+    }
+    Err(options.wrong(&format!(
+        "{} is another configuration's: {}. --config {} writes its records as their producers said",
+        directory.display(),
+        silent.join("; "),
+        directory.join(configuration::NAME).display()
+    )))
+}
+
+/// Returns what was found and done; None: a signal has ended it.
+fn recover(lanes: &[Held], configuration: &Configuration, signals: &Signals) -> Result<Option<Value>, Failure> {
+    let before: Vec<Vec<QueueSnapshot>> = lanes.iter().map(Held::queues).collect();
+    let mut kept = Vec::new();
+    if lanes.iter().zip(&before).any(|(lane, queues)| lane.is_served && !queues.is_empty()) {
+        let listeners = Listeners::open(configuration, false).map_err(Failure::Open)?;
+        let patience = configuration.settings.drain_deadline();
+        let is_done = wait(lanes, patience, signals);
+        // Ended by a signal, it waits for nothing: what is left stays in the queues.
+        kept = listeners.close_each(if is_done { patience } else { Duration::ZERO });
+        if !is_done {
+            return Ok(None);
+        }
+    }
+    let processes: Vec<Value> = lanes.iter().zip(&before).flat_map(|(lane, before)| lane.report(before)).collect();
+    let unreadable = lanes.iter().flat_map(|lane| &lane.unreadable);
+    Ok(Some(json!({
+        "queue_directory": configuration.queue_directory.display().to_string(),
+        "recovered": processes.iter().filter_map(|process| process["recovered"].as_u64()).sum::<u64>(),
+        "processes": processes,
+        "kept": kept,
+        "unreadable": unreadable.map(|(file, why)| json!({"file": file, "why": why})).collect::<Vec<_>>(),
+    })))
+}
+
+/// Waits until the queues of the dead are gone, or nothing moves any more; false: a signal asks for the end.
+fn wait(lanes: &[Held], patience: Duration, signals: &Signals) -> bool {
+    let (mut waiting, mut end) = (None, Instant::now());
+    loop {
+        let dead = lanes.iter().filter(|lane| lane.is_served).map(Held::waiting);
+        let now = dead.fold((0, 0), |(queues, records), lane| (queues + lane.0, records + lane.1));
+        if now.0 == 0 {
+            return true;
+        }
+        if waiting.replace(now) != Some(now) {
+            end = Instant::now() + patience;
+        } else if Instant::now() >= end {
+            return true;
+        }
+        if signals.wait(LOOK).is_some() {
+            return false;
+        }
+    }
+}
+
+fn is_left(found: &Value) -> bool {
+    let has = |name: &str| found[name].as_array().is_some_and(|list| !list.is_empty());
+    let processes = found["processes"].as_array().into_iter().flatten();
+    let mut not_written = processes.flat_map(|process| [&process["left"], &process["corrupt"]]);
+    not_written.any(|count| count != &json!(0)) || has("unreadable") || has("kept")
+}
+
+fn table(found: &Value) -> String {
+    let cell = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let processes = found["processes"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut rows = vec![COLUMNS.map(str::to_owned)];
+    rows.extend(processes.iter().map(|process| COLUMNS.map(|column| cell(&process[column]))));
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
+    let line = |row: &[String; COLUMNS.len()]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut lines: Vec<String> = if processes.is_empty() { Vec::new() } else { rows.iter().map(line).collect() };
+    let unreadable = found["unreadable"].as_array().into_iter().flatten();
+    lines.extend(unreadable.map(|queue| format!("{}: not recovered: {}", cell(&queue["file"]), cell(&queue["why"]))));
+    lines.extend(found["kept"].as_array().into_iter().flatten().map(cell));
+    let directory = cell(&found["queue_directory"]);
+    lines.push(format!("recovered={} processes={} from {directory}", found["recovered"], processes.len()));
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,225 @@
+//! `verify`: proves that no record is missing in the segments of directories, or names each gap.
+
+use super::configuration::Configuration;
+use super::failure::{self, Failure};
+use super::options::{Options, Syntax};
+use super::report;
+use listen::settings::{is_own, plain};
+use queue::configuration;
+use segments::segment::Form;
+use segments::verify::{Request, listing, verify};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Below a directory of segments, and below a queue directory: the audit lane's.
+const AUDIT: &str = "audit";
+const AUDIT_SUFFIX: &str = "-audit";
+const LONGEST_HEADER_BYTES: u64 = 16_384;
+const KEY_BYTES: usize = 32;
+
+static SYNTAX: Syntax = Syntax {
+    name: "inference-logging-listener verify",
+    help: HELP,
+    valued: &["queue-directory", "config", "service-name", "prefix", "chain-key-file"],
+    flags: &["json"],
+    most_arguments: usize::MAX,
+};
+const HELP: &str = "\
+Usage: inference-logging-listener verify [OPTIONS] [DIR]...
+
+  Prove that no record is missing in the segments of each DIR (default: the configured one), or name each gap.
+
+  Per process: accepted = written + removed by retention + torn or corrupt + in its queue. All that belongs to one set
+  of processes must be given together: the sink's directory and its fallback's. Segments are read plain, compressed
+  and while they are written; those of the audit lane in DIR/audit too, and their hash chain is checked. A sealed
+  segment is compared with the counts and the checksum in its footer, so that lines altered since are found. What was
+  removed at the end of a chain shows only to who noted its last value elsewhere: it is printed.
+
+  Exit code: 0 only if the books balance, 1 if they do not or something cannot be read, 2 for a wrong command line or
+  configuration.
+
+Options:
+  --queue-directory PATH  Directory of the processes' queues; may be repeated. Without it, those that the segments
+                          name, and that of a configured DIR.
+  --config PATH           JSON file, as if config_file named it.
+  --service-name TEXT     As service_name of the servers.
+  --prefix NAME           Only segments of this service_name; may be repeated. Without it, all.
+  --chain-key-file PATH   Key of the audit lane's chain, as audit_chain_key_file. Without it, the configured one.
+  --json                  JSON instead of words.
+  -h, --help              Show this message and exit.
+";
+
+/// Runs the command to its end.
+///
+/// # Errors
+/// The command line or the configuration is wrong, or something cannot be read.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
+    let options = Options::read(&SYNTAX, arguments)?;
+    let configuration = Configuration::read(&options, &["config", "service-name"])?;
+    let (request, chosen) = request(&options, &configuration)?;
+    let found = verify(&request).map_err(|error| Failure::Open(error.to_string()))?;
+    if found["segments"]["files"] == 0 && is_empty(&found["processes"]) && is_empty(&found["problems"]) {
+        let places: Vec<String> = chosen.iter().map(|path| path.display().to_string()).collect();
+        let configured = configuration.settings.directory().display().to_string();
+        let places = if places.is_empty() { configured } else { places.join(", ") };
+        return Err(options.wrong(&format!("no segments in {places}, and no queues")));
+    }
+    let text = if options.has("json") { report::json(&found) } else { report::words(&found) };
+    Ok(failure::show(&text, if found["balanced"] == true { failure::OK } else { failure::FAILED }))
+}
+
+fn is_empty(list: &Value) -> bool {
+    list.as_array().is_none_or(Vec::is_empty)
+}
+
+/// What is to be read, and the directories of it that the command line or the configuration names.
+fn request(options: &Options, configuration: &Configuration) -> Result<(Request, Vec<PathBuf>), Failure> {
+    let configured = configuration.settings.directory();
+    let mut chosen = paths(options.arguments());
+    if chosen.is_empty() {
+        chosen.push(configured.clone());
+    }
+    let queues = queue_directories(&chosen, &paths(options.texts("queue-directory")), configuration);
+    if options.arguments().is_empty() && !queues.is_empty() && !configured.is_dir() {
+        chosen.clear(); // servers have begun to produce, and no listener to write
+    }
+    if let Some(missing) = chosen.iter().chain(&queues).find(|directory| !directory.is_dir()) {
+        return Err(options.wrong(&format!("{}: no such directory", missing.display())));
+    }
+    let names = options.texts("prefix").iter().chain(options.texts("service-name").last());
+    let names: Vec<&String> = names.collect();
+    let directories = with_audit(&chosen, Some(configuration));
+    refuse_databases(&directories, &names)?;
+    let request = Request {
+        directories,
+        databases: Vec::new(),
+        queue_directories: with_audit(&queues, None),
+        prefixes: names.iter().flat_map(|name| [(*name).clone(), format!("{name}{AUDIT_SUFFIX}")]).collect(),
+        chain_key: chain_key(options, configuration)?,
+    };
+    Ok((request, chosen))
+}
+
+fn paths(texts: &[String]) -> Vec<PathBuf> {
+    texts.iter().map(|text| plain(Path::new(text))).collect()
+}
+
+/// The directories and, where there is one, that of the audit lane below or as configured; each once.
+fn with_audit(directories: &[PathBuf], configuration: Option<&Configuration>) -> Vec<PathBuf> {
+    let mut audit: Vec<PathBuf> = directories.iter().map(|directory| directory.join(AUDIT)).collect();
+    if let Some(settings) = configuration.map(|configuration| &configuration.settings)
+        && has(directories, &settings.directory())
+    {
+        audit.push(settings.audit_directory());
+    }
+    let mut seen = HashSet::new();
+    let there = directories.iter().cloned().chain(audit.into_iter().filter(|directory| directory.is_dir()));
+    there.filter(|directory| seen.insert(resolved(directory))).collect()
+}
+
+fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
+
+fn has(directories: &[PathBuf], directory: &Path) -> bool {
+    let wanted = resolved(directory);
+    directories.iter().any(|one| resolved(one) == wanted)
+}
+
+/// A database is read by Python alone; without it, its records would count as missing.
+fn refuse_databases(directories: &[PathBuf], prefixes: &[&String]) -> Result<(), Failure> {
+    for entry in directories.iter().flat_map(std::fs::read_dir).flatten().flatten() {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let Some(name) = file.strip_suffix(".sqlite").and_then(|name| name.strip_suffix(AUDIT_SUFFIX)) else {
+            continue;
+        };
+        if prefixes.is_empty() || prefixes.iter().any(|prefix| *prefix == name) {
+            let path = entry.path();
+            return Err(Failure::Open(format!("{}: a database is read by `inference-logging verify`", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// The queue directories: as given or among the directories, else what the segments name, and a configured one's.
+fn queue_directories(directories: &[PathBuf], given: &[PathBuf], configuration: &Configuration) -> Vec<PathBuf> {
+    let own = directories.iter().filter(|directory| directory.join("leader.lock").exists());
+    let found: Vec<PathBuf> = given.iter().chain(own).cloned().collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let mut found: Vec<PathBuf> = directories.iter().flat_map(|directory| named_by_segments(directory)).collect();
+    let queues = &configuration.queue_directory;
+    if has(directories, &configuration.settings.directory()) && queues.is_dir() && !has(&found, queues) {
+        found.push(queues.clone());
+    }
+    found
+}
+
+/// The queue directories from which the segments of a directory come, as far as they are still there.
+///
+/// Compressed segments are not looked at: the newest ones are plain.
+fn named_by_segments(directory: &Path) -> Vec<PathBuf> {
+    let listed = listing::list(directory, &[]).unwrap_or_default();
+    let mut named = Vec::<(PathBuf, String)>::new();
+    for segment in listed.iter().filter(|segment| segment.plain) {
+        let Some(origin) = origin(&segment.path(Form::Plain)) else { continue };
+        if !named.contains(&origin) {
+            named.push(origin);
+        }
+    }
+    let mut found = Vec::new();
+    for path in named.iter().filter_map(|(queues, fingerprint)| of_configuration(queues, fingerprint)) {
+        if !found.contains(&path) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The queue directory and the fingerprint that the header of a segment names.
+fn origin(segment: &Path) -> Option<(PathBuf, String)> {
+    let mut line = Vec::new();
+    let file = std::fs::File::open(segment).ok()?;
+    BufReader::new(file.take(LONGEST_HEADER_BYTES)).read_until(b'\n', &mut line).ok()?;
+    let header: Value =
+        serde_json::from_slice(&line).ok().filter(|header: &Value| header["event_name"] == "segment.header")?;
+    let fingerprint = header.get("configuration").map_or(Some(""), Value::as_str)?;
+    Some((PathBuf::from(header["queue_directory"].as_str()?), fingerprint.to_owned()))
+}
+
+/// The directory if it is this user's and for that configuration, or what was moved aside in it.
+fn of_configuration(queues: &Path, fingerprint: &str) -> Option<PathBuf> {
+    let is_meant = |path: &PathBuf| {
+        let noted = if is_own(path) { configuration::read(path).ok().flatten() } else { None };
+        noted.is_some_and(|noted| fingerprint.is_empty() || configuration::fingerprint(&noted) == fingerprint)
+    };
+    [queues.to_owned(), queues.join(fingerprint)].into_iter().find(is_meant)
+}
+
+fn chain_key(options: &Options, configuration: &Configuration) -> Result<Option<[u8; KEY_BYTES]>, Failure> {
+    let Some(path) = options.text("chain-key-file") else {
+        return configuration.settings.audit_chain_key().map_err(|sentence| options.wrong(&sentence));
+    };
+    let content = std::fs::read(path).map_err(|error| {
+        let text = error.to_string();
+        options.wrong(&format!("chain_key_file={path}: {}", text.split(" (os error").next().unwrap_or(&text)))
+    })?;
+    let wrong = || options.wrong(&format!("chain_key_file={path}: must hold 64 lowercase hexadecimal digits"));
+    key(content.trim_ascii()).map(Some).ok_or_else(wrong)
+}
+
+fn key(digits: &[u8]) -> Option<[u8; KEY_BYTES]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let bytes: Option<Vec<u8>> =
+        digits.chunks(2).map(|pair| Some(16 * digit(pair[0])? + digit(*pair.get(1)?)?)).collect();
+    bytes?.try_into().ok()
+}

@@ -1,0 +1,37 @@
+//! The text that a queue directory is for, as Python shows and compares it.
+
+use super::inspect::queue_dicts;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use queue::{configuration, inspect};
+use std::path::PathBuf;
+
+/// Return the digits that stand for a text in the names of directories and in the headers of segments.
+#[pyfunction]
+pub fn configuration_fingerprint(text: &str) -> String {
+    configuration::fingerprint(text)
+}
+
+/// Return the text of a queue directory; None: it has none. Raises OSError if it can't be read.
+#[pyfunction]
+pub fn configuration_of(queue_directory: PathBuf) -> PyResult<Option<String>> {
+    Ok(configuration::read(&queue_directory)?)
+}
+
+/// Return what differs between the text of a directory and another one, as sentences.
+#[pyfunction]
+pub fn configuration_differences(found: &str, wanted: &str) -> Vec<String> {
+    configuration::differences(found, wanted)
+}
+
+/// Return the queues of a directory, as `Service.queues` does.
+#[pyfunction]
+pub fn queues_of(py: Python<'_>, queue_directory: PathBuf) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    queue_dicts(py, &queue_directory)
+}
+
+/// Return who listens in a directory: `here`, `elsewhere` or `nobody`.
+#[pyfunction]
+pub fn leader_of(queue_directory: PathBuf) -> &'static str {
+    inspect::leader(&queue_directory).name()
+}

@@ -1,0 +1,274 @@
+//! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
+
+use super::asgi::{Keys, has_body, item, text, text_of};
+use super::engine::{EngineReader, ForwardIds, Sent};
+use super::foreign::{ActiveSpan, CORRELATION_ID};
+use super::gil_cell::GilCell;
+use super::head::RequestStart;
+use super::held::Held;
+use super::hot_path::Turns;
+use super::middleware::{RECEIVE, RequestObserver, SEND};
+use super::request_ids::PyRequestIds;
+use super::service::PyService;
+use super::settings::PySettings;
+use super::shared::{RequestFactory, Shared};
+use super::websocket;
+use super::{FunctionDef, bind};
+use pyo3::exceptions::{PyOSError, PyTypeError};
+use pyo3::ffi;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyMapping, PyTuple};
+use queue::system::now_monotonic_nano;
+use request::ids::{IdSource, RequestIds};
+use request::requests::Start;
+use request::sampler::Sampler;
+use request::trace_state::TraceState;
+use std::sync::atomic::AtomicU64;
+
+static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observe a request.");
+
+#[pymethods]
+impl RequestFactory {
+    /// `server_traces`: the application's own tracing is known to be on. The readers look for other libraries in the
+    /// process that know a request's ids.
+    ///
+    /// Raises OSError, naming the parameter, if the key of hashes cannot be read.
+    #[new]
+    #[pyo3(signature = (service, settings, observed_receive, *, span_reader, correlation_reader, engine_reader, server_traces))]
+    fn new(
+        service: &Bound<'_, PyService>,
+        settings: &PySettings,
+        observed_receive: Py<PyAny>,
+        span_reader: Py<PyAny>,
+        correlation_reader: Py<PyAny>,
+        engine_reader: Option<Py<EngineReader>>,
+        server_traces: bool,
+    ) -> PyResult<Self> {
+        let (py, service, parameters) = (service.py(), service.get().service(), settings.of());
+        let settings = parameters.observer(&service).map_err(PyOSError::new_err)?;
+        let asks = parameters.asks_other_libraries();
+        if !asks {
+            CORRELATION_ID.set(None);
+        }
+        let response_header = parameters.response_header().map(str::to_ascii_lowercase);
+        let (trace, request) = parameters.forwards(server_traces);
+        let shared = Shared {
+            requests: service.requests(settings),
+            service,
+            ids: IdSource::new()?,
+            keys: Keys::intern(py),
+            turns: Turns::new(),
+            observed_receive: Held::new(observed_receive),
+            response_header: response_header.map(|name| PyBytes::new(py, name.as_bytes()).unbind()),
+            opt_out_header: parameters.opt_out_header().map(str::to_owned),
+            span_reader: Held::maybe(asks.then_some(span_reader)),
+            correlation_reader: Held::maybe(asks.then_some(correlation_reader)),
+            engine: Held::maybe(engine_reader),
+            forward_ids: ForwardIds { trace, request },
+            begun: AtomicU64::new(0),
+            special_paths: parameters.routes(),
+        };
+        Ok(Self { shared })
+    }
+
+    /// The function `begin(scope, receive, send)`, which returns the observer, its ids, and the `receive` and `send` to
+    /// go on with; or None for a scope that is not `http`, and for a special path unless a fourth argument is given.
+    #[getter]
+    fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        bind(&BEGIN, slf.as_any())
+    }
+
+    /// Return the ids of a WebSocket connection that begins.
+    fn websocket_ids(&self, scope: &Bound<'_, PyAny>) -> PyResult<PyRequestIds> {
+        let scope = scope_dict(scope)?;
+        let head = RequestStart::read(item(&scope, &self.shared.keys.headers));
+        let (mut ids, has_span) = self.ids_at(scope.py(), &head);
+        let path = item(&scope, &self.shared.keys.path).map(Borrowed::to_owned);
+        // For the flags that go to other services only: a connection is always recorded.
+        let trusts = |sampler: &Sampler| self.shared.trusts(sampler, &scope);
+        self.shared.requests.decide(&mut ids, text_of(&path).as_bytes(), now_monotonic_nano(), trusts);
+        Ok(PyRequestIds::new(ids, has_span))
+    }
+
+    /// Emit the record of a WebSocket connection that has ended; see `websocket.rs` for the values.
+    #[pyo3(signature = (scope, ids, severity, values, texts = None))]
+    fn emit_websocket(
+        &self,
+        scope: &Bound<'_, PyAny>,
+        ids: &Bound<'_, PyRequestIds>,
+        severity: u8,
+        values: &Bound<'_, PyTuple>,
+        texts: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        websocket::emit(&self.shared, &scope_dict(scope)?, ids.get(), severity, values, texts)
+    }
+
+    /// Draw new seeds for ids; call it in a forked child.
+    fn reseed(&self) -> PyResult<()> {
+        Ok(self.shared.ids.reseed()?)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.shared.observed_receive.visit(&visit)?;
+        self.shared.span_reader.visit(&visit)?;
+        self.shared.correlation_reader.visit(&visit)?;
+        self.shared.engine.visit(&visit)
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        self.shared.observed_receive.clear(py);
+        self.shared.span_reader.clear(py);
+        self.shared.correlation_reader.clear(py);
+        self.shared.engine.clear(py);
+    }
+}
+
+impl RequestFactory {
+    #[inline]
+    fn ids(&self, head: &RequestStart<'_>) -> RequestIds {
+        let trace = self.shared.ids.trace(head.traceparent.single());
+        // The list belongs to the trace that came with it.
+        let continued = trace.parent_span_id != [0; 8];
+        let state = if continued { TraceState::from_lines(head.tracestate.iter()) } else { None };
+        RequestIds::new(trace, head.request_id, state)
+    }
+
+    /// The ids of what begins here, and whether they are those of a tracer's span.
+    #[inline]
+    fn ids_at(&self, py: Python<'_>, head: &RequestStart<'_>) -> (RequestIds, bool) {
+        let mut ids = self.ids(head);
+        self.shared.look_for_others(py);
+        let span = ActiveSpan::read(py);
+        if let Some(span) = &span {
+            ids.follow(span.trace_id, span.span_id, span.flags);
+            ids.set_remote(span.has_remote_parent);
+        }
+        (ids, span.is_some())
+    }
+
+    #[inline]
+    fn observer<'py>(
+        &self,
+        this: Borrowed<'_, 'py, Self>,
+        scope: &Bound<'py, PyDict>,
+        path: Option<Bound<'py, PyAny>>,
+        receive: Py<PyAny>,
+        send: Py<PyAny>,
+        now: u64,
+    ) -> PyResult<Bound<'py, RequestObserver>> {
+        let keys = &self.shared.keys;
+        let head = RequestStart::read(item(scope, &keys.headers));
+        let sent = Sent::from(&head);
+        let (mut ids, has_span) = self.ids_at(scope.py(), &head);
+        let start = Start {
+            now,
+            method: item(scope, &keys.method).map_or("", text).as_bytes(),
+            path: text_of(&path).as_bytes(),
+            model: b"",
+        };
+        let mut state = self.shared.requests.begin(&mut ids, &start, |sampler| self.shared.trusts(sampler, scope));
+        let content = head.content(self.shared.requests.settings.texts.is_on());
+        if self.shared.captures(content) && item(scope, &keys.method).is_some_and(has_body) {
+            let is_private = self.shared.is_private(item(scope, &keys.headers));
+            state.capture_request(content, is_private, &self.shared.requests.settings);
+        }
+        if self.shared.forward_ids.is_on() {
+            self.shared.forward_ids.add(scope, &keys.headers, sent, &ids);
+        }
+        let observer = RequestObserver {
+            path: Held::maybe(path.map(Bound::unbind)),
+            generation: self.shared.requests.producer.generation(),
+            factory: this.to_owned().unbind(),
+            receive: Held::new(receive),
+            send: Held::new(send),
+            scope: Held::new(scope.clone().unbind()),
+            ids: Py::new(scope.py(), PyRequestIds::new(ids, has_span))?,
+            state: GilCell::new(state),
+            stopwatch: self.shared.turns.next(scope.py()),
+        };
+        Bound::new(scope.py(), observer)
+    }
+}
+
+/// # Safety
+/// Called by the interpreter only: `this` is a [`RequestFactory`], `arguments` holds `count` live objects.
+unsafe extern "C" fn begin(
+    this: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter's promise, and it holds the GIL.
+    unsafe {
+        let py = Python::assume_attached();
+        if !(3..=4).contains(&count) {
+            PyTypeError::new_err("begin takes scope, receive and send").restore(py);
+            return std::ptr::null_mut();
+        }
+        let argument = |position| Borrowed::from_ptr(py, *arguments.add(position)).to_owned();
+        let factory = Borrowed::from_ptr(py, this).cast_unchecked::<RequestFactory>();
+        let is_any_path = count == 4;
+        match begin_bound(factory, &argument(0), argument(1).unbind(), argument(2).unbind(), is_any_path) {
+            Ok(Some(begun)) => begun.into_ptr(),
+            Ok(None) => py.None().into_ptr(),
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    }
+}
+
+#[inline]
+fn begin_bound<'py>(
+    this: Borrowed<'_, 'py, RequestFactory>,
+    scope: &Bound<'py, PyAny>,
+    server_receive: Py<PyAny>,
+    server_send: Py<PyAny>,
+    is_any_path: bool,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (now, factory) = (now_monotonic_nano(), this.get());
+    let copy = if scope.is_instance_of::<PyDict>() { None } else { Some(as_dict(scope)) };
+    let scope = match &copy {
+        Some(copy) => copy,
+        None => scope.cast::<PyDict>()?,
+    };
+    if item(scope, &factory.shared.keys.kind).map_or("", text) != "http" {
+        return Ok(None);
+    }
+    // Owned, since the next look-up can run foreign code that empties the scope.
+    let path = item(scope, &factory.shared.keys.path).map(Borrowed::to_owned);
+    if !is_any_path && factory.shared.is_special(text_of(&path)) || factory.shared.service.is_disabled(now) {
+        return Ok(None);
+    }
+    let observer = factory.observer(this, scope, path, server_receive, server_send, now)?;
+    let ids = observer.get().ids.clone_ref(scope.py());
+    let receive = bind(&RECEIVE, &observer)?;
+    let send = bind(&SEND, &observer)?;
+    observer.get().stopwatch.add_since(scope.py(), now);
+    let observer = observer.into_any();
+    // SAFETY: a fresh tuple of four, each place filled once with a reference that it takes over.
+    unsafe {
+        let tuple = Bound::from_owned_ptr_or_err(scope.py(), ffi::PyTuple_New(4))?;
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 0, observer.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 1, ids.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 2, receive.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 3, send.into_ptr());
+        Ok(Some(tuple))
+    }
+}
+
+/// A scope as a dictionary.
+fn scope_dict<'py>(scope: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    if scope.is_instance_of::<PyDict>() { Ok(scope.cast::<PyDict>()?.clone()) } else { Ok(as_dict(scope)) }
+}
+
+/// Copies a mapping that is no dictionary, to read it; what cannot be read is left out.
+#[cold]
+fn as_dict<'py>(scope: &Bound<'py, PyAny>) -> Bound<'py, PyDict> {
+    let dict = PyDict::new(scope.py());
+    if let Ok(mapping) = scope.cast::<PyMapping>() {
+        let _ = dict.update(mapping);
+    }
+    dict
+}

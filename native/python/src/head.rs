@@ -1,0 +1,76 @@
+//! What the headers of a request say about its trace, its id and its body.
+
+use super::asgi::{content_of, for_each_header};
+use pyo3::prelude::*;
+use request::capture::Content;
+
+/// The headers that are looked at, borrowed from the scope.
+#[derive(Default)]
+pub struct RequestStart<'a> {
+    pub traceparent: Lines<'a>,
+    pub tracestate: Lines<'a>,
+    pub request_id: Option<&'a [u8]>,
+    pub content: Option<Content<'a>>,
+    /// The body is compressed or otherwise encoded.
+    pub is_encoded: bool,
+}
+
+impl<'a> RequestStart<'a> {
+    #[inline]
+    pub fn read(headers: Option<Borrowed<'a, '_, PyAny>>) -> Self {
+        let mut head = Self::default();
+        for_each_header(headers, |name, value| match name.len() {
+            10 if name.eq_ignore_ascii_case(b"tracestate") => head.tracestate.push(value),
+            11 if name.eq_ignore_ascii_case(b"traceparent") => head.traceparent.push(value),
+            // As frameworks have it, which return the first one.
+            12 if head.request_id.is_none() && name.eq_ignore_ascii_case(b"x-request-id") => {
+                head.request_id = Some(value);
+            }
+            12 if name.eq_ignore_ascii_case(b"content-type") => head.content = Some(content_of(value)),
+            16 if name.eq_ignore_ascii_case(b"content-encoding") => {
+                head.is_encoded = !value.eq_ignore_ascii_case(b"identity");
+            }
+            _ => (),
+        });
+        head
+    }
+
+    /// What the body holds, as far as it is to be read; of an encoded one there is no text.
+    #[inline]
+    pub fn content(&self, reads_text: bool) -> Content<'a> {
+        match self.content {
+            Some(content) if !(self.is_encoded && reads_text) => content,
+            Some(_) => Content::Media(b"application/octet-stream"),
+            None => Content::Media(b""),
+        }
+    }
+}
+
+/// The lines of one header. One line, the usual case, takes no allocation.
+#[derive(Default)]
+pub struct Lines<'a> {
+    first: Option<&'a [u8]>,
+    more: Vec<&'a [u8]>,
+}
+
+impl<'a> Lines<'a> {
+    #[inline]
+    fn push(&mut self, line: &'a [u8]) {
+        if self.first.is_none() {
+            self.first = Some(line);
+        } else {
+            self.more.push(line);
+        }
+    }
+
+    /// The line, if there is exactly one.
+    #[inline]
+    pub fn single(&self) -> Option<&'a [u8]> {
+        self.first.filter(|_| self.more.is_empty())
+    }
+
+    /// All lines in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.first.into_iter().chain(self.more.iter().copied())
+    }
+}

@@ -1,0 +1,77 @@
+//! What the middleware costs the requests, measured by itself on every 64th of them.
+//!
+//! Timed is what happens inside `begin`, `send`, `received` and `finish`: our own work, not the application's or the
+//! server's, and not the interpreter's calls around it. A request that is not timed pays one branch in each of them.
+
+use super::gil_cell::GilCell;
+use pyo3::Python;
+use queue::producer::Producer;
+use queue::system::now_monotonic_nano;
+use std::sync::atomic::Ordering;
+
+/// One request in so many is timed, and counts for all of them.
+const EVERY: u64 = 64;
+
+/// Whose turn it is to be timed.
+pub struct Turns(GilCell<u64>);
+
+impl Turns {
+    /// Begins with a request that is timed.
+    pub const fn new() -> Self {
+        Self(GilCell::new(0))
+    }
+
+    /// Begins a request.
+    #[inline]
+    pub fn next(&self, py: Python<'_>) -> Stopwatch {
+        let timed = self.0.with(py, |requests| {
+            *requests += 1;
+            *requests % EVERY == 1
+        });
+        Stopwatch { timed, spent_nano: GilCell::new(0) }
+    }
+}
+
+/// The time that one request has spent with us.
+pub struct Stopwatch {
+    timed: bool,
+    spent_nano: GilCell<u64>,
+}
+
+impl Stopwatch {
+    /// Does `work`, and adds the time that it takes if this request is timed.
+    #[inline(always)]
+    pub fn time<R>(&self, py: Python<'_>, work: impl FnOnce() -> R) -> R {
+        if self.timed { self.time_it(py, work) } else { work() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn time_it<R>(&self, py: Python<'_>, work: impl FnOnce() -> R) -> R {
+        let started = now_monotonic_nano();
+        let result = work();
+        self.add_since(py, started);
+        result
+    }
+
+    /// Adds the time since `started`, if this request is timed.
+    #[inline]
+    pub fn add_since(&self, py: Python<'_>, started: u64) {
+        if self.timed {
+            let nano = now_monotonic_nano().saturating_sub(started);
+            self.spent_nano.with(py, |spent| *spent += nano);
+        }
+    }
+
+    /// Adds the time since `started`, the last one of this request, and publishes all of it.
+    #[inline]
+    pub fn finish(&self, py: Python<'_>, started: u64, producer: &Producer) {
+        if self.timed
+            && let Some(queue) = producer.queue()
+        {
+            self.add_since(py, started);
+            let nano = self.spent_nano.with(py, std::mem::take);
+            queue.file.header().hot_path_nano.fetch_add(nano * EVERY, Ordering::Relaxed);
+        }
+    }
+}

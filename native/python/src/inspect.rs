@@ -1,0 +1,104 @@
+//! Queues as Python objects: what one look at a directory sees, and queues that can be read after their files are gone.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use queue::inspect::{self, QueueSnapshot};
+use queue::layout::{LEVELS, REASONS, SAMPLED_OUT};
+use queue::queue_file::{self, Books, QueueFile, check_directory};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The queues that a directory had when this was made; their counts can be read after the files are gone.
+///
+/// Make it before this process listens there: it opens files whose locks a listener may take.
+#[pyclass(frozen, module = "inference_logging._native")]
+pub struct HeldQueues {
+    files: Vec<Arc<QueueFile>>,
+    unreadable: Vec<(String, String)>,
+}
+
+#[pymethods]
+impl HeldQueues {
+    /// Map every queue of an existing queue directory.
+    ///
+    /// Raises OSError if it is missing or not this user's own.
+    #[new]
+    fn new(queue_directory: PathBuf) -> PyResult<Self> {
+        check_directory(&queue_directory)?;
+        let mut held = Self { files: Vec::new(), unreadable: Vec::new() };
+        for path in queue_file::list(&queue_directory)? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match QueueFile::open(&path) {
+                Ok(file) => held.files.push(file),
+                Err(error) => held.unreadable.push((name, error.to_string())),
+            }
+        }
+        Ok(held)
+    }
+
+    /// Return the counts of each queue as they are now, as `Service.queues` does, and `exists`: whether it has a file still.
+    fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let one = |file: &Arc<QueueFile>| {
+            let dict = queue_dict(py, &QueueSnapshot::of(file))?;
+            dict.set_item("exists", file.path.exists())?;
+            Ok(dict)
+        };
+        self.files.iter().map(one).collect()
+    }
+
+    /// Return the name of each file that is no queue of this version, and what is wrong with it.
+    fn unreadable(&self) -> Vec<(String, String)> {
+        self.unreadable.clone()
+    }
+}
+
+/// Every queue of a directory.
+pub fn queue_dicts<'py>(py: Python<'py>, directory: &std::path::Path) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let all = py.detach(|| inspect::queues(directory));
+    all.iter().map(|queue| queue_dict(py, queue)).collect()
+}
+
+fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py, PyDict>> {
+    let dict = counts_dict(py, &queue.books)?;
+    dict.set_item("used_bytes", queue.books.bytes_in_queue)?;
+    dict.set_item("capacity_bytes", queue.capacity_bytes)?;
+    dict.set_item("schemas_fill_ratio", queue.schemas_fill_ratio)?;
+    dict.set_item("oldest_unix_nano", queue.oldest_unix_nano)?;
+    dict.set_item("in_flight", queue.in_flight)?;
+    dict.set_item("producer", queue.producer.name())?;
+    dict.set_item("only_listens", queue.only_listens)?;
+    dict.set_item("producer_name", &queue.producer_name)?;
+    Ok(dict)
+}
+
+/// The counts of one queue.
+pub fn counts_dict<'py>(py: Python<'py>, books: &Books) -> PyResult<Bound<'py, PyDict>> {
+    let dropped = PyDict::new(py);
+    for reason in REASONS {
+        let levels = PyDict::new(py);
+        for (level, count) in LEVELS.iter().zip(&books.dropped[reason as usize]) {
+            if *count > 0 {
+                levels.set_item(level, count)?;
+            }
+        }
+        if !levels.is_empty() {
+            dropped.set_item(reason.name(), levels)?;
+        }
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("boot_id", format!("{:016x}", books.boot_id))?;
+    dict.set_item("pid", books.pid)?;
+    dict.set_item("accepted", books.accepted)?;
+    dict.set_item("written", books.written)?;
+    dict.set_item("in_queue", books.in_queue)?;
+    let sampled_out = PyDict::new(py);
+    for reason in SAMPLED_OUT {
+        let count = books.sampled_out[reason as usize];
+        if count > 0 {
+            sampled_out.set_item(reason.name(), count)?;
+        }
+    }
+    dict.set_item("sampled_out", sampled_out)?;
+    dict.set_item("dropped", dropped)?;
+    Ok(dict)
+}

@@ -1,0 +1,143 @@
+//! The Python face: everything that knows PyO3 or the C API lies here and in the files below.
+//!
+//! Hot paths (`emit`, `log`, `send`) are plain C functions with the fast calling convention: no argument tuple, no
+//! borrow flag. Everything else is ordinary PyO3. The stable ABI (3.10) is enough for all of it.
+
+mod asgi;
+mod attributes;
+mod audit;
+mod bound_fields;
+mod configuration;
+mod emit;
+mod engine;
+mod factory;
+mod foreign;
+mod gil_cell;
+mod head;
+mod held;
+mod hot_path;
+mod inspect;
+mod metrics;
+mod middleware;
+mod request_ids;
+mod response_header;
+mod runtime;
+mod sampler;
+mod service;
+mod settings;
+mod shared;
+mod status;
+mod triton;
+mod value;
+mod verify;
+mod waiting;
+mod websocket;
+mod writer;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ffi::CStr;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<service::PyService>()?;
+    module.add_class::<emit::Event>()?;
+    module.add_class::<bound_fields::BoundFields>()?;
+    module.add_class::<attributes::LeastSeverity>()?;
+    module.add_class::<audit::AuditQueue>()?;
+    module.add_class::<audit::CommitWatch>()?;
+    module.add_class::<audit::LineChain>()?;
+    module.add_class::<request_ids::PyRequestIds>()?;
+    module.add_class::<middleware::RequestObserver>()?;
+    module.add_class::<engine::EngineReader>()?;
+    module.add_class::<shared::RequestFactory>()?;
+    module.add_class::<triton::ModelLog>()?;
+    module.add_class::<triton::ModelRequest>()?;
+    module.add_class::<sampler::PySampler>()?;
+    module.add_class::<settings::PySettings>()?;
+    module.add_class::<runtime::RuntimeControl>()?;
+    module.add_class::<value::Json>()?;
+    module.add_class::<inspect::HeldQueues>()?;
+    module.add_class::<status::HealthReason>()?;
+    module.add_class::<status::PyHealth>()?;
+    module.add_class::<status::PyHealthWatch>()?;
+    module.add_class::<status::PyMetrics>()?;
+    module.add_function(wrap_pyfunction!(verify::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(configuration::configuration_fingerprint, module)?)?;
+    module.add_function(wrap_pyfunction!(configuration::configuration_of, module)?)?;
+    module.add_function(wrap_pyfunction!(configuration::configuration_differences, module)?)?;
+    module.add_function(wrap_pyfunction!(configuration::queues_of, module)?)?;
+    module.add_function(wrap_pyfunction!(configuration::leader_of, module)?)?;
+    module.add_function(wrap_pyfunction!(waiting::waiting_records, module)?)?;
+    module.add_function(wrap_pyfunction!(waiting::forget_inherited_records, module)?)?;
+    module.add_function(wrap_pyfunction!(waiting::leave_waiting_records_to_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(emit::switch_off, module)?)?;
+    Ok(())
+}
+
+/// A C function with `METH_FASTCALL`, bound to `this`.
+///
+/// `definition` must be static: the function object keeps its address.
+fn bind(definition: &'static FunctionDef, this: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    // SAFETY: the definition lives forever and is only read; `this` is a live object, which the function keeps alive.
+    unsafe {
+        let function =
+            ffi::PyCFunction_NewEx((&raw const definition.0).cast_mut(), this.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(this.py(), function).map(Bound::unbind)
+    }
+}
+
+/// A method definition in static memory.
+struct FunctionDef(ffi::PyMethodDef);
+
+// SAFETY: never written; the pointers in it are to static text and functions.
+unsafe impl Sync for FunctionDef {}
+
+impl FunctionDef {
+    const fn fast(name: &'static CStr, function: ffi::PyCFunctionFast, doc: &'static CStr) -> Self {
+        let method = ffi::PyMethodDefPointer { PyCFunctionFast: function };
+        Self(ffi::PyMethodDef {
+            ml_name: name.as_ptr(),
+            ml_meth: method,
+            ml_flags: ffi::METH_FASTCALL,
+            ml_doc: doc.as_ptr(),
+        })
+    }
+
+    const fn fast_with_keywords(
+        name: &'static CStr,
+        function: ffi::PyCFunctionFastWithKeywords,
+        doc: &'static CStr,
+    ) -> Self {
+        let method = ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: function };
+        let ml_flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
+        Self(ffi::PyMethodDef { ml_name: name.as_ptr(), ml_meth: method, ml_flags, ml_doc: doc.as_ptr() })
+    }
+
+    const fn one_argument(name: &'static CStr, function: ffi::PyCFunction, doc: &'static CStr) -> Self {
+        Self::simple(name, function, ffi::METH_O, doc)
+    }
+
+    const fn no_argument(name: &'static CStr, function: ffi::PyCFunction, doc: &'static CStr) -> Self {
+        Self::simple(name, function, ffi::METH_NOARGS, doc)
+    }
+
+    const fn simple(name: &'static CStr, function: ffi::PyCFunction, flags: i32, doc: &'static CStr) -> Self {
+        let method = ffi::PyMethodDefPointer { PyCFunction: function };
+        Self(ffi::PyMethodDef { ml_name: name.as_ptr(), ml_meth: method, ml_flags: flags, ml_doc: doc.as_ptr() })
+    }
+}
+
+/// Returns a new reference to True or False.
+///
+/// # Safety
+/// The GIL is held.
+unsafe fn python_bool(value: bool) -> *mut ffi::PyObject {
+    // SAFETY: the caller holds the GIL; both are immortal or get their reference here.
+    unsafe {
+        let object = if value { ffi::Py_True() } else { ffi::Py_False() };
+        ffi::Py_INCREF(object);
+        object
+    }
+}

@@ -1,0 +1,184 @@
+//! `RequestIds`: what the context holds of a request, for every record that is made while it is handled.
+
+use super::foreign::{ACTIVE_SPAN, ActiveSpan, with_correlation_id};
+use super::gil_cell::GilCell;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use queue::record::Trace;
+use request::ids::{RequestIds, hex16, parse_span_id, traceparent};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The ids of a request.
+///
+/// A context that outlives the request (a timer that was started in it) keeps this and nothing else of it alive.
+#[pyclass(frozen, name = "RequestIds", module = "inference_logging._native")]
+pub struct PyRequestIds {
+    state: GilCell<State>,
+    /// The application wants the record kept.
+    forced: AtomicBool,
+}
+
+struct State {
+    ids: RequestIds,
+    /// The ids are those of a tracer's span, which are not left any more.
+    settled: bool,
+    /// The trace became another one since the sampler was asked.
+    moved: bool,
+}
+
+impl PyRequestIds {
+    pub const fn new(ids: RequestIds, settled: bool) -> Self {
+        Self { state: GilCell::new(State { ids, settled, moved: false }), forced: AtomicBool::new(false) }
+    }
+
+    /// Whether the application wants the record kept.
+    #[inline]
+    pub fn is_forced(&self) -> bool {
+        self.forced.load(Ordering::Relaxed)
+    }
+
+    /// Lets `work` see or change the ids; it must not run Python code.
+    #[inline]
+    pub fn with<R>(&self, py: Python<'_>, work: impl FnOnce(&mut RequestIds) -> R) -> R {
+        self.state.with(py, |state| work(&mut state.ids))
+    }
+
+    /// Takes note of a span that is active while the request is handled: the first one gives the request its ids.
+    pub fn meet(&self, py: Python<'_>, span: &ActiveSpan) {
+        self.state.with(py, |state| {
+            if !std::mem::replace(&mut state.settled, true) {
+                state.moved =
+                    state.ids.follow(span.trace_id, span.request_span_id().unwrap_or(span.span_id), span.flags);
+                state.ids.set_remote(span.has_remote_parent);
+            }
+        });
+    }
+
+    /// Looks for a span, if none was met yet. Within `a_part` of the request, whose span must not be taken for the
+    /// request's, one that does not tell what it belongs to is passed over.
+    #[inline]
+    pub fn look_for_span(&self, py: Python<'_>, a_part: bool) {
+        if ACTIVE_SPAN.is_missing() || self.state.with(py, |state| state.settled) {
+            return;
+        }
+        if let Some(span) = ActiveSpan::read(py).filter(|span| !a_part || span.request_span_id().is_some()) {
+            self.meet(py, &span);
+        }
+    }
+
+    /// Whether the trace became another one since the last call.
+    #[inline]
+    pub fn take_moved(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| std::mem::take(&mut state.moved))
+    }
+
+    /// Takes the correlation id, if asgi-correlation-id is mounted around or inside of us.
+    #[inline]
+    pub fn take_correlation_id(&self, py: Python<'_>) {
+        with_correlation_id(py, |id| self.with(py, |ids| ids.set_client(id)));
+    }
+
+    /// The trace context of a record that is made now: the active span's, else the request's.
+    #[inline]
+    pub fn trace(&self, py: Python<'_>) -> Trace {
+        let span = ActiveSpan::read(py);
+        if let Some(span) = &span {
+            self.meet(py, span);
+        }
+        self.with(py, |ids| within(ids.trace, span))
+    }
+}
+
+/// The trace context of a record that an application makes now: the active span's, whatever trace it belongs to, else
+/// the request's, else none. With it R, where the request's trace id does not count as random.
+#[inline]
+pub fn trace_of_record(py: Python<'_>, request: Option<&PyRequestIds>) -> Option<(Trace, Option<u64>)> {
+    let span = ActiveSpan::read(py);
+    let Some(request) = request else { return span.map(|span| (span.trace(), None)) };
+    if let Some(span) = &span {
+        request.meet(py, span);
+    }
+    let (own, random) = request.with(py, |ids| (ids.trace, ids.random()));
+    let trace = span.filter(|span| span.span_id != own.span_id).map_or(own, |span| span.trace());
+    Some((trace, random.filter(|_| trace.trace_id == own.trace_id)))
+}
+
+/// The request's trace context, at the active span if that belongs to it.
+#[inline]
+fn within(trace: Trace, span: Option<ActiveSpan>) -> Trace {
+    match span {
+        Some(span) if span.trace_id == trace.trace_id && span.span_id != trace.span_id => span.trace(),
+        _ => trace,
+    }
+}
+
+#[pymethods]
+impl PyRequestIds {
+    /// The trace id, 32 lowercase hex digits.
+    #[getter]
+    fn trace_id(&self, py: Python<'_>) -> String {
+        format!("{:032x}", u128::from_be_bytes(self.trace(py).trace_id))
+    }
+
+    /// The id of the span that is active, 16 lowercase hex digits: this request's, or a tracer's within it.
+    #[getter]
+    fn span_id(&self, py: Python<'_>) -> String {
+        text(&hex16(self.trace(py).span_id))
+    }
+
+    /// Our id of the request, 16 lowercase hex digits.
+    #[getter]
+    fn request_id(&self, py: Python<'_>) -> String {
+        self.with(py, |ids| text(&ids.request_id()))
+    }
+
+    /// The client's id of the request, or None where it sent no valid one.
+    #[getter]
+    fn client_request_id(&self, py: Python<'_>) -> Option<String> {
+        self.take_correlation_id(py);
+        self.with(py, |ids| ids.client().map(text))
+    }
+
+    /// Keep the record of this request, whatever the sampler decided.
+    fn keep(&self) {
+        self.forced.store(true, Ordering::Relaxed);
+    }
+
+    /// Return the headers that make a call to another service a child of this request.
+    ///
+    /// `traceparent`, and `tracestate` where there is one (W3C Trace Context Level 2). The parent is the active span of
+    /// OpenTelemetry, else this request's span, or `span_id` (16 lowercase hex digits, not all zero) for an application
+    /// that gives each of its calls a span of its own. Raises ValueError for another `span_id`.
+    #[pyo3(signature = (*, span_id = None))]
+    fn outgoing_headers<'py>(&self, py: Python<'py>, span_id: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
+        let (mut trace, state) = self.outgoing(py);
+        if let Some(digits) = span_id {
+            trace.span_id = parse_span_id(digits.as_bytes()).ok_or_else(|| {
+                PyValueError::new_err(format!("span_id={digits:?}: must be 16 lowercase hex digits, not all zero"))
+            })?;
+        }
+        let headers = PyDict::new(py);
+        headers.set_item("traceparent", traceparent(&trace))?;
+        if let Some(state) = state {
+            headers.set_item("tracestate", state)?;
+        }
+        Ok(headers)
+    }
+}
+
+impl PyRequestIds {
+    fn outgoing(&self, py: Python<'_>) -> (Trace, Option<String>) {
+        if let Some((span, state)) = ActiveSpan::read_with_state(py) {
+            self.meet(py, &span);
+            if self.with(py, |ids| ids.trace.trace_id == span.trace_id) {
+                return (span.trace(), Some(state).filter(|state| !state.is_empty()));
+            }
+        }
+        self.with(py, |ids| (ids.trace, ids.outgoing_state()))
+    }
+}
+
+fn text(ascii: &[u8]) -> String {
+    String::from_utf8_lossy(ascii).into_owned()
+}

@@ -1,0 +1,90 @@
+//! What the requests of a middleware have in common, for who begins them and for who observes them.
+
+use super::asgi::{Keys, first, is_private, item, text_of};
+use super::engine::{EngineReader, ForwardIds};
+use super::foreign::{ACTIVE_SPAN, CORRELATION_ID};
+use super::held::Held;
+use super::hot_path::Turns;
+use listen::service::Service;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use request::capture::Content;
+use request::ids::IdSource;
+use request::requests::Requests;
+use request::sampler::Sampler;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Makes the observers of a middleware's requests: configuration, and a source of ids.
+#[pyclass(frozen, module = "inference_logging._native")]
+pub struct RequestFactory {
+    pub shared: Shared,
+}
+
+/// What all requests of a middleware have in common.
+pub struct Shared {
+    pub requests: Requests,
+    pub service: Arc<Service>,
+    pub ids: IdSource,
+    pub keys: Keys,
+    pub turns: Turns,
+    /// `async def observed_receive(receive, observer)`.
+    pub observed_receive: Held,
+    /// Name of the header in which answers carry a request id.
+    pub response_header: Option<Py<PyBytes>>,
+    /// Name of the header by which a client asks that none of its texts is captured.
+    pub opt_out_header: Option<String>,
+    /// Functions that look for other libraries in the process; None: they are not to be asked.
+    pub span_reader: Held,
+    pub correlation_reader: Held,
+    /// The engine behind the server, if one is known.
+    pub engine: Held<EngineReader>,
+    pub forward_ids: ForwardIds,
+    pub begun: AtomicU64,
+    /// Requests of these begin only where they are asked to.
+    pub special_paths: Box<[String]>,
+}
+
+/// Every so many requests it is looked whether the application has imported another library that knows the ids.
+const LOOK_EVERY: u64 = 64;
+
+impl Shared {
+    /// Whether anything of a body with this content may be wanted.
+    #[inline]
+    pub fn captures(&self, content: Content<'_>) -> bool {
+        content == Content::Json || self.requests.settings.texts.is_on()
+    }
+
+    /// Whether the client asks that none of its texts is captured, where they would be.
+    #[inline]
+    pub fn is_private(&self, headers: Option<Borrowed<'_, '_, PyAny>>) -> bool {
+        self.requests.settings.texts.is_on() && self.opts_out(headers)
+    }
+
+    /// Whether the client forbids that texts of its request are stored.
+    pub fn opts_out(&self, headers: Option<Borrowed<'_, '_, PyAny>>) -> bool {
+        self.opt_out_header.as_deref().is_some_and(|header| is_private(headers, header.as_bytes()))
+    }
+
+    #[inline]
+    pub fn is_special(&self, path: &str) -> bool {
+        self.special_paths.iter().any(|special| special == path)
+    }
+
+    #[inline]
+    pub fn look_for_others(&self, py: Python<'_>) {
+        if self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
+            for (reader, find) in [(&ACTIVE_SPAN, &self.span_reader), (&CORRELATION_ID, &self.correlation_reader)] {
+                if let Some(find) = find.get(py).filter(|_| reader.is_missing()) {
+                    reader.find(&find);
+                }
+            }
+        }
+    }
+
+    /// Whether the request's caller may decide on its trace.
+    pub fn trusts(&self, sampler: &Sampler, scope: &Bound<'_, PyDict>) -> bool {
+        let client = item(scope, &self.keys.client).map(Borrowed::to_owned).and_then(|client| first(&client));
+        sampler.trusts(text_of(&client))
+    }
+}

@@ -1,0 +1,187 @@
+//! Health and metrics for Python: the watch, what it finds, and the metrics as text or as plain tuples.
+
+use super::metrics::exemplar_tuple;
+use super::service::PyService;
+use listen::sink::Now;
+use listen::status::health::{Answer, Health, Limits, Reason, Watch, Watched, liveness, producers, readiness};
+use listen::status::metrics::Metrics;
+use listen::status::metrics::family::{Family, Sample};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use queue::system::{now_monotonic_nano, now_unix_nano};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Status, body, and the seconds after which to ask again.
+type PyAnswer<'py> = (u16, Bound<'py, PyBytes>, u32);
+type PyExemplar = (String, String, f64, f64);
+/// What follows the family's name, the labels, the value and the exemplar.
+type PySample = (&'static str, Vec<(&'static str, String)>, f64, Option<PyExemplar>);
+/// Name, kind, unit, help and samples.
+type PyFamily = (&'static str, &'static str, &'static str, &'static str, Vec<PySample>);
+
+fn now() -> Now {
+    Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
+}
+
+/// One thing that is not as it should be, in words and numbers.
+#[pyclass(frozen, get_all, module = "inference_logging._native")]
+pub struct HealthReason {
+    state: &'static str,
+    kind: String,
+    text: String,
+}
+
+impl From<&Reason> for HealthReason {
+    fn from(reason: &Reason) -> Self {
+        Self { state: reason.state.name(), kind: reason.kind.to_string(), text: reason.text.clone() }
+    }
+}
+
+/// A state, and every reason for it; the worst reason decides.
+#[pyclass(frozen, name = "Health", module = "inference_logging._native")]
+pub struct PyHealth(Arc<Health>);
+
+#[pymethods]
+impl PyHealth {
+    /// The worst of the reasons' states.
+    #[getter]
+    fn state(&self) -> &'static str {
+        self.0.state().name()
+    }
+
+    #[getter]
+    fn reasons(&self) -> Vec<HealthReason> {
+        self.0.reasons.iter().map(HealthReason::from).collect()
+    }
+
+    /// The kind and state of each threshold that counts as reached.
+    #[getter]
+    fn reached(&self) -> HashSet<(String, &'static str)> {
+        self.0.reached().into_iter().map(|(kind, state)| (kind.into_owned(), state.name())).collect()
+    }
+
+    /// Whether this process should get requests, as far as its logging is concerned.
+    #[getter]
+    fn ready(&self) -> bool {
+        self.0.is_ready()
+    }
+
+    /// Whether a restart would mend nothing here.
+    #[getter]
+    fn alive(&self) -> bool {
+        self.0.is_alive()
+    }
+
+    /// When to ask again, in seconds, if not ready.
+    #[getter]
+    fn retry_after_s(&self) -> u32 {
+        self.0.retry_after_s
+    }
+
+    /// Return the answer to a readiness probe: status, JSON body, and the seconds after which to ask again.
+    fn readiness<'py>(&self, py: Python<'py>) -> PyAnswer<'py> {
+        answer(py, readiness(&self.0))
+    }
+
+    /// Return the answer to a liveness probe.
+    fn liveness<'py>(&self, py: Python<'py>) -> PyAnswer<'py> {
+        answer(py, liveness(&self.0))
+    }
+
+    /// Return the answer for what can start a process again that has died.
+    fn producers<'py>(&self, py: Python<'py>) -> PyAnswer<'py> {
+        answer(py, producers(&self.0))
+    }
+}
+
+fn answer(py: Python<'_>, answer: Answer) -> PyAnswer<'_> {
+    (answer.status, PyBytes::new(py, answer.body.as_bytes()), answer.retry_after_s)
+}
+
+/// Looks at the logging of a queue directory, and at that of the audit lane if there is one.
+#[pyclass(frozen, name = "HealthWatch", module = "inference_logging._native")]
+pub struct PyHealthWatch(Arc<Watch>);
+
+#[pymethods]
+impl PyHealthWatch {
+    /// Begin to look. Ages and times are in seconds, the backlog in records.
+    #[new]
+    #[pyo3(signature = (service, audit = None, *, listens, backlog_records, backlog_ratio, pressured_ratio, clear_ratio,
+                        oldest_age_s, audit_oldest_age_s, stuck_after_s))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only, one per threshold")]
+    fn new(
+        py: Python<'_>,
+        service: &Bound<'_, PyService>,
+        audit: Option<&Bound<'_, PyService>>,
+        listens: bool,
+        backlog_records: f64,
+        backlog_ratio: f64,
+        pressured_ratio: f64,
+        clear_ratio: f64,
+        oldest_age_s: f64,
+        audit_oldest_age_s: f64,
+        stuck_after_s: f64,
+    ) -> Self {
+        let watched = |service: &Bound<'_, PyService>, oldest_age_s| {
+            let limits =
+                Limits { backlog_records, backlog_ratio, pressured_ratio, clear_ratio, oldest_age_s, stuck_after_s };
+            Watched { source: service.get().lane(), limits, listens }
+        };
+        let (fast, audit) = (watched(service, oldest_age_s), audit.map(|audit| watched(audit, audit_oldest_age_s)));
+        Self(Arc::new(py.detach(|| Watch::new(fast, audit, now()))))
+    }
+
+    /// Look now and grade what is seen.
+    fn look(&self, py: Python<'_>) -> PyHealth {
+        PyHealth(py.detach(|| self.0.look(now())))
+    }
+
+    /// Return what the last look saw, or look where that is a quarter of a second ago.
+    fn recent(&self, py: Python<'_>) -> PyHealth {
+        PyHealth(py.detach(|| self.0.recent(now())))
+    }
+}
+
+/// The metrics of what a watch looks at.
+#[pyclass(frozen, name = "Metrics", module = "inference_logging._native")]
+pub struct PyMetrics(Metrics);
+
+#[pymethods]
+impl PyMetrics {
+    /// Show them together with this version of Python.
+    #[new]
+    fn new(watch: &Bound<'_, PyHealthWatch>, python_version: String) -> Self {
+        Self(Metrics::new(Arc::clone(&watch.get().0), Some(python_version)))
+    }
+
+    /// Return every family as it is now: name, kind, unit, help and samples; of a sample what follows the name, labels,
+    /// value, and the exemplar or None: trace id, span id, seconds, Unix time.
+    ///
+    /// Raises OSError if the listener's file cannot be read.
+    fn families(&self, py: Python<'_>) -> PyResult<Vec<PyFamily>> {
+        let families = py.detach(|| self.0.families(now())).map_err(PyOSError::new_err)?;
+        Ok(families.into_iter().map(family_tuple).collect())
+    }
+
+    /// Return the metrics and their content type in the best format that the `Accept` header names, collected at most
+    /// once in a quarter of a second.
+    ///
+    /// Raises OSError if the listener's file cannot be read.
+    fn render<'py>(&self, py: Python<'py>, accept: &str) -> PyResult<(Bound<'py, PyBytes>, String)> {
+        let (text, kind) = py.detach(|| self.0.render(accept, now())).map_err(PyOSError::new_err)?;
+        Ok((PyBytes::new(py, &text), kind))
+    }
+}
+
+fn family_tuple(family: Family) -> PyFamily {
+    let samples = family.samples.into_iter().map(sample_tuple).collect();
+    (family.name, family.kind.name(), family.unit, family.help, samples)
+}
+
+fn sample_tuple(sample: Sample) -> PySample {
+    let exemplar = sample.exemplar.as_ref().map(exemplar_tuple);
+    (sample.suffix, sample.labels, sample.value, exemplar)
+}

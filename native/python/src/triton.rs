@@ -1,0 +1,412 @@
+//! Requests that a model of Triton's Python backend serves: what `model.py` sees of them, as terminal records.
+//!
+//! Fields are read by the methods of Triton's own classes, which take longer than everything else here; nothing is read
+//! that no record needs, and nothing that asks the server (`is_cancelled`).
+
+use super::gil_cell::GilCell;
+use super::held::Held;
+use super::hot_path::Turns;
+use super::service::PyService;
+use super::settings::PySettings;
+use super::value::utf8;
+use ::request::ids::{IdSource, RequestIds};
+use ::request::in_flight::facts::BODY_HEAD_BYTES;
+use ::request::outcome::Ending;
+use ::request::requests::{Requests, Start};
+use ::request::trace_state::TraceState;
+use listen::service::Service;
+use pyo3::exceptions::PyOSError;
+use pyo3::ffi;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use queue::record::Scratch;
+use queue::system::now_monotonic_nano;
+pub use request::ModelRequest;
+use request::State;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tensors::Tensors;
+
+mod request;
+mod tensors;
+
+/// Longest text among the values that are known at the beginning.
+const MAX_TEXT_BYTES: usize = 96;
+
+/// The requests of one model instance: configuration, and those that are under way.
+#[pyclass(frozen, module = "inference_logging._native")]
+pub struct ModelLog {
+    shared: Shared,
+}
+
+/// What all requests of a model instance have in common.
+pub struct Shared {
+    requests: Requests,
+    service: Arc<Service>,
+    ids: IdSource,
+    turns: Turns,
+    methods: Methods,
+    /// Name, version and instance of the model as values.
+    model: Vec<u8>,
+    /// Stands for the requests' path where the sampler asks for one.
+    path: String,
+    /// None: they are not recorded.
+    tensors: Option<Tensors>,
+    /// `read(parameters)` of the request's parameters as JSON, which returns `traceparent`, `tracestate` and what of them
+    /// is recorded, as JSON.
+    read_parameters: Held,
+    /// `failed(error)`: something could not be read.
+    failed: Held,
+    /// `raised(begun, error)`: a call of the model raised.
+    raised: Held,
+    /// `returned(begun, responses)`: a call of the model returned what is neither responses nor None; returns what Triton
+    /// is given instead.
+    returned: Held,
+    /// `ended()`, after each batch.
+    ended: Held,
+    /// `set` and `reset` of the context variable that has the ids of the request under way.
+    context: (Held, Held),
+    /// A call that returns None has its requests answered by their response senders.
+    decoupled: bool,
+    /// By the address of Triton's object, which its model holds as long as it can answer. Few at a time: a batch, or as
+    /// many streams as a model serves at once.
+    open: GilCell<Vec<(usize, Py<ModelRequest>)>>,
+}
+
+/// Methods of Triton's classes: looked up once.
+struct Methods {
+    request_id: Py<PyAny>,
+    correlation_id: Py<PyAny>,
+    parameters: Py<PyAny>,
+    /// None: the server makes no traces that a request could tell.
+    trace: Option<Py<PyAny>>,
+    inputs: Py<PyAny>,
+    has_error: Py<PyAny>,
+    output_tensors: Py<PyAny>,
+}
+
+#[pymethods]
+impl ModelLog {
+    #[new]
+    #[pyo3(signature = (service, settings, *, classes, model, path, datatypes, traces, read_parameters, failed, raised, returned, ended, context, decoupled))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword-only; what Triton says of the model, and functions of the package"
+    )]
+    fn new(
+        service: &PyService,
+        settings: &PySettings,
+        classes: (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>),
+        model: (String, String, String),
+        path: String,
+        datatypes: HashMap<String, (String, u64)>,
+        traces: bool,
+        read_parameters: Py<PyAny>,
+        failed: Py<PyAny>,
+        raised: Py<PyAny>,
+        returned: Py<PyAny>,
+        ended: Py<PyAny>,
+        context: &Bound<'_, PyAny>,
+        decoupled: bool,
+    ) -> PyResult<Self> {
+        let (service, parameters) = (service.service(), settings.of());
+        let settings = parameters.model_observer(&service).map_err(PyOSError::new_err)?;
+        let tensors = parameters.records_tensors().then(|| Tensors::of(&classes.2, datatypes)).transpose()?;
+        let mut values = Scratch::new();
+        for text in [&model.0, &model.1, &model.2] {
+            values.push_str(cut(text));
+        }
+        Ok(Self {
+            shared: Shared {
+                requests: service.requests(settings),
+                service,
+                ids: IdSource::new()?,
+                turns: Turns::new(),
+                methods: Methods::of(&classes.0, &classes.1, traces)?,
+                tensors,
+                model: values.as_slice().to_vec(),
+                path,
+                read_parameters: Held::new(read_parameters),
+                failed: Held::new(failed),
+                raised: Held::new(raised),
+                returned: Held::new(returned),
+                ended: Held::maybe(parameters.shows_counts_to_triton().then_some(ended)),
+                context: (Held::new(context.getattr("set")?.unbind()), Held::new(context.getattr("reset")?.unbind())),
+                decoupled,
+                open: GilCell::new(Vec::new()),
+            },
+        })
+    }
+
+    /// Begin to observe the requests of a batch; return one object for each, none if they cannot be read.
+    fn begin<'py>(this: &Bound<'py, Self>, requests: &Bound<'py, PyAny>) -> Bound<'py, PyList> {
+        let (py, now, shared) = (requests.py(), now_monotonic_nano(), &this.get().shared);
+        let watch = shared.turns.next(py);
+        let begun = PyList::empty(py);
+        if shared.service.is_disabled(now) {
+            return begun;
+        }
+        let done = Shared::begin_all(this, requests, &begun, now);
+        watch.finish(py, now, &shared.requests.producer);
+        shared.tell(py, done);
+        begun
+    }
+
+    /// Take note of the responses of a batch, None for those that a response sender sends; None for all of them of a
+    /// decoupled model.
+    fn end(&self, begun: &Bound<'_, PyList>, responses: &Bound<'_, PyAny>) {
+        let (py, now) = (begun.py(), now_monotonic_nano());
+        if !(begun.is_empty() || responses.is_none() && self.shared.decoupled) {
+            let watch = self.shared.turns.next(py);
+            let done = Shared::end_all(begun, responses, now);
+            watch.finish(py, now, &self.shared.requests.producer);
+            self.shared.tell(py, done);
+        }
+        if let Some(ended) = self.shared.ended.get(py) {
+            self.shared.tell(py, ended.call0().map(drop));
+        }
+    }
+
+    /// Call `execute(model, requests)` with its requests on record; return or raise what it does.
+    fn serve<'py>(
+        this: &Bound<'py, Self>,
+        execute: &Bound<'py, PyAny>,
+        model: &Bound<'py, PyAny>,
+        requests: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, log) = (execute.py(), this.get());
+        let shared = &log.shared;
+        let begun = Self::begin(this, requests);
+        let entered = shared.enter(&begun);
+        let done = execute.call1((model, requests)).and_then(|responses| {
+            if responses.is_none() || responses.is_exact_instance_of::<PyList>() {
+                log.end(&begun, &responses);
+                return Ok(responses);
+            }
+            shared.returned.call1(py, (&begun, responses))
+        });
+        if let Some(token) = entered {
+            shared.context.1.call1(py, (token,))?;
+        }
+        if let Err(error) = &done {
+            let told = shared.raised.call1(py, (begun, error.clone_ref(py).into_value(py)));
+            shared.tell(py, told.map(drop));
+        }
+        done
+    }
+
+    /// Return what was begun of a request of Triton's, or None once it has ended.
+    fn find(&self, request: &Bound<'_, PyAny>) -> Option<Py<ModelRequest>> {
+        let (py, key) = (request.py(), request.as_ptr() as usize);
+        self.shared
+            .open
+            .with(py, |open| open.iter().rev().find(|(open, _)| *open == key).map(|(_, request)| request.clone_ref(py)))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let shared = &self.shared;
+        shared.methods.visit(&visit)?;
+        if let Some(tensors) = &shared.tensors {
+            tensors.visit(&visit)?;
+        }
+        shared.callbacks().iter().try_for_each(|callback| callback.visit(&visit))?;
+        // SAFETY: the collector holds the GIL, and reads only.
+        unsafe { shared.open.peek() }.iter().try_for_each(|(_, request)| visit.call(request))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        self.shared.callbacks().iter().for_each(|callback| callback.clear(py));
+        drop(self.shared.open.with(py, std::mem::take));
+    }
+}
+
+impl Shared {
+    /// The functions of the package.
+    fn callbacks(&self) -> [&Held; 7] {
+        let Self { read_parameters, failed, raised, returned, ended, context: (set, reset), .. } = self;
+        [read_parameters, failed, raised, returned, ended, set, reset]
+    }
+
+    fn begin_all(
+        log: &Bound<'_, ModelLog>,
+        requests: &Bound<'_, PyAny>,
+        begun: &Bound<'_, PyList>,
+        now: u64,
+    ) -> PyResult<()> {
+        let size = requests.len()?;
+        for (position, request) in requests.try_iter()?.enumerate() {
+            begun.append(Self::begin(log, &request?, (size, position), now)?)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the ids of a request that is the only one of its batch those of the context.
+    fn enter<'py>(&self, begun: &Bound<'py, PyList>) -> Option<Bound<'py, PyAny>> {
+        let py = begun.py();
+        let only = (begun.len() == 1).then(|| begun.get_item(0)).and_then(Result::ok)?;
+        let ids = only.cast::<ModelRequest>().ok()?.get().ids(py);
+        self.context.0.call1(py, (ids,)).ok()
+    }
+
+    /// Ends what was begun, whatever comes: what cannot be read any more has ended as well.
+    fn end_all(begun: &Bound<'_, PyList>, responses: &Bound<'_, PyAny>, now: u64) -> PyResult<()> {
+        let mut responses = responses.try_iter();
+        let mut done = Ok(());
+        for request in begun.iter() {
+            let request = request.cast::<ModelRequest>()?.get();
+            let response = responses.as_mut().ok().and_then(Iterator::next).and_then(Result::ok);
+            let ended = match response {
+                Some(response) if response.is_none() => continue,
+                Some(response) => request.respond(&response, now),
+                None => Ok(()),
+            };
+            // Idempotent.
+            request.finish_with(begun.py(), Ending::Returned, now);
+            done = done.and(ended);
+        }
+        done
+    }
+
+    /// Tells of an error that is no request's.
+    fn tell(&self, py: Python<'_>, done: PyResult<()>) {
+        if let Err(error) = done
+            && let Err(error) = self.failed.call1(py, (error.into_value(py),))
+        {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    fn begin(
+        log: &Bound<'_, ModelLog>,
+        request: &Bound<'_, PyAny>,
+        (size, position): (usize, usize),
+        now: u64,
+    ) -> PyResult<Py<ModelRequest>> {
+        let (py, key, this) = (request.py(), request.as_ptr() as usize, &log.get().shared);
+        let seen = this.look(request, (size, position))?;
+        let state = this.open(seen, now);
+        let begun = Py::new(py, ModelRequest::new(log.clone().unbind(), state))?;
+        let before = this.open.with(py, |open| {
+            let before = open.iter().position(|(open, _)| *open == key).map(|at| open.swap_remove(at));
+            open.push((key, begun.clone_ref(py)));
+            before
+        });
+        if let Some((_, before)) = before {
+            // Its object is gone, and with it every way to answer.
+            before.get().emit(py, Ending::Returned, now);
+        }
+        Ok(begun)
+    }
+
+    /// Reads what there is to know of a request.
+    fn look(&self, request: &Bound<'_, PyAny>, (size, position): (usize, usize)) -> PyResult<Seen> {
+        let (py, methods) = (request.py(), &self.methods);
+        let client = methods.request_id.call1(py, (request,))?;
+        let correlation = methods.correlation_id.call1(py, (request,))?;
+        let context = match &methods.trace {
+            Some(trace) => Some(trace.call1(py, (request,))?.call_method0(py, intern!(py, "get_context"))?),
+            None => None,
+        };
+        let mut given = Given::default();
+        if let Some(read) = self.read_parameters.get(py) {
+            let parameters = methods.parameters.call1(py, (request,))?;
+            if text(parameters.bind(py)).is_some_and(|parameters| parameters != "{}") {
+                given = read.call1((parameters,))?.extract()?;
+            }
+        }
+        let (mut parent, mut state, parameters) = given;
+        if let Some(context) = context.as_ref().and_then(|context| text(context.bind(py))) {
+            parent = member(context, "\"traceparent\"").map(str::to_owned).or(parent);
+            state = member(context, "\"tracestate\"").map(str::to_owned).or(state);
+        }
+        let trace = self.ids.trace(parent.as_deref().map(str::as_bytes));
+        let continued = trace.parent_span_id != [0; 8];
+        let state = state.filter(|_| continued);
+        let state = state.and_then(|state| TraceState::from_lines(std::iter::once(state.as_bytes())));
+        let ids = RequestIds::new(trace, text(client.bind(py)).map(str::as_bytes), state);
+        let mut values = Scratch::new();
+        values.push_values(&self.model);
+        values.push_uint(size as u64);
+        values.push_uint(position as u64);
+        push_correlation(&mut values, correlation.bind(py));
+        let known = values.as_slice().len();
+        match parameters {
+            Some(parameters) => values.push_json(parameters.as_bytes()),
+            None => values.push_absent(),
+        }
+        match &self.tensors {
+            Some(tensors) => values.push_json(&tensors.json(methods.inputs.call1(py, (request,))?.bind(py))?),
+            None => values.push_absent(),
+        }
+        Ok(Seen { ids, values: values.as_slice().to_vec(), known })
+    }
+
+    /// Decides on a request and gives it its slot of the flight recorder.
+    fn open(&self, seen: Seen, now: u64) -> State {
+        let Seen { mut ids, values, known } = seen;
+        let model = &values[..known.min(BODY_HEAD_BYTES)];
+        let start = Start { now, method: b"", path: self.path.as_bytes(), model };
+        let observer = self.requests.begin(&mut ids, &start, |sampler| sampler.trusts(""));
+        State::new(observer, ids, values)
+    }
+}
+
+/// `traceparent`, `tracestate` and the recorded ones of a request's parameters.
+type Given = (Option<String>, Option<String>, Option<String>);
+
+/// What was read of a request; the first `known` bytes of the values fit into its slot.
+struct Seen {
+    ids: RequestIds,
+    values: Vec<u8>,
+    known: usize,
+}
+
+impl Methods {
+    fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Self { request_id, correlation_id, parameters, trace, inputs, has_error, output_tensors } = self;
+        visit.call(trace)?;
+        [request_id, correlation_id, parameters, inputs, has_error, output_tensors]
+            .into_iter()
+            .try_for_each(|method| visit.call(method))
+    }
+
+    fn of(request: &Bound<'_, PyAny>, response: &Bound<'_, PyAny>, traces: bool) -> PyResult<Self> {
+        let method = |class: &Bound<'_, PyAny>, name| class.getattr(name).map(Bound::unbind);
+        Ok(Self {
+            request_id: method(request, "request_id")?,
+            correlation_id: method(request, "correlation_id")?,
+            parameters: method(request, "parameters")?,
+            trace: traces.then(|| method(request, "trace")).transpose()?,
+            inputs: method(request, "inputs")?,
+            has_error: method(response, "has_error")?,
+            output_tensors: method(response, "output_tensors")?,
+        })
+    }
+}
+
+fn push_correlation(values: &mut Scratch, correlation: &Bound<'_, PyAny>) {
+    match (text(correlation), correlation.extract::<u64>()) {
+        (Some(""), _) | (None, Ok(0) | Err(_)) => values.push_absent(),
+        (Some(name), _) => values.push_str(cut(name)),
+        (None, Ok(number)) => values.push_uint(number),
+    }
+}
+
+/// The text of a `str`; None for anything else.
+fn text<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a str> {
+    // SAFETY: a live object, whose kind is checked first; the text lives as long as it.
+    unsafe { if ffi::PyUnicode_Check(object.as_ptr()) != 0 { utf8(object.as_ptr()) } else { None } }
+}
+
+/// The text of a member of a flat JSON object that needs no escapes.
+fn member<'a>(object: &'a str, quoted: &str) -> Option<&'a str> {
+    let rest = object[object.find(quoted)? + quoted.len()..].trim_ascii_start().strip_prefix(':')?;
+    rest.trim_ascii_start().strip_prefix('"')?.split('"').next()
+}
+
+fn cut(text: &str) -> &str {
+    let end = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
+}

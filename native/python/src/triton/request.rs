@@ -1,0 +1,209 @@
+//! One request to a model: its responses as they pass, and its terminal record.
+
+use super::{ModelLog, Shared};
+use crate::gil_cell::GilCell;
+use crate::middleware::exception_texts;
+use crate::request_ids::PyRequestIds;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use queue::record::Scratch;
+use queue::system::now_monotonic_nano;
+use request::ids::RequestIds;
+use request::observer::{Chunks, ENGINE_FIELDS, EngineFacts, Observer, RequestSource};
+use request::outcome::Ending;
+use request::requests::Requests;
+
+/// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`
+const FINAL: u64 = 1;
+
+/// One request under way.
+#[pyclass(frozen, module = "inference_logging._native")]
+pub struct ModelRequest {
+    log: Py<ModelLog>,
+    state: GilCell<State>,
+}
+
+/// What changes of it.
+pub struct State {
+    observer: Observer,
+    ids: RequestIds,
+    /// Of the fields from `triton.model_name` to `triton.inputs`.
+    values: Vec<u8>,
+    /// As JSON.
+    outputs: Option<Vec<u8>>,
+    usage: [Option<u64>; 2],
+    /// Code of an error with which the model answered.
+    error: Option<String>,
+}
+
+#[pymethods]
+impl ModelRequest {
+    /// The ids for the context of what is done for this request.
+    #[getter]
+    pub fn ids(&self, py: Python<'_>) -> PyRequestIds {
+        PyRequestIds::new(self.state.with(py, |state| state.ids.clone()), true)
+    }
+
+    /// Take note of what a response sender is about to send.
+    fn sending(&self, response: &Bound<'_, PyAny>, flags: u64) -> PyResult<()> {
+        let (py, now) = (response.py(), now_monotonic_nano());
+        let is_chunk = !response.is_none();
+        if is_chunk {
+            self.look(response)?;
+        }
+        let Requests { producer, settings, .. } = &self.shared().requests;
+        self.state.with(py, |state| {
+            state.observer.stream();
+            state.observer.model_response(is_chunk, flags & FINAL == 0, now, settings);
+            if is_chunk && state.observer.chunks(settings) == Chunks::Events {
+                state.observer.emit_chunk(&state.ids, producer, None);
+            }
+        });
+        Ok(())
+    }
+
+    /// Take note that the client has cancelled.
+    fn cancelled(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.observer.disconnect());
+    }
+
+    /// Take note of the tokens that were read and generated.
+    #[pyo3(signature = (*, input_tokens = None, output_tokens = None))]
+    fn usage(&self, py: Python<'_>, input_tokens: Option<u64>, output_tokens: Option<u64>) {
+        self.state.with(py, |state| {
+            state.usage = [input_tokens.or(state.usage[0]), output_tokens.or(state.usage[1])];
+        });
+    }
+
+    /// Emit the terminal record of a request that was answered; further calls do nothing.
+    fn finish(&self, py: Python<'_>) {
+        self.finish_with(py, Ending::Returned, now_monotonic_nano());
+    }
+
+    /// Emit the terminal record of a request that failed; further calls do nothing. `texts` are type, message and stack of
+    /// the exception, where it ended the request.
+    #[pyo3(signature = (error_type, texts = None))]
+    fn fail(&self, py: Python<'_>, error_type: &str, texts: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let now = now_monotonic_nano();
+        if let Some(texts) = texts {
+            let exception = exception_texts(texts)?;
+            self.state.with(py, |state| state.observer.raise(exception));
+        }
+        self.finish_with(py, Ending::Raised(error_type), now);
+        Ok(())
+    }
+
+    // Without `__clear__`: its log gives up the requests that are under way.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.log)
+    }
+}
+
+impl State {
+    /// A request that has begun.
+    pub const fn new(observer: Observer, ids: RequestIds, values: Vec<u8>) -> Self {
+        Self { observer, ids, values, outputs: None, usage: [None; 2], error: None }
+    }
+}
+
+impl ModelRequest {
+    pub const fn new(log: Py<ModelLog>, state: State) -> Self {
+        Self { log, state: GilCell::new(state) }
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.log.get().shared
+    }
+
+    /// Takes the response with which the model's call ended.
+    pub fn respond(&self, response: &Bound<'_, PyAny>, now: u64) -> PyResult<()> {
+        self.look(response)?;
+        self.state.with(response.py(), |state| {
+            state.observer.model_response(true, false, now, &self.shared().requests.settings);
+        });
+        Ok(())
+    }
+
+    /// Reads a response: its error, and the outputs of the first that has any.
+    fn look(&self, response: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, methods) = (response.py(), &self.shared().methods);
+        if methods.has_error.call1(py, (response,))?.is_truthy(py)? {
+            let code = response.call_method0(intern!(py, "error"))?.call_method0(intern!(py, "code"))?;
+            let error = error_name(&code)?;
+            self.state.with(py, |state| {
+                if error == CANCELLED {
+                    state.observer.disconnect();
+                }
+                state.error = Some(error);
+            });
+        } else if let Some(tensors) = &self.shared().tensors
+            && self.state.with(py, |state| state.outputs.is_none())
+        {
+            let outputs = tensors.json(methods.output_tensors.call1(py, (response,))?.bind(py))?;
+            self.state.with(py, |state| state.outputs = Some(outputs));
+        }
+        Ok(())
+    }
+
+    pub fn finish_with(&self, py: Python<'_>, ending: Ending<'_>, now: u64) {
+        // Dropped once nothing of it is used any more.
+        let this = std::ptr::from_ref(self);
+        let _open = self.shared().open.with(py, |open| {
+            let at = open.iter().rposition(|(_, request)| std::ptr::eq(request.get(), this));
+            at.map(|at| open.swap_remove(at))
+        });
+        self.emit(py, ending, now);
+    }
+
+    pub fn emit(&self, py: Python<'_>, ending: Ending<'_>, now: u64) {
+        let Requests { producer, settings, .. } = &self.shared().requests;
+        self.state.with(py, |state| {
+            let State { observer, ids, values, outputs, usage, error } = state;
+            let ending = match (ending, error.as_deref()) {
+                (Ending::Returned, Some(error)) => Ending::Raised(error),
+                (ending, _) => ending,
+            };
+            if *usage != [None; 2] {
+                observer.told_by_engine(tokens(*usage));
+            }
+            push_last(values, outputs.as_deref());
+            observer.finish(ids, ending, &RequestSource::Model(values), now, producer, settings);
+        });
+    }
+}
+
+/// Triton's code for a request that its client gave up.
+const CANCELLED: &str = "CANCELLED";
+
+/// The name of a member of the enumeration `TritonError.Code`, which is not Python's.
+fn error_name(code: &Bound<'_, PyAny>) -> PyResult<String> {
+    match code.getattr_opt(intern!(code.py(), "name"))? {
+        Some(name) => name.extract(),
+        None => Ok(code.str()?.to_string()),
+    }
+}
+
+/// The engine's values of a record of which only the tokens are known, told by the model.
+fn tokens([input, output]: [Option<u64>; 2]) -> EngineFacts {
+    let mut values = Scratch::new();
+    for tokens in [input, output, None] {
+        match tokens {
+            Some(tokens) => values.push_uint(tokens),
+            None => values.push_absent(),
+        }
+    }
+    values.push_str("model");
+    (4..ENGINE_FIELDS).for_each(|_| values.push_absent());
+    EngineFacts { aborted: false, values: values.as_slice().to_vec() }
+}
+
+/// Appends the outputs to the values of the fields before them.
+fn push_last(values: &mut Vec<u8>, outputs: Option<&[u8]>) {
+    let mut last = Scratch::new();
+    match outputs {
+        Some(outputs) => last.push_json(outputs),
+        None => last.push_absent(),
+    }
+    values.extend_from_slice(last.as_slice());
+}

@@ -1,0 +1,223 @@
+//! Python values to record values. Nothing here raises: what cannot be encoded becomes a text that says so.
+
+use super::bound_fields::BoundFields;
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyString};
+use queue::record::Scratch;
+
+/// JSON that is already encoded; it is copied into the line as it is.
+///
+/// The caller answers for its validity: it must be one JSON value without a line break.
+#[pyclass(frozen, module = "inference_logging._native")]
+pub struct Json {
+    encoded: Vec<u8>,
+}
+
+#[pymethods]
+impl Json {
+    #[new]
+    fn new(encoded: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let encoded = if let Ok(text) = encoded.cast::<PyString>() {
+            text.to_cow()?.into_owned().into_bytes()
+        } else if let Ok(bytes) = encoded.cast::<PyBytes>() {
+            bytes.as_bytes().to_vec()
+        } else {
+            let kind = encoded.get_type().name()?.to_string();
+            return Err(PyTypeError::new_err(format!("encoded={kind}: must be str or bytes that hold JSON")));
+        };
+        Ok(Self { encoded })
+    }
+}
+
+/// `orjson.dumps` and the arguments it is called with.
+struct Encoder {
+    dumps: Py<PyAny>,
+    default: Py<PyAny>,
+    option: Py<PyAny>,
+}
+
+static ENCODER: PyOnceLock<Encoder> = PyOnceLock::new();
+
+/// Appends any Python object as one value.
+///
+/// # Safety
+/// `object` is a live object, the GIL is held and no exception is set.
+#[inline]
+pub unsafe fn push(py: Python<'_>, scratch: &mut Scratch, object: *mut ffi::PyObject) {
+    // SAFETY: the caller's promise; the type objects are static.
+    unsafe {
+        let kind = ffi::Py_TYPE(object);
+        if kind == &raw mut ffi::PyUnicode_Type {
+            push_text(scratch, object);
+        } else if kind == &raw mut ffi::PyLong_Type {
+            push_int(scratch, object);
+        } else if kind == &raw mut ffi::PyFloat_Type {
+            scratch.push_float(ffi::PyFloat_AsDouble(object));
+        } else if object == ffi::Py_None() {
+            scratch.push_null();
+        } else if object == ffi::Py_True() {
+            scratch.push_bool(true);
+        } else if object == ffi::Py_False() {
+            scratch.push_bool(false);
+        } else {
+            push_other(py, scratch, object);
+        }
+    }
+}
+
+/// Appends a `str`.
+///
+/// # Safety
+/// As [`push`], and `object` is a `str`.
+#[inline]
+pub unsafe fn push_text(scratch: &mut Scratch, object: *mut ffi::PyObject) {
+    // SAFETY: the caller's promise.
+    match unsafe { utf8(object) } {
+        Some(text) => scratch.push_str(text),
+        None => push_surrogates(scratch, object),
+    }
+}
+
+/// Borrows a `str` as UTF-8, or returns None if it has lone surrogates (or is no `str`).
+///
+/// # Safety
+/// As [`push`]; the text must not be used longer than the object lives.
+#[inline]
+pub unsafe fn utf8<'a>(object: *mut ffi::PyObject) -> Option<&'a str> {
+    let mut len: ffi::Py_ssize_t = 0;
+    // SAFETY: the caller's promise; Python guarantees valid UTF-8 of that length.
+    unsafe {
+        let text = ffi::PyUnicode_AsUTF8AndSize(object, &mut len);
+        if text.is_null() {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        Some(std::str::from_utf8_unchecked(std::slice::from_raw_parts(text.cast(), len as usize)))
+    }
+}
+
+#[cold]
+fn push_surrogates(scratch: &mut Scratch, object: *mut ffi::PyObject) {
+    // SAFETY: `object` is live, the GIL is held (callers); the new reference is released below.
+    unsafe {
+        let bytes = ffi::PyUnicode_AsEncodedString(object, c"utf-8".as_ptr(), c"backslashreplace".as_ptr());
+        if bytes.is_null() {
+            ffi::PyErr_Clear();
+            return scratch.push_str("<text that cannot be encoded>");
+        }
+        scratch.push_bytes(bytes_of(bytes));
+        ffi::Py_DECREF(bytes);
+    }
+}
+
+#[inline]
+unsafe fn push_int(scratch: &mut Scratch, object: *mut ffi::PyObject) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let value = ffi::PyLong_AsLongLong(object);
+        if value == -1 && !ffi::PyErr_Occurred().is_null() {
+            ffi::PyErr_Clear();
+            push_large_int(scratch, object);
+        } else {
+            scratch.push_int(value);
+        }
+    }
+}
+
+#[cold]
+fn push_large_int(scratch: &mut Scratch, object: *mut ffi::PyObject) {
+    // SAFETY: `object` is a live int, the GIL is held (callers).
+    unsafe {
+        // Not its `str`, which is the class's own: an enumeration's is a name.
+        let digits = ffi::PyNumber_ToBase(object, 10);
+        if digits.is_null() {
+            // More digits than Python is willing to print.
+            ffi::PyErr_Clear();
+            return scratch.push_str("<int with too many digits>");
+        }
+        match utf8(digits) {
+            Some(digits) if is_number(digits) => scratch.push_json(digits.as_bytes()),
+            _ => scratch.push_null(),
+        }
+        ffi::Py_DECREF(digits);
+    }
+}
+
+/// Whether a text is a whole number as JSON has it.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Borrows the content of a `bytes` object.
+///
+/// # Safety
+/// As [`push`], and `object` is a `bytes`; the slice must not be used longer than the object lives.
+#[inline]
+pub unsafe fn bytes_of<'a>(object: *mut ffi::PyObject) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let len = ffi::PyBytes_Size(object) as usize;
+        std::slice::from_raw_parts(ffi::PyBytes_AsString(object).cast(), len)
+    }
+}
+
+#[cold]
+unsafe fn push_other(py: Python<'_>, scratch: &mut Scratch, object: *mut ffi::PyObject) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if ffi::PyBytes_Check(object) != 0 {
+            return scratch.push_bytes(bytes_of(object));
+        }
+        let object = Borrowed::from_ptr(py, object);
+        if let Ok(json) = object.cast::<Json>() {
+            return scratch.push_json(&json.get().encoded);
+        }
+        if let Ok(fields) = object.cast::<BoundFields>() {
+            return fields.get().push(scratch);
+        }
+        if ffi::PyUnicode_Check(object.as_ptr()) != 0 {
+            return push_text(scratch, object.as_ptr());
+        }
+        if ffi::PyLong_Check(object.as_ptr()) != 0 {
+            return push_int(scratch, object.as_ptr());
+        }
+        if push_encoded(&object, scratch).is_none() {
+            ffi::PyErr_Clear();
+            let kind = object.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
+            scratch.push_str(&format!("<{kind} that cannot be encoded>"));
+        }
+    }
+}
+
+/// Nested values and the many types that orjson knows; whatever it does not know as its `str()`.
+fn push_encoded(object: &Bound<'_, PyAny>, scratch: &mut Scratch) -> Option<()> {
+    let py = object.py();
+    let encoder = ENCODER.get_or_try_init(py, || Encoder::import(py)).ok()?;
+    // SAFETY: live objects, the GIL is held; the new reference is owned. Null leaves an exception, which the caller
+    // clears: a `PyErr` dropped in a plain C function would keep its traceback until some other call gets into PyO3.
+    let encoded = unsafe {
+        let end: *mut ffi::PyObject = std::ptr::null_mut();
+        let (default, option) = (encoder.default.as_ptr(), encoder.option.as_ptr());
+        let encoded = ffi::PyObject_CallFunctionObjArgs(encoder.dumps.as_ptr(), object.as_ptr(), default, option, end);
+        Bound::from_owned_ptr_or_opt(py, encoded)?
+    };
+    scratch.push_json(encoded.cast::<PyBytes>().ok()?.as_bytes());
+    Some(())
+}
+
+impl Encoder {
+    fn import(py: Python<'_>) -> PyResult<Self> {
+        let orjson = py.import("orjson")?;
+        let option = |name: &str| -> PyResult<u32> { orjson.getattr(name)?.extract() };
+        let option = option("OPT_NON_STR_KEYS")? | option("OPT_SERIALIZE_NUMPY")?;
+        Ok(Self {
+            dumps: orjson.getattr("dumps")?.unbind(),
+            default: py.import("builtins")?.getattr("str")?.unbind(),
+            option: option.into_pyobject(py)?.into_any().unbind(),
+        })
+    }
+}

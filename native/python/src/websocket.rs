@@ -1,0 +1,91 @@
+//! The record of a WebSocket connection, an event of its own: an hour's connection among the requests would spoil their
+//! times.
+
+use super::middleware::{Route, exception_texts};
+use super::request_ids::PyRequestIds;
+use super::shared::Shared;
+use super::value;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use queue::record::Scratch;
+use queue::system::now_monotonic_nano;
+use request::observer::push_exception;
+
+const NAME: &str = "websocket.connection";
+/// How many values the caller gives: from `outcome` to `duration_s`, without the route.
+const GIVEN: usize = 14;
+/// Where the route stands among them: behind outcome, error and path.
+const ROUTE: usize = 3;
+
+const FIELDS: [&str; 21] = [
+    "trace",
+    "request_id",
+    "client_request_id",
+    "outcome",
+    "error.type",
+    "url.path",
+    "http.route",
+    "network.protocol.version",
+    "client.address",
+    "http.response.status_code",
+    "websocket.subprotocol",
+    "websocket.messages_received",
+    "websocket.bytes_received",
+    "websocket.messages_sent",
+    "websocket.bytes_sent",
+    "websocket.close_code",
+    "websocket.closed_by",
+    "duration_s",
+    "exception.type",
+    "exception.message",
+    "exception.stacktrace",
+];
+
+/// Emits the record of a connection that has ended; `values` are those of [`FIELDS`] from `outcome` to `duration_s`
+/// without the route, None where there is none.
+///
+/// # Errors
+/// ValueError where the record cannot be made.
+pub fn emit(
+    shared: &Shared,
+    scope: &Bound<'_, PyDict>,
+    ids: &PyRequestIds,
+    severity: u8,
+    values: &Bound<'_, PyTuple>,
+    texts: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let (py, producer) = (scope.py(), &shared.requests.producer);
+    if values.len() != GIVEN {
+        return Err(PyValueError::new_err(format!("values: must be {GIVEN}, not {}", values.len())));
+    }
+    if shared.service.is_disabled(now_monotonic_nano()) {
+        return Ok(());
+    }
+    let id = producer.register_form(NAME, &FIELDS.map(str::to_owned), true);
+    let id = id.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    ids.take_correlation_id(py);
+    let mut scratch = Scratch::new();
+    ids.with(py, |ids| {
+        scratch.push_trace(&ids.trace);
+        ids.push_request_id(&mut scratch);
+        ids.push_client_request_id(&mut scratch);
+    });
+    for (position, value) in values.iter().enumerate() {
+        if position == ROUTE {
+            Route::of(scope, &shared.keys).push(&mut scratch);
+        }
+        if value.is_none() {
+            scratch.push_absent();
+        } else {
+            // SAFETY: a live object, the GIL is held and no exception is set.
+            unsafe { value::push(py, &mut scratch, value.as_ptr()) };
+        }
+    }
+    if let Some(texts) = texts {
+        let room = producer.max_record_bytes().saturating_sub(scratch.as_slice().len());
+        push_exception(&mut scratch, &exception_texts(&texts.call0()?)?, room);
+    }
+    producer.emit(id, severity, scratch.as_slice());
+    Ok(())
+}

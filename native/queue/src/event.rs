@@ -1,0 +1,320 @@
+//! Event schemas: the name and the fixed field list of one kind of record, registered once, so that a record carries
+//! values only.
+//!
+//! Stored form (in the queue file, so
+//! that any listener can read records of any process), little-endian:
+//!
+//! ```text
+//! u16 id | u8 name length | name | u16 field count | field count × ( u8 length | name )
+//! ```
+//!
+//! Invariants: names are UTF-8 of 1 to 128 bytes; at most 256 fields, no two alike, none that the encoder itself writes
+//! into a line ([`RESERVED`]).
+
+use std::fmt;
+
+use crate::record::Malformed;
+
+/// The listener's report of a gap: how many records were dropped, and why.
+pub const LOG_DROPPED: u16 = 0;
+/// A message of the application.
+pub const LOG: u16 = 1;
+/// The terminal record of a request.
+pub const REQUEST: u16 = 2;
+/// The chunk timeline of a stream.
+pub const REQUEST_CHUNK: u16 = 3;
+/// The housekeeper's report of what it removed, and why.
+pub const SEGMENTS_REMOVED: u16 = 4;
+/// Someone has changed something at run time.
+pub const CONTROL_CHANGED: u16 = 5;
+/// The listener's last record about a process: how it ended, and its counts.
+pub const PROCESS_ENDED: u16 = 6;
+/// A listener has cut off a line that one before it did not live to finish.
+pub const SEGMENT_REPAIRED: u16 = 7;
+/// Ids below are built in; schemas of users count from here.
+pub const FIRST_USER_ID: u16 = 16;
+
+/// Longest event or field name in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Most fields of one event.
+pub const MAX_FIELDS: usize = 256;
+
+/// Keys that the encoder writes itself; a field of this name would stand in the line twice.
+pub const RESERVED: [&str; 10] = [
+    "timestamp",
+    "severity_text",
+    "event_name",
+    "boot_id",
+    "seq",
+    "pid",
+    "trace_id",
+    "span_id",
+    "parent_span_id",
+    "trace_flags",
+];
+
+/// Events that only listeners write: what readers learn of segments, processes and sinks.
+pub const OF_LISTENERS: [&str; 12] = [
+    "segment.header",
+    "segment.footer",
+    "segment.repaired",
+    "segment.kept",
+    "segments.removed",
+    "log.dropped",
+    "process.ended",
+    "control.changed",
+    "sink.failed",
+    "sink.recovered",
+    "sink.fallback",
+    "sink.dropped",
+];
+
+/// Fields of the `request` event, in the order of its values.
+///
+/// Those from `gen_ai.usage.input_tokens` on are the engine's, where the server that we serve in has one; what the response
+/// itself says of the usage goes before. Those from `triton.model_name` on are Triton's, whose requests have none of
+/// HTTP's. The last ones are those of an exception that ended the request.
+pub const REQUEST_FIELDS: [&str; 54] = [
+    "trace",
+    "request_id",
+    "client_request_id",
+    "outcome",
+    "error.type",
+    "http.request.method",
+    "url.path",
+    "http.route",
+    "network.protocol.version",
+    "client.address",
+    "http.response.status_code",
+    "http.request.body.size",
+    "http.response.body.size",
+    "duration_s",
+    "after_response_s",
+    "after_response_outcome",
+    "after_response_error_type",
+    "chunks",
+    "gen_ai.response.time_to_first_chunk",
+    "chunk_gap_min_us",
+    "chunk_gap_mean_us",
+    "chunk_gap_max_us",
+    "chunk_gaps_us",
+    "chunk_gaps_truncated",
+    CHUNKS_S,
+    "gen_ai.operation.name",
+    "request_body",
+    "response_body",
+    "sampled_by",
+    ADJUSTED_COUNT,
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "usage_source",
+    "engine.request_id",
+    "engine.requests",
+    "engine.finish_reasons",
+    "engine.queued_s",
+    "engine.prefill_s",
+    "engine.decode_s",
+    "engine.e2e_s",
+    "engine.preemptions",
+    "triton.model_name",
+    "triton.model_version",
+    "triton.model_instance_name",
+    "triton.batch_size",
+    "triton.batch_position",
+    "triton.correlation_id",
+    "triton.parameters",
+    "triton.inputs",
+    "triton.outputs",
+    "exception.type",
+    "exception.message",
+    "exception.stacktrace",
+];
+/// The first field of a request that a model of Triton serves.
+pub const FIRST_OF_MODEL: &str = REQUEST_FIELDS[42];
+/// Seconds from the first chunk to the last one. It stands in no line: the listener makes rates of it (`lines::rate`).
+pub const CHUNKS_S: &str = "chunks_s";
+const REMOVED_FIELDS: [&str; 6] = ["reason", "segments", "bytes", "oldest", "newest", "spans"];
+/// How many records one stands for, in the records that sampling has thinned.
+pub const ADJUSTED_COUNT: &str = "adjusted_count";
+const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
+
+/// Who changed what, from and to what, until when; `to` null: as configured again.
+const CONTROL_CHANGED_FIELDS: [&str; 5] = ["who", "what", "from", "to", "until"];
+
+/// How (`closed`, `died`), since when, and the counts of the queue; `accepted` less `written` is torn or corrupt. Then the
+/// process's name, if it has one.
+const ENDED_FIELDS: [&str; 7] = ["how", "started", "accepted", "written", "reasons", "sampled_out", "producer_name"];
+/// The segment's file name, where its whole lines end, and how many bytes of an unfinished line stood behind that.
+const SEGMENT_REPAIRED_FIELDS: [&str; 3] = ["segment", "offset", "bytes"];
+
+/// One kind of record: its id within a queue, its name, its fields in the order of their values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSchema {
+    /// Id that records refer to.
+    pub id: u16,
+    /// Event name as it stands in the line.
+    pub name: String,
+    /// Field names, in the order of the values.
+    pub fields: Vec<String>,
+}
+
+/// Build the schemas that every queue begins with.
+pub fn builtin() -> Vec<EventSchema> {
+    vec![
+        EventSchema::log_dropped(),
+        EventSchema::log(),
+        EventSchema::built_in(REQUEST, "request", &REQUEST_FIELDS),
+        EventSchema::built_in(REQUEST_CHUNK, "request.chunk", &CHUNK_FIELDS),
+        EventSchema::segments_removed(),
+        EventSchema::built_in(CONTROL_CHANGED, "control.changed", &CONTROL_CHANGED_FIELDS),
+        EventSchema::process_ended(),
+        EventSchema::segment_repaired(),
+    ]
+}
+
+/// Why a schema is refused. Retrying with the same names never helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventError {
+    /// The event name is empty or longer than [`MAX_NAME_BYTES`].
+    NameLength(String),
+    /// A field name is empty or longer than [`MAX_NAME_BYTES`].
+    FieldLength(String),
+    /// There are more than [`MAX_FIELDS`] fields; holds their number.
+    TooManyFields(usize),
+    /// Two fields have this name.
+    DuplicateField(String),
+    /// The name is one of [`RESERVED`].
+    ReservedField(String),
+}
+
+impl fmt::Display for EventError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NameLength(name) => {
+                write!(f, "event name {name:?} has {} bytes, must have 1 to {MAX_NAME_BYTES}", name.len())
+            }
+            Self::FieldLength(name) => {
+                write!(f, "field name {name:?} has {} bytes, must have 1 to {MAX_NAME_BYTES}", name.len())
+            }
+            Self::TooManyFields(count) => {
+                write!(f, "an event has at most {MAX_FIELDS} fields, not {count}")
+            }
+            Self::DuplicateField(name) => write!(f, "field {name:?} is named twice"),
+            Self::ReservedField(name) => write!(f, "field {name:?} is part of every line and cannot be redefined"),
+        }
+    }
+}
+
+impl std::error::Error for EventError {}
+
+impl EventSchema {
+    /// Check the names and build the schema.
+    ///
+    /// # Errors
+    /// [`EventError`] names the rule and the name that breaks it.
+    pub fn new<S: AsRef<str>>(id: u16, name: &str, fields: &[S]) -> Result<Self, EventError> {
+        if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
+            return Err(EventError::NameLength(name.to_owned()));
+        }
+        if fields.len() > MAX_FIELDS {
+            return Err(EventError::TooManyFields(fields.len()));
+        }
+        let mut known: Vec<String> = Vec::with_capacity(fields.len());
+        for field in fields {
+            let field = checked_field(field.as_ref(), &known)?;
+            known.push(field);
+        }
+        Ok(Self { id, name: name.to_owned(), fields: known })
+    }
+
+    /// Build the schema of [`LOG_DROPPED`].
+    pub fn log_dropped() -> Self {
+        Self::built_in(LOG_DROPPED, "log.dropped", &["dropped", "reasons", "lost"])
+    }
+
+    /// Build the schema of [`PROCESS_ENDED`].
+    pub fn process_ended() -> Self {
+        Self::built_in(PROCESS_ENDED, "process.ended", &ENDED_FIELDS)
+    }
+
+    /// Build the schema of [`SEGMENT_REPAIRED`].
+    pub fn segment_repaired() -> Self {
+        Self::built_in(SEGMENT_REPAIRED, "segment.repaired", &SEGMENT_REPAIRED_FIELDS)
+    }
+
+    /// Build the schema of [`SEGMENTS_REMOVED`].
+    pub fn segments_removed() -> Self {
+        Self::built_in(SEGMENTS_REMOVED, "segments.removed", &REMOVED_FIELDS)
+    }
+
+    /// Build the schema of [`LOG`].
+    pub fn log() -> Self {
+        Self::built_in(LOG, "log", &["trace", "logger", "message", "request_id", "attributes", ADJUSTED_COUNT])
+    }
+
+    /// Return the stored form.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(&self.id.to_le_bytes());
+        push_name(&mut out, &self.name);
+        out.extend_from_slice(&(self.fields.len() as u16).to_le_bytes());
+        for field in &self.fields {
+            push_name(&mut out, field);
+        }
+        out
+    }
+
+    /// Read a stored schema from the start of `bytes`; return it and how many bytes it took.
+    ///
+    /// # Errors
+    /// [`Malformed::Cut`] where `bytes` end early, [`Malformed::Schema`] where the names break a rule.
+    pub fn from_bytes(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
+        let mut rest = bytes;
+        let id = take_u16(&mut rest)?;
+        let name = take_name(&mut rest)?;
+        let count = usize::from(take_u16(&mut rest)?);
+        if count > MAX_FIELDS {
+            return Err(Malformed::Schema);
+        }
+        let fields = (0..count).map(|_| take_name(&mut rest)).collect::<Result<Vec<&str>, _>>()?;
+        let schema = Self::new(id, name, &fields).map_err(|_| Malformed::Schema)?;
+        Ok((schema, bytes.len() - rest.len()))
+    }
+
+    fn built_in(id: u16, name: &str, fields: &[&str]) -> Self {
+        Self::new(id, name, fields).expect("built-in names keep the rules")
+    }
+}
+
+fn checked_field(field: &str, known: &[String]) -> Result<String, EventError> {
+    let field = field.to_owned();
+    if !(1..=MAX_NAME_BYTES).contains(&field.len()) {
+        return Err(EventError::FieldLength(field));
+    }
+    if RESERVED.contains(&field.as_str()) {
+        return Err(EventError::ReservedField(field));
+    }
+    if known.contains(&field) {
+        return Err(EventError::DuplicateField(field));
+    }
+    Ok(field)
+}
+
+fn push_name(out: &mut Vec<u8>, name: &str) {
+    out.push(name.len() as u8);
+    out.extend_from_slice(name.as_bytes());
+}
+
+fn take_u16(from: &mut &[u8]) -> Result<u16, Malformed> {
+    let (taken, rest) = from.split_first_chunk().ok_or(Malformed::Cut)?;
+    *from = rest;
+    Ok(u16::from_le_bytes(*taken))
+}
+
+fn take_name<'a>(from: &mut &'a [u8]) -> Result<&'a str, Malformed> {
+    let (len, rest) = from.split_first().ok_or(Malformed::Cut)?;
+    let (name, rest) = rest.split_at_checked(usize::from(*len)).ok_or(Malformed::Cut)?;
+    *from = rest;
+    std::str::from_utf8(name).map_err(|_| Malformed::Schema)
+}

@@ -1,0 +1,41 @@
+//! Sleeping on a word until another thread changes it and says so: the only calls of the kernel's futex.
+
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// Who can wake whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Threads of one process.
+    Process,
+    /// Every process that maps the word.
+    Shared,
+}
+
+impl Scope {
+    const fn flag(self) -> libc::c_int {
+        match self {
+            Self::Process => libc::FUTEX_PRIVATE_FLAG,
+            Self::Shared => 0,
+        }
+    }
+}
+
+/// Sleeps while `word` is `seen`, at most `longest`. It may return early: the caller looks again.
+pub fn wait(word: &AtomicU32, scope: Scope, seen: u32, longest: Duration) {
+    let timeout = libc::timespec {
+        // Its type is named otherwise in each C library.
+        tv_sec: longest.as_secs() as _,
+        tv_nsec: libc::c_long::from(longest.subsec_nanos()),
+    };
+    let operation = libc::FUTEX_WAIT | scope.flag();
+    // SAFETY: word and timeout live for the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, &raw const timeout) };
+}
+
+/// Wakes everybody who sleeps on `word`.
+pub fn wake_all(word: &AtomicU32, scope: Scope) {
+    let operation = libc::FUTEX_WAKE | scope.flag();
+    // SAFETY: the word lives for the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
+}

@@ -1,0 +1,41 @@
+//! Shared memory: the queue file of a process, what it holds, who owns it, and what listeners publish beside it.
+//!
+//! ```text
+//! producer                     emit: severity limits, counted refusals; the slots; another queue after a fork or a loss
+//! inspect, report              what anyone may see of a directory; what a listener says through its own process's queue
+//! claim                        who reads a queue: one at a time
+//! configuration                whose queue directory it is
+//! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
+//! control, commits             the page that wakes the listener; waiting until records are released
+//! totals, sink_words, …        the counts that listeners publish for all processes
+//! shared_page, twin            pages that all processes map, in two copies
+//! sigbus                       mapped files that somebody cuts short do not end the process
+//! record, event, layout        bytes: values, schemas, the queue file's header
+//! severity, futex, system      OpenTelemetry's numbers; sleeping on a word; what else is asked of the system
+//! memory                       the one place that maps memory
+//! ```
+//! Below stands the crate `ring`: records in a ring and requests in slots, on borrowed words. This crate depends on it
+//! and on `libc` only, so that is all that a producer in another language links.
+
+pub mod claim;
+pub mod commits;
+pub mod configuration;
+pub mod control;
+pub mod event;
+pub mod futex;
+pub mod housekeeping_words;
+pub mod inspect;
+pub mod layout;
+pub mod lock;
+pub mod memory;
+pub mod producer;
+pub mod queue_file;
+pub mod record;
+pub mod report;
+pub mod severity;
+pub mod shared_page;
+pub mod sigbus;
+pub mod sink_words;
+pub mod system;
+pub mod totals;
+pub mod twin;

@@ -1,0 +1,309 @@
+//! Locks that the kernel releases when their process dies, whatever killed it.
+//!
+//! Record locks of an open file description (`fcntl F_OFD_SETLK`): a sidecar in another pid namespace sees them without
+//! knowing a pid, and whoever opens and closes a locked file a second time, in the same process or another, leaves them
+//! as they are. Their one trap is met in `inherited`: a forked child shares the descriptions of its parent, and closes
+//! them at once.
+//!
+//! Where the kernel has no such locks, the record locks of the process (`F_SETLK`) take their place; both exclude each
+//! other. Closing *any* descriptor of a file drops those, so [`ProcessLock::try_acquire`] refuses before it opens, by the
+//! table of what this process holds.
+//!
+//! The table is guarded by a spin lock that carries the owner's pid, so a child forked while a thread held it can take
+//! it over.
+
+mod inherited;
+
+use crate::system;
+use inherited::Place;
+use std::fs::File;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A spin lock over process-wide state that a forked child takes over.
+pub struct ForkSafe<T> {
+    owner_pid: AtomicU32,
+    value: std::cell::UnsafeCell<T>,
+}
+
+// SAFETY: `with` gives out the value to one thread at a time.
+unsafe impl<T: Send> Sync for ForkSafe<T> {}
+
+impl<T> ForkSafe<T> {
+    pub const fn new(value: T) -> Self {
+        Self { owner_pid: AtomicU32::new(0), value: std::cell::UnsafeCell::new(value) }
+    }
+
+    /// Runs `work` alone in this process. Keep it short, and never call user code in it.
+    pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        let pid = std::process::id();
+        loop {
+            let owner = self.owner_pid.load(Ordering::Relaxed);
+            // Another pid stands here only in a child forked while the parent held the lock: no thread of this process
+            // will ever release it.
+            if owner != pid && self.owner_pid.compare_exchange(owner, pid, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        // SAFETY: this thread holds the lock, no other reference to the value exists.
+        let result = work(unsafe { &mut *self.value.get() });
+        self.owner_pid.store(0, Ordering::Release);
+        result
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Held {
+    pid: u32,
+    device: u64,
+    inode: u64,
+}
+
+static HELD: ForkSafe<Vec<Held>> = ForkSafe::new(Vec::new());
+
+/// An exclusive lock on a file, held by this process until dropped or dead.
+pub struct ProcessLock {
+    file: ManuallyDrop<OwnedFd>,
+    held: Held,
+    /// None: the lock is the process's, not the description's.
+    place: Option<Place>,
+}
+
+/// Who has the lock that was asked for.
+pub enum Attempt {
+    Acquired(ProcessLock),
+    HeldElsewhere,
+    HeldByThisProcess,
+}
+
+/// Who has a lock that nobody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    ThisProcess,
+    AnotherProcess,
+    Nobody,
+}
+
+impl Holder {
+    /// The name in answers: whether this process holds it, or another one.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ThisProcess => "here",
+            Self::AnotherProcess => "elsewhere",
+            Self::Nobody => "nobody",
+        }
+    }
+
+    /// Finds who has the lock on the file at `path`, without taking it. A file that cannot be opened is held by nobody.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let pid = std::process::id();
+        HELD.with(|table| {
+            table.retain(|entry| entry.pid == pid);
+            if is_held(table, path) {
+                return Self::ThisProcess;
+            }
+            // Opened and closed while nobody in this process can take the lock: the close would drop it.
+            match open(path, false).and_then(|file| is_locked(&file)) {
+                Ok(true) => Self::AnotherProcess,
+                _ => Self::Nobody,
+            }
+        })
+    }
+}
+
+impl ProcessLock {
+    /// Tries to lock the file at `path`, which is created with mode 0600 if `create`.
+    ///
+    /// # Errors
+    /// Any error of `open`, `stat` or `fcntl` other than the lock being held.
+    pub fn try_acquire(path: &Path, create: bool) -> io::Result<Attempt> {
+        let pid = std::process::id();
+        HELD.with(|table| {
+            table.retain(|entry| entry.pid == pid);
+            if is_held(table, path) {
+                return Ok(Attempt::HeldByThisProcess);
+            }
+            Self::lock(table, pid, || open(path, create))
+        })
+    }
+
+    /// As `try_acquire`, a file that this process has open and that may have no name any more. Its own description is
+    /// not locked, which a child may share.
+    ///
+    /// # Errors
+    /// As `try_acquire`; there is no `/proc`.
+    pub fn try_acquire_opened(file: &OwnedFd) -> io::Result<Attempt> {
+        let pid = std::process::id();
+        HELD.with(|table| {
+            table.retain(|entry| entry.pid == pid);
+            if table.contains(&identify(file, pid)?) {
+                return Ok(Attempt::HeldByThisProcess);
+            }
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            Self::lock(table, pid, || system::open(Path::new(&path), libc::O_RDWR))
+        })
+    }
+
+    fn lock(table: &mut Vec<Held>, pid: u32, open: impl Fn() -> io::Result<OwnedFd>) -> io::Result<Attempt> {
+        let (file, place) = loop {
+            let forks = inherited::forks();
+            let file = open()?;
+            let place = inherited::enter(&file);
+            if inherited::forks() == forks {
+                break (file, place);
+            }
+            // A child may have the descriptor without knowing of it.
+            place.iter().for_each(Place::leave);
+        };
+        let is_entered = place.is_some();
+        let locked = identify(&file, pid).and_then(|held| Ok((held, set_lock(&file, is_entered)?)));
+        if let Ok((held, Some(is_description))) = locked {
+            let place = place.filter(|place| {
+                is_description || {
+                    place.leave();
+                    false
+                }
+            });
+            table.push(held);
+            return Ok(Attempt::Acquired(Self { file: ManuallyDrop::new(file), held, place }));
+        }
+        place.iter().for_each(Place::leave);
+        locked.map(|_| Attempt::HeldElsewhere)
+    }
+
+    /// Whether `path` still names the locked file: if not, somebody else can lock another one of that name.
+    #[must_use]
+    pub fn is_named(&self, path: &Path) -> bool {
+        std::fs::symlink_metadata(path)
+            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (self.held.device, self.held.inode))
+    }
+
+    /// The number of the locked file, which no other file of its file system has while the lock is held.
+    #[must_use]
+    pub fn inode(&self) -> u64 {
+        self.held.inode
+    }
+
+    /// The locked file once more, to map it by: a mapping keeps its description open, and a forked child has the mappings
+    /// of its parent. None where the lock is the process's, which closing another descriptor would drop.
+    ///
+    /// # Errors
+    /// `path` cannot be opened.
+    pub fn open_to_map(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
+        self.place.as_ref().map(|_| open(path, false)).transpose()
+    }
+
+    /// Reads or writes the locked file, without another descriptor of it.
+    pub fn with_file<R>(&self, work: impl FnOnce(&File) -> R) -> R {
+        // SAFETY: open as long as `self`, and not closed here.
+        let file = ManuallyDrop::new(unsafe { File::from_raw_fd(self.file.as_raw_fd()) });
+        work(&file)
+    }
+
+    /// The locked file. Duplicates of the descriptor must outlive nothing: closing one drops the lock.
+    #[must_use]
+    pub fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+}
+
+impl Drop for ProcessLock {
+    fn drop(&mut self) {
+        let is_own = self.held.pid == std::process::id();
+        HELD.with(|table| {
+            if let Some(place) = self.place.as_ref().filter(|_| is_own) {
+                // Not left to the close: a child that is just being forked may have the description a moment longer.
+                let _ = change_lock(&self.file, libc::F_OFD_SETLK, libc::F_UNLCK);
+                place.leave();
+            }
+            // A forked child has closed its copy of a descriptor that was entered. Any other is closed before anyone in
+            // this process can lock the file again: the close would drop that lock too.
+            if is_own || self.place.is_none() {
+                // SAFETY: dropped here only, and not used afterwards.
+                unsafe { ManuallyDrop::drop(&mut self.file) };
+            }
+            table.retain(|entry| *entry != self.held);
+        });
+    }
+}
+
+pub fn open(path: &Path, create: bool) -> io::Result<OwnedFd> {
+    system::open(path, libc::O_RDWR | libc::O_NOFOLLOW | if create { libc::O_CREAT } else { 0 })
+}
+
+fn is_held(table: &[Held], path: &Path) -> bool {
+    std::fs::symlink_metadata(path)
+        .is_ok_and(|metadata| table.iter().any(|entry| entry.device == metadata.dev() && entry.inode == metadata.ino()))
+}
+
+fn identify(file: &OwnedFd, pid: u32) -> io::Result<Held> {
+    identity(file).map(|(device, inode)| Held { pid, device, inode })
+}
+
+/// The device and inode of an open file.
+pub fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
+    // SAFETY: zeroes are a valid `stat`, and the pointer lives for the call.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    if unsafe { libc::fstat(file.as_raw_fd(), &mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    // SAFETY: zeroes are a valid `flock`: from the start, to the end, whatever the length.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock
+}
+
+fn is_locked(file: &OwnedFd) -> io::Result<bool> {
+    let ask = |command| {
+        let mut lock = whole_file(libc::F_WRLCK);
+        // SAFETY: the pointer lives for the call.
+        match unsafe { libc::fcntl(file.as_raw_fd(), command, &mut lock) } {
+            0 => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    ask(libc::F_OFD_GETLK).or_else(|error| if is_unknown(&error) { ask(libc::F_GETLK) } else { Err(error) })
+}
+
+/// Takes the lock, for the description if that can be; returns whether it is the description's, or None if it is held.
+fn set_lock(file: &OwnedFd, for_description: bool) -> io::Result<Option<bool>> {
+    if for_description {
+        match change_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
+            Err(error) if is_unknown(&error) => {}
+            other => return other.map(|is_set| is_set.then_some(true)),
+        }
+    }
+    change_lock(file, libc::F_SETLK, libc::F_WRLCK).map(|is_set| is_set.then_some(false))
+}
+
+fn change_lock(file: &OwnedFd, command: libc::c_int, kind: libc::c_int) -> io::Result<bool> {
+    let lock = whole_file(kind);
+    // SAFETY: the pointer lives for the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), command, &lock) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EAGAIN) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Whether the kernel, or what stands in for one, has no locks of descriptions.
+fn is_unknown(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP))
+}

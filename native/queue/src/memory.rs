@@ -1,0 +1,191 @@
+//! The one place that maps memory, puts other memory in its place and gives it back; and what a mapped page is made of.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
+
+/// How a file is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// For reading and writing.
+    Write,
+    /// As `Write`, with every page there from the start.
+    WriteNow,
+    Read,
+}
+
+/// Allocates the first `bytes` of a file, so that a full file system is an error now and no signal later. Idempotent.
+///
+/// # Errors
+/// The system call's error, `StorageFull` among them.
+pub fn allocate(file: &impl AsFd, bytes: usize) -> io::Result<()> {
+    // SAFETY: plain call on an open descriptor.
+    match unsafe { libc::posix_fallocate(file.as_fd().as_raw_fd(), 0, bytes as libc::off_t) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+/// Maps the first `bytes` of a file, for all processes that map it.
+///
+/// # Errors
+/// The system call's error.
+pub fn map(file: &impl AsFd, bytes: usize, access: Access) -> io::Result<NonNull<u8>> {
+    let (protection, flags) = match access {
+        Access::Write => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED),
+        Access::WriteNow => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE),
+        Access::Read => (libc::PROT_READ, libc::MAP_SHARED),
+    };
+    new_mapping(bytes, protection, flags, file.as_fd().as_raw_fd())
+}
+
+/// Maps zeroed memory that this process will share with the children that it forks. It stays for the process's life.
+#[must_use]
+pub fn share_with_children<T: Shared>() -> Option<&'static T> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let base = new_mapping(size_of::<T>(), protection, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).ok()?;
+    // SAFETY: page-aligned, as large as `T`, zeroed, and never unmapped.
+    Some(unsafe { view(base) })
+}
+
+fn new_mapping(
+    bytes: usize,
+    protection: libc::c_int,
+    flags: libc::c_int,
+    file: libc::c_int,
+) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Puts zeroed memory of this process alone in the place of whole pages; false if the system has no room. May be called
+/// in a signal handler.
+///
+/// # Safety
+/// The pages lie in a mapping of the caller's, and whoever reads them bears zeroes.
+pub unsafe fn zero(from: *mut u8, bytes: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // SAFETY: the caller's promise.
+    let base = unsafe { libc::mmap(from.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    base != libc::MAP_FAILED
+}
+
+/// Gives the pages of a mapped file back to the system, for every process that maps it.
+///
+/// # Safety
+/// As [`zero`].
+pub unsafe fn give_back(from: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::madvise(from.cast(), bytes, libc::MADV_REMOVE) };
+}
+
+/// A mapping that stays for the life of the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Lasting {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: an address of memory that every thread may use.
+unsafe impl Send for Lasting {}
+
+impl Lasting {
+    /// Maps the first `bytes` of an allocated file, for reading and writing.
+    ///
+    /// # Errors
+    /// The system call's error.
+    pub fn map(file: &impl AsFd, bytes: usize) -> io::Result<Self> {
+        map(file, bytes, Access::Write).map(|base| Self { base, bytes })
+    }
+
+    /// Where it begins.
+    #[must_use]
+    pub fn base(self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Sees it as a page of type `T`.
+    ///
+    /// # Panics
+    /// `T` is larger.
+    #[must_use]
+    pub fn view<T: Shared>(self) -> &'static T {
+        assert!(size_of::<T>() <= self.bytes, "a mapping of {} bytes", self.bytes);
+        // SAFETY: page-aligned, large enough (asserted), and never unmapped.
+        unsafe { view(self.base) }
+    }
+}
+
+/// Ends a mapping.
+///
+/// # Safety
+/// The mapping is the caller's, and no reference to it is left.
+pub unsafe fn unmap(base: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::munmap(base.cast(), bytes) };
+}
+
+/// Sees a mapping as a page of type `T`.
+///
+/// # Safety
+/// The mapping is aligned for `T`, at least as large, and stays while the reference is used.
+#[must_use]
+pub unsafe fn view<'a, T: Shared>(base: NonNull<u8>) -> &'a T {
+    // SAFETY: the caller's promise; any bytes are a valid `T`.
+    unsafe { base.cast().as_ref() }
+}
+
+/// A zeroed value in memory of this process.
+#[must_use]
+pub fn zeroed<T: Shared>() -> Box<T> {
+    // SAFETY: any bytes are a valid `T`.
+    Box::new(unsafe { std::mem::zeroed() })
+}
+
+/// What may lie in memory that other processes change at any time: only atomics, for which any bytes are valid.
+///
+/// # Safety
+/// That holds for the type. The macro [`crate::shared`] sees to it.
+pub unsafe trait Shared: 'static {}
+
+// SAFETY: an atomic.
+unsafe impl Shared for AtomicU8 {}
+// SAFETY: an atomic.
+unsafe impl Shared for AtomicU32 {}
+// SAFETY: an atomic.
+unsafe impl Shared for AtomicI32 {}
+// SAFETY: an atomic.
+unsafe impl Shared for AtomicU64 {}
+// SAFETY: only such values, and nothing in between.
+unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
+
+/// Declares a struct, or one with `<const N: usize>`, that may lie in shared memory: `repr(C)`, and every field
+/// [`Shared`](crate::memory::Shared).
+#[macro_export]
+macro_rules! shared {
+    ($(#[$about:meta])* $see:vis struct $name:ident $(<const $n:ident: usize>)? {
+        $($(#[$field_about:meta])* $field_see:vis $field:ident: $kind:ty),* $(,)?
+    }) => {
+        $(#[$about])*
+        #[repr(C)]
+        $see struct $name $(<const $n: usize>)? {
+            $($(#[$field_about])* $field_see $field: $kind),*
+        }
+
+        // SAFETY: each field is, as the bounds say.
+        unsafe impl $(<const $n: usize>)? $crate::memory::Shared for $name $(<$n>)? where $($kind: $crate::memory::Shared),* {}
+    };
+    ($(#[$about:meta])* $see:vis struct $name:ident $(<const $n:ident: usize>)? ($field_see:vis $kind:ty);) => {
+        $(#[$about])*
+        #[repr(C)]
+        $see struct $name $(<const $n: usize>)? ($field_see $kind);
+
+        // SAFETY: its field is, as the bound says.
+        unsafe impl $(<const $n: usize>)? $crate::memory::Shared for $name $(<$n>)? where $kind: $crate::memory::Shared {}
+    };
+}

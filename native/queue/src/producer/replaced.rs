@@ -1,0 +1,93 @@
+//! Queues that another one has taken the place of, until nothing waits in them.
+//!
+//! A listener that has one mapped reads it to its end. Where none has, as the directory was gone before it looked, or
+//! where it died, the producer gives what is left a name again.
+
+use super::{Producer, Queue};
+use crate::claim::{Claim, Reader};
+use crate::queue_file::QueueFile;
+use crate::system::now_monotonic_nano;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A replaced queue.
+pub(super) struct Replaced {
+    queue: &'static Queue,
+    /// The queue's file, or the last copy of it.
+    file: Arc<QueueFile>,
+}
+
+impl Replaced {
+    pub(super) fn new(queue: &'static Queue) -> Self {
+        Self { queue, file: Arc::clone(&queue.file) }
+    }
+
+    pub(super) fn before_close(&self, run: impl Fn(&Queue)) {
+        self.queue.before_close(run);
+    }
+
+    fn is_written(&self) -> bool {
+        self.file.ring().is_drained() || self.file.is_lost()
+    }
+
+    /// Whether nobody has to do anything more with it; then its memory goes back to the system.
+    pub(super) fn is_done(&self) -> bool {
+        let is_done = self.is_written() && self.file.is_end_told() && self.queue.file.slots().taken() == 0;
+        if is_done && !self.queue.file.is_lost() {
+            self.queue.file.disown(true);
+            self.queue.unlock();
+        }
+        is_done
+    }
+
+    /// Returns whether listeners find what is left, or nothing is.
+    fn save(&mut self) -> bool {
+        if self.is_written() && self.file.is_end_told() || self.file.is_lost() || !self.file.has_vanished() {
+            return true;
+        }
+        let now = Duration::from_nanos(now_monotonic_nano());
+        let Some(_claim) = Claim::take(&self.file, Reader::OWNER, now) else { return false };
+        let copied = self.file.copy_to_name();
+        if let Ok(copy) = copied {
+            self.file = copy;
+            return true;
+        }
+        false
+    }
+}
+
+impl Producer {
+    /// Sees that nothing waits where no listener finds it; for a process whose listener is elsewhere. Returns whether
+    /// that is so.
+    #[must_use]
+    pub fn save_replaced(&self) -> bool {
+        self.replaced.with(|replaced| {
+            replaced.retain(|one| !one.is_done());
+            // Each is tried, whatever became of the others.
+            replaced.iter_mut().filter_map(|one| (!one.save()).then_some(())).count() == 0
+        })
+    }
+
+    /// As `save_replaced`, once the producer is closed: the last queue can have lost its name too. Returns whether all is
+    /// written.
+    #[must_use]
+    pub fn save_all(&self) -> bool {
+        let Some(last) = self.queue() else { return true };
+        let is_known = |replaced: &Vec<Replaced>| replaced.iter().any(|one| std::ptr::eq(one.queue, last));
+        if !last.file.ring().is_drained() && last.file.has_vanished() {
+            self.replaced.with(|replaced| {
+                if !is_known(replaced) {
+                    replaced.push(Replaced::new(last));
+                }
+            });
+        }
+        let is_drained = last.file.ring().is_drained() || self.replaced.with(|replaced| is_known(replaced));
+        self.save_replaced() && is_drained && self.is_replaced_written()
+    }
+
+    /// Whether all that was accepted before the queue was replaced is written.
+    #[must_use]
+    pub fn is_replaced_written(&self) -> bool {
+        self.replaced.with(|replaced| replaced.iter().all(Replaced::is_written))
+    }
+}

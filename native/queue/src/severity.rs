@@ -1,0 +1,5 @@
+//! OpenTelemetry's severity numbers, as far as records of our own have them.
+
+pub const INFO: u8 = 9;
+pub const WARN: u8 = 13;
+pub const ERROR: u8 = 17;

@@ -1,0 +1,239 @@
+//! Mapped files that somebody cuts short: the pages that are gone become empty memory, and the process lives.
+//!
+//! A queue file has its space allocated, so a full disk cannot take a mapped page away. But any process of the same user
+//! can truncate it, and a device or network file system can fail to read a page back. The next access to such a page is a
+//! SIGBUS, on the way of a request, and would end the server. So this handler puts zeroed memory of this process alone in
+//! the place of the page and of all that follow in its mapping, closes the ring if the mapping is a queue, and lets the
+//! access happen again (systemd's journal does the same with its files). Whoever looks then sees that the mapping
+//! [`Watched::is_lost`]. An address in no mapping of ours goes to the handler that was there before, or ends the process
+//! as ever.
+//!
+//! Everything the handler touches is an atomic in a table of fixed size; it makes one system call, `mmap`.
+
+use crate::memory::{self, Access, Shared};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Mappings that are watched at once, one per queue and page of a directory. One too many is not watched.
+const MAPPINGS: usize = 16_384;
+/// What stands in `start` while an entry is filled.
+const TAKEN: usize = 1;
+/// What stands in `head_offset` of a mapping that is no queue.
+const NO_HEAD: usize = usize::MAX;
+
+struct Entry {
+    /// Address of the first byte; 0: free.
+    start: AtomicUsize,
+    bytes: AtomicUsize,
+    head_offset: AtomicUsize,
+    /// Of pages that a directory's processes share: which directory's.
+    group: AtomicU64,
+    lost: AtomicBool,
+}
+
+static TABLE: [Entry; MAPPINGS] = [const {
+    Entry {
+        start: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
+        head_offset: AtomicUsize::new(NO_HEAD),
+        group: AtomicU64::new(0),
+        lost: AtomicBool::new(false),
+    }
+}; MAPPINGS];
+/// Entries from here on have never been used, so nobody looks at them.
+static USED: AtomicUsize = AtomicUsize::new(0);
+static INSTALLED: Once = Once::new();
+
+/// Who handled the signal before. Written before the handler is installed, and never again.
+struct Previous(std::cell::UnsafeCell<MaybeUninit<libc::sigaction>>);
+// SAFETY: written once, inside `Once`, before anyone can read it.
+unsafe impl Sync for Previous {}
+static PREVIOUS: Previous = Previous(std::cell::UnsafeCell::new(MaybeUninit::uninit()));
+
+/// A mapping whose loss does not end the process; call `unwatch` before it is unmapped.
+pub struct Watched(Option<usize>);
+
+impl Watched {
+    /// Watches a queue's mapping; the ring whose head word is at `head_offset` is closed by a loss.
+    #[must_use]
+    pub fn queue(base: *mut u8, bytes: usize, head_offset: usize) -> Self {
+        Self::enter(base, bytes, head_offset)
+    }
+
+    /// Watches another mapping.
+    #[must_use]
+    pub fn new(base: *mut u8, bytes: usize) -> Self {
+        Self::enter(base, bytes, NO_HEAD)
+    }
+
+    /// Watches pages of a directory that are never unmapped, so keep it; [`lost_pages`] counts their losses.
+    #[must_use]
+    pub fn pages(base: *mut u8, bytes: usize, directory: &Path) -> Self {
+        let watched = Self::new(base, bytes);
+        if let Some(slot) = watched.0 {
+            TABLE[slot].group.store(group_of(directory), Ordering::Relaxed);
+        }
+        watched
+    }
+
+    fn enter(base: *mut u8, bytes: usize, head_offset: usize) -> Self {
+        INSTALLED.call_once(install);
+        let free = |entry: &Entry| {
+            entry.start.load(Ordering::Relaxed) == 0
+                && entry.start.compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let slot = TABLE.iter().position(free);
+        if let Some(entry) = slot.map(|slot| &TABLE[slot]) {
+            entry.bytes.store(bytes, Ordering::Relaxed);
+            entry.head_offset.store(head_offset, Ordering::Relaxed);
+            entry.group.store(0, Ordering::Relaxed);
+            entry.lost.store(false, Ordering::Relaxed);
+            // Before the start: who finds the mapping has to look this far. Release pairs with the Acquire in `used`.
+            USED.fetch_max(slot.unwrap_or_default() + 1, Ordering::Release);
+            // Release pairs with the Acquire in `find`.
+            entry.start.store(base as usize, Ordering::Release);
+        }
+        Self(slot)
+    }
+
+    /// Whether a part of the mapping is memory of this process alone by now.
+    #[inline]
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.0.is_some_and(|slot| TABLE[slot].lost.load(Ordering::Acquire))
+    }
+
+    /// Ends the watch: the mapping is about to go. Idempotent.
+    pub fn unwatch(&mut self) {
+        if let Some(slot) = self.0.take() {
+            TABLE[slot].start.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// How many mappings of pages that the processes of `directory` share this process has lost so far.
+#[must_use]
+pub fn lost_pages(directory: &Path) -> usize {
+    let group = group_of(directory);
+    let is_one = |entry: &&Entry| entry.group.load(Ordering::Relaxed) == group && entry.lost.load(Ordering::Acquire);
+    used().iter().filter(is_one).count()
+}
+
+fn used() -> &'static [Entry] {
+    &TABLE[..USED.load(Ordering::Acquire)]
+}
+
+fn group_of(directory: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    directory.hash(&mut hasher);
+    // 0: no pages of a directory.
+    hasher.finish().max(1)
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.unwatch();
+    }
+}
+
+fn find(address: usize) -> Option<(&'static Entry, usize)> {
+    used().iter().find_map(|entry| {
+        let start = entry.start.load(Ordering::Acquire);
+        let offset = address.checked_sub(start).filter(|_| start > TAKEN)?;
+        (offset < entry.bytes.load(Ordering::Relaxed)).then_some((entry, start))
+    })
+}
+
+fn install() {
+    // SAFETY: zeroes are a valid `sigaction`; all pointers live for the calls. NODEFER: the handler itself may touch a
+    // page that is gone too.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handle as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        libc::sigemptyset(&mut action.sa_mask);
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), (*PREVIOUS.0.get()).as_mut_ptr());
+        fence(Ordering::SeqCst);
+        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes valid pointers to a handler with SA_SIGINFO; errno is the interrupted code's own.
+    let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
+    // A signal that was sent has no address: its code is not positive.
+    // SAFETY: as above.
+    let is_access = unsafe { (*info).si_code } > 0;
+    if !(is_access && find(address).is_some_and(|(entry, start)| replace(entry, start, address))) {
+        pass_on(signal, info, context);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Reads a page of a file through a mapping that ends with the call.
+///
+/// # Errors
+/// The file cannot be mapped.
+pub fn look<T: Shared, R>(file: &impl AsFd, look: impl FnOnce(&T) -> R) -> io::Result<R> {
+    let base = memory::map(file, size_of::<T>(), Access::Read)?;
+    let mut watched = Watched::new(base.as_ptr(), size_of::<T>());
+    // SAFETY: page-aligned and large enough; unmapped below, after the last use.
+    let found = look(unsafe { memory::view(base) });
+    watched.unwatch();
+    // SAFETY: our own mapping; what was found is no reference into it.
+    unsafe { memory::unmap(base.as_ptr(), size_of::<T>()) };
+    Ok(found)
+}
+
+/// Puts zeroed memory in the place of the page at `address` and of those behind it.
+fn replace(entry: &Entry, start: usize, address: usize) -> bool {
+    // SAFETY: no pointers.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let from = address & !(page - 1);
+    let end = (start + entry.bytes.load(Ordering::Relaxed)).next_multiple_of(page);
+    // SAFETY: whole pages within a mapping of ours, which holds only atomics and bytes that no reader trusts.
+    if !unsafe { memory::zero(from as *mut u8, end - from) } {
+        return false;
+    }
+    entry.lost.store(true, Ordering::Release);
+    let head_offset = entry.head_offset.load(Ordering::Relaxed);
+    if head_offset != NO_HEAD {
+        // SAFETY: aligned and within the mapping; where that page is gone too, this ends up here once more.
+        ring::close_word(unsafe { &*((start + head_offset) as *const AtomicU64) });
+    }
+    true
+}
+
+/// Does what would have happened without this handler.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: written before the handler could run. A previous handler is called with what the kernel passed, in the way
+    // its flags ask for; the default action follows when the access happens again.
+    unsafe {
+        let previous = (*PREVIOUS.0.get()).assume_init_ref();
+        match previous.sa_sigaction {
+            // Sent by somebody, not by an access.
+            libc::SIG_IGN if (*info).si_code <= 0 => {}
+            libc::SIG_DFL | libc::SIG_IGN => {
+                libc::sigaction(signal, previous, std::ptr::null_mut());
+                if (*info).si_code <= 0 {
+                    libc::raise(signal);
+                }
+            }
+            handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+                let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(handler);
+                handler(signal, info, context);
+            }
+            handler => {
+                let handler: extern "C" fn(libc::c_int) = std::mem::transmute(handler);
+                handler(signal);
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What the core asks of the operating system and the standard library has no word for: clocks, random bits, and calls on
+//! open files.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// Reads random bits from the system.
+///
+/// # Errors
+/// The system call's error.
+pub fn random_id() -> io::Result<u64> {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the buffer lives for the call and has the given length.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Nanoseconds since the Unix epoch.
+#[inline]
+#[must_use]
+pub fn now_unix_nano() -> u64 {
+    clock(libc::CLOCK_REALTIME)
+}
+
+/// Nanoseconds of the monotonic clock.
+#[inline]
+#[must_use]
+pub fn now_monotonic_nano() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds since the machine began, those included in which it slept.
+#[must_use]
+pub fn now_boottime_nano() -> u64 {
+    clock(libc::CLOCK_BOOTTIME)
+}
+
+/// Names this life of the machine; empty where the system does not say.
+#[must_use]
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+#[inline]
+fn clock(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer lives for the call; these clocks always exist.
+    unsafe { libc::clock_gettime(id, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// CPU time of the calling thread, in nanoseconds.
+#[must_use]
+pub fn thread_cpu_nano() -> u64 {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Signals belong to the server's threads: a handler must not interrupt this one, and Python's must not run here.
+pub fn mask_signals() {
+    // SAFETY: the set lives for the calls; masking in a fresh thread affects nobody else.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        // Blocked, a fault ends the process whatever its handler would do.
+        for fault in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&mut all, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+}
+
+/// The real user of this process: who started it.
+#[must_use]
+pub fn real_user() -> u32 {
+    // SAFETY: a plain call, without memory of ours.
+    unsafe { libc::getuid() }
+}
+
+/// The effective user of this process.
+#[must_use]
+pub fn user() -> u32 {
+    // SAFETY: a plain call, without memory of ours.
+    unsafe { libc::geteuid() }
+}
+
+/// Lowers the priority of the calling thread, for the processor and for the disk, to this nice value.
+pub fn lower_priority(nice: i32) {
+    // SAFETY: no pointers; 0 is the calling thread, as threads have their own nice value on Linux.
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+}
+
+/// Sends one datagram, whole or not at all; no signal where nobody receives it.
+///
+/// # Errors
+/// The system call's error.
+pub fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open during the call; pointer and length are of one slice.
+    let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Waits until a write would take something, or would say what is wrong; false when `timeout` went by.
+///
+/// # Errors
+/// The system call's error, `Interrupted` among them.
+pub fn wait_writable(file: &impl AsFd, timeout: Duration) -> io::Result<bool> {
+    let mut entry = libc::pollfd { fd: file.as_fd().as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    let milliseconds = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: `entry` is one valid pollfd that lives through the call, and the count is 1.
+    match unsafe { libc::poll(&raw mut entry, 1, milliseconds) } {
+        -1 => Err(io::Error::last_os_error()),
+        ready => Ok(ready > 0),
+    }
+}
+
+/// Writes a range of a file to the device, as the kernel's `SYNC_FILE_RANGE_…` flags say.
+///
+/// # Errors
+/// The system call's error.
+pub fn sync_file_range(file: &impl AsFd, from: i64, len: i64, flags: u32) -> io::Result<()> {
+    // SAFETY: the descriptor is open during the call, which touches no memory of ours.
+    zero_or_errno(unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), from, len, flags) })
+}
+
+/// Drops a range of a file from the page cache.
+///
+/// # Errors
+/// The system call's error.
+pub fn drop_cached(file: &impl AsFd, from: i64, len: i64) -> io::Result<()> {
+    // SAFETY: as above.
+    match unsafe { libc::posix_fadvise(file.as_fd().as_raw_fd(), from, len, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+/// Locks or unlocks a file as a whole: `LOCK_…`.
+///
+/// # Errors
+/// The system call's error, `WouldBlock` where another one holds it.
+pub fn lock_file(file: &impl AsFd, operation: libc::c_int) -> io::Result<()> {
+    // SAFETY: as above.
+    zero_or_errno(unsafe { libc::flock(file.as_fd().as_raw_fd(), operation) })
+}
+
+/// Opens `name` in an open directory, and no other file by way of a link; never waits for a writer.
+///
+/// # Errors
+/// The system call's error, or `InvalidInput` for a name with a zero.
+pub fn open_at(directory: &impl AsFd, name: &str, access: libc::c_int) -> io::Result<File> {
+    let name = CString::new(name)?;
+    let flags = access | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: the descriptor is open during the call, and the name ends with a zero.
+    let descriptor = unsafe { libc::openat(directory.as_fd().as_raw_fd(), name.as_ptr(), flags) };
+    owned(descriptor).map(File::from)
+}
+
+/// Opens a file with `O_…` flags; a new one is the user's alone.
+///
+/// # Errors
+/// The system call's error, or `InvalidInput` for a path with a zero.
+pub fn open(path: &Path, flags: libc::c_int) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_encoded_bytes())?;
+    // SAFETY: a valid C string and no pointers kept.
+    owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) })
+}
+
+fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was just opened, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn zero_or_errno(code: libc::c_int) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Closes, in a forked child, a descriptor of its parent's, whose owner here is gone with the parent's threads: nothing in
+/// this process uses it or closes it. May be called between a fork and what the child does then.
+pub fn close_inherited(descriptor: RawFd) {
+    // SAFETY: no memory of ours; a descriptor that is not open is an error that is passed over.
+    let _ = unsafe { libc::close(descriptor) };
+}
+
+/// Runs `before` in a process that is about to fork, and `in_child` in the child, where only what a signal handler may do
+/// is allowed. Without memory for it nothing is run.
+pub fn at_fork(before: extern "C" fn(), in_child: extern "C" fn()) {
+    // SAFETY: functions without arguments that stay for the life of the process.
+    let _ = unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
+}

@@ -1,0 +1,8 @@
+//! All tests of queue files, records and event schemas as one program.
+
+mod support;
+
+mod configuration;
+mod golden_record;
+mod record;
+mod sink_words;

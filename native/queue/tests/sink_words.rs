@@ -1,0 +1,93 @@
+//! The table of sinks in the control page, as every process of the directory reads it.
+
+use queue::control::Control;
+use queue::sink_words::{SINK_ERROR_TYPES, SinkErrorType, SinkRole, SinkState, SinkWords};
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+fn row() -> &'static SinkWords {
+    let directory = tempfile::tempdir().unwrap();
+    &Control::open(directory.path()).unwrap().page().sinks[0]
+}
+
+#[test]
+fn a_fresh_table_has_no_sinks() {
+    assert!(row().role().is_none());
+}
+
+#[test]
+fn what_one_process_writes_another_mapping_shows() {
+    let directory = tempfile::tempdir().unwrap();
+    let written = &Control::open(directory.path()).unwrap().page().sinks[7];
+    written.assign("udp://127.0.0.1:9000", SinkRole::Additional, 5);
+    written.set_state(SinkState::Hung, 6);
+    written.set_state(SinkState::Hung, 7);
+    let read = &Control::open(directory.path()).unwrap().page().sinks[7];
+    assert_eq!((read.role(), read.name().as_str()), (Some(SinkRole::Additional), "udp://127.0.0.1:9000"));
+    assert_eq!((read.state(), read.since_unix_nano()), (SinkState::Hung, 6), "since the change, not the last look");
+}
+
+#[test]
+fn counts_outlive_a_leader_and_not_a_change_of_sinks() {
+    let row = row();
+    row.assign("file", SinkRole::Primary, 1);
+    row.count_write(3, 100, Duration::from_micros(120));
+    row.set_state(SinkState::Failing, 2);
+    row.assign("file", SinkRole::Primary, 3);
+    assert_eq!((row.records_written.load(Relaxed), row.bytes_written.load(Relaxed)), (3, 100));
+    assert_eq!((row.state(), row.since_unix_nano()), (SinkState::Ok, 3), "a new leader begins in good faith");
+    row.assign("stdout", SinkRole::Primary, 4);
+    assert_eq!((row.name().as_str(), row.records_written.load(Relaxed), row.write_times().2), ("stdout", 0, 0));
+}
+
+#[test]
+fn a_long_name_is_cut_between_characters() {
+    let row = row();
+    let name = format!("unix:///{}/{}.sock", "é".repeat(40), "ü".repeat(12));
+    row.assign(&name, SinkRole::Additional, 1);
+    assert_eq!(row.name(), "unix:///éééééé…ééééé/üüüüüüüüüüüü.sock");
+    assert!(row.name().len() <= 63);
+    row.assign(&"a".repeat(63), SinkRole::Additional, 1);
+    assert_eq!(row.name(), "a".repeat(63));
+}
+
+#[test]
+fn write_times_are_counted_up_to_each_bound() {
+    let row = row();
+    [0, 100, 101, 3_000, 60_000_000]
+        .into_iter()
+        .for_each(|micros| row.count_write(1, 10, Duration::from_micros(micros)));
+    let (buckets, nano, writes) = row.write_times();
+    assert_eq!((writes, nano), (5, 60_003_201_000));
+    let counts: Vec<u64> = buckets.iter().map(|(_, count)| *count).collect();
+    assert_eq!(counts, [2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5]);
+    assert_eq!(buckets.last().unwrap().0, f64::INFINITY);
+}
+
+#[test]
+fn errors_are_counted_by_type() {
+    let row = row();
+    let errors = [
+        (libc::ENOSPC, "full"),
+        (libc::EROFS, "read_only"),
+        (libc::EACCES, "permission"),
+        (libc::ENOENT, "gone"),
+        (libc::EIO, "io"),
+        (libc::EPIPE, "closed"),
+        (libc::EFBIG, "too_large"),
+        (libc::ETXTBSY, "other"),
+    ];
+    for (errno, name) in errors {
+        let error = io::Error::from_raw_os_error(errno);
+        assert_eq!(SinkErrorType::of(&error).name(), name);
+        row.count_error(&error);
+        assert_eq!(row.last_errno.load(Relaxed), errno as u32);
+    }
+    assert_eq!(
+        row.errors().map(|(kind, count)| (kind.name(), count)).collect::<Vec<_>>(),
+        errors.map(|(_, name)| (name, 1))
+    );
+    assert_eq!(SinkErrorType::of(&io::ErrorKind::NotFound.into()), SinkErrorType::Gone);
+    assert_eq!(SINK_ERROR_TYPES.map(|kind| kind as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
+}

@@ -1,0 +1,110 @@
+//! Capped capture of a body: its first and last bytes, whatever its length (P12).
+//!
+//! Only copies; what the bytes mean is read by the listener (see `extract`).
+
+pub use media::{Media, MediaFacts};
+use packed::PackedStream;
+use queue::record::{Body, BodyKind, BodyText, Scratch};
+pub use settings::{Content, TextCapture, TextLimit};
+
+mod media;
+pub mod packed;
+mod settings;
+
+/// What is kept of one body as it passes by.
+#[derive(Debug)]
+pub enum Captured {
+    Ends(Capture),
+    Stream(PackedStream),
+    Media(Box<Media>),
+}
+
+impl Captured {
+    /// Takes note of the next bytes of the body.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Ends(capture) => capture.push(bytes),
+            Self::Stream(stream) => stream.push(bytes),
+            Self::Media(media) => media.push(bytes),
+        }
+    }
+
+    /// Appends what was kept as one value; absent if no byte came.
+    pub fn push_value(&mut self, scratch: &mut Scratch) {
+        match self {
+            Self::Ends(capture) => capture.push_value(scratch),
+            Self::Stream(stream) => stream.push_value(scratch),
+            Self::Media(media) => media.push_value(scratch),
+        }
+    }
+}
+
+/// Head and tail of one body as it passes by.
+#[derive(Debug)]
+pub struct Capture {
+    kind: BodyKind,
+    text: BodyText,
+    head_limit: usize,
+    tail_limit: usize,
+    head: Vec<u8>,
+    /// Circular once it is full: `tail_at` is where the next byte goes, which is also the oldest one.
+    tail: Vec<u8>,
+    tail_at: usize,
+    /// Bytes that were pushed out of the tail.
+    missing: u64,
+}
+
+impl Capture {
+    /// Makes a capture; a limit of 0 leaves that end out. Allocates nothing until bytes come.
+    #[must_use]
+    pub fn new(kind: BodyKind, head_limit: usize, tail_limit: usize) -> Self {
+        let text = BodyText::Withheld;
+        Self { kind, text, head_limit, tail_limit, head: Vec::new(), tail: Vec::new(), tail_at: 0, missing: 0 }
+    }
+
+    /// Says what may be written of its text, which nobody may by itself.
+    #[must_use]
+    pub fn with_text(self, text: BodyText) -> Self {
+        Self { text, ..self }
+    }
+
+    /// Takes note of the next bytes of the body.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) {
+        let room = self.head_limit - self.head.len();
+        let (head, rest) = bytes.split_at(room.min(bytes.len()));
+        self.head.extend_from_slice(head);
+        self.push_tail(rest);
+    }
+
+    fn push_tail(&mut self, bytes: &[u8]) {
+        let skipped = bytes.len().saturating_sub(self.tail_limit);
+        let bytes = &bytes[skipped..];
+        self.missing += skipped as u64;
+        let room = (self.tail_limit - self.tail.len()).min(bytes.len());
+        let (fresh, over) = bytes.split_at(room);
+        self.tail.extend_from_slice(fresh);
+        self.missing += over.len() as u64;
+        if !over.is_empty() {
+            let until_end = (self.tail.len() - self.tail_at).min(over.len());
+            self.tail[self.tail_at..self.tail_at + until_end].copy_from_slice(&over[..until_end]);
+            self.tail[..over.len() - until_end].copy_from_slice(&over[until_end..]);
+            self.tail_at = (self.tail_at + over.len()) % self.tail.len();
+        }
+    }
+
+    /// Appends the capture as one value; absent if no byte came.
+    pub fn push_value(&mut self, scratch: &mut Scratch) {
+        if self.head.is_empty() && self.tail.is_empty() {
+            return scratch.push_absent();
+        }
+        self.tail.rotate_left(self.tail_at);
+        self.tail_at = 0;
+        let complete = self.missing == 0;
+        if complete && !self.tail.is_empty() {
+            self.head.append(&mut self.tail);
+        }
+        scratch.push_body(&Body { kind: self.kind, head: &self.head, tail: &self.tail, complete, text: self.text });
+    }
+}

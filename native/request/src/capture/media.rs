@@ -1,0 +1,77 @@
+//! What passes by of a body that holds no text: its number of bytes, its hash and its type, never the bytes themselves.
+//!
+//! Hashed as it passes (BLAKE3, 1 to 3 GB/s on one core), so that the state is of one size whatever the upload (P12),
+//! and nothing binary takes room in the queue. Stored form, the head of a Body whose tail is empty: `u64` bytes, 32 bytes
+//! hash, `u8` 1 if the hash is keyed, else 0, and the type as the header has it.
+
+use queue::record::{Body, BodyKind, BodyText, Scratch};
+
+/// Longest type that is kept.
+const MAX_TYPE_BYTES: usize = 128;
+
+/// Number, hash and type of a body's bytes.
+#[derive(Debug)]
+pub struct Media {
+    kind: BodyKind,
+    text: BodyText,
+    bytes: u64,
+    hasher: blake3::Hasher,
+    is_keyed: bool,
+    media_type: Vec<u8>,
+}
+
+impl Media {
+    /// Begins with no bytes; with a key the hash tells nothing to whoever lacks it.
+    #[must_use]
+    pub fn new(kind: BodyKind, text: BodyText, media_type: &[u8], key: Option<&[u8; 32]>) -> Self {
+        let hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
+        let media_type = media_type[..media_type.len().min(MAX_TYPE_BYTES)].to_vec();
+        Self { kind, text, bytes: 0, hasher, is_keyed: key.is_some(), media_type }
+    }
+
+    /// Takes note of the next bytes of the body.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.hasher.update(bytes);
+    }
+
+    /// Appends what is known as one value; absent if no byte came.
+    pub fn push_value(&self, scratch: &mut Scratch) {
+        if self.bytes == 0 {
+            return scratch.push_absent();
+        }
+        let known = MediaFacts {
+            bytes: self.bytes,
+            hash: *self.hasher.finalize().as_bytes(),
+            is_keyed: self.is_keyed,
+            media_type: &self.media_type,
+        };
+        let head = known.to_bytes();
+        scratch.push_body(&Body { kind: self.kind, head: &head, tail: &[], complete: true, text: self.text });
+    }
+}
+
+/// What a record says of a body without text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MediaFacts<'a> {
+    pub bytes: u64,
+    pub hash: [u8; 32],
+    pub is_keyed: bool,
+    pub media_type: &'a [u8],
+}
+
+impl<'a> MediaFacts<'a> {
+    fn to_bytes(self) -> Vec<u8> {
+        let keyed = [u8::from(self.is_keyed)];
+        [&self.bytes.to_le_bytes()[..], &self.hash, &keyed, self.media_type].concat()
+    }
+
+    /// Reads the stored form; None if it is too short.
+    #[must_use]
+    pub fn from_bytes(stored: &'a [u8]) -> Option<Self> {
+        let (bytes, rest) = stored.split_first_chunk()?;
+        let (hash, rest) = rest.split_first_chunk()?;
+        let (keyed, media_type) = rest.split_first()?;
+        Some(Self { bytes: u64::from_le_bytes(*bytes), hash: *hash, is_keyed: *keyed != 0, media_type })
+    }
+}

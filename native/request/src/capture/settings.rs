@@ -1,0 +1,87 @@
+//! What is captured of which body: for its facts by default, for its text only where that is configured (P11).
+
+use super::packed::PackedStream;
+use super::{Capture, Captured, Media};
+use queue::record::{BodyKind, BodyText};
+
+/// What a body holds, as its headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    Json,
+    /// Server-sent events.
+    Stream,
+    /// Any other text, forms included.
+    Text,
+    /// No text, or none that can be read: images, archives, compressed bodies; with its type.
+    Media(&'a [u8]),
+}
+
+/// What is done with the text of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextLimit {
+    pub text: BodyText,
+    /// Most bytes of the body that are copied: half of them its first, half its last.
+    pub bytes: usize,
+}
+
+/// What is done with the text of requests and responses.
+#[derive(Clone, Debug, Default)]
+pub struct TextCapture {
+    pub input: TextLimit,
+    pub output: TextLimit,
+    /// Key of the hashes that stand for bytes.
+    pub hash_key: Option<[u8; 32]>,
+}
+
+impl TextCapture {
+    /// Whether anything of a body's text may be written.
+    #[inline]
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.input.text != BodyText::Withheld || self.output.text != BodyText::Withheld
+    }
+
+    /// Begins to capture a request's body, of which `facts` (first and last bytes) are kept where it is JSON. None:
+    /// nothing of it is wanted.
+    #[must_use]
+    pub fn request(&self, content: Content<'_>, is_private: bool, facts: (usize, usize)) -> Option<Captured> {
+        let kinds = [BodyKind::Request, BodyKind::Request, BodyKind::RequestText, BodyKind::RequestMedia];
+        self.begin(content, if is_private { TextLimit::default() } else { self.input }, kinds, facts)
+    }
+
+    /// As [`Self::request`], of the response.
+    #[must_use]
+    pub fn response(&self, content: Content<'_>, is_private: bool, facts: (usize, usize)) -> Option<Captured> {
+        let kinds = [BodyKind::Response, BodyKind::Stream, BodyKind::ResponseText, BodyKind::ResponseMedia];
+        self.begin(content, if is_private { TextLimit::default() } else { self.output }, kinds, facts)
+    }
+
+    fn begin(
+        &self,
+        content: Content<'_>,
+        limit: TextLimit,
+        kinds: [BodyKind; 4],
+        (head, tail): (usize, usize),
+    ) -> Option<Captured> {
+        let is_text_wanted = limit.text != BodyText::Withheld;
+        let (text_head, text_tail) = if is_text_wanted { (limit.bytes.div_ceil(2), limit.bytes / 2) } else { (0, 0) };
+        let ends = |kind, head: usize, tail: usize| {
+            let capture = Capture::new(kind, head.max(text_head), tail.max(text_tail)).with_text(limit.text);
+            (head.max(text_head) + tail.max(text_tail) > 0).then_some(Captured::Ends(capture))
+        };
+        match content {
+            Content::Json => ends(kinds[0], head, tail),
+            // Every event of a stream repeats id and model, so only a whole JSON answer needs its head for its facts.
+            Content::Stream if is_text_wanted => {
+                Some(Captured::Stream(PackedStream::new(limit.text, text_head, tail.max(text_tail))))
+            }
+            Content::Stream => ends(kinds[1], 0, tail),
+            Content::Text if is_text_wanted => ends(kinds[2], 0, 0),
+            Content::Media(media_type) if is_text_wanted => {
+                let media = Media::new(kinds[3], limit.text, media_type, self.hash_key.as_ref());
+                Some(Captured::Media(Box::new(media)))
+            }
+            Content::Text | Content::Media(_) => None,
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Trace, span and request ids: made here, or taken from the client where they are well-formed.
+
+use crate::callers::{Caller, Parent};
+use crate::sampler::HeadDecision;
+use crate::trace_state::{TraceState, encode_random, encode_threshold, trim_blanks};
+use queue::record::{Scratch, Trace};
+use queue::system::random_id;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// W3C flag: the caller records this trace.
+const SAMPLED: u8 = 0x01;
+/// W3C Level 2 flag: the right-most 7 bytes of the trace id are random.
+const RANDOM_TRACE_ID: u8 = 0x02;
+/// Flags with a meaning; all others are zero in what we send.
+const KNOWN_FLAGS: u8 = SAMPLED | RANDOM_TRACE_ID;
+/// Longest client request id that is kept.
+pub const MAX_REQUEST_ID_BYTES: usize = 128;
+
+/// Makes ids: three independent streams over one counter, so two processes meet only if two 64-bit seeds differ by the
+/// same amount. One atomic addition per request; correct from several threads.
+pub struct IdSource {
+    counter: AtomicU64,
+    seeds: [AtomicU64; 3],
+}
+
+impl IdSource {
+    /// Seeds from the system.
+    ///
+    /// # Errors
+    /// No random bits can be had.
+    pub fn new() -> io::Result<Self> {
+        let source = Self { counter: AtomicU64::new(0), seeds: Default::default() };
+        source.reseed()?;
+        Ok(source)
+    }
+
+    /// Draws new seeds; a forked child must, or it repeats its parent's ids.
+    ///
+    /// # Errors
+    /// No random bits can be had; the seeds stay as they are.
+    pub fn reseed(&self) -> io::Result<()> {
+        for seed in &self.seeds {
+            seed.store(random_id()?, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes the ids of one request, as a child of `parent` if that is a valid `traceparent`.
+    #[inline]
+    #[must_use]
+    pub fn trace(&self, parent: Option<&[u8]>) -> Trace {
+        let count = self.counter.fetch_add(1, Ordering::Relaxed);
+        let mixed = |stream: usize| mix(self.seeds[stream].load(Ordering::Relaxed).wrapping_add(count));
+        // All-zero ids are invalid.
+        let span_id = (mixed(2) | 1).to_be_bytes();
+        if let Some((trace_id, parent_span_id, flags)) = parent.and_then(parse_traceparent) {
+            return Trace { trace_id, span_id, parent_span_id, flags };
+        }
+        let mut trace_id = [0; 16];
+        trace_id[..8].copy_from_slice(&(mixed(0) | 1).to_be_bytes());
+        trace_id[8..].copy_from_slice(&mixed(1).to_be_bytes());
+        Trace { trace_id, span_id, parent_span_id: [0; 8], flags: KNOWN_FLAGS }
+    }
+}
+
+/// The ids of one request: all that its other records need to know of it.
+#[derive(Clone, Debug)]
+pub struct RequestIds {
+    /// Trace and span of its records: ours, or those of a tracer that is mounted beside us.
+    pub trace: Trace,
+    /// The span id that we made. It names the request whatever client or tracer call it.
+    own: [u8; 8],
+    client: Option<Box<[u8]>>,
+    state: Option<TraceState>,
+    /// Of a trace that begins here or comes from a stranger: the threshold that keeps it, for the services that we call.
+    threshold: Option<u64>,
+    /// Of a stranger's trace: the randomness that decides about it in place of its id.
+    random: Option<u64>,
+    /// Flags as the caller sent them.
+    caller_flags: u8,
+    /// A tracer's span has taken the trace over.
+    followed: bool,
+    /// The tracer's trace came with the request.
+    remote: bool,
+}
+
+impl RequestIds {
+    /// Joins them; a client's id that is not valid is left out.
+    #[must_use]
+    pub fn new(trace: Trace, client: Option<&[u8]>, state: Option<TraceState>) -> Self {
+        Self {
+            trace,
+            own: trace.span_id,
+            client: client.filter(|id| is_request_id(id)).map(Into::into),
+            state,
+            threshold: None,
+            random: None,
+            caller_flags: trace.flags,
+            followed: false,
+            remote: false,
+        }
+    }
+
+    /// Whether the trace begins with this request: no caller sent a valid one, and no tracer made one.
+    #[inline]
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        !self.has_caller() && !self.followed
+    }
+
+    /// Whether a caller sent the trace.
+    #[inline]
+    #[must_use]
+    pub fn has_caller(&self) -> bool {
+        self.trace.parent_span_id != [0; 8]
+    }
+
+    /// Where the trace comes from, as the sampler wants to know it; `is_trusted` is asked where there is a caller.
+    #[inline]
+    #[must_use]
+    pub fn caller(&self, is_trusted: impl FnOnce() -> bool) -> Caller {
+        if !self.has_caller() && !self.remote {
+            return Caller::Nobody;
+        }
+        if !is_trusted() {
+            return Caller::Stranger;
+        }
+        if !self.has_caller() {
+            // By headers that only the tracer reads, which says nothing of a threshold.
+            return Caller::Nobody;
+        }
+        let (sampled, th, rv) = self.told_by_caller();
+        Caller::Trusted(Parent { sampled, th, rv })
+    }
+
+    /// Writes the decision into what the services that we call are given, unless a trusted caller or a tracer has
+    /// decided for them.
+    #[inline]
+    pub fn set_decision(&mut self, caller: Caller, head: &HeadDecision) {
+        self.random = head.rv;
+        if matches!(caller, Caller::Trusted(_)) || self.followed {
+            return;
+        }
+        let sampled = if head.kept { SAMPLED } else { 0 };
+        // Whether the id is random is for its maker to say.
+        self.trace.flags = sampled | self.caller_flags & RANDOM_TRACE_ID;
+        self.threshold = head.th;
+    }
+
+    /// R where a keyed hash decides in place of the trace id: for other decisions about the same trace.
+    #[inline]
+    #[must_use]
+    pub const fn random(&self) -> Option<u64> {
+        self.random
+    }
+
+    /// The value of `tracestate` for the services that we call: the caller's, with our own member of OpenTelemetry's
+    /// where the decision is ours.
+    #[must_use]
+    pub fn outgoing_state(&self) -> Option<String> {
+        let th = self.threshold.map(|threshold| format!("th:{}", encode_threshold(threshold)));
+        let rv = self.random.filter(|_| !self.followed).map(|random| format!("rv:{}", encode_random(random)));
+        let own: Vec<String> = th.into_iter().chain(rv).collect();
+        match (&self.state, own.is_empty()) {
+            (Some(state), true) => Some(state.as_str().to_owned()),
+            (Some(state), false) => Some(state.with_probability(&own.join(";"))),
+            (None, false) => Some(format!("ot={}", own.join(";"))),
+            (None, true) => None,
+        }
+    }
+
+    /// What the caller told of its own sampling: its flag, threshold and random value.
+    #[must_use]
+    pub fn told_by_caller(&self) -> (bool, Option<u64>, Option<u64>) {
+        let (threshold, random) = self.state.as_ref().map_or((None, None), TraceState::probability);
+        (self.caller_flags & SAMPLED != 0, threshold, random)
+    }
+
+    /// Takes over the ids of a tracer's span. The caller's span stays the parent where it belongs to the same trace.
+    /// Returns whether the trace is another one now.
+    pub fn follow(&mut self, trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> bool {
+        let is_other = trace_id != self.trace.trace_id;
+        if is_other {
+            self.trace.parent_span_id = [0; 8];
+            self.state = None;
+        }
+        self.trace = Trace { trace_id, span_id, parent_span_id: self.trace.parent_span_id, flags: flags & KNOWN_FLAGS };
+        self.threshold = None;
+        self.random = self.random.filter(|_| !is_other);
+        self.followed = true;
+        is_other
+    }
+
+    /// Says whether the trace of the tracer came with the request, by whatever headers the tracer reads.
+    pub const fn set_remote(&mut self, is_remote: bool) {
+        self.remote = is_remote;
+    }
+
+    /// Takes the id that another middleware found or made for the client, if it is valid.
+    pub fn set_client(&mut self, id: &[u8]) {
+        if is_request_id(id) && self.client.as_deref() != Some(id) {
+            self.client = Some(id.into());
+        }
+    }
+
+    /// The client's id of the request, if it sent a valid one.
+    #[must_use]
+    pub fn client(&self) -> Option<&[u8]> {
+        self.client.as_deref()
+    }
+
+    /// Our id of the request as a number.
+    #[inline]
+    #[must_use]
+    pub const fn own_id(&self) -> [u8; 8] {
+        self.own
+    }
+
+    /// Our id of the request: 16 hex digits.
+    #[inline]
+    #[must_use]
+    pub fn request_id(&self) -> [u8; 16] {
+        hex16(self.own)
+    }
+
+    /// Appends our request id.
+    #[inline]
+    pub fn push_request_id(&self, scratch: &mut Scratch) {
+        scratch.push_bytes(&self.request_id());
+    }
+
+    /// Appends the client's request id, or nothing in its place.
+    #[inline]
+    pub fn push_client_request_id(&self, scratch: &mut Scratch) {
+        match &self.client {
+            Some(id) => scratch.push_bytes(id),
+            None => scratch.push_absent(),
+        }
+    }
+}
+
+/// Writes a `traceparent` of version 00, for a call made by this span.
+#[must_use]
+pub fn traceparent(trace: &Trace) -> String {
+    let (trace_id, span_id) = (u128::from_be_bytes(trace.trace_id), u64::from_be_bytes(trace.span_id));
+    format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", trace.flags & KNOWN_FLAGS)
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a bijection that spreads consecutive inputs.
+#[inline]
+const fn mix(seed: u64) -> u64 {
+    let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let seed = (seed ^ (seed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    seed ^ (seed >> 31)
+}
+
+/// Parses a W3C `traceparent` (Trace Context Level 2): trace id, parent span id, flags.
+#[must_use]
+pub fn parse_traceparent(header: &[u8]) -> Option<([u8; 16], [u8; 8], u8)> {
+    let header = trim_blanks(header);
+    if header.len() < 55 || header[2] != b'-' || header[35] != b'-' || header[52] != b'-' {
+        return None;
+    }
+    let [version] = hex(&header[..2])?;
+    // Version 00 has exactly four fields; a later one may append more, never fewer.
+    let well_ended = if version == 0 { header.len() == 55 } else { header.len() == 55 || header[55] == b'-' };
+    let trace_id: [u8; 16] = hex(&header[3..35])?;
+    let span_id: [u8; 8] = hex(&header[36..52])?;
+    let [flags] = hex(&header[53..55])?;
+    let valid = version != 0xff && well_ended && trace_id != [0; 16] && span_id != [0; 8];
+    valid.then_some((trace_id, span_id, flags & KNOWN_FLAGS))
+}
+
+/// Parses a span id: 16 lowercase hex digits, not all zero.
+#[must_use]
+pub fn parse_span_id(digits: &[u8]) -> Option<[u8; 8]> {
+    hex(digits).filter(|span_id| digits.len() == 16 && *span_id != [0; 8])
+}
+
+fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// Whether a client's request id may stand in records: visible ASCII, 1 to 128 characters.
+#[must_use]
+pub fn is_request_id(id: &[u8]) -> bool {
+    (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+}
+
+/// Writes 8 bytes as 16 lowercase hex digits.
+#[must_use]
+pub fn hex16(bytes: [u8; 8]) -> [u8; 16] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    std::array::from_fn(|at| DIGITS[usize::from(bytes[at / 2] >> (if at % 2 == 0 { 4 } else { 0 }) & 15)])
+}
+
+/// Randomness of a trace id for consistent probability sampling: its low 56 bits.
+#[inline]
+#[must_use]
+pub fn randomness(trace_id: &[u8; 16]) -> u64 {
+    let mut low = [0; 8];
+    low.copy_from_slice(&trace_id[8..]);
+    u64::from_be_bytes(low) & ((1 << 56) - 1)
+}

@@ -1,0 +1,164 @@
+//! One request's slot as its observer uses it (P5): a few stores while it runs, one more step around its terminal record.
+//!
+//! A slot belongs to the process that opened it. A forked child holds copies of its parent's requests: for it they are
+//! dead, as they are for everybody once the queue is closed, which has ended them all. Such a request has its terminal
+//! record from somebody else, so it emits none.
+
+use crate::ids::RequestIds;
+use crate::outcome::Outcome;
+use facts::{Answer, Begun, SlotFacts};
+use queue::event::{REQUEST, REQUEST_FIELDS};
+use queue::layout::{Reason, SampledOut};
+use queue::producer::slots::TakenSlot;
+use queue::producer::{Producer, Queue};
+use queue::system::{now_monotonic_nano, now_unix_nano};
+use ring::slots::{self, Progress, Slot};
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+pub mod facts;
+pub mod terminal;
+
+/// A request in flight. Dropped without an end, it leaves no record.
+pub struct InFlight(TakenSlot);
+
+/// A request whose end is the holder's to report. Dropped without a record, it leaves none.
+pub struct Ending(TakenSlot);
+
+/// Ends every request that is still in flight: the queue is about to be closed. One whose record finds no room keeps
+/// its slot, for whoever recovers the queue.
+fn end_requests(queue: &Queue) {
+    let now = now_monotonic_nano();
+    for slot in queue.file.slots().iter().filter(Slot::claim) {
+        let is_ended = if slot.read_facts().is_probe {
+            queue.file.header().count_sampled_out(SampledOut::Skipped);
+            slot.free();
+            true
+        } else {
+            let mut record = terminal::record(slot, Outcome::ServerShutdown, now, &REQUEST_FIELDS);
+            record.time_unix_nano = now_unix_nano();
+            slots::end_request(slot, queue.file.ring(), &record, |_| ())
+        };
+        if is_ended {
+            slot.wipe();
+            queue.count_freed();
+        } else {
+            slot.unclaim();
+        }
+    }
+}
+
+impl Ending {
+    /// Ends the request with its terminal record, at `now` (monotonic nanoseconds). Returns whether it was accepted.
+    #[inline]
+    pub fn record(self, producer: &Producer, now: u64, severity: u8, payload: &[u8]) -> bool {
+        let time_unix_nano = self.0.slot().unix_nano_at(now);
+        // Dropped last: the slot is free once the record is in the ring, or refused and counted.
+        match self.0.offer(REQUEST, severity, time_unix_nano, payload) {
+            Ok(_) => true,
+            // Another queue may have taken its place meanwhile.
+            Err(Reason::AlreadyShutdown | Reason::NoQueue) => producer.emit(REQUEST, severity, payload),
+            Err(reason) => producer.refuse(reason, severity),
+        }
+    }
+}
+
+impl InFlight {
+    /// Makes a producer end its requests in flight with a record when it is closed.
+    pub fn end_with(producer: &Producer) {
+        producer.before_close(end_requests);
+    }
+
+    /// Gives a request a slot; None where there is none, which is counted if all are taken.
+    #[inline]
+    #[must_use]
+    pub fn begin(producer: &Producer, begun: &Begun<'_>) -> Option<Self> {
+        let taken = producer.take_slot()?;
+        let slot = taken.slot();
+        slot.write_facts(begun);
+        slot.open();
+        taken.count();
+        Some(Self(taken))
+    }
+
+    /// Takes the request's end; None if somebody else tells it.
+    #[inline]
+    #[must_use]
+    pub fn end(self) -> Option<Ending> {
+        let this = ManuallyDrop::new(self);
+        // Of a slot that is lost with its file nobody else can tell.
+        let claimed = this.0.live().is_some_and(|slot| slot.claim() || this.0.is_lost());
+        claimed.then(|| Ending(this.0))
+    }
+
+    /// A chunk has passed.
+    #[inline]
+    pub fn chunk(&self, progress: Progress, answer: Answer) {
+        if let Some(slot) = self.0.live() {
+            if progress.chunks == 1 {
+                slot.write_first_chunk(progress.last_chunk);
+            }
+            slot.write_answer(answer);
+            slot.progress(progress);
+        }
+    }
+
+    /// The answer has begun.
+    #[inline]
+    pub fn answer(&self, answer: Answer) {
+        if let Some(slot) = self.0.live() {
+            slot.write_answer(answer);
+        }
+    }
+
+    /// Bytes of the request's body have come, `total` with these; of a JSON body the ends are kept, up to the limits.
+    #[inline]
+    pub fn bytes_in(&self, total: u64, bytes: &[u8], (head_limit, tail_limit): (usize, usize)) {
+        if let Some(slot) = self.0.live() {
+            slot.write_bytes_in(total);
+            if head_limit > 0 && !bytes.is_empty() {
+                slot.write_body(bytes, head_limit, tail_limit);
+            }
+        }
+    }
+
+    /// The ids as they are now, and the route that was taken.
+    #[inline]
+    pub fn settle(&self, ids: &RequestIds, route_prefix: &str, route: &str) {
+        if let Some(slot) = self.0.live() {
+            slot.write_ids(ids);
+            if !route.is_empty() {
+                slot.write_route(route_prefix, route);
+            }
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if self.0.live().is_some_and(Slot::claim) {
+            give_back(self.0);
+        }
+    }
+}
+
+/// Wipes a slot that is free now. Not before: a process that dies in between must leave a whole request.
+#[inline]
+fn give_back(taken: TakenSlot) {
+    taken.slot().free();
+    taken.slot().wipe();
+    taken.give_back();
+}
+
+impl Drop for Ending {
+    #[inline]
+    fn drop(&mut self) {
+        give_back(self.0);
+    }
+}
+
+impl fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InFlight").field(&self.0.index()).finish()
+    }
+}

@@ -1,0 +1,332 @@
+//! What a slot tells of its request besides its progress; fixed places, each written in one piece.
+//!
+//! ```text
+//! word  6      first chunk, monotonic nanoseconds; 0: none yet
+//! word  7      [ 0:32 | flags:16 | status:16 ]   flags: 1 streamed, 2 size not known, 4 probe, 8 model
+//! word  8, 9   start, monotonic and Unix nanoseconds
+//! word 10      bytes of the request's body
+//! word 11…15   trace id (2), span id, parent span id, our own id of the request
+//! word 16      [ trace flags:8 | 0:8 | route:16 | path:16 | client's id:8 | method:8 ]   lengths in bytes
+//! word 17      [ 0:32 | tail:16 | head:16 ]   lengths of the body's first and last bytes
+//! word 18…23   zero
+//! word 24      method, at most 16 bytes
+//! word 26      the client's id of the request, at most 128 bytes
+//! word 42      path, at most 512 bytes
+//! word 106     route, at most 256 bytes
+//! word 138     the first bytes of a JSON body, at most 464: the listener reads the model from them
+//! word 196     the last bytes of the same, at most 480
+//!
+//! Of a request that a model serves, with the flag 8, the first of these places holds the values of the record's fields
+//! from `triton.model_name` on, as far as they are known at its beginning.
+//! ```
+
+use crate::ids::RequestIds;
+use queue::record::Trace;
+use ring::slots::{FACTS, SLOT_WORDS, Slot};
+use ring::sync::{copy_in, view, zero};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const FIRST_CHUNK: usize = FACTS;
+const ANSWER: usize = 7;
+const STARTED: usize = 8;
+const STARTED_UNIX: usize = 9;
+const BYTES_IN: usize = 10;
+const TRACE_ID: usize = 11;
+const SPAN_ID: usize = 13;
+const PARENT_SPAN_ID: usize = 14;
+const OWN_ID: usize = 15;
+const LENGTHS: usize = 16;
+const BODY_LENGTHS: usize = 17;
+const METHOD: Text = Text { first: 24, bytes: 16, shift: 0, bits: 8 };
+const CLIENT_ID: Text = Text { first: 26, bytes: 128, shift: 8, bits: 8 };
+const PATH: Text = Text { first: 42, bytes: 512, shift: 16, bits: 16 };
+const ROUTE: Text = Text { first: 106, bytes: 256, shift: 32, bits: 16 };
+const TRACE_FLAGS: u32 = 56;
+/// Most bytes of a body's beginning and end.
+pub const BODY_HEAD_BYTES: usize = 464;
+pub const BODY_TAIL_BYTES: usize = 480;
+const BODY_HEAD: usize = 138;
+const BODY_TAIL: usize = BODY_HEAD + BODY_HEAD_BYTES / 8;
+const _: () = assert!(BODY_TAIL + BODY_TAIL_BYTES / 8 == SLOT_WORDS);
+
+const STREAMED: u64 = 1 << 16;
+const UNKNOWN_SIZE: u64 = 2 << 16;
+const PROBE: u64 = 4 << 16;
+const MODEL: u64 = 8 << 16;
+
+/// Where a text stands, and where its length does in the word of lengths. The length is the text's own, up to what fits
+/// there; what does not fit in the place is cut.
+struct Text {
+    first: usize,
+    bytes: usize,
+    shift: u32,
+    bits: u32,
+}
+
+impl Text {
+    #[inline]
+    fn write(&self, words: &[AtomicU64; SLOT_WORDS], text: &[u8]) -> u64 {
+        copy_in(&words[self.first..self.first + self.bytes / 8], &text[..text.len().min(self.bytes)]);
+        (text.len() as u64).min((1 << self.bits) - 1) << self.shift
+    }
+
+    /// As [`Text::write`], where another text may stand that is longer. The usual one is the same again, of which a
+    /// process that dies here must leave every byte.
+    #[inline]
+    fn replace(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64, text: &[u8]) -> u64 {
+        if self.len(lengths) > text.len() {
+            self.wipe(words, lengths);
+        }
+        self.write(words, text)
+    }
+
+    #[inline]
+    const fn len(&self, lengths: u64) -> usize {
+        (lengths >> self.shift & ((1 << self.bits) - 1)) as usize
+    }
+
+    /// Zeroes the words that a text has used.
+    #[inline]
+    fn wipe(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64) {
+        wipe_words(&words[self.first..self.first + self.len(lengths).min(self.bytes).div_ceil(8)]);
+    }
+
+    fn read(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64) -> Vec<u8> {
+        let len = self.len(lengths);
+        let mut text = view(&words[self.first..self.first + self.bytes / 8], len.min(self.bytes)).into_owned();
+        if len > self.bytes {
+            const CUT: &[u8] = "…".as_bytes();
+            let is_within_character = |at: &usize| text[*at] & 0xc0 == 0x80;
+            let end = (0..=self.bytes - CUT.len()).rev().find(|at| !is_within_character(at)).unwrap_or(0);
+            text.truncate(end);
+            text.extend_from_slice(CUT);
+        }
+        text
+    }
+}
+
+/// Zeroes a few words, store by store: most texts have none or few, for which a call of `memset` costs more.
+#[inline(always)]
+fn wipe_words(words: &[AtomicU64]) {
+    words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+}
+
+/// What is known of a request at its beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun<'a> {
+    /// Monotonic nanoseconds.
+    pub started: u64,
+    pub started_unix_nano: u64,
+    pub ids: &'a RequestIds,
+    pub method: &'a [u8],
+    pub path: &'a [u8],
+    /// Left out of the records unless it fails.
+    pub is_probe: bool,
+    /// Of a request that a model serves: values of its last fields, at most [`BODY_HEAD_BYTES`]; else empty.
+    pub model: &'a [u8],
+}
+
+/// What is known of its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// 0: none yet.
+    pub status: u16,
+    pub streamed: bool,
+    pub unknown_size: bool,
+}
+
+/// What a slot tells of its request: an extension of the protocol's slot.
+pub trait SlotFacts {
+    /// The slot.
+    fn slot(&self) -> Slot<'_>;
+
+    /// Writes what is known at the beginning; the slot is free.
+    #[inline]
+    fn write_facts(&self, begun: &Begun<'_>) {
+        let word = |at: usize, value| self.slot().words()[at].store(value, Ordering::Relaxed);
+        word(FIRST_CHUNK, 0);
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        word(ANSWER, flag(begun.is_probe, PROBE) | flag(!begun.model.is_empty(), MODEL));
+        word(STARTED, begun.started);
+        word(STARTED_UNIX, begun.started_unix_nano);
+        word(BYTES_IN, 0);
+        if !begun.model.is_empty() {
+            copy_in(&self.slot().words()[BODY_HEAD..BODY_TAIL], begun.model);
+        }
+        word(BODY_LENGTHS, begun.model.len() as u64);
+        let lengths = METHOD.write(self.slot().words(), begun.method) | PATH.write(self.slot().words(), begun.path);
+        word(LENGTHS, lengths);
+        self.write_ids(begun.ids);
+    }
+
+    /// Writes the ids, which can become others while the request is handled.
+    #[inline]
+    fn write_ids(&self, ids: &RequestIds) {
+        let Trace { trace_id, span_id, parent_span_id, flags } = ids.trace;
+        let word = |at: usize, bytes| self.slot().words()[at].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        let (high, low) = trace_id.split_at(8);
+        word(TRACE_ID, high.try_into().unwrap_or_default());
+        word(TRACE_ID + 1, low.try_into().unwrap_or_default());
+        word(SPAN_ID, span_id);
+        word(PARENT_SPAN_ID, parent_span_id);
+        word(OWN_ID, ids.own_id());
+        let lengths = self.slot().words()[LENGTHS].load(Ordering::Relaxed);
+        let client = ids.client().map_or(0, |id| CLIENT_ID.replace(self.slot().words(), lengths, id));
+        let kept = lengths & !(0xff << CLIENT_ID.shift | 0xff << TRACE_FLAGS);
+        self.slot().words()[LENGTHS].store(kept | client | u64::from(flags) << TRACE_FLAGS, Ordering::Release);
+    }
+
+    /// Writes the route, once it is known.
+    #[inline]
+    fn write_route(&self, prefix: &str, route: &str) {
+        let lengths = self.slot().words()[LENGTHS].load(Ordering::Relaxed);
+        let length = match prefix {
+            "" => ROUTE.replace(self.slot().words(), lengths, route.as_bytes()),
+            _ => ROUTE.replace(self.slot().words(), lengths, [prefix, route].concat().as_bytes()),
+        };
+        let kept = lengths & !(0xffff << ROUTE.shift);
+        self.slot().words()[LENGTHS].store(kept | length, Ordering::Release);
+    }
+
+    /// The request's body has `total` bytes now, of which these came last.
+    #[inline]
+    fn write_bytes_in(&self, total: u64) {
+        self.slot().words()[BYTES_IN].store(total, Ordering::Relaxed);
+    }
+
+    /// Keeps the ends of a JSON body: at most so many bytes of its first part's beginning and of its last part's
+    /// end.
+    #[inline]
+    fn write_body(&self, bytes: &[u8], head_limit: usize, tail_limit: usize) {
+        let known = self.slot().words()[BODY_LENGTHS].load(Ordering::Relaxed) as usize & 0xffff;
+        let (head, rest) =
+            bytes.split_at(if known == 0 { bytes.len().min(head_limit.min(BODY_HEAD_BYTES)) } else { 0 });
+        copy_in(&self.slot().words()[BODY_HEAD..BODY_TAIL], head);
+        let head_len = known + head.len();
+        // While the tail is overwritten there is none.
+        self.slot().words()[BODY_LENGTHS].store(head_len as u64, Ordering::Release);
+        let tail = &rest[rest.len().saturating_sub(tail_limit.min(BODY_TAIL_BYTES))..];
+        copy_in(&self.slot().words()[BODY_TAIL..], tail);
+        self.slot().words()[BODY_LENGTHS].store(head_len as u64 | (tail.len() as u64) << 16, Ordering::Release);
+    }
+
+    /// A chunk has passed: the first one's time, and what is known of the answer.
+    #[inline]
+    fn write_answer(&self, answer: Answer) {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = flag(answer.streamed, STREAMED) | flag(answer.unknown_size, UNKNOWN_SIZE);
+        let kept = self.slot().words()[ANSWER].load(Ordering::Relaxed) & (PROBE | MODEL);
+        self.slot().words()[ANSWER].store(kept | flags | u64::from(answer.status), Ordering::Relaxed);
+    }
+
+    /// The first chunk passes.
+    #[inline]
+    fn write_first_chunk(&self, now: u64) {
+        self.slot().words()[FIRST_CHUNK].store(now, Ordering::Relaxed);
+    }
+
+    /// Reads everything; the slot is not its owner's any more, or is claimed.
+    #[must_use]
+    fn read_facts(&self) -> Facts {
+        let word = |at: usize| self.slot().words()[at].load(Ordering::Relaxed);
+        let id = |at: usize| word(at).to_ne_bytes();
+        let (lengths, body, answer) = (
+            self.slot().words()[LENGTHS].load(Ordering::Acquire),
+            self.slot().words()[BODY_LENGTHS].load(Ordering::Acquire),
+            word(ANSWER),
+        );
+        let ends = |first: usize, last: usize, len: u64| {
+            view(&self.slot().words()[first..last], (len as usize & 0xffff).min((last - first) * 8)).into_owned()
+        };
+        let mut trace = Trace {
+            span_id: id(SPAN_ID),
+            parent_span_id: id(PARENT_SPAN_ID),
+            flags: (lengths >> TRACE_FLAGS) as u8,
+            ..Trace::default()
+        };
+        trace.trace_id[..8].copy_from_slice(&id(TRACE_ID));
+        trace.trace_id[8..].copy_from_slice(&id(TRACE_ID + 1));
+        Facts {
+            started: word(STARTED),
+            started_unix_nano: word(STARTED_UNIX),
+            first_chunk: word(FIRST_CHUNK),
+            bytes_in: word(BYTES_IN),
+            answer: Answer {
+                status: answer as u16,
+                streamed: answer & STREAMED != 0,
+                unknown_size: answer & UNKNOWN_SIZE != 0,
+            },
+            is_probe: answer & PROBE != 0,
+            is_model: answer & MODEL != 0,
+            trace,
+            own_id: id(OWN_ID),
+            method: METHOD.read(self.slot().words(), lengths),
+            client_id: CLIENT_ID.read(self.slot().words(), lengths),
+            path: PATH.read(self.slot().words(), lengths),
+            route: ROUTE.read(self.slot().words(), lengths),
+            body_head: ends(BODY_HEAD, BODY_TAIL, body),
+            body_tail: ends(BODY_TAIL, SLOT_WORDS, body >> 16),
+        }
+    }
+
+    /// Zeroes what the request has left of its texts, its body and its ids: shared memory keeps none of them for longer
+    /// than the request. The slot is free and not given back: while it is taken, whoever recovers it needs them.
+    #[inline]
+    fn wipe(&self) {
+        let lengths = self.slot().words()[LENGTHS].load(Ordering::Relaxed);
+        for text in [METHOD, CLIENT_ID, PATH, ROUTE] {
+            text.wipe(self.slot().words(), lengths);
+        }
+        let head = (self.slot().words()[BODY_LENGTHS].load(Ordering::Relaxed) as usize & 0xffff).min(BODY_HEAD_BYTES);
+        wipe_words(&self.slot().words()[BODY_HEAD..BODY_HEAD + head.div_ceil(8)]);
+        // An earlier tail may have been longer than the last one.
+        if self.slot().words()[BYTES_IN].load(Ordering::Relaxed) > head as u64 {
+            zero(&self.slot().words()[BODY_TAIL..]);
+        }
+        wipe_words(&self.slot().words()[BYTES_IN..=BODY_LENGTHS]);
+    }
+
+    /// Which time of the wall a monotonic time is, by the clock at the request's beginning.
+    #[inline]
+    #[must_use]
+    fn unix_nano_at(&self, monotonic: u64) -> u64 {
+        let word = |at: usize| self.slot().words()[at].load(Ordering::Relaxed);
+        word(STARTED_UNIX).saturating_add(monotonic.saturating_sub(word(STARTED)))
+    }
+
+    /// The last time that this slot knows of its process, monotonic: free slots tell it too.
+    #[must_use]
+    fn last_sign(&self) -> u64 {
+        self.slot().words()[STARTED].load(Ordering::Relaxed).max(self.slot().read_progress().last_chunk)
+    }
+}
+
+impl SlotFacts for Slot<'_> {
+    #[inline]
+    fn slot(&self) -> Slot<'_> {
+        *self
+    }
+}
+
+/// What a slot told of its request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub started: u64,
+    pub started_unix_nano: u64,
+    /// Monotonic nanoseconds; 0: there was none.
+    pub first_chunk: u64,
+    pub bytes_in: u64,
+    pub answer: Answer,
+    pub is_probe: bool,
+    /// `body_head` is no body, but values of the record.
+    pub is_model: bool,
+    pub trace: Trace,
+    pub own_id: [u8; 8],
+    pub method: Vec<u8>,
+    /// Empty: the client sent none.
+    pub client_id: Vec<u8>,
+    pub path: Vec<u8>,
+    pub route: Vec<u8>,
+    pub body_head: Vec<u8>,
+    pub body_tail: Vec<u8>,
+}

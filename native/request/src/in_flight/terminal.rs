@@ -1,0 +1,140 @@
+//! The terminal record of a request that nobody ended: its process has died, or has closed its queue meanwhile (P5).
+//!
+//! Built from what the slot tells, field by field as the queue's own schema names them, which may be another build's.
+
+use super::facts::Facts;
+use crate::ids::hex16;
+use crate::in_flight::facts::SlotFacts;
+use crate::outcome::Outcome;
+use queue::event::{CHUNKS_S, FIRST_OF_MODEL, REQUEST};
+use queue::record::{Body, BodyKind, BodyText, Scratch};
+use ring::slots::{LastRecord, Progress, Slot};
+
+/// Builds the record of the request in `slot`, of which the last sign of life was at `until` (monotonic).
+#[must_use]
+pub fn record(slot: Slot<'_>, outcome: Outcome, until: u64, fields: &[impl AsRef<str>]) -> LastRecord {
+    let open = Open { facts: slot.read_facts(), progress: slot.read_progress(), outcome, until };
+    let mut payload = Scratch::new();
+    for field in fields {
+        if open.facts.is_model && field.as_ref() == FIRST_OF_MODEL {
+            payload.push_values(&open.facts.body_head);
+            break;
+        }
+        open.push(field.as_ref(), &mut payload);
+    }
+    LastRecord {
+        event: REQUEST,
+        severity: outcome.severity(),
+        time_unix_nano: open.facts.started_unix_nano.saturating_add(open.duration_nano()),
+        payload: payload.as_slice().to_vec(),
+    }
+}
+
+struct Open {
+    facts: Facts,
+    progress: Progress,
+    outcome: Outcome,
+    until: u64,
+}
+
+impl Open {
+    fn duration_nano(&self) -> u64 {
+        self.until.saturating_sub(self.facts.started)
+    }
+
+    fn push(&self, field: &str, to: &mut Scratch) {
+        let facts = &self.facts;
+        match field {
+            "trace" => to.push_trace(&facts.trace),
+            "request_id" => to.push_bytes(&hex16(facts.own_id)),
+            "client_request_id" => push_text(to, &facts.client_id),
+            "url.path" | "http.request.body.size" | "http.response.body.size" | "request_body" if facts.is_model => {
+                to.push_absent();
+            }
+            "outcome" => to.push_str(self.outcome.name()),
+            "error.type" if self.outcome == Outcome::ProcessDied => to.push_str(self.outcome.name()),
+            "http.request.method" => push_text(to, &facts.method),
+            "url.path" => to.push_bytes(&facts.path),
+            "http.route" => push_text(to, &facts.route),
+            "http.response.status_code" if facts.answer.status > 0 => to.push_uint(u64::from(facts.answer.status)),
+            "http.request.body.size" => to.push_uint(facts.bytes_in),
+            "http.response.body.size" if !facts.answer.unknown_size => to.push_uint(self.progress.bytes),
+            "duration_s" => to.push_float(seconds(self.duration_nano())),
+            "gen_ai.operation.name" if !facts.body_head.is_empty() && !facts.is_model => match operation(&facts.path) {
+                "" => to.push_absent(),
+                name => to.push_str(name),
+            },
+            "request_body" => self.push_body(to),
+            "sampled_by" => to.push_str(if self.outcome == Outcome::ProcessDied { "error" } else { "abort" }),
+            "adjusted_count" => to.push_float(1.0),
+            _ if facts.answer.streamed && self.progress.chunks > 0 => self.push_chunks(field, to),
+            _ => to.push_absent(),
+        }
+    }
+
+    fn push_chunks(&self, field: &str, to: &mut Scratch) {
+        let (progress, first) = (&self.progress, self.facts.first_chunk);
+        match field {
+            "chunks" => to.push_uint(progress.chunks),
+            "gen_ai.response.time_to_first_chunk" => to.push_float(seconds(first.saturating_sub(self.facts.started))),
+            "chunk_gap_mean_us" if progress.chunks > 1 => {
+                to.push_uint(progress.last_chunk.saturating_sub(first) / 1000 / (progress.chunks - 1));
+            }
+            CHUNKS_S if progress.chunks > 1 => to.push_float(seconds(progress.last_chunk.saturating_sub(first))),
+            _ => to.push_absent(),
+        }
+    }
+
+    fn push_body(&self, to: &mut Scratch) {
+        let Facts { body_head: head, body_tail: tail, bytes_in, .. } = &self.facts;
+        let complete = (head.len() + tail.len()) as u64 == *bytes_in;
+        if head.is_empty() {
+            to.push_absent();
+        } else if complete {
+            let whole = [&head[..], tail].concat();
+            to.push_body(&Body {
+                kind: BodyKind::Request,
+                head: &whole,
+                tail: &[],
+                complete,
+                text: BodyText::Withheld,
+            });
+        } else {
+            to.push_body(&Body { kind: BodyKind::Request, head, tail, complete, text: BodyText::Withheld });
+        }
+    }
+}
+
+fn push_text(to: &mut Scratch, text: &[u8]) {
+    if text.is_empty() { to.push_absent() } else { to.push_bytes(text) }
+}
+
+/// Seconds as records carry them.
+#[inline]
+pub fn seconds(nanoseconds: u64) -> f64 {
+    // Whole microseconds: what a clock reading is worth, and shorter in the line.
+    (nanoseconds / 1000) as f64 / 1e6
+}
+
+/// OpenTelemetry's name of what a path of an inference server asks for, where it has one, else the path's own word;
+/// empty for any other path.
+pub fn operation(path: &[u8]) -> &'static str {
+    const OPERATIONS: [(&[u8], &str); 13] = [
+        (b"/chat/completions", "chat"),
+        (b"/completions", "text_completion"),
+        (b"/embeddings", "embeddings"),
+        (b"/responses", "chat"),
+        // Anthropic's API.
+        (b"/v1/messages", "chat"),
+        (b"/chat/completions/batch", "chat"),
+        // Cohere's API.
+        (b"/v2/embed", "embeddings"),
+        (b"/inference/v1/generate", "text_completion"),
+        (b"/score", "score"),
+        (b"/rerank", "rerank"),
+        (b"/classify", "classify"),
+        (b"/pooling", "pooling"),
+        (b"/generative_scoring", "score"),
+    ];
+    OPERATIONS.iter().find(|(suffix, _)| path.ends_with(suffix)).map_or("", |(_, name)| name)
+}

@@ -1,0 +1,25 @@
+//! What a request's record says, whichever server the request came through.
+//!
+//! ```text
+//! requests                     the beginning of a request: decision, overrides, slot
+//!   ├ observer                 one request: ids, texts, timeline, outcome, the terminal record
+//!   ├ in_flight                its slot of the flight recorder: facts, and the record of one that nobody ended
+//!   └ sampler                  which requests are recorded: ratio, callers, route_pattern, budget
+//! runtime                      what an operator has changed for a while
+//! capture                      which texts are kept, and how they are packed
+//! ids, trace_state, outcome    W3C Trace Context and our own ids; how a request ended
+//! ```
+
+pub mod budget;
+pub mod callers;
+pub mod capture;
+pub mod ids;
+pub mod in_flight;
+pub mod observer;
+pub mod outcome;
+pub mod ratio;
+pub mod requests;
+pub mod route_pattern;
+pub mod runtime;
+pub mod sampler;
+pub mod trace_state;

@@ -1,0 +1,437 @@
+//! State of one request as its ASGI messages pass by, and the terminal record that ends it.
+//!
+//! Its fields are listed in `event`. Nothing here parses or waits: a chunk costs a clock reading, a few additions and a
+//! capped copy; the record is built once, at the end. Exactly one terminal record per request, whoever calls `finish`
+//! first (P5).
+
+use crate::capture::{Captured, Content, TextCapture};
+use crate::ids::RequestIds;
+use crate::in_flight::InFlight;
+use crate::in_flight::terminal::{operation, seconds};
+use crate::outcome::{Answered, Ended, Ending, Outcome};
+use crate::runtime::{Overrides, Runtime};
+use crate::sampler::{HeadDecision, Sampler};
+pub use chunks::Chunks;
+pub use engine::EngineFacts;
+pub use exception::{ExceptionTexts, push_exception};
+use queue::event::{REQUEST, REQUEST_CHUNK};
+use queue::producer::Producer;
+use queue::record::{BodyText, Scratch};
+use queue::severity::INFO;
+use sampling::push_sampling;
+use std::sync::Arc;
+use stream_events::{is_error_event, is_without_content};
+pub use texts::push_route;
+pub use texts::{RequestSource, RequestTexts};
+use texts::{push_after_response, push_text, push_texts};
+use timeline::{Timeline, push_absent};
+
+mod chunks;
+mod engine;
+mod exception;
+mod in_flight;
+mod model;
+mod sampling;
+mod stream_events;
+mod texts;
+mod timeline;
+
+/// From `http.request.method` to `http.response.body.size`.
+const HTTP_FIELDS: usize = 8;
+/// From `gen_ai.usage.input_tokens` to `engine.preemptions`.
+pub const ENGINE_FIELDS: usize = 12;
+/// From `triton.model_name` to `triton.outputs`.
+const MODEL_FIELDS: usize = 9;
+
+/// What is observed; the same for all requests of a middleware.
+#[derive(Clone, Debug)]
+pub struct ObserverSettings {
+    pub chunks: Chunks,
+    /// Most gaps of one request's timeline.
+    pub chunk_timeline_limit: usize,
+    pub capture_head_bytes: usize,
+    pub capture_tail_bytes: usize,
+    /// What is done with the text of bodies: nothing, unless configured.
+    pub texts: TextCapture,
+    pub sampler: Arc<Sampler>,
+}
+
+/// One request under way.
+#[derive(Debug)]
+pub struct Observer {
+    head: HeadDecision,
+    started: u64,
+    timeline: Timeline,
+    bytes_in: u64,
+    bytes_out: u64,
+    status: u16,
+    streamed: bool,
+    /// The last part of the body has passed.
+    ended: bool,
+    /// The application announced trailers, and they have not passed.
+    awaits_trailers: bool,
+    /// A part of the answer was sent from a file, so that its size is not known.
+    unknown_size: bool,
+    /// When the last part of the answer passed, monotonic nanoseconds; 0: it has not.
+    completed: u64,
+    disconnected: bool,
+    /// An event of the stream told of an error.
+    failed: bool,
+    finished: bool,
+    forced: bool,
+    /// Another mode than the configured one, for this request.
+    chunks: Option<Chunks>,
+    /// If it fails, it may be one of the errors that are wanted whole; until then its timeline is kept in case.
+    watched: Option<Runtime>,
+    /// The request's body is JSON, of which facts are wanted.
+    has_facts: bool,
+    /// The answer's text is wanted.
+    wants_output: bool,
+    request_body: Option<Box<Captured>>,
+    response_body: Option<Box<Captured>>,
+    /// What the engine said of the request, if anything.
+    engine: Option<Box<EngineFacts>>,
+    /// What ended it, if that is an exception.
+    exception: Option<Box<ExceptionTexts>>,
+    /// What is left of the request if the process dies.
+    in_flight: Option<InFlight>,
+    /// Bytes that stand there of both ends of the request's body.
+    in_flight_limits: (usize, usize),
+}
+
+impl Observer {
+    /// Begins a request at `now` (monotonic nanoseconds), with the sampler's decision.
+    #[must_use]
+    pub fn begin(now: u64, head: HeadDecision) -> Self {
+        Self {
+            head,
+            started: now,
+            timeline: Timeline::new(),
+            bytes_in: 0,
+            bytes_out: 0,
+            status: 0,
+            streamed: false,
+            ended: false,
+            awaits_trailers: false,
+            unknown_size: false,
+            completed: 0,
+            disconnected: false,
+            failed: false,
+            finished: false,
+            forced: false,
+            chunks: None,
+            watched: None,
+            has_facts: false,
+            wants_output: false,
+            request_body: None,
+            response_body: None,
+            engine: None,
+            exception: None,
+            in_flight: None,
+            in_flight_limits: (0, 0),
+        }
+    }
+
+    /// The request has a body: keeps its capped ends for the listener, if they are wanted, and later those of the
+    /// answer. Of a private one no text is kept.
+    pub fn capture_request(&mut self, content: Content<'_>, is_private: bool, settings: &ObserverSettings) {
+        let facts = (settings.capture_head_bytes, settings.capture_tail_bytes);
+        self.has_facts = content == Content::Json && facts != (0, 0);
+        self.wants_output = !is_private && settings.texts.output.text != BodyText::Withheld;
+        self.request_body = settings.texts.request(content, is_private, facts).map(Box::new);
+        self.in_flight_limits = if self.has_facts { facts } else { (0, 0) };
+    }
+
+    /// The sampler's decision.
+    pub const fn head(&self) -> &HeadDecision {
+        &self.head
+    }
+
+    /// Takes the sampler's decision anew: the request belongs to another trace than it seemed to at its beginning.
+    pub fn decide(&mut self, head: HeadDecision) {
+        self.head = head;
+    }
+
+    /// Keeps the record whatever the sampler decided.
+    pub fn force(&mut self) {
+        self.forced = true;
+    }
+
+    /// Takes over what is different for this request because an operator wants it so.
+    #[cold]
+    pub fn apply(&mut self, overrides: &Overrides, runtime: Runtime) {
+        self.chunks = overrides.chunks.map(Chunks::from_code);
+        if overrides.is_captured {
+            (self.chunks, self.forced) = (Some(Chunks::Events), true);
+        }
+        self.watched = overrides.watches_errors.then_some(runtime);
+    }
+
+    /// The mode of this request.
+    #[inline]
+    #[must_use]
+    pub fn chunks(&self, settings: &ObserverSettings) -> Chunks {
+        self.chunks.unwrap_or(settings.chunks)
+    }
+
+    /// How many gaps of its timeline are kept.
+    #[inline]
+    fn gaps_limit(&self, settings: &ObserverSettings) -> usize {
+        let is_kept = self.chunks(settings) == Chunks::Timeline || self.watched.is_some();
+        if is_kept { settings.chunk_timeline_limit } else { 0 }
+    }
+
+    /// Whether the answer's content type matters: for its facts not where only a failure could still bring the request
+    /// on record, since a failure tells no usage.
+    #[inline]
+    #[must_use]
+    pub fn wants_content_type(&self, settings: &ObserverSettings) -> bool {
+        (self.has_facts && (self.head.kept || self.forced || settings.sampler.keeps_slow())) || self.wants_output
+    }
+
+    /// The request's bytes as they are received.
+    #[inline]
+    pub fn request_bytes(&mut self, bytes: &[u8]) {
+        self.bytes_in += bytes.len() as u64;
+        self.note_bytes_in(bytes);
+        if let Some(capture) = &mut self.request_body {
+            capture.push(bytes);
+        }
+    }
+
+    /// The client went away. After the complete answer that is the usual end.
+    #[inline]
+    pub fn disconnect(&mut self) {
+        self.disconnected |= !self.is_complete();
+    }
+
+    /// Whether the whole answer has passed.
+    #[inline]
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.completed != 0
+    }
+
+    /// The server did not take the last part of the answer.
+    pub fn take_back_end(&mut self) {
+        self.completed = 0;
+    }
+
+    /// Whether the answer has begun: what was sent cannot be another status any more.
+    #[must_use]
+    pub fn has_started(&self) -> bool {
+        self.status != 0
+    }
+
+    /// The answer begins. `content` is what its body holds, where that matters. Servers refuse a second beginning.
+    #[inline]
+    pub fn response_start(&mut self, status: u16, content: Option<Content<'_>>, settings: &ObserverSettings) {
+        if self.status != 0 {
+            return;
+        }
+        self.status = status;
+        self.note_answer();
+        if let Some(content) = content {
+            let facts =
+                if self.has_facts { (settings.capture_head_bytes, settings.capture_tail_bytes) } else { (0, 0) };
+            self.response_body = settings.texts.response(content, !self.wants_output, facts).map(Box::new);
+        }
+    }
+
+    /// A part of the answer's body passes by at `now`; returns whether it is a chunk.
+    #[inline]
+    pub fn response_body(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> bool {
+        if self.ended {
+            // Servers refuse what comes after the end.
+            return false;
+        }
+        self.part(bytes.len() as u64, more, now);
+        if bytes.is_empty() {
+            return false;
+        }
+        self.failed |= more && is_error_event(bytes);
+        if let Some(capture) = &mut self.response_body {
+            capture.push(bytes);
+        }
+        let is_chunk = !is_without_content(bytes);
+        if is_chunk {
+            self.chunk(now, settings);
+        } else {
+            self.note_progress(now);
+        }
+        is_chunk
+    }
+
+    #[inline]
+    fn part(&mut self, bytes: u64, more: bool, now: u64) {
+        self.ended = !more;
+        if !more && !self.awaits_trailers {
+            self.completed = now;
+        }
+        self.streamed |= more;
+        self.bytes_out += bytes;
+    }
+
+    /// A part of the answer is sent by the server from a file (the extensions `pathsend` and `zerocopysend`). Its size
+    /// is known only if the application told it, and nothing of it is captured.
+    pub fn response_file(&mut self, bytes: Option<u64>, more: bool, now: u64, settings: &ObserverSettings) {
+        if self.ended {
+            return;
+        }
+        self.part(bytes.unwrap_or(0), more, now);
+        self.unknown_size |= bytes.is_none();
+        // Half a body is worse than none.
+        self.response_body = None;
+        self.chunk(now, settings);
+    }
+
+    /// The answer has begun and ends with trailers.
+    pub fn expect_trailers(&mut self) {
+        self.awaits_trailers = !self.ended;
+    }
+
+    /// Trailers pass by at `now`; `more` of them follow.
+    pub fn response_trailers(&mut self, more: bool, now: u64) {
+        if self.ended && !more {
+            self.awaits_trailers = false;
+            self.completed = now;
+        }
+    }
+
+    /// Emits a `request.chunk` record for the chunk that just passed, if the answer is a stream and its request sampled;
+    /// `bytes` of it, where they are known.
+    pub fn emit_chunk(&self, ids: &RequestIds, producer: &Producer, bytes: Option<usize>) {
+        if !self.streamed || !(self.head.kept || self.forced) {
+            return;
+        }
+        let mut scratch = Scratch::new();
+        scratch.push_trace(&ids.trace);
+        ids.push_request_id(&mut scratch);
+        self.timeline.push_last(&mut scratch, bytes, self.started);
+        producer.emit(REQUEST_CHUNK, INFO, scratch.as_slice());
+    }
+
+    /// Emits the terminal record, unless it was emitted before or the sampler leaves it out.
+    pub fn finish(
+        &mut self,
+        ids: &RequestIds,
+        ending: Ending<'_>,
+        source: &RequestSource<'_>,
+        now: u64,
+        producer: &Producer,
+        settings: &ObserverSettings,
+    ) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
+        }
+        let in_flight = match self.in_flight.take().map(InFlight::end) {
+            Some(None) => return,
+            ending => ending.flatten(),
+        };
+        let is_http = matches!(source, RequestSource::Http(_));
+        let ended = if is_http {
+            Ended::of(ending, &self.answered())
+        } else {
+            let (outcome, error_type) = Outcome::of(ending, &self.answered());
+            Ended { outcome, error_type, after_response: None }
+        };
+        if is_http && self.status == 0 && matches!(ended.outcome, Outcome::Error | Outcome::Timeout) {
+            // What every server answers then, also to an application that returns without an answer; it happens outside
+            // of this observer.
+            self.status = 500;
+        }
+        self.end_watch(&ended, now, settings);
+        let last = if self.is_complete() { self.completed } else { now };
+        let duration_nano = last.saturating_sub(self.started);
+        let Some(kept) = self.kept(&ended, duration_nano, &settings.sampler) else {
+            if let Some(queue) = producer.queue() {
+                queue.file.header().count_sampled_out(self.head.left_out_by);
+            }
+            return;
+        };
+        let mut scratch = Scratch::new();
+        scratch.push_trace(&ids.trace);
+        ids.push_request_id(&mut scratch);
+        ids.push_client_request_id(&mut scratch);
+        scratch.push_str(ended.outcome.name());
+        push_text(&mut scratch, ended.error_type);
+        match source {
+            RequestSource::Http(texts) => {
+                push_texts(&mut scratch, texts);
+                self.push_numbers(&mut scratch);
+            }
+            RequestSource::Model(_) => push_absent(&mut scratch, HTTP_FIELDS),
+        }
+        scratch.push_float(seconds(duration_nano));
+        if is_http && self.is_complete() {
+            scratch.push_float(seconds(now.saturating_sub(last)));
+        } else {
+            scratch.push_absent();
+        }
+        push_after_response(&mut scratch, &ended);
+        self.push_chunks(&mut scratch, settings);
+        match source {
+            RequestSource::Http(texts) if self.has_facts => push_text(&mut scratch, operation(texts.path)),
+            _ => scratch.push_absent(),
+        }
+        for capture in [&mut self.request_body, &mut self.response_body] {
+            match capture {
+                Some(capture) => capture.push_value(&mut scratch),
+                None => scratch.push_absent(),
+            }
+        }
+        push_sampling(&mut scratch, kept);
+        match (&self.engine, source) {
+            (Some(engine), _) => scratch.push_values(&engine.values),
+            (None, RequestSource::Model(_)) => push_absent(&mut scratch, ENGINE_FIELDS),
+            (None, RequestSource::Http(_)) if self.exception.is_some() => push_absent(&mut scratch, ENGINE_FIELDS),
+            (None, RequestSource::Http(_)) => (),
+        }
+        match source {
+            RequestSource::Model(values) => scratch.push_values(values),
+            RequestSource::Http(_) if self.exception.is_some() => push_absent(&mut scratch, MODEL_FIELDS),
+            RequestSource::Http(_) => (),
+        }
+        if let Some(exception) = &self.exception {
+            let room = producer.max_record_bytes().saturating_sub(scratch.as_slice().len());
+            push_exception(&mut scratch, exception, room);
+        }
+        match in_flight {
+            Some(ending) => ending.record(producer, now, ended.severity(), scratch.as_slice()),
+            None => producer.emit(REQUEST, ended.severity(), scratch.as_slice()),
+        };
+    }
+
+    fn answered(&self) -> Answered {
+        Answered {
+            status: self.status,
+            complete: self.is_complete(),
+            disconnected: self.disconnected,
+            failed: self.failed,
+            aborted: self.engine.as_ref().is_some_and(|engine| engine.aborted),
+        }
+    }
+
+    #[inline]
+    fn push_numbers(&self, scratch: &mut Scratch) {
+        match self.status {
+            0 => scratch.push_absent(),
+            status => scratch.push_uint(u64::from(status)),
+        }
+        scratch.push_uint(self.bytes_in);
+        if self.unknown_size {
+            scratch.push_absent();
+        } else {
+            scratch.push_uint(self.bytes_out);
+        }
+    }
+
+    #[inline]
+    fn push_chunks(&self, scratch: &mut Scratch, settings: &ObserverSettings) {
+        if self.streamed && self.chunks(settings) != Chunks::Off {
+            self.timeline.push_values(scratch, self.started);
+        } else {
+            Timeline::push_none(scratch);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a request under way tells its slot of the flight recorder.
+
+use super::{Observer, ObserverSettings};
+use crate::in_flight::InFlight;
+use crate::in_flight::facts::Answer;
+use ring::slots::Progress;
+
+impl Observer {
+    /// The request has a slot of the flight recorder.
+    pub fn enter(&mut self, in_flight: InFlight) {
+        self.in_flight = Some(in_flight);
+    }
+
+    /// The request's slot, if it has one.
+    #[inline]
+    pub const fn in_flight(&self) -> Option<&InFlight> {
+        self.in_flight.as_ref()
+    }
+
+    /// A chunk of the answer passes.
+    #[inline]
+    pub(super) fn chunk(&mut self, now: u64, settings: &ObserverSettings) {
+        let limit = self.gaps_limit(settings);
+        self.timeline.chunk(now, limit);
+        self.note_progress(now);
+    }
+
+    /// A part of the answer passes.
+    #[inline]
+    pub(super) fn note_progress(&self, now: u64) {
+        if let Some(in_flight) = &self.in_flight {
+            let progress = Progress { chunks: self.timeline.chunks(), bytes: self.bytes_out, last_chunk: now };
+            in_flight.chunk(progress, self.answer());
+        }
+    }
+
+    #[inline]
+    const fn answer(&self) -> Answer {
+        Answer { status: self.status, streamed: self.streamed, unknown_size: self.unknown_size }
+    }
+
+    /// The answer has begun.
+    #[inline]
+    pub(super) fn note_answer(&self) {
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.answer(self.answer());
+        }
+    }
+
+    /// Bytes of the request have been received.
+    #[inline]
+    pub(super) fn note_bytes_in(&self, bytes: &[u8]) {
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.bytes_in(self.bytes_in, bytes, self.in_flight_limits);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! How a request ended: the field `outcome` of its terminal record, its severity and `error.type`.
+
+use queue::severity::{ERROR, INFO, WARN};
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    Error,
+    ClientDisconnect,
+    Timeout,
+    ServerShutdown,
+    /// The process died; told by whoever recovers its queue.
+    ProcessDied,
+}
+
+impl Outcome {
+    /// Decides from how the call ended and what was seen of the answer; returns also the `error.type`, or "".
+    #[must_use]
+    pub fn of<'a>(ending: Ending<'a>, answer: &Answered) -> (Self, &'a str) {
+        let Answered { status, complete, disconnected, failed, aborted } = *answer;
+        match ending {
+            Ending::Returned if disconnected => (Self::ClientDisconnect, ""),
+            Ending::Returned if failed => (Self::Error, "stream_error"),
+            Ending::Returned if aborted => (Self::ServerShutdown, "engine_abort"),
+            Ending::Returned if !complete => (Self::Error, "response_incomplete"),
+            Ending::Returned => match status {
+                504 | 408 => (Self::Timeout, ""),
+                500.. => (Self::Error, ""),
+                _ => (Self::Ok, ""),
+            },
+            Ending::TimedOut(name) => (Self::Timeout, name),
+            Ending::Disconnected(name) => (Self::ClientDisconnect, name),
+            Ending::Raised(name) | Ending::Cancelled(name) if disconnected => (Self::ClientDisconnect, name),
+            Ending::Raised(name) => (Self::Error, name),
+            Ending::Cancelled(name) => (Self::ServerShutdown, name),
+        }
+    }
+
+    /// The value of the field `outcome`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::ClientDisconnect => "client_disconnect",
+            Self::Timeout => "timeout",
+            Self::ServerShutdown => "server_shutdown",
+            Self::ProcessDied => "process_died",
+        }
+    }
+
+    /// OpenTelemetry severity number of the terminal record.
+    #[must_use]
+    pub const fn severity(self) -> u8 {
+        match self {
+            Self::Ok => INFO,
+            Self::ClientDisconnect | Self::ServerShutdown => WARN,
+            Self::Error | Self::Timeout | Self::ProcessDied => ERROR,
+        }
+    }
+}
+
+/// How a request over HTTP ended: its answer, and what the application did behind that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended<'a> {
+    pub outcome: Outcome,
+    /// `error.type`, or "".
+    pub error_type: &'a str,
+    /// A failure behind an answer that was good, such as a background task's; it does not make the answer another one.
+    pub after_response: Option<(Outcome, &'a str)>,
+}
+
+impl<'a> Ended<'a> {
+    /// Decides as [`Outcome::of`] of the answer, and of what came after it.
+    #[must_use]
+    pub fn of(ending: Ending<'a>, answer: &Answered) -> Self {
+        let ended = Outcome::of(ending, answer);
+        if answer.complete && ending != Ending::Returned && Outcome::of(Ending::Returned, answer).0 == Outcome::Ok {
+            return Self { outcome: Outcome::Ok, error_type: "", after_response: Some(ended) };
+        }
+        Self { outcome: ended.0, error_type: ended.1, after_response: None }
+    }
+
+    /// Whether the application failed, at the answer or behind it.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.outcomes().any(|outcome| matches!(outcome, Outcome::Error | Outcome::Timeout))
+    }
+
+    /// Whether client or shutdown broke it off.
+    #[must_use]
+    pub fn was_aborted(&self) -> bool {
+        self.outcomes().any(|outcome| matches!(outcome, Outcome::ClientDisconnect | Outcome::ServerShutdown))
+    }
+
+    /// OpenTelemetry severity number of the terminal record.
+    #[must_use]
+    pub fn severity(&self) -> u8 {
+        self.outcomes().map(Outcome::severity).max().unwrap_or(INFO)
+    }
+
+    fn outcomes(&self) -> impl Iterator<Item = Outcome> {
+        std::iter::once(self.outcome).chain(self.after_response.map(|(outcome, _)| outcome))
+    }
+}
+
+/// What was seen of the answer until then.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answered {
+    /// 0: it has not begun.
+    pub status: u16,
+    /// All of it has passed.
+    pub complete: bool,
+    /// The client went away before.
+    pub disconnected: bool,
+    /// A stream told of an error, whatever its status.
+    pub failed: bool,
+    /// The engine gave the request up, though the client waits.
+    pub aborted: bool,
+}
+
+/// How the application's call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending<'a> {
+    Returned,
+    /// An exception other than the two below; its class name.
+    Raised(&'a str),
+    TimedOut(&'a str),
+    /// An exception that says that the client is gone.
+    Disconnected(&'a str),
+    /// Cancelled, or its coroutine thrown away.
+    Cancelled(&'a str),
+}

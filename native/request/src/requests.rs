@@ -1,0 +1,84 @@
+//! The beginning of a request, whichever server it came through: the sampler's decision with what an operator has
+//! overridden, and the slot of the flight recorder.
+
+use crate::ids::RequestIds;
+use crate::in_flight::InFlight;
+use crate::in_flight::facts::Begun;
+use crate::observer::{Observer, ObserverSettings};
+use crate::runtime::{Overrides, Runtime};
+use crate::sampler::{HeadDecision, Sampler};
+use queue::layout::SampledOut;
+use queue::producer::Producer;
+use queue::system::now_unix_nano;
+use std::sync::Arc;
+
+/// The requests of one middleware or one model: where their records go, and what is observed of them.
+pub struct Requests {
+    pub producer: Arc<Producer>,
+    pub runtime: Runtime,
+    pub settings: ObserverSettings,
+}
+
+/// What is known of a request at its beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// Monotonic nanoseconds.
+    pub now: u64,
+    pub method: &'a [u8],
+    /// What the sampler and captures go by; the request's own, unless a model serves it.
+    pub path: &'a [u8],
+    /// As [`Begun::model`].
+    pub model: &'a [u8],
+}
+
+impl Requests {
+    /// Begins a request. `trusts_caller` is asked whether the one who sent its trace may decide, where anybody may.
+    #[inline]
+    pub fn begin(
+        &self,
+        ids: &mut RequestIds,
+        start: &Start<'_>,
+        trusts_caller: impl FnOnce(&Sampler) -> bool,
+    ) -> Observer {
+        let (head, overrides) = self.decide(ids, start.path, start.now, trusts_caller);
+        let mut observer = Observer::begin(start.now, head);
+        if let Some(overrides) = &overrides {
+            observer.apply(overrides, self.runtime);
+        }
+        let begun = Begun {
+            started: start.now,
+            started_unix_nano: now_unix_nano(),
+            ids,
+            method: start.method,
+            path: if start.model.is_empty() { start.path } else { b"" },
+            is_probe: !head.kept && head.left_out_by == SampledOut::Skipped,
+            model: start.model,
+        };
+        if let Some(in_flight) = InFlight::begin(&self.producer, &begun) {
+            observer.enter(in_flight);
+        }
+        observer
+    }
+
+    /// Asks the sampler about a request, and writes its decision into a trace that is ours to decide. What an operator has
+    /// overridden comes back too.
+    #[inline]
+    pub fn decide(
+        &self,
+        ids: &mut RequestIds,
+        path: &[u8],
+        now: u64,
+        trusts_caller: impl FnOnce(&Sampler) -> bool,
+    ) -> (HeadDecision, Option<Overrides>) {
+        let (sampler, runtime) = (&self.settings.sampler, &self.runtime);
+        let caller = ids.caller(|| sampler.trusts_anybody() && trusts_caller(sampler));
+        let trace_id = &ids.trace.trace_id;
+        let overrides = runtime.is_active().then(|| runtime.of_request(trace_id, path, now));
+        let head = match overrides.and_then(|overrides| overrides.ratio) {
+            None => sampler.head(trace_id, caller, path, now),
+            Some(ratio) => sampler.head_at_ratio(ratio, trace_id, caller, path, now),
+        };
+        ids.set_decision(caller, &head);
+        (head, overrides)
+    }
+}

@@ -1,0 +1,301 @@
+//! Run-time control: what an operator has changed for a while, in a page that every process of a queue directory maps.
+//!
+//! No signal, no socket, no restart: whoever changes something stores one word, and every process sees it with its next
+//! load, a forked one too. The file `runtime-2` is a page, version 2, of words in the machine's byte order:
+//!
+//! ```text
+//!    0  magic          "INFLOGR\0"
+//!    8  version        2
+//!   16  published      [ generation:56 | what is overridden:8 ]   the one word that a request loads
+//!   64  left           8 words [ rule id:32 | errors left:32 ], one per rule
+//!  128  copies         2 × 179 words: level, ratio, chunks (3 words each: value, until monotonic, until Unix), then
+//!                      8 rules of 21 words: [ id:32 | 0:16 | bytes of the route:8 | kind:8 ], both untils, trace id
+//!                      (2 words, big-endian halves), route (16 words); then both untils of logging that is switched off
+//! ```
+//!
+//! Invariants
+//! * `published` names the valid copy by the lowest bit of its generation. A writer (one at a time, by a lock that the
+//!   kernel releases) fills the other copy and then stores `published`: a writer that is killed has changed nothing or
+//!   everything.
+//! * A reader that finds `published` changed after it read a copy reads again: only then can the copy have been refilled.
+//! * An override whose time is over is ignored by whoever reads it; the leader removes it later.
+
+pub mod settings;
+
+use queue::shared_page;
+use settings::{RULES, Rule, Settings, Target, Timed, Until, chunks, level, ratio};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGR\0");
+pub const VERSION: u32 = 2;
+const BYTES: usize = 4096;
+
+/// Bits of `published`: what is overridden.
+const LEVEL: u64 = 1;
+const RATIO: u64 = 2;
+const CHUNKS: u64 = 4;
+const CAPTURE: u64 = 8;
+const DISABLED: u64 = 16;
+const FLAGS: u64 = 0xff;
+
+/// Longest route of a capture.
+pub const MAX_ROUTE_BYTES: usize = 128;
+const TIMED_WORDS: usize = 3;
+const RULE_WORDS: usize = 5 + MAX_ROUTE_BYTES / 8;
+/// Where a copy says until when logging is switched off.
+const DISABLED_AT: usize = 3 * TIMED_WORDS + RULES * RULE_WORDS;
+const COPY_WORDS: usize = DISABLED_AT + 2;
+/// How often a reader begins anew when a writer comes in between; then it takes nothing as overridden.
+const ATTEMPTS: u32 = 16;
+
+queue::shared! {
+    struct Page {
+        _magic: AtomicU64,
+        _version: AtomicU32,
+        _pad0: AtomicU32,
+        published: AtomicU64,
+        _pad1: [AtomicU64; 5],
+        left: [AtomicU64; RULES],
+        copies: [[AtomicU64; COPY_WORDS]; 2],
+    }
+}
+
+const _: () = assert!(size_of::<Page>() <= BYTES);
+const _: () = assert!(std::mem::offset_of!(Page, left) == 64 && std::mem::offset_of!(Page, copies) == 128);
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Runtime({:#x})", self.0.published.load(Ordering::Relaxed))
+    }
+}
+
+/// A mapped page. Never unmapped: requests may be on their way to it, and it is one page per directory.
+#[derive(Clone, Copy)]
+pub struct Runtime(&'static Page);
+
+/// What is different for one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Overrides {
+    pub ratio: Option<f64>,
+    /// The code of a chunks mode, see [`settings`].
+    pub chunks: Option<u8>,
+    /// Keep all of it, whatever the sampler says.
+    pub is_captured: bool,
+    /// If it fails, it may be one of the next errors that are wanted.
+    pub watches_errors: bool,
+}
+
+impl Runtime {
+    /// Maps the page of `directory`, creating it if needed.
+    ///
+    /// # Errors
+    /// As [`shared_page::map`].
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        shared_page::map(directory, "runtime", BYTES, MAGIC, VERSION).map(|(page, _)| Self(page))
+    }
+
+    /// Whether anything is overridden: one load, for the usual case that nothing is.
+    #[inline]
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        // Relaxed: what the word refers to is read behind an Acquire load of it.
+        self.0.published.load(Ordering::Relaxed) & FLAGS != 0
+    }
+
+    /// The least severity of application records, if it is overridden at `now` (monotonic nanoseconds).
+    #[must_use]
+    pub fn level(&self, now: u64) -> Option<u8> {
+        self.read(|flags, copy| (flags & LEVEL != 0).then(|| copy.timed(0, now)).flatten()).flatten().and_then(level)
+    }
+
+    /// Whether logging is switched off at `now` (monotonic nanoseconds).
+    #[must_use]
+    pub fn is_disabled(&self, now: u64) -> bool {
+        self.read(|flags, copy| flags & DISABLED != 0 && now < copy.word(DISABLED_AT)).unwrap_or_default()
+    }
+
+    /// What is different for a request that begins at `now` (monotonic nanoseconds).
+    #[must_use]
+    pub fn of_request(&self, trace_id: &[u8; 16], path: &[u8], now: u64) -> Overrides {
+        self.read(|flags, copy| {
+            let mut found = Overrides {
+                ratio: (flags & RATIO != 0).then(|| copy.timed(1, now)).flatten().and_then(ratio),
+                chunks: (flags & CHUNKS != 0).then(|| copy.timed(2, now)).flatten().and_then(chunks),
+                ..Overrides::default()
+            };
+            if flags & CAPTURE != 0 {
+                for slot in 0..RULES {
+                    match copy.kind(slot, now) {
+                        settings::TRACE => found.is_captured |= copy.trace(slot) == *trace_id,
+                        settings::ROUTE => found.is_captured |= copy.is_route(slot, path),
+                        settings::ERRORS => found.watches_errors |= self.errors_left(slot, copy.id(slot)) > 0,
+                        _ => (),
+                    }
+                }
+            }
+            found
+        })
+        .unwrap_or_default()
+    }
+
+    /// A request failed at `now`: takes one of the errors that are wanted, if any is left for all processes together.
+    #[cold]
+    #[must_use]
+    pub fn take_error(&self, now: u64) -> bool {
+        let rules = self.read(|flags, copy| {
+            std::array::from_fn::<_, RULES, _>(|slot| {
+                (flags & CAPTURE != 0 && copy.kind(slot, now) == settings::ERRORS).then(|| copy.id(slot))
+            })
+        });
+        let rules = rules.unwrap_or_default();
+        rules.iter().enumerate().any(|(slot, id)| id.is_some_and(|id| self.take_one(slot, id)))
+    }
+
+    fn take_one(&self, slot: usize, id: u32) -> bool {
+        let taken = self.0.left[slot].fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+            (word >> 32 == u64::from(id) && word & 0xffff_ffff > 0).then(|| word - 1)
+        });
+        taken.is_ok()
+    }
+
+    fn errors_left(&self, slot: usize, id: u32) -> u32 {
+        let word = self.0.left[slot].load(Ordering::Relaxed);
+        if word >> 32 == u64::from(id) { word as u32 } else { 0 }
+    }
+
+    /// Reads everything that is published, also what is over.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.read(|_, copy| {
+            let timed =
+                |at: usize| copy.is_set(at).then(|| (copy.word(at * TIMED_WORDS), copy.until(at * TIMED_WORDS + 1)));
+            let rule = |slot: usize| {
+                let target = match copy.kind(slot, 0) {
+                    settings::TRACE => Target::Trace(copy.trace(slot)),
+                    settings::ROUTE => Target::Route(copy.route(slot)),
+                    settings::ERRORS => Target::Errors(self.errors_left(slot, copy.id(slot))),
+                    _ => return None,
+                };
+                Some(Timed { value: Rule { id: copy.id(slot), target }, until: copy.until(copy.rule(slot) + 1) })
+            };
+            Settings {
+                disabled: Some(copy.until(DISABLED_AT)).filter(|until| until.monotonic_nano > 0),
+                level: timed(0).and_then(|(word, until)| Some(Timed { value: level(word)?, until })),
+                ratio: timed(1).and_then(|(word, until)| Some(Timed { value: ratio(word)?, until })),
+                chunks: timed(2).and_then(|(word, until)| Some(Timed { value: chunks(word)?, until })),
+                rules: std::array::from_fn(rule),
+            }
+        })
+        .unwrap_or_default()
+    }
+
+    /// Runs `look` on the valid copy until no writer came in between; None if one came each time.
+    fn read<R>(&self, look: impl Fn(u64, Copy<'_>) -> R) -> Option<R> {
+        for _ in 0..ATTEMPTS {
+            // Acquire pairs with the Release in `publish`: the copy is as it was published, or newer.
+            let published = self.0.published.load(Ordering::Acquire);
+            let found = look(published & FLAGS, Copy(&self.0.copies[usize::from(published >> 8 & 1 == 1)]));
+            // Pairs with the fence in `publish`: if a newer filling was seen, so is the newer word.
+            fence(Ordering::Acquire);
+            if self.0.published.load(Ordering::Relaxed) == published {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// An id that no rule has had: the generation to come, of which there is one per change.
+    #[must_use]
+    pub fn next_id(&self) -> u32 {
+        ((self.0.published.load(Ordering::Relaxed) >> 8) as u32).wrapping_add(1)
+    }
+
+    /// Fills the copy that is not valid, and then makes it the valid one. The caller holds the writers' lock.
+    pub fn publish(&self, settings: &Settings, left: &[u32; RULES]) {
+        let word = self.fill(settings, left);
+        // Release pairs with the Acquire in `read`.
+        self.0.published.store(word, Ordering::Release);
+    }
+
+    /// The first half of a change, on its own only for tests of a writer that dies; returns the word to publish.
+    #[doc(hidden)]
+    pub fn fill(&self, settings: &Settings, left: &[u32; RULES]) -> u64 {
+        let generation = (self.0.published.load(Ordering::Relaxed) >> 8) + 1;
+        // Before any store to the copy: pairs with the fence in `read`.
+        fence(Ordering::Release);
+        let words = settings::to_words(settings);
+        for (stored, word) in self.0.copies[(generation & 1) as usize].iter().zip(words) {
+            stored.store(word, Ordering::Relaxed);
+        }
+        for (slot, rule) in settings.rules.iter().enumerate() {
+            // A rule that stays keeps its count, which others go on counting down.
+            if let Some(Timed { value: Rule { id, target: Target::Errors(_) }, .. }) = rule
+                && self.0.left[slot].load(Ordering::Relaxed) >> 32 != u64::from(*id)
+            {
+                self.0.left[slot].store(u64::from(*id) << 32 | u64::from(left[slot]), Ordering::Relaxed);
+            }
+        }
+        generation << 8 | settings.flags()
+    }
+}
+
+/// A copy that may be refilled while it is read.
+#[derive(Clone, Copy)]
+struct Copy<'a>(&'a [AtomicU64; COPY_WORDS]);
+
+impl Copy<'_> {
+    fn word(self, at: usize) -> u64 {
+        self.0[at].load(Ordering::Relaxed)
+    }
+
+    fn until(self, at: usize) -> Until {
+        Until { monotonic_nano: self.word(at), unix_nano: self.word(at + 1) }
+    }
+
+    fn is_set(self, at: usize) -> bool {
+        self.word(at * TIMED_WORDS + 1) > 0
+    }
+
+    fn timed(self, at: usize, now: u64) -> Option<u64> {
+        (now < self.word(at * TIMED_WORDS + 1)).then(|| self.word(at * TIMED_WORDS))
+    }
+
+    fn rule(self, slot: usize) -> usize {
+        3 * TIMED_WORDS + slot * RULE_WORDS
+    }
+
+    fn kind(self, slot: usize, now: u64) -> u8 {
+        let at = self.rule(slot);
+        if now < self.word(at + 1) { self.word(at) as u8 } else { settings::NONE }
+    }
+
+    fn id(self, slot: usize) -> u32 {
+        (self.word(self.rule(slot)) >> 32) as u32
+    }
+
+    fn trace(self, slot: usize) -> [u8; 16] {
+        let at = self.rule(slot) + 3;
+        (u128::from(self.word(at)) << 64 | u128::from(self.word(at + 1))).to_be_bytes()
+    }
+
+    fn route_bytes(self, slot: usize) -> ([u8; MAX_ROUTE_BYTES], usize) {
+        let at = self.rule(slot);
+        let mut bytes = [0; MAX_ROUTE_BYTES];
+        for (part, word) in bytes.chunks_exact_mut(8).zip(at + 5..) {
+            part.copy_from_slice(&self.word(word).to_ne_bytes());
+        }
+        (bytes, (self.word(at) >> 8 & 0xff) as usize)
+    }
+
+    fn route(self, slot: usize) -> Box<[u8]> {
+        let (bytes, len) = self.route_bytes(slot);
+        bytes[..len.min(MAX_ROUTE_BYTES)].into()
+    }
+
+    fn is_route(self, slot: usize, path: &[u8]) -> bool {
+        let (bytes, len) = self.route_bytes(slot);
+        settings::route_matches(&bytes[..len.min(MAX_ROUTE_BYTES)], path)
+    }
+}

@@ -1,0 +1,270 @@
+//! The sampler: who decides at the beginning, what overrides it at the end, and what weight stands in the record.
+
+use queue::layout::SampledOut;
+use request::callers::Caller::{Nobody, Stranger, Trusted};
+use request::callers::Parent;
+use request::sampler::{HeadDecision, SampledBy, Sampler, SamplerKind, SamplerSettings};
+
+const LOW: u64 = 1;
+const HIGH: u64 = 0x00ff_ffff_ffff_ffff;
+const HALF: u64 = 1 << 55;
+const SECOND: u64 = 1_000_000_000;
+
+fn id(low: u64) -> [u8; 16] {
+    let mut id = [0x5a; 16];
+    id[8..].copy_from_slice(&low.to_be_bytes());
+    id
+}
+
+fn sampler(settings: SamplerSettings) -> Sampler {
+    Sampler::new(&settings).unwrap()
+}
+
+fn half(kind: SamplerKind) -> Sampler {
+    sampler(SamplerSettings { kind, ratio: 0.5, ..Default::default() })
+}
+
+/// Kept, and the adjusted count (absent if unknown); or who left it out.
+fn told(head: HeadDecision) -> Result<Option<f64>, SampledOut> {
+    let count = (!head.adjusted_count.is_nan()).then_some(head.adjusted_count);
+    if head.kept { Ok(count) } else { Err(head.left_out_by) }
+}
+
+#[test]
+fn without_a_parent_the_ratio_decides_and_the_threshold_is_told() {
+    for kind in [SamplerKind::Parent, SamplerKind::Probability] {
+        let sampler = half(kind);
+        let kept = sampler.head(&id(HALF), Nobody, b"/", 0);
+        assert_eq!((told(kept), kept.th), (Ok(Some(2.0)), Some(HALF)));
+        assert_eq!(told(sampler.head(&id(HALF - 1), Nobody, b"/", 0)), Err(SampledOut::Head));
+    }
+}
+
+#[test]
+fn a_parent_decides_by_th_and_otherwise_by_its_flag() {
+    let sampler = half(SamplerKind::Parent);
+    let decide = |low, parent: Parent| told(sampler.head(&id(low), Trusted(parent), b"/", 0));
+    let quarter = Some(3 << 54);
+    for sampled in [true, false] {
+        assert_eq!(decide(3 << 54, Parent { sampled, th: quarter, rv: None }), Ok(Some(4.0)));
+        assert_eq!(decide((3 << 54) - 1, Parent { sampled, th: quarter, rv: None }), Err(SampledOut::Parent));
+    }
+    let flag = |sampled| Parent { sampled, th: None, rv: None };
+    assert_eq!([LOW, HIGH].map(|low| decide(low, flag(true))), [Ok(None); 2], "kept, for an unknown number");
+    assert_eq!([LOW, HIGH].map(|low| decide(low, flag(false))), [Err(SampledOut::Parent); 2]);
+    assert_eq!(sampler.head(&id(HIGH), Trusted(flag(true)), b"/", 0).th, None, "an unknown threshold is not told");
+}
+
+#[test]
+fn randomness_that_a_parent_tells_goes_before_the_trace_id() {
+    for kind in [SamplerKind::Parent, SamplerKind::Probability] {
+        let sampler = half(kind);
+        let decide =
+            |low, rv| sampler.head(&id(low), Trusted(Parent { sampled: true, th: Some(HALF), rv }), b"/", 0).kept;
+        assert_eq!((decide(LOW, Some(HIGH)), decide(HIGH, Some(LOW))), (true, false));
+        assert_eq!((decide(LOW, None), decide(HIGH, None)), (false, true));
+    }
+}
+
+#[test]
+fn only_the_kind_parent_asks_the_parent() {
+    let asked = Parent { sampled: false, th: None, rv: None };
+    for kind in [SamplerKind::Probability, SamplerKind::OtelLegacyJava, SamplerKind::OtelLegacyPython] {
+        let sampler = half(kind);
+        for low in [LOW, HALF, HIGH, 1 << 63] {
+            let alone = told(sampler.head(&id(low), Nobody, b"/", 0));
+            assert_eq!(told(sampler.head(&id(low), Trusted(asked), b"/", 0)), alone, "{kind:?} {low:x}");
+        }
+    }
+    assert_eq!(half(SamplerKind::OtelLegacyPython).head(&id(0), Nobody, b"/", 0).th, None, "no th in a legacy way");
+}
+
+#[test]
+fn the_first_route_that_matches_has_its_own_ratio() {
+    let routes =
+        [("/v1/models", 1.0), ("/v1/*", 0.25), ("/v1/chat", 1.0)].map(|(path, ratio)| (path.to_owned(), ratio));
+    let sampler = sampler(SamplerSettings { ratio: 0.0, routes: routes.to_vec(), ..Default::default() });
+    let decide = |path: &str, low| told(sampler.head(&id(low), Nobody, path.as_bytes(), 0));
+    assert_eq!(decide("/v1/models", LOW), Ok(Some(1.0)));
+    assert_eq!((decide("/v1/chat", HIGH), decide("/v1/chat", HALF)), (Ok(Some(4.0)), Err(SampledOut::Head)));
+    assert_eq!(decide("/v2/chat", HIGH), Err(SampledOut::Head));
+    let all = sampler.head_at_ratio(1.0, &id(LOW), Nobody, b"/v2/chat", 0);
+    assert_eq!(told(all), Ok(Some(1.0)), "a ratio of the moment goes before all of them");
+    let parent = Parent { sampled: false, th: None, rv: None };
+    let refused = sampler.head_at_ratio(1.0, &id(LOW), Trusted(parent), b"/v2/chat", 0);
+    assert_eq!(told(refused), Err(SampledOut::Parent), "but not before the caller");
+}
+
+#[test]
+fn the_tail_keeps_for_certain_what_failed_was_slow_was_aborted_or_is_wanted() {
+    let sampler = sampler(SamplerSettings { ratio: 0.5, slow_nano: SECOND, ..Default::default() });
+    let out = sampler.head(&id(LOW), Nobody, b"/", 0);
+    let kept = sampler.head(&id(HIGH), Nobody, b"/", 0);
+    let cases = [
+        ((false, false, SECOND - 1, false), None),
+        ((true, false, 0, false), Some(SampledBy::Error)),
+        ((false, true, 0, false), Some(SampledBy::Abort)),
+        ((false, false, SECOND, false), Some(SampledBy::Slow)),
+        ((false, false, 0, true), Some(SampledBy::Forced)),
+        ((true, true, SECOND, true), Some(SampledBy::Error)),
+        ((false, true, SECOND, true), Some(SampledBy::Abort)),
+        ((false, false, SECOND, true), Some(SampledBy::Slow)),
+    ];
+    for ((failed, aborted, duration, forced), by) in cases {
+        let tail = |head: &HeadDecision| sampler.tail(head, failed, aborted, duration, forced);
+        assert_eq!(tail(&out), by.map(|by| (by, 1.0)), "{by:?}");
+        // What is kept for certain counts once, also where the head kept it: the others like it are recorded as well.
+        assert_eq!(tail(&kept), Some((SampledBy::Head, if by.is_some() { 1.0 } else { 2.0 })), "{by:?}");
+    }
+    assert_eq!(half(SamplerKind::Parent).tail(&out, false, false, u64::MAX - 1, false), None, "slow_s = 0: off");
+}
+
+#[test]
+fn a_probe_is_recorded_only_where_it_fails_or_is_wanted_by_name() {
+    let skip_paths = ["/ready", "/v2/health/*"].map(str::to_owned).to_vec();
+    let sampler = sampler(SamplerSettings { skip_paths, slow_nano: 1, ..Default::default() });
+    let parent = Parent { sampled: true, th: Some(0), rv: None };
+    for path in [&b"/ready"[..], b"/v2/health/live"] {
+        let head = sampler.head(&id(HIGH), Trusted(parent), path, 0);
+        assert_eq!(told(head), Err(SampledOut::Skipped));
+        assert_eq!(told(sampler.head_at_ratio(1.0, &id(HIGH), Nobody, path, 0)), Err(SampledOut::Skipped));
+        assert_eq!(sampler.tail(&head, false, true, SECOND, false), None);
+        assert_eq!(sampler.tail(&head, true, false, 0, false), Some((SampledBy::Error, 1.0)));
+        assert_eq!(sampler.tail(&head, false, false, 0, true), Some((SampledBy::Forced, 1.0)));
+    }
+    assert!(!sampler.is_skipped(b"/ready/x"));
+    assert!(sampler.head(&id(LOW), Nobody, b"/ready/x", 0).kept);
+}
+
+#[test]
+fn the_sum_of_weights_estimates_all_requests_and_those_that_fail() {
+    let sampler = sampler(SamplerSettings { ratio: 0.125, ..Default::default() });
+    let mut random = 1_u64;
+    let (mut all, mut failing) = (0.0, 0.0);
+    for number in 0..80_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let failed = number % 10 == 0;
+        let head = sampler.head(&id(random >> 8), Nobody, b"/", 0);
+        if let Some((_, count)) = sampler.tail(&head, failed, false, 0, false) {
+            all += count;
+            failing += if failed { count } else { 0.0 };
+        }
+    }
+    assert_eq!(failing, 8000.0, "every one that fails is there, and counts once");
+    assert!((all / 80_000.0 - 1.0_f64).abs() < 0.03, "{all}");
+}
+
+#[test]
+fn a_route_above_its_budget_is_thinned_by_trace_id_and_others_are_not() {
+    let routes = vec![("/rare".to_owned(), 0.5)];
+    let sampler = sampler(SamplerSettings { budget_records_s: 10, ratio: 0.5, routes, ..Default::default() });
+    let decide = |path: &str, low, at| told(sampler.head(&id(low), Nobody, path.as_bytes(), at));
+    // 100 requests of the first second pass the ratio, so in the next one a tenth of those may stay.
+    for number in 0..200 {
+        let _ = decide("/flood", if number % 2 == 0 { HIGH } else { LOW }, 0);
+    }
+    let (least, width) = (HALF + HALF / 10 * 9, HALF / 10);
+    assert_eq!(decide("/flood", least - width, SECOND), Err(SampledOut::Budget));
+    assert_eq!(decide("/flood", LOW, SECOND), Err(SampledOut::Head));
+    let Ok(Some(count)) = decide("/flood", least + width / 2, SECOND) else { panic!("left out") };
+    assert!((count - 20.0).abs() < 1e-6, "{count}");
+    assert_eq!(decide("/rare", HALF, SECOND), Ok(Some(2.0)));
+    let tail = sampler.tail(&sampler.head(&id(HALF), Nobody, b"/flood", SECOND), true, false, 0, false);
+    assert_eq!(tail, Some((SampledBy::Error, 1.0)), "errors are above every budget");
+}
+
+#[test]
+fn a_caller_that_tells_no_threshold_is_thinned_too_and_its_weight_stays_unknown() {
+    let sampler = sampler(SamplerSettings { budget_records_s: 1, ..Default::default() });
+    let parent = Parent { sampled: true, th: None, rv: None };
+    let decide = |low, at| told(sampler.head(&id(low), Trusted(parent), b"/", at));
+    for _ in 0..100 {
+        let _ = decide(HIGH, 0);
+    }
+    assert_eq!(decide(HALF, SECOND), Err(SampledOut::Budget));
+    assert_eq!(decide(HIGH, SECOND), Ok(None));
+}
+
+#[test]
+fn a_decision_that_is_made_anew_counts_once_in_the_budget() {
+    let routes = vec![("/never/seen".to_owned(), 1.0)];
+    let sampler = sampler(SamplerSettings { budget_records_s: 10, routes, ..Default::default() });
+    for number in 0..1000_u64 {
+        let at = number / 10 * SECOND;
+        let first = sampler.head(&id(LOW), Nobody, b"/a", at);
+        sampler.take_back(&first, b"/a");
+        assert_eq!(told(sampler.head(&id(LOW), Nobody, b"/a", at)), Ok(Some(1.0)), "10 a second, as the budget has it");
+        sampler.take_back(&first, b"/never/seen");
+    }
+}
+
+#[test]
+fn a_wrong_setting_is_refused_by_name() {
+    let refused = |settings: SamplerSettings, what: &str| {
+        let error = Sampler::new(&settings).unwrap_err();
+        assert!(error.contains(what), "{error}");
+    };
+    refused(SamplerSettings { ratio: 1.5, ..Default::default() }, "ratio=1.5");
+    refused(SamplerSettings { ratio: f64::NAN, ..Default::default() }, "ratio=NaN");
+    refused(SamplerSettings { precision: 15, ..Default::default() }, "precision=15");
+    refused(SamplerSettings { routes: vec![("/a".into(), 2.0_f64.powi(-57))], ..Default::default() }, "ratio=");
+    refused(SamplerSettings { routes: vec![("a".into(), 1.0)], ..Default::default() }, "\"a\"");
+    refused(SamplerSettings { skip_paths: vec!["/*x".into()], ..Default::default() }, "\"/*x\"");
+    refused(SamplerSettings { trusted_callers: vec!["me".into()], ..Default::default() }, "\"me\"");
+}
+
+#[test]
+fn callers_are_asked_for_only_where_somebody_is_trusted() {
+    let trusting = sampler(SamplerSettings { trusted_callers: vec!["10.0.0.0/8".into()], ..Default::default() });
+    assert!(trusting.trusts("10.1.1.1") && !trusting.trusts("192.0.2.1"));
+    assert!(!sampler(SamplerSettings::default()).trusts("127.0.0.1"));
+}
+
+#[test]
+fn a_strangers_trace_id_is_weighed_by_a_hash_whose_key_it_does_not_know() {
+    let kinds =
+        [SamplerKind::Parent, SamplerKind::Probability, SamplerKind::OtelLegacyPython, SamplerKind::OtelLegacyJava];
+    for kind in kinds {
+        let settings = SamplerSettings { kind, ratio: 0.25, key: Some([7; 32]), ..Default::default() };
+        let (one, same) = (sampler(settings.clone()), sampler(settings.clone()));
+        let other = sampler(SamplerSettings { key: Some([8; 32]), ..settings });
+        // The highest ids and the lowest: in each way one half of them would all be kept, the other left out.
+        let ids = (0..2000).flat_map(|number| [id(number), id(HIGH - number), id(u64::MAX - number)]);
+        let kept: Vec<[bool; 3]> =
+            ids.map(|id| [&one, &same, &other].map(|sampler| sampler.head(&id, Stranger, b"/", 0).kept)).collect();
+        let share = |at: usize| kept.iter().filter(|kept| kept[at]).count() as f64 / kept.len() as f64;
+        assert!((share(0) - 0.25).abs() < 0.02 && (share(2) - 0.25).abs() < 0.02, "{kind:?}");
+        assert!(kept.iter().all(|kept| kept[0] == kept[1]), "one key, one decision");
+        assert!(kept.iter().any(|kept| kept[0] != kept[2]), "another key, other decisions");
+        let weight: f64 = (0..8000).map(|low| one.head(&id(low), Stranger, b"/", 0).adjusted_count).sum();
+        assert!((weight / 8000.0 - 1.0).abs() < 0.1, "{weight}");
+    }
+}
+
+#[test]
+fn what_decided_about_a_stranger_decides_in_the_services_that_trust_us_and_is_stated_to_them() {
+    let sampler = half(SamplerKind::Parent);
+    let rv = |low| sampler.head(&id(low), Stranger, b"/", 0).rv.unwrap();
+    for low in 0..100 {
+        let head = sampler.head(&id(low), Stranger, b"/", 0);
+        assert_eq!((head.kept, head.th), (rv(low) >= HALF, (rv(low) >= HALF).then_some(HALF)));
+        let parent = Parent { sampled: head.kept, th: head.th, rv: head.rv };
+        assert_eq!(told(sampler.head(&id(low), Trusted(parent), b"/", 0)).is_ok(), head.kept);
+    }
+    assert_eq!(sampler.head(&id(HIGH), Nobody, b"/", 0).rv, None, "our own id says it already");
+}
+
+#[test]
+fn paths_of_no_route_share_one_budget_however_many_a_client_makes_up() {
+    let sampler = sampler(SamplerSettings { budget_records_s: 10, ..Default::default() });
+    for second in 0..5 {
+        let word = |number: u64| char::from(b'a' + (number % 26) as u8);
+        let kept = (0..10_000_u64).filter(|number| {
+            let path = format!("/{}{}{}", word(*number), word(number / 26), word(number / 676));
+            let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            sampler.head(&id(random), Nobody, path.as_bytes(), second * SECOND + number).kept
+        });
+        let kept = kept.count();
+        assert!(kept <= if second == 0 { 150 } else { 40 }, "second {second}: {kept}");
+    }
+}

@@ -1,0 +1,253 @@
+//! Segments: the files of the file sink. This page is their format.
+//!
+//! Name: `{prefix}-{YYYYMMDDTHHMMSS.mmmZ}-{boot_id, 16 lowercase hex}-{number, at least 6 digits}.jsonl`,
+//! where the time is the beginning of the segment (UTC), the boot id is the listener's, and numbers
+//! count from 1 without gaps per boot id: a missing number is a segment that was removed.
+//!
+//! Content: JSON lines, each ended by `\n`.
+//!
+//! ```text
+//! {"timestamp":…,"event_name":"segment.header","schema_version":1,"schema_url":…,"boot_id":…,"segment":N<,"queue_directory":…,"configuration":…><,"abandoned":N-1>}
+//! …record lines, at least one…
+//! {"timestamp":…,"event_name":"segment.footer","segment":N,"records":R,"bytes":B,"crc32":…,"spans":[…]<,"processes":[…]>}
+//! ```
+//!
+//! Invariants:
+//!
+//! * A name is given once and never changes; a live segment only grows, except that an unfinished
+//!   last line is cut off again when its write failed.
+//! * `records` and `bytes` count the record lines with their `\n`, not header and footer; `crc32` and `spans` say more of
+//!   them ([`crate::segment_account`]). `processes`, the counts of the processes' queues, stands in a listener's last one.
+//! * The footer is the last line. A segment without one was live when its listener died, or its
+//!   file failed; only then can it end in a line without `\n`, which is to be ignored. Of a file that
+//!   failed the header of the listener's next segment says so: `abandoned`.
+//! * Nothing is `fsync`ed: lines survive the death of every process, not the loss of power.
+//! * Who writes a segment holds its lock ([`crate::segment_lock`]).
+//! * A sealed segment may be compressed into `{name}.zst` (one zstd frame with a checksum) and removed, by age or
+//!   quota ([`listen::housekeeper`]). While both stand there they hold the same lines; `.{name}.zst.tmp` is unfinished.
+//! * An empty file `{name}.shipped-{shipper}` says that a shipper's destination has acknowledged all of it.
+
+use lines::json::escape::push_string;
+use lines::json::timestamp;
+use queue::configuration::fingerprint;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Version of the lines in a segment; raised with every change a reader could stumble over.
+pub const SCHEMA_VERSION: u32 = 1;
+/// The OpenTelemetry schema whose attribute names the lines use.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
+/// How a segment's name ends.
+pub const EXTENSION: &str = ".jsonl";
+/// What follows the name of a compressed segment.
+pub const COMPRESSED_EXTENSION: &str = ".zst";
+/// What stands between the name of a segment and that of a shipper, in the name of an empty file: its destination has
+/// acknowledged all of the segment.
+const SHIPPED: &str = ".shipped-";
+const TEMPORARY_EXTENSION: &str = ".zst.tmp";
+/// Longest prefix; leaves a name well below the 255 bytes of a file name.
+pub const PREFIX_MAX: usize = 100;
+
+const BOOT_ID_LEN: usize = 16;
+const STAMP_LEN: usize = "20261121T050000.123Z".len();
+const NANOS_PER_MILLI: u64 = 1_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+const SECONDS_PER_DAY: u64 = 86_400;
+
+/// The parts of a segment's name. `Display` writes it, [`SegmentName::parse`] reads it back.
+///
+/// The derived order is the order of writing within one prefix, as far as the clock went forward.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentName {
+    pub prefix: String,
+    /// Milliseconds since the Unix epoch at which the segment began.
+    pub begun_unix_milli: u64,
+    pub boot_id: String,
+    pub number: u64,
+}
+
+impl SegmentName {
+    /// Read the parts of a file name; `None` if it is not the name of a segment.
+    pub fn parse(name: &str) -> Option<Self> {
+        let (rest, number) = name.strip_suffix(EXTENSION)?.rsplit_once('-')?;
+        let (rest, boot_id) = rest.rsplit_once('-')?;
+        let (prefix, stamp) = rest.rsplit_once('-')?;
+        if !is_prefix(prefix) || !is_boot_id(boot_id) || number.len() < 6 {
+            return None;
+        }
+        let begun_unix_milli = parse_stamp(stamp)?;
+        let number = digits(number)?;
+        let parsed = Self { prefix: prefix.into(), begun_unix_milli, boot_id: boot_id.into(), number };
+        // One spelling per name: padded numbers and days like 31 February are refused.
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+/// What a file that bears a segment's name holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Plain,
+    Compressed,
+    /// A compression that is not finished.
+    Temporary,
+}
+
+impl SegmentName {
+    /// Read the name of a segment's file in any form; None if it is none.
+    pub fn parse_file(file: &str) -> Option<(Self, Form)> {
+        let hidden = || file.strip_prefix('.')?.strip_suffix(TEMPORARY_EXTENSION);
+        if let Some(name) = hidden() {
+            return Self::parse(name).map(|name| (name, Form::Temporary));
+        }
+        let form = if file.ends_with(COMPRESSED_EXTENSION) { Form::Compressed } else { Form::Plain };
+        Self::parse(file.strip_suffix(COMPRESSED_EXTENSION).unwrap_or(file)).map(|name| (name, form))
+    }
+
+    /// Return the segment and the shipper that the name of a mark tells.
+    #[must_use]
+    pub fn parse_marker(file: &str) -> Option<(Self, String)> {
+        let (name, shipper) = file.split_once(SHIPPED)?;
+        Some((Self::parse(name)?, shipper.to_owned()))
+    }
+
+    /// Return the name of the mark that a shipper leaves.
+    #[must_use]
+    pub fn marker(&self, shipper: &str) -> String {
+        format!("{self}{SHIPPED}{shipper}")
+    }
+
+    /// Return the name of its file in a form.
+    pub fn file_name(&self, form: Form) -> String {
+        match form {
+            Form::Plain => self.to_string(),
+            Form::Compressed => format!("{self}{COMPRESSED_EXTENSION}"),
+            Form::Temporary => format!(".{self}{TEMPORARY_EXTENSION}"),
+        }
+    }
+}
+
+impl fmt::Display for SegmentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = Utc::from_unix_nano(self.begun_unix_milli.saturating_mul(NANOS_PER_MILLI));
+        write!(
+            f,
+            "{}-{:04}{:02}{:02}T{:02}{:02}{:02}",
+            self.prefix, t.year, t.month, t.day, t.hour, t.minute, t.second
+        )?;
+        let milli = u64::from(t.nano) / NANOS_PER_MILLI;
+        write!(f, ".{milli:03}Z-{}-{:06}{EXTENSION}", self.boot_id, self.number)
+    }
+}
+
+/// Tell whether `prefix` can begin a segment's name: 1 to 100 of `A-Z a-z 0-9 . _ -`, not first a dot.
+pub fn is_prefix(prefix: &str) -> bool {
+    (1..=PREFIX_MAX).contains(&prefix.len())
+        && !prefix.starts_with('.')
+        && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+/// Tell whether `boot_id` is 16 lowercase hexadecimal digits.
+pub fn is_boot_id(boot_id: &str) -> bool {
+    boot_id.len() == BOOT_ID_LEN && boot_id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Return the members of a header that say whose records these are: the directory of the queues that they come from, and
+/// the fingerprint of its configuration ([`queue::configuration`]).
+pub fn origin(queue_directory: &Path, configuration: Option<&str>) -> String {
+    let directory = std::path::absolute(queue_directory).unwrap_or_else(|_| queue_directory.to_owned());
+    let mut members = b",\"queue_directory\":".to_vec();
+    push_string(&mut members, directory.as_os_str().as_bytes());
+    let mut members = String::from_utf8_lossy(&members).into_owned();
+    if let Some(text) = configuration {
+        members += &format!(",\"configuration\":\"{}\"", fingerprint(text));
+    }
+    members
+}
+
+/// Return the first line of a segment. `origin` is what [`origin`] returns, or empty.
+pub fn header_line(unix_nano: u64, boot_id: &str, number: u64, origin: &str) -> String {
+    let time = Utc::from_unix_nano(unix_nano);
+    format!(
+        "{{\"timestamp\":\"{time}\",\"event_name\":\"segment.header\",\"schema_version\":{SCHEMA_VERSION},\
+         \"schema_url\":\"{SCHEMA_URL}\",\"boot_id\":\"{boot_id}\",\"segment\":{number}{origin}}}\n"
+    )
+}
+
+/// Return the last line of a segment. `extra` is trusted JSON members, each led by a comma, or empty.
+pub fn footer_line(unix_nano: u64, number: u64, records: u64, bytes: u64, extra: &[u8]) -> Vec<u8> {
+    debug_assert!(extra.is_empty() || extra[0] == b',');
+    let time = Utc::from_unix_nano(unix_nano);
+    let mut line = format!(
+        "{{\"timestamp\":\"{time}\",\"event_name\":\"segment.footer\",\"segment\":{number},\
+         \"records\":{records},\"bytes\":{bytes}"
+    )
+    .into_bytes();
+    line.extend_from_slice(extra);
+    line.extend_from_slice(b"}\n");
+    line
+}
+
+/// A point in time on the calendar. `Display` is RFC 3339 with nanoseconds, as in every line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Utc {
+    pub year: u32,
+    pub month: u32,
+    pub day: u32,
+    pub hour: u32,
+    pub minute: u32,
+    pub second: u32,
+    pub nano: u32,
+}
+
+impl Utc {
+    /// Convert nanoseconds since the Unix epoch; 64 bits reach into the year 2554.
+    pub fn from_unix_nano(unix_nano: u64) -> Self {
+        let seconds = unix_nano / NANOS_PER_SECOND;
+        let (year, month, day) = timestamp::date(seconds / SECONDS_PER_DAY);
+        let of_day = (seconds % SECONDS_PER_DAY) as u32;
+        let nano = (unix_nano % NANOS_PER_SECOND) as u32;
+        Self { year, month, day, hour: of_day / 3600, minute: of_day / 60 % 60, second: of_day % 60, nano }
+    }
+}
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04}-{:02}-{:02}T", self.year, self.month, self.day)?;
+        write!(f, "{:02}:{:02}:{:02}.{:09}Z", self.hour, self.minute, self.second, self.nano)
+    }
+}
+
+/// Return the day, counted from 1970-01-01, of a date not before it (Hinnant, `days_from_civil`).
+fn day_of_date(year: u64, month: u64, day: u64) -> Option<u64> {
+    let year = year.checked_sub(u64::from(month <= 2))?;
+    let march_month = if month > 2 { month - 3 } else { month + 9 };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let of_year = (153 * march_month + 2) / 5 + day.checked_sub(1)?;
+    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
+    (era * 146_097 + of_era).checked_sub(719_468)
+}
+
+/// Read `YYYYMMDDTHHMMSS.mmmZ` as milliseconds since the epoch; ranges are the caller's to check.
+fn parse_stamp(stamp: &str) -> Option<u64> {
+    if stamp.len() != STAMP_LEN || !stamp.is_ascii() {
+        return None;
+    }
+    let (date, time) = stamp.strip_suffix('Z')?.split_once('T')?;
+    let (clock, milli) = time.split_once('.')?;
+    if (date.len(), clock.len(), milli.len()) != (8, 6, 3) {
+        return None;
+    }
+    let day = day_of_date(digits(&date[..4])?, month_of(digits(&date[4..6])?)?, digits(&date[6..])?)?;
+    let seconds = digits(&clock[..2])? * 3600 + digits(&clock[2..4])? * 60 + digits(&clock[4..])?;
+    Some((day * SECONDS_PER_DAY + seconds) * 1000 + digits(milli)?)
+}
+
+fn month_of(month: u64) -> Option<u64> {
+    (1..=12).contains(&month).then_some(month)
+}
+
+/// Parse decimal digits alone: the standard parser would also take a sign.
+fn digits(text: &str) -> Option<u64> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}

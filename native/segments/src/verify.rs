@@ -1,0 +1,164 @@
+//! Proves the books of directories (P6): per process `accepted = written + torn + corrupt + in_queue`, or where not.
+//!
+//! Read are the segments of directories, plain, compressed and live, and the queues of queue directories. Of each
+//! process it is known how many records it accepted: by its `process.ended` record, or by its queue. Their sequences
+//! are dense, so each one must stand in a segment, wait in the queue, be told as torn or corrupt, or have stood in a
+//! segment that retention removed and told of. What is left is a gap. Beyond that, a sealed segment must hold what its
+//! footer says, and a chained one must be a chain.
+//!
+//! A directory in use can be verified: queues are looked at before segments, so that all that they released must be
+//! found. A segment that is compressed meanwhile is found in its other form; one that is removed is told of before.
+
+mod account;
+mod chains;
+pub mod database;
+mod footers;
+mod intervals;
+pub mod listing;
+mod reading;
+mod report;
+mod reported;
+pub mod scan;
+mod waiting;
+
+use crate::chain::Value as ChainValue;
+use account::{Account, Segments, Verdict};
+use database::Database;
+use listing::Listed;
+use queue::inspect::QueueSnapshot;
+use reading::Reading;
+use report::{Problem, path_of};
+use scan::Found;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What is to be verified.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    pub directories: Vec<PathBuf>,
+    /// With segments, or instead of them.
+    pub databases: Vec<Database>,
+    pub queue_directories: Vec<PathBuf>,
+    /// Names of services; empty: all.
+    pub prefixes: Vec<String>,
+    /// Of chains that have one.
+    pub chain_key: Option<ChainValue>,
+}
+
+/// Reads everything and draws the balance, as JSON: `balanced`, `totals`, `processes`, `problems`, `notes`, `segments`.
+///
+/// # Errors
+/// A directory or a segment cannot be read.
+pub fn verify(request: &Request) -> io::Result<Value> {
+    let begun = Instant::now();
+    let mut report = balance(reading::read(request)?, request.chain_key.is_some());
+    report["seconds"] = json!(begun.elapsed().as_secs_f64());
+    Ok(report)
+}
+
+fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn balance(Reading { queues, segments, reported, unreadable }: Reading, has_key: bool) -> Value {
+    let (listed, found): (Vec<Listed>, Vec<Found>) = segments.into_values().unzip();
+    let lines = || found.iter().flat_map(|found| &found.reported).chain(&reported);
+    let mut by_process = reported::by_process(lines());
+    for found in &found {
+        reported::take_footer(&mut by_process, &found.processes);
+    }
+    let short: Vec<HashMap<u64, u64>> = found.iter().map(|found| found.short.clone()).collect();
+    let places = Segments { listed: &listed, short: &short, newest_removed: reported::newest_removed(lines()) };
+    let accounts = accounts(&found, by_process, queues);
+    let mut verdicts: Vec<Verdict> = accounts.values().map(|account| account.judge(&places)).collect();
+    verdicts.sort_by_key(|verdict| verdict.json["first_time"].as_str().unwrap_or("~").to_owned());
+    let mut problems: Vec<Problem> = verdicts.iter().flat_map(|verdict| verdict.problems.clone()).collect();
+    problems.extend(found.iter().flat_map(|found| found.problems.clone()));
+    problems.extend(unreadable.iter().map(|(path, error)| Problem::of_queue(path, error)));
+    problems.extend(footers::missing(&listed, &found));
+    let (chain, broken) = chains::check(&listed, &found, has_key);
+    problems.extend(broken);
+    json!({
+        "balanced": problems.is_empty(),
+        "totals": totals(&verdicts),
+        "processes": verdicts.iter().map(|verdict| verdict.json.clone()).collect::<Vec<_>>(),
+        "problems": problems.iter().map(Problem::to_json).collect::<Vec<_>>(),
+        "notes": notes(&listed, &found),
+        "chain": chain,
+        "segments": sizes(&listed, &found),
+    })
+}
+
+fn accounts<'a>(
+    found: &'a [Found],
+    reported: HashMap<u64, (u32, reported::ReportedLosses)>,
+    queues: Vec<QueueSnapshot>,
+) -> BTreeMap<u64, Account<'a>> {
+    let mut accounts = BTreeMap::<u64, Account<'a>>::new();
+    let mut of = |boot_id: u64, pid: u32, change: &mut dyn FnMut(&mut Account<'a>)| {
+        change(accounts.entry(boot_id).or_insert_with(|| Account { boot_id, pid, ..Account::default() }));
+    };
+    for (at, found) in found.iter().enumerate() {
+        for run in &found.runs {
+            of(run.boot_id, run.pid, &mut |account| account.runs.push((at, run)));
+        }
+    }
+    for (boot_id, (pid, reported)) in reported {
+        of(boot_id, pid, &mut |account| account.reported = reported.clone());
+    }
+    for queue in queues {
+        of(queue.books.boot_id, queue.books.pid, &mut |account| account.queue = Some(queue.clone()));
+    }
+    // Known by a footer's counts alone: it never had a record, and says nothing.
+    accounts.retain(|_, account| !account.is_empty());
+    accounts
+}
+
+fn totals(verdicts: &[Verdict]) -> Value {
+    let mut sums = BTreeMap::<&str, u64>::new();
+    let mut dropped = BTreeMap::<String, u64>::new();
+    for verdict in verdicts {
+        verdict.counts.iter().for_each(|(name, count)| *sums.entry(name).or_default() += count);
+        for (reason, levels) in verdict.json["dropped"].as_object().into_iter().flatten() {
+            *dropped.entry(reason.clone()).or_default() += account::sum_of(levels);
+        }
+    }
+    let mut totals = json!(sums);
+    totals["processes"] = json!(verdicts.len());
+    totals["dropped"] = json!(dropped);
+    totals
+}
+
+/// What an operator may want to know and that is no fault.
+fn notes(listed: &[Listed], found: &[Found]) -> Vec<Value> {
+    let mut notes = Vec::new();
+    for (listed, found) in listed.iter().zip(found) {
+        let mut note =
+            |kind: &str, text: String| notes.push(json!({"kind": kind, "segment": path_of(listed), "text": text}));
+        if found.torn_bytes > 0 && !found.live {
+            note("torn_end", format!("{} bytes of an unfinished line at its end: not a record", found.torn_bytes));
+        }
+        if !found.sealed && !found.live && listed.database.is_none() {
+            note("no_footer", "its listener did not live to seal it: there is no checksum to compare".to_owned());
+        }
+        if listed.plain && listed.compressed {
+            note("two_forms", "plain and compressed; the plain one was read".to_owned());
+        }
+    }
+    notes
+}
+
+fn sizes(listed: &[Listed], found: &[Found]) -> Value {
+    json!({
+        "files": listed.len(),
+        "compressed": listed.iter().filter(|listed| !listed.plain).count(),
+        "live": found.iter().filter(|found| found.live).count(),
+        "sealed": found.iter().filter(|found| found.sealed).count(),
+        "lines": found.iter().map(|found| found.lines).sum::<u64>(),
+        "bytes": found.iter().map(|found| found.bytes).sum::<u64>(),
+        "disk_bytes": listed.iter().map(|listed| listed.disk_bytes).sum::<u64>(),
+    })
+}

@@ -1,0 +1,4 @@
+//! All tests of segments as one program.
+
+mod chain;
+mod segment_account;
