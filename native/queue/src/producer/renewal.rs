@@ -73,6 +73,10 @@ impl Producer {
         if let (Some(name), Some(_)) = (self.name.get(), old) {
             queue.file.header().set_producer_name(name);
         }
+        if old.is_some() {
+            // Before the queue is there: who sees the new one finds it counted.
+            self.renewals.fetch_add(1, Ordering::Relaxed);
+        }
         self.queue.store(Box::into_raw(Box::new(queue)), Ordering::Release);
         self.schemas.with(|now| self.append_schemas(&now[schemas.len()..]));
         self.count_refused();
@@ -83,7 +87,6 @@ impl Producer {
         // Before another listener follows that of the old one, which would take an open queue for one to leave alone.
         if let Some(old) = old {
             old.leave();
-            self.renewals.fetch_add(1, Ordering::Relaxed);
             self.replaced.with(|replaced| {
                 replaced.retain(|before| !before.is_done());
                 replaced.push(Replaced::new(old));
