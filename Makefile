@@ -32,8 +32,9 @@ PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
 SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki
 
-# As many processes as there are cores; each has its own share, and takes from the others when that is done.
-PYTEST := $(PYTHON) -m pytest --numprocesses logical --dist worksteal --durations=20
+# One process more than there are cores, since many tests wait for servers; each has its own share, and takes from the
+# others when that is done.
+PYTEST := $(PYTHON) -m pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --durations=20
 
 # In native/fuzz; the inputs in its corpus.tar.zst are run by every `make test`.
 FUZZ_TARGETS := queue_file record extract redact
@@ -95,7 +96,7 @@ test-rust: toolchain
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet
 
 test-loom: toolchain
-	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" cargo test --quiet --release --test loom --target-dir ../target/loom
+	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" nice -n 10 cargo test --quiet --release --test loom --target-dir ../target/loom
 
 test-python: $(NATIVE)
 	$(PYTEST) -m "not real"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from pathlib import Path
@@ -79,6 +81,18 @@ def wait_until(condition: Callable[[], Any], what: str, patience_s: float = _PAT
         assert time.monotonic() < end, f"waited in vain for: {what}"
         time.sleep(0.01)
     return found
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a directory in which other processes may be making and removing files."""
+
+    def is_removed() -> bool:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(directory)
+            return True
+        return False
+
+    wait_until(is_removed, f"{directory} to be removed")
 
 
 def http_scope(path: str = "/", method: str = "GET", headers: Iterable[tuple[bytes, bytes]] = ()) -> dict[str, Any]:

@@ -221,7 +221,8 @@ def test_a_process_killed_in_the_middle_of_compressing_leaves_every_record_once(
     with running(tmp_path, "queues-last", "zstd", level=1) as process:
         wait_until(lambda: all(s.compressed for s in segments(logs) if s.begun.year == 2020), "all compressed")
         process.communicate("")
-    assert list(logs.glob(".*.tmp")) == []
+    # Its own segment may be half compressed: the end of a process does not wait for that.
+    assert list(logs.glob(".svc-2020*.tmp")) == []
     assert found() == expected
 
 

@@ -23,7 +23,7 @@ from inference_logging.health import Watch
 from tests.command_line import run
 from tests.servers import Load, uvicorn
 from tests.sidecars import Sidecar, environment, queue_files
-from tests.support import read_lines, read_records, wait_until
+from tests.support import read_lines, read_records, remove_directory, wait_until
 from tests.test_processes import in_child
 from tests.test_servers import assert_books_balance, assert_each_answer_is_recorded
 
@@ -102,7 +102,7 @@ def test_it_goes_on_in_a_new_directory_when_somebody_deletes_its_own(config: Con
     with Sidecar(config) as sidecar:
         produce(config, 0, 100)
         wait_for_numbers(config, list(range(100)))
-        shutil.rmtree(config.resolved_queue_directory)
+        remove_directory(config.resolved_queue_directory)
         produce(config, 100, 100)
         wait_for_numbers(config, list(range(200)))
         sidecar.wait_for("leader queues=0")
@@ -117,7 +117,7 @@ def test_a_server_that_goes_on_while_its_queue_directory_is_deleted_loses_nothin
         watch, log, accepted = Watch(config, logger.service), get_logger("t"), 0
         for _ in range(3):
             renewals = logger.service.listener_stats()["queue_renewals"]
-            shutil.rmtree(config.resolved_queue_directory)
+            remove_directory(config.resolved_queue_directory)
             while logger.service.listener_stats()["queue_renewals"] == renewals:
                 accepted += log.warning("n", n=accepted)
             assert all(log.warning("n", n=accepted + n) for n in range(100))

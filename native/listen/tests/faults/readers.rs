@@ -1,5 +1,6 @@
 //! Who reads a queue where names are removed underneath: the lock's, the queue's, that of the page that all share.
 
+use super::gone::remove;
 use super::{Place, emit_span, open};
 use crate::support::wait_until;
 use crate::support::{INFO, Memory, PATIENCE, dense, emit, listener_settings, numbers, queue_settings, register};
@@ -71,7 +72,7 @@ fn a_removed_queue_whose_reader_lives_has_no_other_one_also_where_they_share_no_
     let old = place.queue_files();
     sink.taken().before_write = Some(Box::new(move |_| {
         if old[0].exists() {
-            fs::remove_dir_all(&queues).unwrap();
+            remove(&queues);
             let has_new = || queue::queue_file::list(&queues).is_ok_and(|files| !files.is_empty());
             wait_until("the process has another queue", has_new);
         }
