@@ -27,7 +27,7 @@ _INSERT = "INSERT OR IGNORE INTO records (boot_id, seq, timestamp, event_name, l
 _LAST = "SELECT line FROM records ORDER BY rowid DESC LIMIT 1"
 _MEMBER = ',"chain":"'
 _LAST_CHAINED = f"SELECT line FROM records WHERE instr(line, '{_MEMBER}') ORDER BY rowid DESC LIMIT 1"
-_TOLD = "SELECT line FROM records WHERE boot_id = ? AND seq IS NULL AND event_name = ?"
+_REPORTED = "SELECT line FROM records WHERE boot_id = ? AND seq IS NULL AND event_name = ?"
 _BLOCK_ROWS = 1000
 
 
@@ -68,10 +68,10 @@ class SqliteWriter:
             chain = self._end_of_chain(cursor)
             for line in lines.splitlines():
                 record = orjson.loads(line)
-                untold = line if "seq" in record else _untold(cursor, record, line)
-                if untold is None:
+                missing = line if "seq" in record else _missing(cursor, record, line)
+                if missing is None:
                     continue
-                text = chain.next(untold) if chain is not None else untold
+                text = chain.next(missing) if chain is not None else missing
                 cursor.execute(_INSERT, (*_columns(record), text.decode()))
                 if chain is not None and cursor.rowcount == 1:
                     chain.keep()
@@ -92,19 +92,19 @@ class SqliteWriter:
             connection.close()
 
 
-def _untold(cursor: sqlite3.Cursor, record: dict[str, Any], line: bytes) -> bytes | None:
+def _missing(cursor: sqlite3.Cursor, record: dict[str, Any], line: bytes) -> bytes | None:
     """Return what of a listener's own line does not stand there yet.
 
     A listener that died behind its commit leaves it to the next one to tell its processes' drops and ends again.
     """
     event = record["event_name"]
-    told = [orjson.loads(line) for (line,) in cursor.execute(_TOLD, (record.get("boot_id"), event))]
-    if not told or event not in ("log.dropped", "process.ended"):
+    reported = [orjson.loads(line) for (line,) in cursor.execute(_REPORTED, (record.get("boot_id"), event))]
+    if not reported or event not in ("log.dropped", "process.ended"):
         return line
     if event == "process.ended":
         return None
     counted = sum(count for levels in record["reasons"].values() for count in levels.values())
-    left = counted - sum(line["dropped"] for line in told)
+    left = counted - sum(line["dropped"] for line in reported)
     if left <= 0:
         return None
     return line if left == record["dropped"] else orjson.dumps({**record, "dropped": left})

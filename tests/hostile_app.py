@@ -70,7 +70,7 @@ async def _received(receive: Any) -> AsyncIterator[bytes]:
             return
 
 
-async def _tell(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+async def _describe(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
     told = {
         "path": scope["path"].encode("utf-8", "backslashreplace").decode(),
         "query": scope["query_string"].hex(),
@@ -106,7 +106,7 @@ async def _gate(scope: Any, receive: Any, send: Any) -> None:
 
 async def _open_gate(scope: Any, receive: Any, send: Any) -> None:
     _opened.set()
-    await _tell(scope, receive, send)
+    await _describe(scope, receive, send)
 
 
 async def _raise(scope: Any, receive: Any, send: Any) -> None:
@@ -146,7 +146,7 @@ async def plain(scope: MutableMapping[str, Any], receive: Any, send: Any) -> Any
         for message in MISBEHAVIOURS[path.removeprefix("/misbehave/")]():
             await send(message)
         return None
-    serve: Callable[..., Any] = _PATHS.get(path, _tell)
+    serve: Callable[..., Any] = _PATHS.get(path, _describe)
     return await serve(scope, receive, send)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.stats.counts import Tally
+from inference_logging.stats.counts import Counts
 from inference_logging.stats.report import page as make_page
 from tests.browser import Page, browser, needs_browser
 from tests.command_line import run
@@ -197,17 +197,17 @@ def test_the_source_names_no_other_resource(report: Path) -> None:
 
 
 def test_without_requests_the_page_says_so_and_has_no_empty_plots() -> None:
-    tally = Tally()
-    tally.add(log(1))
-    source = make_page(tally, "logs")
+    counts = Counts()
+    counts.add(log(1))
+    source = make_page(counts, "logs")
     assert "No requests." in source
     assert "<svg" not in source
 
 
 def test_one_request_alone_makes_a_page() -> None:
-    tally = Tally()
-    tally.add(request(1, duration_s=0))
-    assert make_page(tally, "logs").count("<svg") == 3
+    counts = Counts()
+    counts.add(request(1, duration_s=0))
+    assert make_page(counts, "logs").count("<svg") == 3
 
 
 def test_where_matplotlib_is_missing_the_extra_is_named(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from inference_logging.cli.times import point_in_time
 from inference_logging.stats import counting
-from inference_logging.stats.counts import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Tally
+from inference_logging.stats.counts import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Counts
 from tests.command_line import run
 from tests.segment_files import BEGUN, log, request, stamp, write_segment
 from tests.support import wait_until
@@ -211,10 +211,10 @@ def test_a_name_with_control_characters_can_not_reach_the_terminal(tmp_path: Pat
     ],
 )
 def test_an_odd_value_in_a_request_is_passed_over(odd: dict[str, Any]) -> None:
-    tally = Tally()
-    tally.add({**request(1), **odd})
-    tally.add(request(2))
-    assert tally.total().requests == 2
+    counts = Counts()
+    counts.add({**request(1), **odd})
+    counts.add(request(2))
+    assert counts.total().requests == 2
 
 
 @pytest.mark.parametrize(
@@ -228,36 +228,36 @@ def test_an_odd_value_in_a_request_is_passed_over(odd: dict[str, Any]) -> None:
     ],
 )
 def test_a_record_that_can_not_be_counted_is_counted_as_corrupt(record: dict[str, Any]) -> None:
-    tally = Tally()
-    tally.add(record)
-    assert tally.corrupt_lines == 1
+    counts = Counts()
+    counts.add(record)
+    assert counts.corrupt_lines == 1
 
 
 def test_memory_does_not_grow_with_names_or_time() -> None:
-    tally = Tally()
+    counts = Counts()
     for number in range(MAX_GROUPS + 500):
         odd = {"boot_id": f"{number:016x}", "outcome": f"o{number}", "sampled_by": f"s{number}"}
-        tally.add(request(number * 1000, **{"http.route": f"/{number}", **odd}))
-        tally.add({"timestamp": stamp(1), "event_name": f"event{number}"})
-    assert len(tally.groups) == MAX_GROUPS + 1
-    assert tally.groups[OTHER, OTHER].records == 500
-    assert len(tally.time_line.intervals) <= MAX_INTERVALS
-    assert len(tally.events) <= MAX_NAMES + 1
-    assert len(tally.sampled_by) <= MAX_NAMES + 1
-    assert len(tally.total().outcomes) <= MAX_NAMES + 1
-    assert tally.total().requests == MAX_GROUPS + 500
+        counts.add(request(number * 1000, **{"http.route": f"/{number}", **odd}))
+        counts.add({"timestamp": stamp(1), "event_name": f"event{number}"})
+    assert len(counts.groups) == MAX_GROUPS + 1
+    assert counts.groups[OTHER, OTHER].records == 500
+    assert len(counts.time_line.intervals) <= MAX_INTERVALS
+    assert len(counts.events) <= MAX_NAMES + 1
+    assert len(counts.sampled_by) <= MAX_NAMES + 1
+    assert len(counts.total().outcomes) <= MAX_NAMES + 1
+    assert counts.total().requests == MAX_GROUPS + 500
 
 
 def test_the_time_line_keeps_every_request_when_it_becomes_coarser() -> None:
-    tally = Tally()
+    counts = Counts()
     seconds = [0, 1, 2, 10, 1000, 500, 86400, 3, 40_000]
     for second in seconds:
-        tally.add(request(second, "error" if second == 3 else "ok"))
-    intervals = tally.time_line.intervals
+        counts.add(request(second, "error" if second == 3 else "ok"))
+    intervals = counts.time_line.intervals
     assert sum(interval.ok for interval in intervals.values()) == len(seconds) - 1
     assert sum(interval.failed for interval in intervals.values()) == 1
     assert max(intervals) - min(intervals) < MAX_INTERVALS
-    assert tally.time_line.width_s == 2 ** math.ceil(math.log2(86400 / MAX_INTERVALS))
+    assert counts.time_line.width_s == 2 ** math.ceil(math.log2(86400 / MAX_INTERVALS))
     assert sum(interval.duration.count for interval in intervals.values()) == len(seconds)
 
 
@@ -296,7 +296,7 @@ def rounded(value: Any) -> Any:
 @given(st.lists(st.tuples(st.integers(0, 200_000), st.booleans()), max_size=30), st.integers(0, 30))
 def test_two_tallies_merge_into_the_one_of_all_records(seconds: list[tuple[int, bool]], cut: int) -> None:
     records = [request(second, "ok" if ok else "error", http__route=f"/{second % 3}") for second, ok in seconds]
-    merged, other, whole = Tally(), Tally(), Tally()
+    merged, other, whole = Counts(), Counts(), Counts()
     for at, record in enumerate(records):
         (merged if at < cut else other).add(record)
         whole.add(record)
@@ -331,7 +331,7 @@ def test_of_many_damaged_lines_a_few_are_told_and_all_are_counted(tmp_path: Path
     write_segment(tmp_path, [request(1), {"event_name": "request", "timestamp": 7}], tail=b"\x1b[2J\n" * 1000)
     done = run("stats", str(tmp_path), "--json")
     assert json.loads(done.out)["corrupt_lines"] == 1001
-    assert len(done.err.splitlines()) == counting.MAX_TOLD + 1
+    assert len(done.err.splitlines()) == counting.MAX_REPORTED + 1
     assert done.err.endswith("1,001 lines could not be counted\n")
 
 

@@ -55,7 +55,7 @@ class Reader(threading.Thread):
     def __init__(self, receiving: socket.socket) -> None:
         super().__init__(daemon=True)
         self._socket, self.received = receiving, bytearray()
-        self._told_to_stop = threading.Event()
+        self._must_stop = threading.Event()
         self.start()
 
     def run(self) -> None:
@@ -63,14 +63,14 @@ class Reader(threading.Thread):
         stops = False
         self._socket.settimeout(0.05)
         while not stops:
-            stops = self._told_to_stop.is_set()
+            stops = self._must_stop.is_set()
             with contextlib.suppress(TimeoutError):
                 while True:
                     self.received += self._socket.recv(1 << 16)
 
     def all(self) -> bytes:
         """Return what has arrived."""
-        self._told_to_stop.set()
+        self._must_stop.set()
         self.join()
         return bytes(self.received)
 

@@ -17,7 +17,7 @@ from inference_logging.cli.terminal import safe
 from inference_logging.segments import Segment
 from inference_logging.segments.reading import CLOCKS_S
 from inference_logging.stats.counting import Window, count
-from inference_logging.stats.counts import Tally
+from inference_logging.stats.counts import Counts
 from inference_logging.stats.summary import Table, figures, headline, tables
 
 _PROGRESS_FROM_BYTES: Final = 16 << 20
@@ -63,25 +63,25 @@ def command(
     write = _writer(html) if html is not None else None
     chosen = [segment for segment in place.segments() if _may_hold(segment, since)]
     with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
-        tally, damage = count(chosen, Window.of(since, until), advance)
+        counts, damage = count(chosen, Window.of(since, until), advance)
     for damaged in damage:
         click.echo(f"inference-logging: {safe(damaged)}", err=True)
-    if tally.corrupt_lines > len(damage):
-        click.echo(f"inference-logging: {tally.corrupt_lines:,} lines could not be counted", err=True)
+    if counts.corrupt_lines > len(damage):
+        click.echo(f"inference-logging: {counts.corrupt_lines:,} lines could not be counted", err=True)
     if write is not None:
-        write(tally, str(place.path))
+        write(counts, str(place.path))
         click.echo(f"wrote {html}")
     elif as_json:
-        click.echo(json.dumps(figures(tally), indent=2, ensure_ascii=True))
+        click.echo(json.dumps(figures(counts), indent=2, ensure_ascii=True))
     else:
-        _print(tally)
+        _print(counts)
 
 
-def _writer(path: Path) -> Callable[[Tally, str], object]:
+def _writer(path: Path) -> Callable[[Counts, str], object]:
     """Return what writes the page. Loads matplotlib: where it is missing, that is told before much is read."""
     from inference_logging.stats import report
 
-    return lambda tally, source: report.write(path, tally, source)
+    return lambda counts, source: report.write(path, counts, source)
 
 
 def _may_hold(segment: Segment, since: float | None) -> bool:
@@ -111,9 +111,9 @@ def _ignore(_read_bytes: int) -> None:
     pass
 
 
-def _print(tally: Tally) -> None:
-    click.echo("\n".join(f"{name:<26} {value}" for name, value in headline(tally)))
-    for table in tables(tally):
+def _print(counts: Counts) -> None:
+    click.echo("\n".join(f"{name:<26} {value}" for name, value in headline(counts)))
+    for table in tables(counts):
         click.echo("\n" + _text(table))
 
 

@@ -232,17 +232,17 @@ class _Follower:
     def _first(self, segment: Segment) -> Iterator[Record]:
         followed = None if segment.compressed else self._begin(segment)
         if followed is not None:
-            self._tell("begun", segment)
+            self._report_change("begun", segment)
             yield from self._rest(followed, is_listed=True)
         elif segment.compressed:
             self._done.add(segment.name)
-            self._tell("begun", segment)
+            self._report_change("begun", segment)
             yield from read_segment(segment, framing=True, on_corrupt=self._on_corrupt)
-            self._tell("ended", segment)
+            self._report_change("ended", segment)
 
     def _rest(self, followed: Followed, *, is_listed: bool) -> Iterator[Record]:
         if followed.is_truncated():
-            self._tell("truncated", followed.segment)
+            self._report_change("truncated", followed.segment)
         # Asked before the last read: what was written before the lock was released is then read here.
         has_writer = followed.has_writer()
         for line in followed.lines():
@@ -252,10 +252,10 @@ class _Follower:
                 yield record
         if followed.has_footer or (is_listed and not has_writer):
             self._end(followed)
-            self._tell("ended", followed.segment)
+            self._report_change("ended", followed.segment)
         elif not is_listed:
             self._end(followed)
-            self._tell("removed", followed.segment)
+            self._report_change("removed", followed.segment)
 
     def _listed(self) -> list[Segment]:
         try:
@@ -276,7 +276,7 @@ class _Follower:
         del self._open[followed.segment.name]
         self._done.add(followed.segment.name)
 
-    def _tell(self, kind: Kind, segment: Segment) -> None:
+    def _report_change(self, kind: Kind, segment: Segment) -> None:
         if self._on_change is not None:
             self._on_change(Change(kind, segment))
 

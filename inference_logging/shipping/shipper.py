@@ -16,7 +16,7 @@ from inference_logging.shipping.line import Destination, Line, Sent
 from inference_logging.shipping.source import Batch, Source, Sources
 
 FIRST_PAUSE_S = 0.1
-TELL_INTERVAL_S = 60.0
+REPORT_INTERVAL_S = 60.0
 
 
 class Limits(Protocol):
@@ -59,9 +59,9 @@ class Shipper:
     ) -> None:
         """Keep them."""
         self._source, self._destination, self._limits = source, destination, limits
-        self._tell, self._clock, self._sleep = tell, clock, sleep
+        self._report, self._clock, self._sleep = tell, clock, sleep
         self._end_s: float | None = None
-        self._told_s: dict[str, float] = {}
+        self._reported_s: dict[str, float] = {}
         self.records = 0
         """Acknowledged by the destination."""
         self.bytes = 0
@@ -161,17 +161,17 @@ class Shipper:
 
     def _refuse(self, reasons: dict[str, int], text: str) -> None:
         self.refused.update(reasons)
-        self._tell_now_and_then("refused", text)
+        self._report_now_and_then("refused", text)
 
     def _failed(self, kind: str, text: str) -> None:
         self.errors[kind] += 1
-        self._tell_now_and_then(kind, text)
+        self._report_now_and_then(kind, text)
 
-    def _tell_now_and_then(self, kind: str, text: str) -> None:
+    def _report_now_and_then(self, kind: str, text: str) -> None:
         now_s = self._clock()
-        if kind not in self._told_s or now_s - self._told_s[kind] >= TELL_INTERVAL_S:
-            self._told_s[kind] = now_s
-            self._tell(text)
+        if kind not in self._reported_s or now_s - self._reported_s[kind] >= REPORT_INTERVAL_S:
+            self._reported_s[kind] = now_s
+            self._report(text)
 
     def close(self) -> None:
         """Let go of everything; idempotent where its parts are."""

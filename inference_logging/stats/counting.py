@@ -1,4 +1,4 @@
-"""Reads segments into a tally: one after the other, or where there is much, in as many processes as there are cores.
+"""Counts what segments hold: one after the other, or where there is much, in as many processes as there are cores.
 
 Parsing is what takes the time, and tallies merge, so segments can be counted apart.
 """
@@ -16,14 +16,14 @@ import orjson
 
 from inference_logging.errors import CorruptLineError
 from inference_logging.segments import Segment, read_segment
-from inference_logging.stats.counts import Tally
+from inference_logging.stats.counts import Counts
 from inference_logging.stats.times import timestamp
 
 PARALLEL_FROM_BYTES: Final = 128 << 20
 """Below this, starting processes takes longer than it saves."""
 
 MAX_PROCESSES: Final = 8
-MAX_TOLD: Final = 20
+MAX_REPORTED: Final = 20
 """Damaged lines of one segment that are told; all are counted."""
 
 
@@ -35,7 +35,7 @@ _GAPS: Final = b',"chunk_gaps_us":['
 class Counted(NamedTuple):
     """What was read, and what was wrong in it."""
 
-    tally: Tally
+    counts: Counts
     damage: list[str]
 
 
@@ -82,19 +82,19 @@ def _leave_interrupts_to_the_parent() -> None:
 
 
 def _count_one(segment: Segment, window: Window, advance: Callable[[int], object] | None = None) -> Counted:
-    tally = Tally()
+    counts = Counts()
     damage: list[str] = []
 
-    def tell(error: CorruptLineError) -> None:
-        tally.corrupt_lines += 1
-        if len(damage) < MAX_TOLD:
+    def report(error: CorruptLineError) -> None:
+        counts.corrupt_lines += 1
+        if len(damage) < MAX_REPORTED:
             damage.append(str(error))
 
-    for record in read_segment(segment, framing=True, on_corrupt=tell, progress=advance, loads=_without_gaps):
+    for record in read_segment(segment, framing=True, on_corrupt=report, progress=advance, loads=_without_gaps):
         stamp = record.get("timestamp")
         if not isinstance(stamp, str) or window.first <= stamp < window.end:
-            tally.add(record)
-    return Counted(tally, damage)
+            counts.add(record)
+    return Counted(counts, damage)
 
 
 def _without_gaps(line: bytes) -> Any:
@@ -109,8 +109,8 @@ def _without_gaps(line: bytes) -> Any:
 
 
 def _joined(parts: Sequence[Counted]) -> Counted:
-    whole = Counted(Tally(), [])
+    whole = Counted(Counts(), [])
     for part in parts:
-        whole.tally.merge(part.tally)
+        whole.counts.merge(part.counts)
         whole.damage.extend(part.damage)
     return whole

@@ -154,7 +154,7 @@ class Dropped(NamedTuple):
     level: str
 
 
-class Tally:
+class Counts:
     """Counts of all records that were added."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class Tally:
         elif event == "log.dropped" and "seq" not in record:
             self._add_dropped(str(record.get("boot_id")), record.get("reasons", {}))
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: Counts) -> None:
         """Count all that ``other`` counted."""
         for key, group in other.groups.items():
             self._group(key).merge(group)

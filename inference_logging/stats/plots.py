@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from inference_logging.cli.terminal import safe
 from inference_logging.errors import MissingExtraError
-from inference_logging.stats.counts import Group, Tally
+from inference_logging.stats.counts import Counts, Group
 from inference_logging.stats.sketch import Sketch
 from inference_logging.stats.summary import count_text, duration_text, short_count
 
@@ -70,27 +70,27 @@ class Plot(NamedTuple):
     table: str = ""
 
 
-def plots(tally: Tally) -> Iterator[Plot]:
+def plots(counts: Counts) -> Iterator[Plot]:
     """Draw what there is something to draw of."""
-    whole = tally.total()
-    models = {name: group for name, group in tally.by_model().items() if group.input_tokens or group.output_tokens}
-    has_course = len(tally.time_line.intervals) > 1
+    whole = counts.total()
+    models = {name: group for name, group in counts.by_model().items() if group.input_tokens or group.output_tokens}
+    has_course = len(counts.time_line.intervals) > 1
     if has_course:
-        yield _over_time(tally)
+        yield _over_time(counts)
     if whole.requests:
         yield _outcomes(whole)
     if whole.duration.count:
         if has_course:
-            yield _durations_over_time(tally)
+            yield _durations_over_time(counts)
         yield _distribution(whole)
-        yield _routes(tally.by_route())
+        yield _routes(counts.by_route())
     if models:
         yield _tokens(models)
 
 
-def _over_time(tally: Tally) -> Plot:
-    line = tally.time_line
-    beginnings, intervals = _intervals(tally)
+def _over_time(counts: Counts) -> Plot:
+    line = counts.time_line
+    beginnings, intervals = _intervals(counts)
     ok = [interval.ok / line.width_s if interval else 0.0 for interval in intervals]
     failed = [interval.failed / line.width_s if interval else 0.0 for interval in intervals]
 
@@ -110,8 +110,8 @@ def _over_time(tally: Tally) -> Plot:
     return _plot("over-time", "Requests over time", words, 3.0, draw)
 
 
-def _durations_over_time(tally: Tally) -> Plot:
-    beginnings, intervals = _intervals(tally)
+def _durations_over_time(counts: Counts) -> Plot:
+    beginnings, intervals = _intervals(counts)
     middles = [(a + b) / 2 for a, b in pairwise(beginnings)]
 
     def draw(axes: Any) -> None:
@@ -247,9 +247,9 @@ def for_page(svg: str, name: str, variables: Mapping[str, str]) -> str:
     return svg
 
 
-def _intervals(tally: Tally) -> tuple[list[float], list[Any]]:
+def _intervals(counts: Counts) -> tuple[list[float], list[Any]]:
     """Return the ends of the intervals, as matplotlib's days, and what happened in each; None where nothing did."""
-    line = tally.time_line
+    line = counts.time_line
     indices = range(min(line.intervals), max(line.intervals) + 1)
     ends = [index * line.width_s / _DAY_S for index in [*indices, indices.stop]]
     return ends, [line.intervals.get(index) for index in indices]

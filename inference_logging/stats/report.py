@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from inference_logging.cli.terminal import safe
-from inference_logging.stats.counts import Tally
+from inference_logging.stats.counts import Counts
 from inference_logging.stats.plots import Plot, plots
 from inference_logging.stats.summary import Table, headline, tables
 
@@ -33,9 +33,9 @@ th { font-weight: 600; } tbody th { font-weight: 400; } .wide:focus-visible { ou
 """
 
 
-def write(path: Path, tally: Tally, source: str) -> None:
+def write(path: Path, counts: Counts, source: str) -> None:
     """Write the page to ``path``; ``source`` says of what. Raises ``OSError`` if it can't be written."""
-    content = page(tally, source)
+    content = page(counts, source)
     with open(path, "w", encoding="utf-8", opener=_for_its_owner) as file:
         file.write(content)
 
@@ -44,26 +44,26 @@ def _for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def page(tally: Tally, source: str) -> str:
+def page(counts: Counts, source: str) -> str:
     """Return the page."""
     title = f"Requests in {_text(source)}"
-    time = f"{_text(_moment(tally.first))} to {_text(_moment(tally.last))} UTC" if tally.first else "No requests."
-    figures = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in headline(tally))
+    time = f"{_text(_moment(counts.first))} to {_text(_moment(counts.last))} UTC" if counts.first else "No requests."
+    figures = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in headline(counts))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         # The page itself says that it needs nothing: a browser would refuse to load it.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{title}</h1>\n<p>{time}</p>\n<dl>{figures}</dl>\n{_sections(tally)}\n</main>\n</body>\n</html>\n"
+        f"<h1>{title}</h1>\n<p>{time}</p>\n<dl>{figures}</dl>\n{_sections(counts)}\n</main>\n</body>\n</html>\n"
     )
 
 
-def _sections(tally: Tally) -> str:
+def _sections(counts: Counts) -> str:
     """Return each plot with the table that has its figures below it, then the other tables."""
-    listed = {table.title: table for table in tables(tally)}
+    listed = {table.title: table for table in tables(counts)}
     parts = []
-    for plot in plots(tally):
+    for plot in plots(counts):
         parts.append(f"\n<h2>{_text(plot.title)}</h2>\n{_figure(plot)}")
         if plot.table in listed:
             parts.append(_table(listed.pop(plot.table)))

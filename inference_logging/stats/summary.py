@@ -1,11 +1,11 @@
-"""What a tally says, in two forms: figures for programs, and tables for people (on the terminal and in the report)."""
+"""What counts say, in two forms: figures for programs, and tables for people (on the terminal and in the report)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from inference_logging.stats.counts import Group, Tally
+from inference_logging.stats.counts import Counts, Group
 from inference_logging.stats.sketch import RELATIVE_ERROR, Sketch
 
 VERSION: Final = 1
@@ -31,42 +31,42 @@ class Table(NamedTuple):
     note: str = ""
 
 
-def figures(tally: Tally) -> dict[str, Any]:
+def figures(counts: Counts) -> dict[str, Any]:
     """Return everything as JSON types: times in seconds, requests weighted by ``adjusted_count``."""
-    whole = tally.total()
+    whole = counts.total()
     return {
         "version": VERSION,
-        "first": tally.first or None,
-        "last": tally.last or None,
-        "seconds": tally.seconds,
-        "requests_per_s": rate(tally),
+        "first": counts.first or None,
+        "last": counts.last or None,
+        "seconds": counts.seconds,
+        "requests_per_s": rate(counts),
         **_group_figures(whole),
-        "sampled_by": tally.sampled_by,
-        "models": {name: _group_figures(group) for name, group in tally.by_model().items()},
-        "routes": {name: _group_figures(group) for name, group in tally.by_route().items()},
-        "events": tally.events,
-        "dropped": [{**key._asdict(), "records": count} for key, count in sorted(tally.dropped().items())],
-        "corrupt_lines": tally.corrupt_lines,
+        "sampled_by": counts.sampled_by,
+        "models": {name: _group_figures(group) for name, group in counts.by_model().items()},
+        "routes": {name: _group_figures(group) for name, group in counts.by_route().items()},
+        "events": counts.events,
+        "dropped": [{**key._asdict(), "records": count} for key, count in sorted(counts.dropped().items())],
+        "corrupt_lines": counts.corrupt_lines,
         "quantile_relative_error": RELATIVE_ERROR,
     }
 
 
-def tables(tally: Tally) -> list[Table]:
+def tables(counts: Counts) -> list[Table]:
     """Return everything as tables."""
-    whole = tally.total()
+    whole = counts.total()
     found = [
         _outcomes(whole),
         _statuses(whole),
         Table("Times", ("", "mean", *QUANTILES, "greatest"), [_times(whole, name) for name in _TIMES], _TIMES_NOTE),
-        _groups("By model", tally.by_model()),
-        _groups("By route", tally.by_route()),
-        _tokens(tally.by_model()),
+        _groups("By model", counts.by_model()),
+        _groups("By route", counts.by_route()),
+        _tokens(counts.by_model()),
     ]
-    if set(tally.sampled_by) != {"head"}:
-        rows = [(name, whole_number(count)) for name, count in tally.sampled_by.items()]
+    if set(counts.sampled_by) != {"head"}:
+        rows = [(name, whole_number(count)) for name, count in counts.sampled_by.items()]
         found.append(Table("Why records were kept", ("sampled_by", "records"), rows))
-    found.append(Table("Records", ("event", "records"), [(n, whole_number(c)) for n, c in tally.events.items()]))
-    dropped = [(f"{key.reason}, {key.level}", whole_number(count)) for key, count in sorted(tally.dropped().items())]
+    found.append(Table("Records", ("event", "records"), [(n, whole_number(c)) for n, c in counts.events.items()]))
+    dropped = [(f"{key.reason}, {key.level}", whole_number(count)) for key, count in sorted(counts.dropped().items())]
     note = "Counted from the beginning of each process, whatever --since says."
     found.append(Table("Dropped records", ("reason, level", "records"), dropped or [("none", "0")], note))
     return found
@@ -78,25 +78,25 @@ _TIMES_NOTE: Final = (
 )
 
 
-def headline(tally: Tally) -> list[tuple[str, str]]:
+def headline(counts: Counts) -> list[tuple[str, str]]:
     """Return the few figures that come first: name and value."""
-    whole = tally.total()
+    whole = counts.total()
     failed = whole.requests - whole.outcomes.get("ok", 0.0)
     return [
         ("Requests", count_text(whole.requests)),
-        ("Requests per second", _NOTHING if rate(tally) is None else f"{rate(tally):.3g}"),
+        ("Requests per second", _NOTHING if rate(counts) is None else f"{rate(counts):.3g}"),
         ("Not ok", f"{failed / whole.requests:.2%}" if whole.requests else _NOTHING),
         ("Duration, p50", duration_text(whole.duration.quantile(0.5))),
         ("Duration, p99", duration_text(whole.duration.quantile(0.99))),
         ("Time to first chunk, p50", duration_text(whole.first_chunk.quantile(0.5))),
         ("Tokens in / out", f"{short_count(whole.input_tokens)} / {short_count(whole.output_tokens)}"),
-        ("Dropped records", whole_number(sum(tally.dropped().values()))),
+        ("Dropped records", whole_number(sum(counts.dropped().values()))),
     ]
 
 
-def rate(tally: Tally) -> float | None:
+def rate(counts: Counts) -> float | None:
     """Return requests per second between the first and the last, None if there is no time between them."""
-    return tally.total().requests / tally.seconds if tally.seconds else None
+    return counts.total().requests / counts.seconds if counts.seconds else None
 
 
 def duration_text(seconds: float | None) -> str:

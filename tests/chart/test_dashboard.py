@@ -138,7 +138,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with ExitStack() as running, pytest.MonkeyPatch.context() as patch:
         patch.setenv("INFERENCE_LOGGING_ADDITIONAL_SINKS", f"unix://{directory / 'nobody'}")
         listener = running.enter_context(Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1"))
-        port = wait_until(lambda: port_told(listener), "the listener's port")
+        port = wait_until(lambda: reported_port(listener), "the listener's port")
         command = ("uvicorn", "fastapi_app:app", "--app-dir", str(EXAMPLES), "--port", "{port}", "--workers", "2")
         server = running.enter_context(serving(config, *command, "--no-access-log"))
         targets = [Target(server.port, "server"), Target(port, "listener")]
@@ -154,7 +154,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield Watched(prometheus, config, bool(node))
 
 
-def port_told(listener: Sidecar) -> int | None:
+def reported_port(listener: Sidecar) -> int | None:
     found = [re.search(r"serves /metrics on port (\d+)", line) for line in listener.lines]
     return next((int(match[1]) for match in found if match), None)
 

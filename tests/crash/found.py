@@ -35,11 +35,11 @@ class Found:
         """By thread, in the order of their queues and there of their sequence numbers."""
         self.sequences: dict[str, set[int]] = defaultdict(set)
         """By boot id: those of all records, also of what the listener itself has to say."""
-        self.losses_told = 0
+        self.reported_losses = 0
         """The sum of what ``log.dropped`` records tell."""
         self._standing: dict[tuple[str, int], Path] = {}
         self._second: set[tuple[str, int]] = set()
-        self._told: dict[bytes, Path] = {}
+        self._reported: dict[bytes, Path] = {}
         self._in_both: list[dict[str, Any]] = []
         for directory in directories:
             for line in _lines(directory):
@@ -50,7 +50,7 @@ class Found:
         assert not untold, f"doubled, and nothing tells it: {sorted(untold)[:10]}"
 
     @property
-    def told_in_both(self) -> int:
+    def reported_in_both(self) -> int:
         """Return how many records stand in the sink and in the fallback, since a write of a stopped process hung."""
         return len(self._second)
 
@@ -60,8 +60,8 @@ class Found:
 
     def _take(self, directory: Path, line: Any) -> None:
         if line["event_name"] == "log.dropped":
-            if self._told.setdefault(orjson.dumps(line), directory) is directory:
-                self.losses_told += line["dropped"]
+            if self._reported.setdefault(orjson.dumps(line), directory) is directory:
+                self.reported_losses += line["dropped"]
         elif line["event_name"] == "sink.fallback":
             self._in_both.extend(line.get("in_both", []))
         elif "seq" in line and self._is_first(directory, line):

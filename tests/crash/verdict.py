@@ -31,7 +31,7 @@ class Figures(NamedTuple):
     cut_off: int = 0
     """Requests in flight when their process was killed."""
     in_fallback: int = 0
-    told_in_both: int = 0
+    reported_in_both: int = 0
     """In the sink and in the fallback, as a ``sink.fallback`` record tells: the write of a stopped process hung."""
     lost: int = 0
     doubled: int = 0
@@ -80,7 +80,7 @@ def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) 
         half_written,
         cut_off,
         in_fallback,
-        found.told_in_both,
+        found.reported_in_both,
     )
 
 
@@ -95,7 +95,7 @@ def judge_without_totals(config: Config, journal: Journal, totals: dict[str, Any
     half_written = sum(map(len, missing.values()))
     assert half_written <= kills, f"lost: {missing}"
     refused = journal.refused.total()
-    assert refused <= found.losses_told, "what was refused is not counted"
+    assert refused <= found.reported_losses, "what was refused is not counted"
     lives = {thread.life for thread in threads}
     written = sum(map(len, found.sequences.values()))
     return Figures(kills, len(lives), 0, written, refused, unjournalled, half_written)
@@ -117,7 +117,7 @@ def _assert_books_balance(found: Found, totals: dict[str, Any], kills: int) -> t
     missing = {boot: set(range(max(numbers))) - numbers for boot, numbers in found.sequences.items()}
     assert sum(map(len, missing.values())) <= half_written, f"lost: {missing}"
     assert half_written <= kills, "the interpreter's lock lets one thread emit at a time"
-    assert found.losses_told == sum(sum(levels.values()) for levels in totals["dropped"].values())
+    assert found.reported_losses == sum(sum(levels.values()) for levels in totals["dropped"].values())
     return written, half_written
 
 

@@ -34,7 +34,7 @@ class TritonMetrics:
             family(name=_IN_QUEUE, description="Records of this model instance that wait", kind=family.GAUGE),
         ]
         self._accepted, self._dropped, self._in_queue = (one.Metric(labels=labels) for one in self._families)
-        self._told = [0, 0]
+        self._reported = [0, 0]
 
     def update(self) -> None:
         """Tell what has come since the last time, if that is long enough ago. Raises what Triton raises."""
@@ -46,8 +46,8 @@ class TritonMetrics:
         if books is None:
             return
         counts = [books["accepted"], sum(sum(levels.values()) for levels in books["dropped"].values())]
-        for metric, count, told in zip((self._accepted, self._dropped), counts, self._told, strict=True):
-            if count > told:
-                metric.increment(count - told)
-        self._told = counts
+        for metric, count, reported in zip((self._accepted, self._dropped), counts, self._reported, strict=True):
+            if count > reported:
+                metric.increment(count - reported)
+        self._reported = counts
         self._in_queue.set(books["in_queue"])

@@ -91,7 +91,7 @@ class RequestLog:
             datatypes=_datatypes(described),
             traces=server_traces(Path(f"/proc/{os.getppid()}/cmdline")),
             read_parameters=self._read_parameters,
-            failed=self._tell,
+            failed=self._report,
             raised=self.fail,
             returned=self._returned,
             ended=self._update_metrics,
@@ -132,7 +132,7 @@ class RequestLog:
                 self._metrics.update()
             except Exception as error:  # noqa: BLE001 - Triton is without our numbers, the model serves
                 self._metrics = None
-                self._tell(error)
+                self._report(error)
 
     def _read_parameters(self, text: str) -> tuple[str | None, str | None, str | None]:
         given = json.loads(text)
@@ -143,7 +143,7 @@ class RequestLog:
         parent, state = (value if isinstance(value, str) else None for value in trace)
         return parent, state, json.dumps(kept) if kept else None
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
             what = f"there are requests without a record: {type(error).__name__}: {error}"

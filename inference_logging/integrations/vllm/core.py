@@ -16,7 +16,7 @@ from typing import Any
 
 from inference_logging.config import Config
 from inference_logging.integrations.vllm.needs import SCHEDULED, whole
-from inference_logging.integrations.vllm.records import Finished, off, request_event, seconds, tell
+from inference_logging.integrations.vllm.records import Finished, off, report_lacking, request_event, seconds
 from inference_logging.integrations.vllm.stats import Statistics
 from inference_logging.logger import Logger
 
@@ -117,7 +117,9 @@ class Follower:
         self._lock = threading.Lock()
         self._statistics: Statistics | None = None
         if not scheduler.log_stats:
-            tell("with --disable-log-stats engine.request records have no times, and there are no engine.stats records")
+            report_lacking(
+                "with --disable-log-stats engine.request records have no times, and there are no engine.stats records"
+            )
         elif self._logger.config.engine_stats_interval_s:
             self._statistics = Statistics(
                 self._logger,

@@ -10,7 +10,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 
-from inference_logging.integrations.vllm.records import tell
+from inference_logging.integrations.vllm.records import report_lacking
 
 Needs = Mapping[tuple[str, str], tuple[str, ...]]
 
@@ -127,7 +127,7 @@ def whole(part: str, needs: Needs) -> bool:
     """Tell whether this vLLM has all that ``part`` needs; what it lacks is told by name, which is to happen once."""
     lacks = missing(needs)
     if lacks:
-        tell(f"there are no {part}: this vLLM has no {', '.join(lacks)}")
+        report_lacking(f"there are no {part}: this vLLM has no {', '.join(lacks)}")
     return not lacks
 
 

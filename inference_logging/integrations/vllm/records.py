@@ -114,7 +114,7 @@ def request_event(logger: Logger) -> Callable[[Finished, RequestIds | None], Non
     return record
 
 
-def tell(what: str) -> None:
+def report_lacking(what: str) -> None:
     """Say on stderr and in the log what is gone without; the caller says it once."""
     sys.stderr.write(f"inference_logging: {what}\n")
     get_logger("inference_logging.vllm").warning(what)
@@ -123,5 +123,5 @@ def tell(what: str) -> None:
 def off(is_on: bool, part: str, error: Exception) -> bool:
     """Return False: a part failed and goes off, which is told once."""
     if is_on:
-        tell(f"there are no more {part}: {type(error).__name__}: {error}")
+        report_lacking(f"there are no more {part}: {type(error).__name__}: {error}")
     return False

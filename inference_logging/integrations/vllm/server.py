@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inference_logging._native import EngineReader
 from inference_logging.integrations.vllm.needs import METADATA, whole
-from inference_logging.integrations.vllm.records import ID_CHARACTERS, off, tell
+from inference_logging.integrations.vllm.records import ID_CHARACTERS, off, report_lacking
 
 if TYPE_CHECKING:
     from inference_logging._native import RequestIds
@@ -82,7 +82,7 @@ def _stat_logger(client: Any) -> EngineStatLogger | None:
         if isinstance(candidate, EngineStatLogger):
             candidate.attach(client.output_processor)
             return candidate
-    tell(
+    report_lacking(
         "engine_records='on': vLLM has not loaded the plugin 'inference_logging'; is the package installed, and does "
         "VLLM_PLUGINS name it? Requests are recorded without the engine's times"
     )

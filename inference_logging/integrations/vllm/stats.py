@@ -88,15 +88,15 @@ class Interval:
     def values(self, index: int, now: float) -> tuple[Any, ...]:
         """Return the values of STATS_FIELDS; None for what the scheduler tells where it has told nothing."""
         duration = max(now - self.since, 1e-6)
-        told = self.running is not None
+        is_known = self.running is not None
         return (
             index,
             round(duration, 6),
             self.running,
             self.waiting,
             None if self.kv_cache_usage is None else round(self.kv_cache_usage, 6),
-            self.queries if told else None,
-            self.hits if told else None,
+            self.queries if is_known else None,
+            self.hits if is_known else None,
             self.prompt_tokens,
             round(self.prompt_tokens / duration, 3),
             self.generation_tokens,

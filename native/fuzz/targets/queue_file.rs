@@ -10,8 +10,8 @@ use listen::sink::{Now, Sink, WriteError};
 use queue::control::Control;
 use queue::inspect;
 use queue::producer::{Producer, QueueSettings};
+use queue::published::totals;
 use queue::record::{Scratch, Trace};
-use queue::totals;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -95,7 +95,7 @@ impl Parts {
         apply(bytes, &mut damaged);
         let path = self.directory.path().join("0000000000000001.queue");
         std::fs::write(&path, damaged).unwrap();
-        self.look();
+        self.read_published();
         self.lines.store(0, Ordering::Relaxed);
         for _ in 0..MOST_ROUNDS {
             self.now.monotonic += Duration::from_millis(1);
@@ -107,12 +107,12 @@ impl Parts {
         }
         assert!(!self.leader.has_work(), "a damaged queue without an end");
         assert!(self.lines.load(Ordering::Relaxed) <= MOST_LINES, "a record was written twice");
-        self.look();
+        self.read_published();
         // One that cannot be a queue is left alone.
         let _ = std::fs::remove_file(&path);
     }
 
-    fn look(&self) {
+    fn read_published(&self) {
         let _ = inspect::queues(self.directory.path());
         let _ = totals::of_directory(&self.control.page().totals, self.directory.path());
     }

@@ -140,11 +140,11 @@ impl Encoder {
         let unpacked = OnceCell::new();
         let pushed = match &mut self.series {
             Some(series) if !plan.roles.is_empty() => {
-                let mut glimpse = FieldObserver::new(&plan.roles);
-                let pushed = push_fields(out, plan, payload, self.hash_key.as_ref(), &unpacked, &mut glimpse);
+                let mut observer = FieldObserver::new(&plan.roles);
+                let pushed = push_fields(out, plan, payload, self.hash_key.as_ref(), &unpacked, &mut observer);
                 if pushed.is_ok() {
-                    match (glimpse.look(payload), &mut self.redaction) {
-                        (None, _) => series.count(glimpse.outcome(), glimpse.weight()),
+                    match (observer.inference(payload), &mut self.redaction) {
+                        (None, _) => series.count(observer.outcome(), observer.weight()),
                         (Some(seen), None) => series.observe(&seen, head.time_unix_nano),
                         (Some(seen), Some(redaction)) => {
                             redaction.labels(&seen, |seen| series.observe(seen, head.time_unix_nano));
@@ -224,7 +224,7 @@ impl Expanded {
     }
 
     /// Return whether the response has told this field of the usage.
-    fn has_told(&self, field: &str) -> bool {
+    fn declares(&self, field: &str) -> bool {
         match field {
             "gen_ai.usage.input_tokens" | "gen_ai.usage.output_tokens" | "usage_source" => self.usage,
             "gen_ai.usage.cache_read.input_tokens" => self.cached,
@@ -261,7 +261,7 @@ fn push_fields<'a>(
                     };
                     let extracted = extract::push_facts(out, &body);
                     watch.extracted(body.kind, &extracted);
-                    rate.answer_tells(extracted.tokens[1]);
+                    rate.set_answer_tokens(extracted.tokens[1]);
                     (expanded.usage, expanded.cached) =
                         (expanded.usage | extracted.usage, expanded.cached | extracted.cached);
                     if body.text != BodyText::Withheld {
@@ -269,7 +269,7 @@ fn push_fields<'a>(
                     }
                 }
             }
-            Some(Ok(_)) if expanded.usage && expanded.has_told(&plan.schema.fields[position]) => {}
+            Some(Ok(_)) if expanded.usage && expanded.declares(&plan.schema.fields[position]) => {}
             Some(Ok(value)) => {
                 watch.value(position, &value);
                 if !rate.take(&plan.rates, position, &value) {

@@ -66,7 +66,7 @@ impl Rate {
 
     /// The answer's own word of its tokens goes before the engine's.
     #[inline]
-    pub fn answer_tells(&mut self, output_tokens: Option<u64>) {
+    pub fn set_answer_tokens(&mut self, output_tokens: Option<u64>) {
         self.output_tokens = output_tokens.unwrap_or(self.output_tokens);
     }
 

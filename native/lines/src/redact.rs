@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::json::escape;
-use crate::series::observe::Seen;
+use crate::series::observe::InferenceRequest;
 
 use memchr::memmem;
 
@@ -110,8 +110,8 @@ impl Rules {
         Ok((!nothing).then(|| Arc::new(Self { paths, patterns, spelled, gate, replacement })))
     }
 
-    fn look(&self, text: &[u8], seen: Sight) -> Sight {
-        self.gate.look(text, &self.patterns, seen)
+    fn sight_of(&self, text: &[u8], seen: Sight) -> Sight {
+        self.gate.sight_of(text, &self.patterns, seen)
     }
 
     /// What the value of a field is replaced as, of which only the name is known.
@@ -147,7 +147,7 @@ impl Redaction {
     #[inline(never)]
     pub fn line(&mut self, out: &mut Vec<u8>, fields: usize) {
         let line = &out[fields..];
-        let sight = self.rules.look(line, Sight::ALL);
+        let sight = self.rules.sight_of(line, Sight::ALL);
         if sight.is_empty() {
             return;
         }
@@ -178,7 +178,7 @@ impl Redaction {
 
     /// Show `seen` without what is redacted in it to `observe`: its labels leave the listener outside of lines.
     #[inline(never)]
-    pub fn labels(&mut self, seen: &Seen<'_>, observe: impl FnOnce(&Seen<'_>)) {
+    pub fn labels(&mut self, seen: &InferenceRequest<'_>, observe: impl FnOnce(&InferenceRequest<'_>)) {
         // Which of the two it is, is not known any more.
         let mut model = Cow::Borrowed(seen.model);
         for key in ["gen_ai.request.model", "gen_ai.response.model"] {
@@ -198,7 +198,7 @@ impl Redaction {
             return None;
         }
         let quoted = [b",\"", key.as_bytes(), b"\":\"", raw, b"\"}"].concat();
-        let sight = self.rules.look(&quoted, Sight::ALL);
+        let sight = self.rules.sight_of(&quoted, Sight::ALL);
         if sight.is_empty() {
             return None;
         }

@@ -16,9 +16,9 @@
 
 use histogram::{ALL_BUCKETS, BOUNDS, KINDS, TOKEN_TYPES, TOKENS_WORD, WORDS};
 use labels::{Labels, MAX_SERIES, Names};
-use observe::Seen;
+use observe::InferenceRequest;
 use queue::lock::open;
-use queue::twin::Generation;
+use queue::two_copies::Generation;
 use queue::{memory, shared_page};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -167,7 +167,7 @@ impl Series {
     }
 
     /// Takes note of a record that went into the batch.
-    pub fn observe(&mut self, seen: &Seen<'_>, unix_nano: u64) {
+    pub fn observe(&mut self, seen: &InferenceRequest<'_>, unix_nano: u64) {
         let trace_id = u128::from_be_bytes(seen.trace.trace_id);
         self.pending.push(Counted { weight: seen.weight, outcome: labels::outcome(seen.outcome), is_observed: true });
         self.details.push(Observed {

@@ -8,19 +8,19 @@ mod copied;
 mod held;
 mod in_flight;
 mod lost;
+mod reports;
 mod room;
-mod telling;
 
 use lines::encode::{Encoder, LineHead};
 use lines::plan::LinePlan;
 use queue::event::EventSchema;
 use queue::layout::{QueueHeader, Reason};
 use queue::lock::{Attempt, ProcessLock};
-use queue::queue_file::{self, Books, QueueFile};
+use queue::published::totals::{self, TotalsWords};
+use queue::queue_file::{self, QueueCounts, QueueFile};
 use queue::severity::INFO;
-use queue::totals::{self, TotalsWords};
 use ring::{Mark, Peek, Record, words_between};
-use segments::books::Span;
+use segments::spans::Span;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,9 +29,9 @@ use std::time::Duration;
 
 pub use held::Held;
 use queue::claim::Claim;
-pub use queue::claim::Reader;
+pub use queue::claim::ReaderId;
+use reports::Reports;
 pub use room::Room;
-use telling::Telling;
 
 /// Severity that torn and corrupt records are counted under; their own is not known.
 const UNKNOWN_SEVERITY: u8 = INFO;
@@ -53,13 +53,13 @@ pub struct QueueReader {
     torn: u64,
     corrupt: u64,
     records_in_batch: u64,
-    telling: Telling,
+    reports: Reports,
     /// Records below are in the histograms already: a leader that died had counted, but not released them.
     counted_below: u64,
     /// How many records were accepted and released when the header was last seen, in case the file is cut to nothing.
     seen: u64,
     released: u64,
-    told_lost: bool,
+    reported_lost: bool,
     /// The batch has the last this queue has to say: nothing can come any more, and all gaps are told.
     at_end: bool,
 }
@@ -96,7 +96,7 @@ impl QueueReader {
     ///
     /// # Errors
     /// The file cannot be mapped, or is not a queue of this version; `WouldBlock` if somebody else reads it.
-    pub fn open(path: &Path, reader: Reader, now: Duration, is_copy: bool) -> io::Result<Self> {
+    pub fn open(path: &Path, reader: ReaderId, now: Duration, is_copy: bool) -> io::Result<Self> {
         let file = match queue_file::owned_by_this_process(path) {
             Some(file) => file,
             None => QueueFile::open(path)?,
@@ -123,14 +123,14 @@ impl QueueReader {
             sequence,
             seen: sequence,
             released: sequence,
-            told_lost: false,
+            reported_lost: false,
             plans: Vec::new(),
             schema_bytes: 0,
             orphaned: None,
             torn: 0,
             corrupt: 0,
             records_in_batch: 0,
-            telling: Telling::default(),
+            reports: Reports::default(),
             counted_below: 0,
             at_end: false,
             claim: Some(claim),
@@ -241,7 +241,7 @@ impl QueueReader {
         let first = self.sequence;
         let records = self.skip_to(sequence);
         *(if reason == Reason::Torn { &mut self.torn } else { &mut self.corrupt }) += records;
-        self.telling.lose(first, records, reason);
+        self.reports.lose(first, records, reason);
     }
 
     fn skip_to(&mut self, sequence: u32) -> u64 {
@@ -287,14 +287,14 @@ impl QueueReader {
     /// The sink took only the first `lines` of a batch, and this queue's lines stand there next: reads the records that
     /// are among them again, for a release; returns how many of `lines` told of this queue, and how many are its records.
     pub fn reread_lines(&mut self, lines: u64, encoder: &mut Encoder) -> (u64, u64) {
-        let told = self.keep_told(lines);
+        let reported = self.keep_reported(lines);
         self.read = self.file.ring().tail();
         self.sequence = self.file.full_sequence(self.read.sequence);
         (self.torn, self.corrupt, self.at_end) = (0, 0, false);
-        self.telling.forget_lost();
-        let records = self.records_in_batch.min(lines - told);
+        self.reports.forget_lost();
+        let records = self.records_in_batch.min(lines - reported);
         self.read_into(&mut Vec::new(), Room::of_records(records), encoder);
-        (told, records)
+        (reported, records)
     }
 
     /// A listener that died had written the records up to `last`, but not released them: reads them in its place, and
@@ -309,7 +309,7 @@ impl QueueReader {
             let read = self.read_into(&mut lines, Room::of_records(1), encoder);
             if read == 0 || self.sequence > last + 1 {
                 (self.read, self.sequence, self.torn, self.corrupt) = before;
-                self.telling.forget_lost();
+                self.reports.forget_lost();
                 encoder.forget_observed(observed);
                 break;
             }
@@ -333,7 +333,7 @@ impl QueueReader {
         if !self.holds() {
             return;
         }
-        self.release_told();
+        self.release_reported();
         let header = self.file.header();
         if self.read == self.file.ring().tail() {
             return;
@@ -348,7 +348,7 @@ impl QueueReader {
         // Whoever sees a zeroed word sees that it is being released.
         fence(Ordering::Release);
         finish_release(&self.file, self.read);
-        self.telling.release_lost();
+        self.reports.release_lost();
         self.file.wake_released();
     }
 
@@ -385,7 +385,7 @@ impl QueueReader {
     /// Adds the finished queue to the directory's totals, removes its file and returns its last counts; nothing if the
     /// totals cannot be had now. What its owner counted as `shutdown_deadline` has been written after all.
     #[must_use]
-    pub fn finish(&self, words: &TotalsWords) -> Option<Books> {
+    pub fn finish(&self, words: &TotalsWords) -> Option<QueueCounts> {
         if self.file.is_headless() {
             return self.finish_lost(words);
         }
@@ -396,12 +396,12 @@ impl QueueReader {
             counter.store(0, Ordering::Relaxed);
         }
         self.file.remove_name();
-        Some(self.books())
+        Some(self.counts())
     }
 
     /// The queue's counts.
     #[must_use]
-    pub fn books(&self) -> Books {
-        self.file.books()
+    pub fn counts(&self) -> QueueCounts {
+        self.file.counts()
     }
 }

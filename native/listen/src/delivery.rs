@@ -19,8 +19,8 @@ use copies::Copies;
 use notice::{Notices, Operator};
 use outlet::{Outlet, Written};
 use queue::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
+use queue::published::sinks::{SinkRole, SinkWords};
 use queue::queue_file::QueueFile;
-use queue::sink_words::{SinkRole, SinkWords};
 use queue::system::{now_monotonic_nano, now_unix_nano};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -89,7 +89,7 @@ impl From<Box<dyn Sink>> for Sinks {
 
 /// What came of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum DeliveryStep {
     /// The batch stands where it should.
     Done { records: u64, bytes: usize },
     /// Not before this time has passed, unless a sink answers.
@@ -250,13 +250,13 @@ impl Delivery {
     }
 
     /// Moves the batch on. `spans` tells the processes and sequence numbers in it as a JSON list.
-    pub fn step(&mut self, now: Now, spans: &dyn Fn() -> String) -> Step {
-        self.look(now);
+    pub fn step(&mut self, now: Now, spans: &dyn Fn() -> String) -> DeliveryStep {
+        self.check_sinks(now);
         loop {
-            let Some(batch) = self.batch.clone() else { return Step::Waiting(LOOK_INTERVAL) };
+            let Some(batch) = self.batch.clone() else { return DeliveryStep::Waiting(LOOK_INTERVAL) };
             let Some(outlet) = self.outlet_at() else {
                 match self.choose(now) {
-                    At::Nowhere => return Step::Waiting(self.pause(now)),
+                    At::Nowhere => return DeliveryStep::Waiting(self.pause(now)),
                     at => self.submit(at, &batch, now),
                 }
                 continue;
@@ -270,7 +270,7 @@ impl Delivery {
                     self.failed(now);
                 }
                 None if self.should_leave(now) => self.leave(now, spans),
-                None => return Step::Waiting(LOOK_INTERVAL),
+                None => return DeliveryStep::Waiting(LOOK_INTERVAL),
             }
         }
     }
@@ -307,8 +307,8 @@ impl Delivery {
         }
     }
 
-    fn finish(&mut self, batch: Arc<Batch>, now: Now) -> Step {
-        let done = Step::Done { records: batch.records, bytes: batch.lines.len() };
+    fn finish(&mut self, batch: Arc<Batch>, now: Now) -> DeliveryStep {
+        let done = DeliveryStep::Done { records: batch.records, bytes: batch.lines.len() };
         if self.at == At::Primary {
             self.primary_is_well(now);
         } else if let Some(fallback) = &mut self.fallback {
@@ -317,7 +317,7 @@ impl Delivery {
                 self.notices.recovered(&fallback.name, &trouble, 0, now);
             }
         }
-        self.tell_refused(now);
+        self.report_refused(now);
         (self.batch, self.at, self.written, self.left) = (None, At::Nowhere, 0, 0);
         if let Ok(batch) = Arc::try_unwrap(batch) {
             self.spare = batch.lines;
@@ -325,7 +325,7 @@ impl Delivery {
         done
     }
 
-    fn tell_refused(&mut self, now: Now) {
+    fn report_refused(&mut self, now: Now) {
         for outlet in [Some(&mut self.primary), self.fallback.as_mut()].into_iter().flatten() {
             let refused = std::mem::take(&mut outlet.refused);
             if refused > 0 {
@@ -335,12 +335,12 @@ impl Delivery {
     }
 
     /// Looks after sinks that hang, and does what time asks for while there is no batch.
-    pub fn look(&mut self, now: Now) {
+    pub fn check_sinks(&mut self, now: Now) {
         let outlets = [Some(&mut self.primary), self.fallback.as_mut()];
         let mut news = Vec::new();
         let mut well = false;
         for (position, outlet) in outlets.into_iter().flatten().enumerate() {
-            if outlet.look(now) {
+            if outlet.check_worker(now) {
                 news.extend(outlet.trouble.clone().map(|trouble| (outlet.name.clone(), trouble)));
             }
             if outlet.is_abandoned() {
@@ -362,7 +362,7 @@ impl Delivery {
         if well {
             self.primary_is_well(now);
         }
-        self.copies.iter_mut().for_each(|copies| copies.look(now));
+        self.copies.iter_mut().for_each(|copies| copies.check_worker(now));
     }
 
     /// CPU time of the sinks' threads.

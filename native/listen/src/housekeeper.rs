@@ -13,21 +13,21 @@
 
 use queue::control::Control;
 use queue::event;
-use queue::housekeeping_words::{HousekeepingWords, REASONS, Reason};
 use queue::lock::{Attempt, ProcessLock};
+use queue::published::housekeeping::{HousekeepingWords, REASONS, Reason};
 use queue::queue_file::QueueFile;
 use queue::record::Scratch;
 use queue::report;
 use queue::severity::{INFO, WARN};
 use queue::system;
 use queue::system::{mask_signals, now_boottime_nano, now_unix_nano};
-use segments::books::spans_json;
 use segments::clock_steps::{ClockSteps, Moment};
 use segments::compress::{self, Pace};
 use segments::retention::{self, Limits, Removed};
 use segments::rotation::{Rotation, Rotations};
 use segments::segment::SegmentName;
 use segments::segment_store::{Inventory, RealStore, Store, Stored};
+use segments::spans::spans_json;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ pub struct Compression {
 }
 
 /// Where a report of what was removed goes; returns whether it was taken.
-pub type Tell<'a> = &'a mut dyn FnMut(Reason, &Removed) -> bool;
+pub type Report<'a> = &'a mut dyn FnMut(Reason, &Removed) -> bool;
 
 /// The rounds, without a thread.
 pub struct Rounds<S: Store = RealStore> {
@@ -111,7 +111,7 @@ pub struct Rounds<S: Store = RealStore> {
 }
 
 impl<S: Store> Rounds<S> {
-    /// Prepares rounds on a given operating system; the first to be told is `untold`, which another process removed.
+    /// Prepares rounds on a given operating system; the first to be told is `unreported`, which another process removed.
     pub fn new(
         settings: HousekeepingSettings,
         words: &'static HousekeepingWords,
@@ -131,10 +131,10 @@ impl<S: Store> Rounds<S> {
     }
 
     /// Does one round in each directory; returns whether there may be more to compress.
-    pub fn round(&mut self, now_unix_nano: u64, pace: Pace<'_>, tell: Tell<'_>) -> bool {
+    pub fn round(&mut self, now_unix_nano: u64, pace: Pace<'_>, report: Report<'_>) -> bool {
         let mut more = false;
         for dir in self.settings.directories.clone() {
-            match self.round_in(&dir, now_unix_nano, pace, tell) {
+            match self.round_in(&dir, now_unix_nano, pace, report) {
                 Ok(compressed) => more |= compressed,
                 // No segment was written there yet, or the work was ended.
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Interrupted) => {}
@@ -144,7 +144,7 @@ impl<S: Store> Rounds<S> {
         more
     }
 
-    fn round_in(&mut self, dir: &Path, now_unix_nano: u64, pace: Pace<'_>, tell: Tell<'_>) -> io::Result<bool> {
+    fn round_in(&mut self, dir: &Path, now_unix_nano: u64, pace: Pace<'_>, report: Report<'_>) -> io::Result<bool> {
         let lock = dir.join(format!(".{}.housekeeping.lock", self.settings.prefix));
         let Attempt::Acquired(lock) = ProcessLock::try_acquire(&lock, true)? else { return Ok(false) };
         let mut clock = lock.with_file(ClockSteps::read);
@@ -161,7 +161,7 @@ impl<S: Store> Rounds<S> {
                     unreported[reason as usize].add(removed);
                 }
             }
-            tell_all(words, unreported, tell)
+            report_all(words, unreported, report)
         };
         let mut goes_on = || pace(Duration::ZERO);
         let (shippers, shipped) = &self.settings.waits_for;
@@ -180,7 +180,7 @@ impl<S: Store> Rounds<S> {
             words.segments_removed[at].fetch_add(outcome.segments[at], Ordering::Relaxed);
             words.removed_bytes[at].fetch_add(outcome.bytes[at], Ordering::Relaxed);
         }
-        tell_all(words, unreported, tell);
+        report_all(words, unreported, report);
         outcome.error.map_or(Ok(()), Err)?;
         self.announced.clear();
         self.compress_one(dir, &inventory, now_unix_nano, pace)
@@ -198,7 +198,7 @@ impl<S: Store> Rounds<S> {
                     compress::compress(&mut self.store, dir, &stored.name, plain, level, pace)
                 }
                 // An earlier compression came as far as both names.
-                _ => compress::settle(&mut self.store, dir, &stored.name, plain, pace).map(|()| None),
+                _ => compress::remove_plain(&mut self.store, dir, &stored.name, plain, pace).map(|()| None),
             };
             return self.account(stored, done).map(|()| true);
         }
@@ -263,11 +263,11 @@ impl<S: Store> Rounds<S> {
 }
 
 /// Reports what was announced, as far as the reports are taken; returns whether all is told.
-fn tell_all(words: &HousekeepingWords, unreported: &mut [Removed; REASONS.len()], tell: Tell<'_>) -> bool {
+fn report_all(words: &HousekeepingWords, unreported: &mut [Removed; REASONS.len()], report: Report<'_>) -> bool {
     for (reason, removed) in REASONS.into_iter().zip(unreported.iter_mut()) {
         while !removed.is_empty() {
             let part = removed.take(SPANS_PER_REPORT);
-            if !tell(reason, &part) {
+            if !report(reason, &part) {
                 let more = std::mem::take(&mut removed.spans);
                 *removed = part;
                 removed.spans.extend(more);

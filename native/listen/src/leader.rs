@@ -6,20 +6,20 @@
 
 mod settling;
 
-use crate::ahead::Ahead;
-use crate::attached::{self, QueueReader, Reader, Room};
-use crate::delivery::{Delivery, Step};
+use crate::attached::{self, QueueReader, ReaderId, Room};
+use crate::copy_reader::CopyReader;
+use crate::delivered::Delivered;
+use crate::delivery::{Delivery, DeliveryStep};
 use crate::housekeeper::HousekeepingSettings;
 use crate::sink::Now;
 use crate::takeover::Inquiry;
-use crate::tally::Tally;
 use lines::encode::Encoder;
 use lines::redact::Rules;
 use lines::series::Series;
 use queue::control::{Control, SLOTS_OLDEST_FIRST};
 use queue::lock::ProcessLock;
-use queue::queue_file::{self, Books, QueueFile};
-use segments::books;
+use queue::queue_file::{self, QueueCounts, QueueFile};
+use segments::spans;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,7 +49,7 @@ const RESCAN_INTERVAL: Duration = Duration::from_millis(500);
 /// What the end of a leader waits for one sink.
 const CLOSING_PATIENCE: Duration = Duration::from_millis(100);
 /// Ended queues whose counts the footers still carry.
-const REMEMBERED_BOOKS: usize = 256;
+const REMEMBERED_COUNTS: usize = 256;
 
 /// What a round did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +67,10 @@ pub struct Leader {
     delivery: Delivery,
     encoder: Encoder,
     queues: Vec<QueueReader>,
-    ended: Vec<Books>,
+    ended: Vec<QueueCounts>,
     /// Lines at the batch's beginning that are the listener's own.
     notices: u64,
-    ahead: Ahead,
+    copy_reader: CopyReader,
     last_flush: Duration,
     last_scan: Option<Duration>,
     flushes_done: u32,
@@ -83,12 +83,12 @@ pub struct Leader {
     /// Copied queues that another listener goes on with, and those that have nothing any more that it did not write.
     left_to_others: Vec<PathBuf>,
     obsolete: Vec<PathBuf>,
-    tally: Tally,
+    delivered: Delivered,
     /// The lock under which it leads a directory, and its path.
     lock: Option<(ProcessLock, PathBuf)>,
-    reader: Reader,
+    reader: ReaderId,
     /// The directory is another one by now, or its lock is: what is attached is all there is to do.
-    evicted: bool,
+    lost_leadership: bool,
 }
 
 /// What a leader leads.
@@ -108,9 +108,9 @@ impl Leader {
         let series = Series::open(&settings.queue_directory).ok();
         let prepared = |encoder: Encoder| encoder.redacting(settings.redaction.clone()).hashing(settings.hash_key);
         Self {
-            ahead: Ahead::new(prepared(Encoder::new())),
+            copy_reader: CopyReader::new(prepared(Encoder::new())),
             encoder: prepared(Encoder::counting(series)),
-            tally: Tally::begin(control, &settings.queue_directory),
+            delivered: Delivered::begin(control, &settings.queue_directory),
             settings,
             control,
             delivery,
@@ -127,24 +127,24 @@ impl Leader {
             left_to_others: Vec::new(),
             obsolete: Vec::new(),
             lock: None,
-            reader: Reader::UNLOCKED,
-            evicted: false,
+            reader: ReaderId::UNLOCKED,
+            lost_leadership: false,
         }
     }
 
     /// Leads under a rule that can end.
     #[must_use]
-    pub fn within(mut self, rule: Leadership) -> Self {
-        match rule {
+    pub fn leading(mut self, leadership: Leadership) -> Self {
+        match leadership {
             Leadership::Directory { lock, path } => {
-                self.reader = Reader::of_lock(&lock);
+                self.reader = ReaderId::of_lock(&lock);
                 self.lock = Some((lock, path));
             }
             Leadership::Queue(queue) => {
                 // The histograms are counted by who leads the directory.
                 self.encoder.series = None;
                 self.queues.push(*queue);
-                self.evicted = true;
+                self.lost_leadership = true;
             }
         }
         self
@@ -152,14 +152,14 @@ impl Leader {
 
     /// Whether the rule has ended, and everything that nobody else can find is written.
     #[must_use]
-    pub fn is_without_rule(&self) -> bool {
-        self.evicted && self.queues.is_empty() && !self.delivery.has_batch()
+    pub fn has_handed_over(&self) -> bool {
+        self.lost_leadership && self.queues.is_empty() && !self.delivery.has_batch()
     }
 
     /// Whether there are queues that nobody else can find, and that are not at their ends.
     #[must_use]
     pub fn has_vanished_queues(&self) -> bool {
-        self.evicted && !self.queues.is_empty()
+        self.lost_leadership && !self.queues.is_empty()
     }
 
     /// Whether a batch is under way.
@@ -175,12 +175,12 @@ impl Leader {
     }
 
     /// Sees whether the lock still stands for the directory. If not, queues that have their names are the next leader's.
-    fn check_rule(&mut self) {
+    fn check_leadership(&mut self) {
         let Some((lock, path)) = &self.lock else { return };
-        if !self.evicted && !lock.is_named(path) {
-            self.evicted = true;
+        if !self.lost_leadership && !lock.is_named(path) {
+            self.lost_leadership = true;
         }
-        if self.evicted && !self.delivery.has_batch() {
+        if self.lost_leadership && !self.delivery.has_batch() {
             self.queues.retain(|queue| queue.file.has_vanished());
         }
     }
@@ -208,17 +208,17 @@ impl Leader {
         let force = force || requests != self.flushes_done;
         self.keep_queues(now);
         self.scan(now, force);
-        if !self.settle(now) {
+        if !self.settle_predecessor(now) {
             return Round::Idle(LOOK_INTERVAL);
         }
         if self.delivery.has_batch() {
             let round = self.write(now);
             if self.delivery.has_batch() {
-                self.read_ahead(now);
+                self.read_for_copies(now);
             }
             return round;
         }
-        self.delivery.look(now);
+        self.delivery.check_sinks(now);
         if !force && !self.is_due(now) {
             return Round::Idle(self.pause(now));
         }
@@ -239,9 +239,10 @@ impl Leader {
             return;
         }
         let first = self.last_scan.replace(now.monotonic).is_none();
-        self.check_rule();
+        self.check_leadership();
         self.close_vanished();
-        let listed = if self.evicted { Ok(Vec::new()) } else { queue_file::list(&self.settings.queue_directory) };
+        let listed =
+            if self.lost_leadership { Ok(Vec::new()) } else { queue_file::list(&self.settings.queue_directory) };
         for path in listed.unwrap_or_default() {
             if !self.queues.iter().any(|queue| queue.file.path == path) && !self.left_to_others.contains(&path) {
                 // A file that cannot be attached (foreign version, vanished, read by somebody else) is left alone and
@@ -254,7 +255,7 @@ impl Leader {
                 self.queues.push(queue);
             }
         }
-        if first && !self.evicted {
+        if first && !self.lost_leadership {
             queue_file::remove_unfinished(&self.settings.queue_directory);
         }
         for queue in &mut self.queues {
@@ -279,9 +280,9 @@ impl Leader {
     }
 
     /// While a batch waits for the primary for long: gives additional sinks what has come since.
-    fn read_ahead(&mut self, now: Now) {
+    fn read_for_copies(&mut self, now: Now) {
         if self.delivery.has_copies() && self.delivery.is_held_since(now, self.settings.flush_interval) {
-            let batch = self.ahead.read(&self.queues, self.settings.flush_bytes);
+            let batch = self.copy_reader.read(&self.queues, self.settings.flush_bytes);
             self.delivery.copy(batch);
         }
     }
@@ -302,12 +303,12 @@ impl Leader {
                 records += queue.read_copied_into(&mut batch.lines, bytes, &mut self.encoder);
             } else {
                 queue.end_requests();
-                batch.records += queue.tell(&mut batch.lines, &mut self.encoder, now.unix_nano);
+                batch.records += queue.report(&mut batch.lines, &mut self.encoder, now.unix_nano);
                 records += queue.read_into(&mut batch.lines, Room::of_bytes(bytes), &mut self.encoder);
             }
         }
         batch.records += records;
-        self.tally.note_batch(&batch, records);
+        self.delivered.note_batch(&batch, records);
         if self.delivery.has_copies() && !is_copied {
             self.queues.iter().for_each(QueueReader::note_copied);
         }
@@ -316,14 +317,14 @@ impl Leader {
 
     fn write(&mut self, now: Now) -> Round {
         let queues = &self.queues;
-        let spans = || books::spans_json(queues.iter().filter_map(QueueReader::span).collect::<Vec<_>>().iter());
+        let spans = || spans::spans_json(queues.iter().filter_map(QueueReader::span).collect::<Vec<_>>().iter());
         match self.delivery.step(now, &spans) {
-            Step::Done { .. } => {
-                self.tally.count_batch();
+            DeliveryStep::Done { .. } => {
+                self.delivered.count_batch();
                 self.release();
                 Round::Wrote
             }
-            Step::Waiting(pause) => Round::Idle(pause),
+            DeliveryStep::Waiting(pause) => Round::Idle(pause),
         }
     }
 
@@ -336,7 +337,7 @@ impl Leader {
             ended.extend(finished);
             stays
         });
-        let surplus = self.ended.len().saturating_sub(REMEMBERED_BOOKS);
+        let surplus = self.ended.len().saturating_sub(REMEMBERED_COUNTS);
         self.ended.drain(..surplus);
     }
 
@@ -353,10 +354,10 @@ impl Leader {
         self.encoder.forget_observed(0);
         // In the order of the batch: queues that came later stand at the end.
         for queue in &mut self.queues {
-            let (told, records) = queue.reread_lines(left, &mut self.encoder);
-            (left, from_queues) = (left - told - records, from_queues + records);
+            let (reported, records) = queue.reread_lines(left, &mut self.encoder);
+            (left, from_queues) = (left - reported - records, from_queues + records);
         }
-        self.tally.count_part(lines, from_queues);
+        self.delivered.count_part(lines, from_queues);
         attached::release_all(&mut self.queues, &mut self.encoder);
     }
 
@@ -373,15 +374,16 @@ impl Leader {
         }
         if self.delivery.has_batch() {
             let written = self.delivery.written_lines();
-            if self.delivery.settle(now, CLOSING_PATIENCE) {
-                self.tally.count_batch();
+            if self.delivery.wait_written(now, CLOSING_PATIENCE) {
+                self.delivered.count_batch();
                 self.release();
             } else if self.delivery.written_lines().max(written) > 0 {
                 self.release_written(self.delivery.written_lines());
             }
         }
-        let books: Vec<Books> = self.ended.iter().cloned().chain(self.queues.iter().map(QueueReader::books)).collect();
-        self.delivery.close(now, books::processes_json(&books).as_bytes(), CLOSING_PATIENCE);
+        let counts: Vec<QueueCounts> =
+            self.ended.iter().cloned().chain(self.queues.iter().map(QueueReader::counts)).collect();
+        self.delivery.close(now, spans::processes_json(&counts).as_bytes(), CLOSING_PATIENCE);
     }
 
     /// CPU time of the sinks' threads.

@@ -3,7 +3,7 @@
 //! It never touches Python. Exactly one thread leads a directory, by a lock that the kernel releases with the process;
 //! the others look again every 50 ms. A leader that panics begins anew, with fresh sinks, as if it had died.
 
-use crate::attached::{QueueReader, Reader};
+use crate::attached::{QueueReader, ReaderId};
 use crate::delivery::{Delivery, Sinks, read_now};
 use crate::housekeeper::Housekeeper;
 use crate::leader::{Leader, Leadership, ListenerSettings, Round};
@@ -38,7 +38,7 @@ pub const LOOK_AFTER_INTERVAL: Duration = Duration::from_millis(250);
 enum LeadResult {
     ToTheEnd,
     /// The lock's file has another name or none: whoever locks the new one leads.
-    Evicted,
+    LostLeadership,
     Failed,
 }
 
@@ -47,13 +47,13 @@ pub type OpenSinks = Box<dyn FnMut() -> Result<Sinks, String> + Send>;
 
 /// A running listener thread. Dropping it without `stop` leaves the thread running.
 pub struct Listener {
-    shared: Arc<Shared>,
+    shared: Arc<ListenerThread>,
     thread: Thread,
     ended: Receiver<()>,
     control: Control,
 }
 
-struct Shared {
+struct ListenerThread {
     /// Another queue has taken the place of this one's: only what is left in it is still to be written.
     retired_at: AtomicU64,
     look_after: Box<dyn Fn() + Send + Sync>,
@@ -89,7 +89,7 @@ impl Listener {
         (queue, control): (Arc<QueueFile>, Control),
         look_after: Box<dyn Fn() + Send + Sync>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ListenerThread {
             retired_at: AtomicU64::new(0),
             look_after,
             looked_at: AtomicU64::new(0),
@@ -143,18 +143,18 @@ impl Listener {
     }
 }
 
-impl Shared {
+impl ListenerThread {
     fn run(&self, settings: &ListenerSettings, control: Control, mut open: OpenSinks, alive: Sender<()>) {
         let mut restart_pause = FIRST_RESTART_PAUSE;
         loop {
             // Before any thought of the end: the last process of a directory also leads once, and leaves no file behind.
-            if let Some(rule) = self.may_lead(settings) {
+            if let Some(leadership) = self.may_lead(settings) {
                 let housekeeper = Housekeeper::start(settings.housekeeping.as_ref(), control, &self.queue);
-                let led = open().map_or(LeadResult::Failed, |sinks| self.lead(settings, control, sinks, rule));
+                let led = open().map_or(LeadResult::Failed, |sinks| self.lead(settings, control, sinks, leadership));
                 drop(housekeeper);
                 match led {
                     LeadResult::ToTheEnd => break,
-                    LeadResult::Evicted => {}
+                    LeadResult::LostLeadership => {}
                     LeadResult::Failed if self.may_end() => break,
                     LeadResult::Failed => {
                         std::thread::park_timeout(restart_pause);
@@ -187,7 +187,7 @@ impl Shared {
         if self.is_at_end() || !self.queue.has_vanished() {
             return None;
         }
-        let queue = QueueReader::open(&self.queue.path, Reader::OWNER, read_now().monotonic, false).ok()?;
+        let queue = QueueReader::open(&self.queue.path, ReaderId::OWNER, read_now().monotonic, false).ok()?;
         Some(Leadership::Queue(Box::new(queue)))
     }
 
@@ -209,8 +209,8 @@ impl Shared {
 
     /// Leads until the stop, or until the directory has become another one; after a panic returns once no thread of a
     /// sink writes any more.
-    fn lead(&self, settings: &ListenerSettings, control: Control, sinks: Sinks, rule: Leadership) -> LeadResult {
-        let control = match rule {
+    fn lead(&self, settings: &ListenerSettings, control: Control, sinks: Sinks, leadership: Leadership) -> LeadResult {
+        let control = match leadership {
             Leadership::Directory { .. } => control,
             // Somebody else may lead with the other one.
             Leadership::Queue(_) => *self.apart.get_or_init(|| control.apart()),
@@ -219,7 +219,7 @@ impl Shared {
         let led = catch_unwind(AssertUnwindSafe(|| {
             let delivery = Delivery::start(sinks, control, read_now(), &alive);
             let leader = Leader::new(settings.clone(), control, delivery, read_now());
-            self.go_round(leader.within(rule), control)
+            self.go_round(leader.leading(leadership), control)
         }));
         drop(alive);
         if led.is_err() {
@@ -255,7 +255,7 @@ impl Shared {
                 leader.wait(pause.min(longest[usize::from(stopping)]));
             }
         }
-        let led = if self.may_end() { LeadResult::ToTheEnd } else { LeadResult::Evicted };
+        let led = if self.may_end() { LeadResult::ToTheEnd } else { LeadResult::LostLeadership };
         leader.close(read_now());
         led
     }
@@ -269,7 +269,7 @@ impl Shared {
     /// Whether what is still to be done is not done by this leader: the directory is another one by now.
     fn is_elsewhere(&self, leader: &Leader) -> bool {
         let is_replaced = self.retired_at.load(Ordering::Acquire) != 0 && !leader.reads(&self.queue);
-        leader.is_without_rule() || (is_replaced && !self.has_work(leader))
+        leader.has_handed_over() || (is_replaced && !self.has_work(leader))
     }
 
     fn may_end(&self) -> bool {
@@ -290,7 +290,7 @@ impl Shared {
     /// then; at the stop there is no time to wait for requests that are in flight in it.
     fn is_at_end(&self) -> bool {
         let has_requests = self.queue.slots().taken() > 0;
-        let is_closed = !has_requests && self.queue.is_told() && self.queue.is_end_told();
+        let is_closed = !has_requests && self.queue.are_drops_reported() && self.queue.is_end_reported();
         let waits = self.stop_at.load(Ordering::Acquire) == 0 || !has_requests;
         self.is_drained() && (self.queue.is_headless() || is_closed || !waits || !self.queue.has_vanished())
     }

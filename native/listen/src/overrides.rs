@@ -8,7 +8,7 @@ use queue::record::Scratch;
 use queue::severity::INFO;
 use queue::system::{now_monotonic_nano, now_unix_nano};
 use request::route_pattern::RoutePattern;
-use request::runtime::settings::{CHUNKS_MODES, RULES, Rule, Settings, Target, Timed, Until};
+use request::runtime::settings::{CHUNKS_MODES, CaptureRule, CaptureTarget, RULES, Settings, Timed, Until};
 use request::runtime::{MAX_ROUTE_BYTES, Runtime};
 use segments::segment::Utc;
 use std::io;
@@ -30,7 +30,7 @@ pub enum Change {
     Ratio(f64),
     /// Index into [`CHUNKS_MODES`].
     Chunks(u8),
-    Capture(Target),
+    Capture(CaptureTarget),
 }
 
 /// A change as its record tells it: JSON texts.
@@ -75,7 +75,7 @@ impl Writer {
         let mut settings = self.runtime.settings();
         let mut left = [0; RULES];
         let changed = apply(&mut settings, &mut left, change, until, self.runtime.next_id())?;
-        self.tell_and_publish(&[changed], who, &settings, &left, record)
+        self.report_and_publish(&[changed], who, &settings, &left, record)
     }
 
     /// Ends every override; returns how many there were.
@@ -113,11 +113,11 @@ impl Writer {
         if changed.is_empty() {
             return Ok(0);
         }
-        self.tell_and_publish(&changed, who, &settings, &[0; RULES], record)?;
+        self.report_and_publish(&changed, who, &settings, &[0; RULES], record)?;
         Ok(changed.len())
     }
 
-    fn tell_and_publish(
+    fn report_and_publish(
         &self,
         changed: &[RuntimeChange],
         who: &str,
@@ -192,8 +192,8 @@ fn apply(
         Change::Capture(target) => {
             let slot = settings.rules.iter().position(Option::is_none);
             let slot = slot.ok_or_else(|| format!("{RULES} captures are in force, which is the most; reset some"))?;
-            settings.rules[slot] = Some(Timed { value: Rule { id, target: target.clone() }, until });
-            if let Target::Errors(wanted) = target {
+            settings.rules[slot] = Some(Timed { value: CaptureRule { id, target: target.clone() }, until });
+            if let CaptureTarget::Errors(wanted) = target {
                 left[slot] = *wanted;
             }
             (capture_name(target), None, target_json(target))
@@ -224,7 +224,7 @@ fn remove(settings: &mut Settings, is_ending: impl Fn(&Ends) -> bool) -> Vec<Run
     }
     for slot in &mut settings.rules {
         let ended = slot.take_if(|rule| {
-            let is_exhausted = rule.value.target == Target::Errors(0);
+            let is_exhausted = rule.value.target == CaptureTarget::Errors(0);
             is_ending(&Ends { until: rule.until, is_exhausted, is_disabled: false })
         });
         if let Some(rule) = ended {
@@ -266,19 +266,19 @@ fn chunks_json(mode: u8) -> String {
     format!("\"{}\"", CHUNKS_MODES.get(usize::from(mode)).unwrap_or(&"?"))
 }
 
-fn capture_name(target: &Target) -> &'static str {
+fn capture_name(target: &CaptureTarget) -> &'static str {
     match target {
-        Target::Trace(_) => "capture.trace",
-        Target::Route(_) => "capture.route",
-        Target::Errors(_) => "capture.errors",
+        CaptureTarget::Trace(_) => "capture.trace",
+        CaptureTarget::Route(_) => "capture.route",
+        CaptureTarget::Errors(_) => "capture.errors",
     }
 }
 
-fn target_json(target: &Target) -> String {
+fn target_json(target: &CaptureTarget) -> String {
     match target {
-        Target::Trace(id) => format!("\"{:032x}\"", u128::from_be_bytes(*id)),
-        Target::Errors(left) => left.to_string(),
-        Target::Route(route) => {
+        CaptureTarget::Trace(id) => format!("\"{:032x}\"", u128::from_be_bytes(*id)),
+        CaptureTarget::Errors(left) => left.to_string(),
+        CaptureTarget::Route(route) => {
             let mut json = Vec::new();
             lines::json::escape::push_string(&mut json, route);
             String::from_utf8_lossy(&json).into_owned()
@@ -290,10 +290,10 @@ fn target_json(target: &Target) -> String {
 ///
 /// # Errors
 /// A sentence that names it and what is wrong.
-pub fn checked_route(route: &str) -> Result<Target, String> {
+pub fn checked_route(route: &str) -> Result<CaptureTarget, String> {
     RoutePattern::parse(route)?;
     if route.len() > MAX_ROUTE_BYTES {
         return Err(format!("{route:?}: a route of a capture has at most {MAX_ROUTE_BYTES} bytes"));
     }
-    Ok(Target::Route(route.as_bytes().into()))
+    Ok(CaptureTarget::Route(route.as_bytes().into()))
 }

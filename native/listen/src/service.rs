@@ -10,10 +10,10 @@ use queue::control::Control;
 use queue::layout::Reason;
 use queue::lock::ForkSafe;
 use queue::producer::{Producer, Queue, QueueSettings};
-use queue::queue_file::{Books, QueueFile};
+use queue::published::totals;
+use queue::queue_file::{QueueCounts, QueueFile};
 use queue::severity::INFO;
 use queue::system::now_monotonic_nano;
-use queue::totals;
 use request::budget::Budget;
 use request::in_flight::InFlight;
 use request::observer::ObserverSettings;
@@ -233,9 +233,9 @@ impl Service {
         };
         if !drained {
             self.count_left(&queue.file);
-        } else if queue.file.is_told()
+        } else if queue.file.are_drops_reported()
             && queue.file.slots().taken() == 0
-            && queue.file.is_end_told()
+            && queue.file.is_end_reported()
             && totals::add_ended(&queue.control.page().totals, &queue.file)
         {
             // Usually the leader has done so. Not if it ended between the last write and this process's end.
@@ -259,9 +259,9 @@ impl Service {
 
     /// Counts what stays behind, unless another process's listener is at work on it.
     fn count_left(&self, file: &QueueFile) {
-        let books = file.books();
-        let counted: u64 = books.dropped[Reason::ShutdownDeadline as usize].iter().sum();
-        file.header().dropped.add(Reason::ShutdownDeadline, INFO, books.in_queue.saturating_sub(counted));
+        let counts = file.counts();
+        let counted: u64 = counts.dropped[Reason::ShutdownDeadline as usize].iter().sum();
+        file.header().dropped.add(Reason::ShutdownDeadline, INFO, counts.in_queue.saturating_sub(counted));
     }
 
     /// Starts anew in a forked child: the parent's queue and thread are not its own.
@@ -280,8 +280,8 @@ impl Service {
 
     /// Reads this process's counts.
     #[must_use]
-    pub fn books(&self) -> Option<Books> {
-        self.producer.queue().map(|queue| queue.file.books())
+    pub fn counts(&self) -> Option<QueueCounts> {
+        self.producer.queue().map(|queue| queue.file.counts())
     }
 
     /// Reads the control page of the queue directory.

@@ -21,7 +21,7 @@ use segments::line::{self, LinePrefix};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-pub use repair::{Write, look};
+pub use repair::{Write, repair};
 
 /// What a new leader asks about the last write of a sink.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +75,7 @@ pub fn read_written(standing: &Standing, queues: &mut [QueueReader], encoder: &m
         if let Some(last) = left.last {
             records += queue.read_up_to(last, encoder);
         }
-        queue.note_told(left.losses, left.ended);
+        queue.note_reported(left.losses, left.ended);
     }
     records
 }

@@ -16,14 +16,14 @@ fn whoever_waits_for_a_release_is_woken_by_it_through_any_mapping() {
     let event = register(&producer);
     let own = std::sync::Arc::clone(&producer.queue().unwrap().file);
     let other = QueueFile::open(&own.path).unwrap();
-    let (told, woken) = channel();
+    let (reported, woken) = channel();
     for file in [own, other] {
-        let told = told.clone();
+        let reported = reported.clone();
         std::thread::spawn(move || {
             while file.released() == 0 {
                 file.wait_released(0, FOR_EVER);
             }
-            told.send(file.released()).unwrap();
+            reported.send(file.released()).unwrap();
         });
     }
     assert!(emit(&producer, event, INFO, 0, 0));

@@ -343,7 +343,7 @@ fn a_write_that_another_listener_still_has_under_way_is_waited_for() {
     drop(lock);
     rounds(&mut leader);
     assert_eq!((numbers(&place.lines(), 0), place.kept()), (dense(10), vec![]));
-    assert_eq!(producer.0.queue().unwrap().file.books().in_queue, 0);
+    assert_eq!(producer.0.queue().unwrap().file.counts().in_queue, 0);
     leader.close(now());
 }
 

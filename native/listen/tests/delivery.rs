@@ -12,7 +12,7 @@ use listen::sink::{Now, Sink};
 use proptest::prelude::*;
 use queue::control::Control;
 use queue::producer::Producer;
-use queue::sink_words::{SinkState, SinkWords};
+use queue::published::sinks::{SinkState, SinkWords};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -90,7 +90,7 @@ impl Pair {
     }
 
     fn in_queue(&self) -> u64 {
-        self.producer.queue().unwrap().file.books().in_queue
+        self.producer.queue().unwrap().file.counts().in_queue
     }
 
     fn rows(&self) -> &'static [SinkWords] {
@@ -113,7 +113,7 @@ impl Pair {
 }
 
 /// The named events of a sink, in order.
-fn told(sink: &Memory) -> Vec<Value> {
+fn reported(sink: &Memory) -> Vec<Value> {
     let lines = sink.lines().into_iter();
     lines.filter(|line| line["event_name"].as_str().unwrap().starts_with("sink.")).collect()
 }
@@ -152,10 +152,10 @@ fn the_primary_is_handed_back_the_first_batch_that_it_takes_and_the_log_says_all
     assert!(pair.fallback_active());
     pair.emit(1);
     pair.drain();
-    assert!(names(&told(&pair.fallback)).starts_with(&["sink.failed", "sink.fallback"]));
-    assert_eq!(told(&pair.fallback)[0]["error.message"], "on command");
-    assert_eq!(told(&pair.fallback)[1]["reason"], "failing");
-    assert!(told(&pair.fallback)[1].get("in_both").is_none(), "nothing can stand in both");
+    assert!(names(&reported(&pair.fallback)).starts_with(&["sink.failed", "sink.fallback"]));
+    assert_eq!(reported(&pair.fallback)[0]["error.message"], "on command");
+    assert_eq!(reported(&pair.fallback)[1]["reason"], "failing");
+    assert!(reported(&pair.fallback)[1].get("in_both").is_none(), "nothing can stand in both");
     pair.primary.taken().faults.clear();
     pair.now.monotonic += Duration::from_secs(6);
     pair.emit(2);
@@ -164,7 +164,7 @@ fn the_primary_is_handed_back_the_first_batch_that_it_takes_and_the_log_says_all
     assert!(!pair.fallback_active());
     assert_eq!(numbers(&pair.fallback.lines(), 0), [0, 1, 2]);
     assert_eq!(numbers(&pair.primary.lines(), 0), [3, 4]);
-    let last = told(&pair.primary).pop().unwrap();
+    let last = reported(&pair.primary).pop().unwrap();
     assert_eq!((&last["event_name"], &last["sink"]), (&json!("sink.recovered"), &json!("memory")));
     assert!(last["failed_s"].as_f64().unwrap() > 6.0 && last["errors"].as_u64().unwrap() >= 5);
     assert_eq!(last["fallback_records"], 5, "three records, and two about the sink");

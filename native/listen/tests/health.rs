@@ -3,16 +3,16 @@
 
 use listen::sink::Now;
 use listen::status::health::{
-    FailingSink, Health, Limits, MEMORY_S, Reached, Recent, STATES, Snapshot, State, Watch, Watched, grade, liveness,
-    producers, readiness,
+    FailingSink, Health, HealthWatch, Limits, MEMORY_S, Reached, Recent, STATES, Snapshot, State, Watched, grade,
+    liveness, producers, readiness,
 };
 use listen::status::lane::{LaneState, Source};
 use proptest::prelude::*;
 use queue::inspect::QueueSnapshot;
 use queue::layout::{LEVELS, REASONS, Reason as DropReason, SAMPLED_OUT};
 use queue::lock::Holder;
-use queue::queue_file::Books;
-use queue::sink_words::SinkState;
+use queue::published::sinks::SinkState;
+use queue::queue_file::QueueCounts;
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -123,7 +123,7 @@ fn the_read_cursor_moves_only_after_the_write() {
     let note = Arc::clone(&seen);
     bench.sink.taken().before_write = Some(Box::new(move |_| {
         let tail = u64::from(file.ring().tail().sequence);
-        note.store((tail << 32) | file.books().in_queue, Ordering::Relaxed);
+        note.store((tail << 32) | file.counts().in_queue, Ordering::Relaxed);
     }));
     for round in 0..3 {
         emit(&producer, event, INFO, 0, 2 * round);
@@ -134,7 +134,7 @@ fn the_read_cursor_moves_only_after_the_write() {
             ((2 * round) << 32) | 2,
             "while the sink writes, both are in the queue"
         );
-        assert_eq!(producer.queue().unwrap().file.books().in_queue, 0);
+        assert_eq!(producer.queue().unwrap().file.counts().in_queue, 0);
     }
 }
 
@@ -151,7 +151,7 @@ fn a_failing_sink_is_tried_again_after_growing_pauses() {
         assert_eq!(bench.round(TICK, true), Round::Idle(Duration::from_millis(expected - 1)), "not earlier");
         pause = Duration::from_millis(expected - 1);
     }
-    assert_eq!(producer.queue().unwrap().file.books().in_queue, 1);
+    assert_eq!(producer.queue().unwrap().file.counts().in_queue, 1);
     assert_eq!(bench.round(pause, true), Round::Wrote);
     bench.sink.taken().faults.push_back(0);
     emit(&producer, event, INFO, 0, 1);
@@ -161,8 +161,8 @@ fn a_failing_sink_is_tried_again_after_growing_pauses() {
     let page = producer.queue().unwrap().control.page();
     assert_eq!(page.sink_errors.load(Ordering::Relaxed), 10);
     let names: Vec<Value> = bench.sink.lines().iter().map(|line| line["event_name"].clone()).collect();
-    let told = ["test", "sink.failed", "sink.recovered", "test", "sink.failed", "sink.recovered"];
-    assert_eq!(names, told, "the log itself says what happened");
+    let reported = ["test", "sink.failed", "sink.recovered", "test", "sink.failed", "sink.recovered"];
+    assert_eq!(names, reported, "the log itself says what happened");
     assert_eq!(page.records_written.load(Ordering::Relaxed), 6);
     assert_eq!(page.bytes_written.load(Ordering::Relaxed), bench.sink.taken().bytes.len() as u64);
 }
@@ -205,10 +205,10 @@ proptest! {
             let own: Vec<_> = lines.iter().filter(|line| line["thread"] == at).cloned().collect();
             prop_assert_eq!(sequences(&own), dense(emitted));
         }
-        let told = bench.sink.events("log.dropped");
-        prop_assert_eq!(told.iter().map(|line| line["dropped"].as_u64().unwrap()).sum::<u64>(), refused);
+        let reported = bench.sink.events("log.dropped");
+        prop_assert_eq!(reported.iter().map(|line| line["dropped"].as_u64().unwrap()).sum::<u64>(), refused);
         for producer in &producers {
-            prop_assert_eq!(producer.queue().unwrap().file.books().in_queue, 0);
+            prop_assert_eq!(producer.queue().unwrap().file.counts().in_queue, 0);
         }
     }
 }

@@ -13,7 +13,7 @@ use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, Round};
 use listen::sink::file::{FileSink, FileSinkConfig};
 use listen::sink::{Now, Segments, Sink, WriteError};
-use process::{Process, ReportedFate, STEPS, Step};
+use process::{DeathStep, Process, ReportedFate, STEPS};
 use proptest::prelude::*;
 use queue::control::Control;
 use queue::queue_file;
@@ -47,7 +47,7 @@ enum Action {
     /// A process dies between two steps, or with nothing under way.
     Die {
         process: usize,
-        at: Step,
+        at: DeathStep,
     },
     /// A process ends in good order.
     Close {
@@ -199,7 +199,7 @@ impl World {
 
     /// Everybody ends; what is left is recovered.
     fn end(&mut self) {
-        self.processes.iter_mut().filter(|one| one.is_alive()).for_each(|one| one.die(Step::Between));
+        self.processes.iter_mut().filter(|one| one.is_alive()).for_each(|one| one.die(DeathStep::Between));
         for _ in 0..1000 {
             let idle = matches!(self.round(), Some(Round::Idle(_)));
             if idle && queue_file::list(self.queues.path()).unwrap().is_empty() {
@@ -227,9 +227,9 @@ impl World {
             let mut own: Vec<Value> = lines.iter().filter(of_process).cloned().collect();
             own.sort_by_key(|line| line["seq"].as_u64());
             assert_eq!(numbers(&own, boot_id), crate::support::dense(process.committed), "process {boot_id}");
-            let told: u64 = own.iter().filter_map(|line| line["dropped"].as_u64()).sum();
-            assert_eq!(told, process.torn, "torn records of process {boot_id}");
-            assert_eq!(requests(&own), sorted(&process.told), "requests of process {boot_id}");
+            let reported: u64 = own.iter().filter_map(|line| line["dropped"].as_u64()).sum();
+            assert_eq!(reported, process.torn, "torn records of process {boot_id}");
+            assert_eq!(requests(&own), sorted(&process.reported), "requests of process {boot_id}");
             assert_eq!(ends(&own), end_of(process), "the end of process {boot_id}");
         }
     }
@@ -245,11 +245,11 @@ fn requests(lines: &[Value]) -> Vec<(String, String, u64)> {
     found
 }
 
-fn sorted(told: &[ReportedFate]) -> Vec<(String, String, u64)> {
-    let mut told: Vec<_> =
-        told.iter().map(|(id, outcome, chunks)| (id.clone(), (*outcome).to_owned(), *chunks)).collect();
-    told.sort();
-    told
+fn sorted(reported: &[ReportedFate]) -> Vec<(String, String, u64)> {
+    let mut reported: Vec<_> =
+        reported.iter().map(|(id, outcome, chunks)| (id.clone(), (*outcome).to_owned(), *chunks)).collect();
+    reported.sort();
+    reported
 }
 
 /// How each record of the end says that it ended, and how many records it had accepted.

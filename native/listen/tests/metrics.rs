@@ -5,7 +5,7 @@ use crate::support::{INFO, PATIENCE, emit, listener_settings, queue_settings, re
 use lines::series::Exemplar;
 use listen::service::Service;
 use listen::sink::{FileSinkConfig, Now, SinkSettings};
-use listen::status::health::{Limits, Watch, Watched};
+use listen::status::health::{HealthWatch, Limits, Watched};
 use listen::status::lane::Lane;
 use listen::status::metrics::accept::choose;
 use listen::status::metrics::family::{Family, Kind};
@@ -32,7 +32,7 @@ fn open(path: &Path) -> (Arc<Service>, Metrics) {
         stuck_after_s: 30.0,
     };
     let fast = Watched { source: Lane { service: Arc::clone(&service), directory, control }, limits, listens: true };
-    (service, Metrics::new(Arc::new(Watch::new(fast, None, at(0))), None))
+    (service, Metrics::new(Arc::new(HealthWatch::new(fast, None, at(0))), None))
 }
 
 fn at(milliseconds: u64) -> Now {

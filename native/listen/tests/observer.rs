@@ -258,8 +258,8 @@ fn sampled(
             producer,
             settings,
         );
-        let left_out: u64 = producer.queue().unwrap().file.books().sampled_out.iter().sum();
-        let accepted = producer.queue().unwrap().file.books().accepted;
+        let left_out: u64 = producer.queue().unwrap().file.counts().sampled_out.iter().sum();
+        let accepted = producer.queue().unwrap().file.counts().accepted;
         assert_eq!(left_out + accepted, 1, "a record, or counted as left out");
     });
     let line = lines.pop()?;

@@ -6,15 +6,15 @@ use crate::support::{
 use queue::inspect;
 use queue::layout::Reason;
 use queue::producer::{Producer, QueueSettings};
-use queue::queue_file::{self, Books, QueueFile};
+use queue::queue_file::{self, QueueCounts, QueueFile};
 use ring::Mark;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-fn books(producer: &Producer) -> Books {
-    producer.queue().unwrap().file.books()
+fn books(producer: &Producer) -> QueueCounts {
+    producer.queue().unwrap().file.counts()
 }
 
 fn dropped(producer: &Producer, reason: Reason) -> [u64; 6] {
@@ -55,8 +55,8 @@ fn every_accepted_record_of_several_threads_arrives_once_and_in_order() {
     assert_eq!((books.accepted, books.written, books.in_queue, books.bytes_in_queue), (total, total, 0, 0));
     let refused: u64 = books.dropped.iter().flatten().sum();
     assert_eq!(refused, THREADS * 20_000 - total);
-    let told: u64 = bench.sink.events("log.dropped").iter().map(|line| line["dropped"].as_u64().unwrap()).sum();
-    assert_eq!(told, refused);
+    let reported: u64 = bench.sink.events("log.dropped").iter().map(|line| line["dropped"].as_u64().unwrap()).sum();
+    assert_eq!(reported, refused);
 }
 
 #[test]
@@ -81,11 +81,11 @@ fn info_is_refused_above_80_percent_and_warn_when_the_queue_is_full() {
 
     bench.drain();
     assert_eq!(numbers(&bench.sink.events("test"), 0), dense(accepted));
-    let told = bench.sink.events("log.dropped");
-    assert_eq!((told.len(), &told[0]["dropped"]), (1, &7.into()));
+    let reported = bench.sink.events("log.dropped");
+    assert_eq!((reported.len(), &reported[0]["dropped"]), (1, &7.into()));
     let reasons = r#"{"queue_full":{"TRACE":1,"DEBUG":1,"INFO":2,"WARN":1,"ERROR":1,"FATAL":1}}"#;
-    assert_eq!(told[0]["reasons"].to_string(), reasons);
-    assert_eq!(told[0]["severity_text"], "ERROR");
+    assert_eq!(reported[0]["reasons"].to_string(), reasons);
+    assert_eq!(reported[0]["severity_text"], "ERROR");
     assert!(emit(&producer, event, INFO, 0, accepted), "there is room again");
     bench.drain();
     assert_eq!(bench.sink.events("log.dropped").len(), 1, "a gap is told once");
@@ -283,7 +283,10 @@ fn the_oldest_record_that_waits_is_seen_from_outside_and_what_is_not_committed_i
     assert_eq!(oldest(), Some(40));
     ring.release(Mark { sequence: 2, position: 7 });
     let snapshot = &inspect::queues(directory.path())[0];
-    assert_eq!((snapshot.oldest_unix_nano, snapshot.books.in_queue, snapshot.books.bytes_in_queue), (Some(20), 1, 24));
+    assert_eq!(
+        (snapshot.oldest_unix_nano, snapshot.counts.in_queue, snapshot.counts.bytes_in_queue),
+        (Some(20), 1, 24)
+    );
     assert_eq!(snapshot.capacity_bytes, QUEUE_BYTES);
     ring.release(Mark { sequence: 3, position: 10 });
     assert_eq!(oldest(), None, "all is taken away");

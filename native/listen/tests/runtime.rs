@@ -4,7 +4,7 @@ use crate::support::{child, child_directory};
 use listen::overrides::{Change, Writer, checked_route, has_over};
 use proptest::prelude::*;
 use request::route_pattern::RoutePattern;
-use request::runtime::settings::{Rule, Settings, Target, Timed, Until, route_matches};
+use request::runtime::settings::{CaptureRule, CaptureTarget, Settings, Timed, Until, route_matches};
 use request::runtime::{Overrides, Runtime};
 use std::path::Path;
 use std::process::Stdio;
@@ -45,9 +45,9 @@ fn a_page_has_these_bytes() {
     change(directory.path(), &Change::Level(5));
     change(directory.path(), &Change::Ratio(0.5));
     change(directory.path(), &Change::Chunks(3));
-    change(directory.path(), &Change::Capture(Target::Trace(TRACE)));
+    change(directory.path(), &Change::Capture(CaptureTarget::Trace(TRACE)));
     change(directory.path(), &Change::Capture(checked_route("/v1/{id}/x").unwrap()));
-    change(directory.path(), &Change::Capture(Target::Errors(50)));
+    change(directory.path(), &Change::Capture(CaptureTarget::Errors(50)));
     change(directory.path(), &Change::Disabled);
     change(directory.path(), &Change::Disabled);
     let bytes = std::fs::read(directory.path().join("runtime-2")).unwrap();
@@ -120,7 +120,7 @@ fn every_change_is_seen_by_who_has_mapped_the_page_and_is_over_when_its_time_is(
 fn a_capture_is_for_its_trace_or_its_route_and_for_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = Runtime::open(directory.path()).unwrap();
-    change(directory.path(), &Change::Capture(Target::Trace(TRACE)));
+    change(directory.path(), &Change::Capture(CaptureTarget::Trace(TRACE)));
     let captured = |trace: [u8; 16], path: &str, second: u64| {
         runtime.of_request(&trace, path.as_bytes(), second * SECOND).is_captured
     };
@@ -136,7 +136,7 @@ fn a_capture_is_for_its_trace_or_its_route_and_for_no_other() {
 #[test]
 fn the_errors_that_are_wanted_are_counted_down_once_by_all_threads_together() {
     let directory = tempfile::tempdir().unwrap();
-    change(directory.path(), &Change::Capture(Target::Errors(1000)));
+    change(directory.path(), &Change::Capture(CaptureTarget::Errors(1000)));
     let taken = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -156,7 +156,7 @@ fn the_errors_that_are_wanted_are_counted_down_once_by_all_threads_together() {
 fn errors_are_not_taken_after_the_end_and_another_change_keeps_the_count() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = Runtime::open(directory.path()).unwrap();
-    change(directory.path(), &Change::Capture(Target::Errors(2)));
+    change(directory.path(), &Change::Capture(CaptureTarget::Errors(2)));
     assert!(!runtime.take_error(100 * SECOND), "its time is over");
     assert!(runtime.take_error(SECOND));
     change(directory.path(), &Change::Level(5));
@@ -173,11 +173,11 @@ fn a_change_without_a_record_is_no_change_and_the_record_comes_before_the_effect
     let refused = writer.change(&Change::Level(5), at(100), "test", |_| false).unwrap_err();
     assert!(refused.contains("nothing is changed"), "{refused}");
     assert!(!runtime.is_active());
-    let told = |_: &[u8]| {
+    let reported = |_: &[u8]| {
         assert!(!runtime.is_active(), "told before it takes effect");
         true
     };
-    writer.change(&Change::Level(5), at(100), "test", told).unwrap();
+    writer.change(&Change::Level(5), at(100), "test", reported).unwrap();
     assert_eq!(writer.reset("test", |_| false).unwrap_err(), refused);
     assert!(runtime.is_active());
     assert_eq!(writer.reset("test", |_| true), Ok(1));
@@ -195,15 +195,15 @@ fn what_is_over_by_either_clock_or_exhausted_is_cleared_and_told_and_nothing_els
     change(Change::Ratio(0.5), at(20));
     // After the machine began anew, the monotonic clock says nothing.
     change(Change::Chunks(1), Until { monotonic_nano: u64::MAX, ..at(10) });
-    change(Change::Capture(Target::Errors(1)), at(20));
+    change(Change::Capture(CaptureTarget::Errors(1)), at(20));
     let clear = |second: u64| {
-        let mut told = 0;
+        let mut reported = 0;
         let cleared = writer.clear_over(at(second), "the leader", |_| {
-            told += 1;
+            reported += 1;
             true
         });
-        assert_eq!(cleared, Ok(told));
-        told
+        assert_eq!(cleared, Ok(reported));
+        reported
     };
     assert!(!has_over(&runtime.settings(), at(9)));
     assert_eq!(clear(9), 0);
@@ -221,9 +221,9 @@ fn only_so_many_captures_at_one_time_are_possible_and_each_keeps_its_place() {
     let directory = tempfile::tempdir().unwrap();
     let writer = writer(directory.path());
     for second in 10..18 {
-        writer.change(&Change::Capture(Target::Errors(7)), at(second), "test", |_| true).unwrap();
+        writer.change(&Change::Capture(CaptureTarget::Errors(7)), at(second), "test", |_| true).unwrap();
     }
-    let refused = writer.change(&Change::Capture(Target::Errors(7)), at(18), "test", |_| true).unwrap_err();
+    let refused = writer.change(&Change::Capture(CaptureTarget::Errors(7)), at(18), "test", |_| true).unwrap_err();
     assert!(refused.starts_with("8 captures are in force"), "{refused}");
     assert_eq!(writer.clear_over(at(12), "test", |_| true), Ok(3));
     let rules = Runtime::open(directory.path()).unwrap().settings().rules;
@@ -237,7 +237,7 @@ fn a_writer_that_dies_before_it_publishes_has_changed_nothing() {
     let runtime = Runtime::open(directory.path()).unwrap();
     change(directory.path(), &Change::Level(13));
     let before = runtime.settings();
-    let rule = Rule { id: 77, target: Target::Route(b"/half"[..].into()) };
+    let rule = CaptureRule { id: 77, target: CaptureTarget::Route(b"/half"[..].into()) };
     let half = Settings {
         level: Some(Timed { value: 5, until: at(999) }),
         rules: std::array::from_fn(|_| Some(Timed { value: rule.clone(), until: at(999) })),
@@ -299,7 +299,9 @@ fn a_reader_never_sees_a_copy_that_is_refilled_while_it_reads() {
             scope.spawn(|| {
                 while writing.load(Ordering::Relaxed) == 1 {
                     for rule in runtime.settings().rules.into_iter().flatten() {
-                        let Target::Route(route) = rule.value.target else { panic!("nobody captures anything else") };
+                        let CaptureTarget::Route(route) = rule.value.target else {
+                            panic!("nobody captures anything else")
+                        };
                         assert!(route.len() == 128 && route[2..].iter().all(|byte| *byte == route[1]), "{route:?}");
                     }
                 }

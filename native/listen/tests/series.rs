@@ -8,7 +8,7 @@ use crate::support::Bench;
 use lines::encode::Encoder;
 use lines::series::histogram::BOUNDS;
 use lines::series::{self, Series, SeriesSnapshot};
-use listen::attached::{QueueReader, Reader, Room};
+use listen::attached::{QueueReader, ReaderId, Room};
 use requests::Request;
 use std::path::Path;
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn a_batch_that_is_tried_again_and_one_that_is_given_back_count_once() {
 }
 
 fn attach(path: &Path) -> QueueReader {
-    QueueReader::open(path, Reader::UNLOCKED, Duration::ZERO, false).unwrap()
+    QueueReader::open(path, ReaderId::UNLOCKED, Duration::ZERO, false).unwrap()
 }
 
 /// A leader that reads everything and dies `before` or after its commit, without a release.

@@ -11,7 +11,7 @@ use listen::sink::{FileSinkConfig, SinkSettings};
 use queue::control::Control;
 use queue::inspect;
 use queue::layout::Reason;
-use queue::queue_file::{Books, QueueFile};
+use queue::queue_file::{QueueCounts, QueueFile};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -64,7 +64,7 @@ fn emit_all(service: &Service, thread: u64, count: u64) {
     (0..count).for_each(|n| assert!(emit(&service.producer, event, INFO, thread, n)));
 }
 
-fn left(books: &Books) -> u64 {
+fn left(books: &QueueCounts) -> u64 {
     books.dropped[Reason::ShutdownDeadline as usize].iter().sum()
 }
 
@@ -114,10 +114,10 @@ fn a_close_drains_and_leaves_a_footer_that_balances_and_no_queue_file() {
         (&process["accepted"], &process["written"], &process["in_queue"]),
         (&total.into(), &total.into(), &0.into())
     );
-    let told: u64 = lines.iter().filter_map(|line| line["dropped"].as_u64()).sum();
-    assert_eq!(told, 20_000 - total);
+    let reported: u64 = lines.iter().filter_map(|line| line["dropped"].as_u64()).sum();
+    assert_eq!(reported, 20_000 - total);
     assert!(place.queues().is_empty());
-    let books = service.books().unwrap();
+    let books = service.counts().unwrap();
     assert_eq!((books.written, books.in_queue, left(&books)), (total, 0, 0));
 }
 
@@ -128,7 +128,7 @@ fn a_drain_past_its_deadline_is_counted_and_the_next_listener_writes_the_rest() 
     emit_all(&first, 0, 50);
     assert!(!first.close(Duration::ZERO), "nobody listens");
     assert!(!first.close(Duration::ZERO));
-    let books = first.books().unwrap();
+    let books = first.counts().unwrap();
     assert_eq!((left(&books), books.in_queue, place.queues().len()), (50, 50, 1), "counted once, and still there");
 
     let second = open(place.path(), true).unwrap();
@@ -141,7 +141,7 @@ fn a_drain_past_its_deadline_is_counted_and_the_next_listener_writes_the_rest() 
         "no gap to tell: they were written after all"
     );
     assert!(place.queues().is_empty());
-    assert_eq!(left(&first.books().unwrap()), 0, "the count returns to zero");
+    assert_eq!(left(&first.counts().unwrap()), 0, "the count returns to zero");
     assert_eq!(ends.last().unwrap()["processes"].as_array().unwrap().len(), 2);
 }
 
@@ -155,14 +155,14 @@ fn a_sink_that_fails_until_the_deadline_loses_nothing() {
     emit_all(&first, 0, 50);
     assert!(!first.flush(Duration::from_millis(20)));
     assert!(!first.close(Duration::from_millis(20)));
-    assert_eq!(left(&first.books().unwrap()), 50);
+    assert_eq!(left(&first.counts().unwrap()), 50);
     assert!(first.control().unwrap().page().sink_errors.load(std::sync::atomic::Ordering::Relaxed) > 0);
 
     fs::remove_file(&segments).unwrap();
     let second = open(place.path(), true).unwrap();
     assert!(second.close(PATIENCE));
     assert_eq!(numbers(&place.lines().0, 0), dense(50));
-    assert_eq!(left(&first.books().unwrap()), 0);
+    assert_eq!(left(&first.counts().unwrap()), 0);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_listener_that_hangs_in_its_sink_does_not_hold_up_the_stop() {
     file.ring().reserve(0, u32::MAX).unwrap().commit(16, INFO, 0, b"");
     file.ring().close();
     assert!(listener.stop(Duration::from_millis(20)), "only the sink's own thread hangs");
-    assert_eq!(file.books().in_queue, 1, "kept for the next listener");
+    assert_eq!(file.counts().in_queue, 1, "kept for the next listener");
     drop(resume);
     wait_until("the write ends after all", || !sink.lines().is_empty());
     assert_eq!(sequences(&sink.lines()), [0]);
@@ -218,7 +218,7 @@ fn of_two_services_one_leads_and_the_other_takes_over() {
     assert_eq!(place.lines().1.len(), 1, "one segment");
     let queues = inspect::queues(&place.path().join("queues"));
     assert_eq!(
-        queues.iter().map(|queue| (queue.books.accepted, queue.books.written)).collect::<Vec<_>>(),
+        queues.iter().map(|queue| (queue.counts.accepted, queue.counts.written)).collect::<Vec<_>>(),
         [(10, 10), (10, 10)]
     );
     assert!(first.close(PATIENCE));
@@ -304,7 +304,7 @@ fn a_producer_wakes_the_listener_when_the_queue_fills() {
     let mut n = 0;
     wait_until("a record is written", || {
         n += u64::from(emit(&service.producer, event, INFO, 0, n));
-        service.books().unwrap().written > 0
+        service.counts().unwrap().written > 0
     });
     assert!(service.close(PATIENCE));
     let lines: Vec<Value> = place.lines().0.into_iter().filter(|line| line["event_name"] == "test").collect();

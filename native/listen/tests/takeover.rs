@@ -143,8 +143,8 @@ fn go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), filled: 
     for thread in 0..3 {
         assert_eq!(numbers(&lines, thread), dense(4), "{message}");
     }
-    let told: Vec<(String, u64, u64)> = lines.iter().filter_map(repair).collect();
-    assert_eq!(told, torn, "{message}");
+    let reported: Vec<(String, u64, u64)> = lines.iter().filter_map(repair).collect();
+    assert_eq!(reported, torn, "{message}");
     assert_eq!(losses(&lines), [1, 1, 1], "{message}: the loss of each process is told once");
 }
 
@@ -155,8 +155,9 @@ fn losses(lines: &[Value]) -> Vec<u64> {
         .filter(|line| line["thread"].as_u64().is_some_and(|thread| thread < 3))
         .map(|line| line["boot_id"].to_string())
         .collect();
-    let told = lines.iter().filter(|line| line["event_name"] == "log.dropped");
-    told.filter(|line| producers.contains(&line["boot_id"].to_string()))
+    let reported = lines.iter().filter(|line| line["event_name"] == "log.dropped");
+    reported
+        .filter(|line| producers.contains(&line["boot_id"].to_string()))
         .map(|line| line["dropped"].as_u64().unwrap())
         .collect()
 }
@@ -197,7 +198,7 @@ fn die_with(
     assert_eq!(kept < filled, filled > 0, "a queue that is full");
     let reports = Some(Arc::clone(&own.queue().unwrap().file));
     let mut second = leader(queues.path(), Sinks { reports, ..boxed(file_sink(segments.path(), 2)).into() });
-    while second.has_work() || own.queue().unwrap().file.books().in_queue > 0 {
+    while second.has_work() || own.queue().unwrap().file.counts().in_queue > 0 {
         second.round(NOW, true);
     }
     own.close();
@@ -243,7 +244,7 @@ fn a_repair_is_told_before_it_is_made() {
     std::fs::write(&path, format!("{header}{{}}\n{{\"torn")).unwrap();
     let (mut reports, inquiry) = (Vec::new(), Inquiry { place: Some((path.clone(), begin)), ..Inquiry::default() });
     let own = Some(Segments { directory: segments.path(), prefix: "test" });
-    takeover::look(&inquiry, own, Write::Plain, &mut |torn| {
+    takeover::repair(&inquiry, own, Write::Plain, &mut |torn| {
         reports.push((torn.segment, torn.offset, torn.bytes, std::fs::metadata(&path).unwrap().len()));
     })
     .unwrap();

@@ -120,7 +120,7 @@ fn removed_segments_balance_once_a_record_tells_of_them_and_not_before() {
     let producer = place.producer();
     place.emit(&producer, 0, 40);
     let remove = || {
-        place.retain(3).iter().for_each(|removed| place.tell_removed(&producer, removed));
+        place.retain(3).iter().for_each(|removed| place.report_removed(&producer, removed));
         producer.close();
     };
     place.lead_and(1, remove, true);
@@ -146,7 +146,7 @@ fn what_stands_in_the_fallback_too_is_no_fault_if_it_is_told_and_doubled_if_not(
 
     let boot_id = report["processes"][0]["boot_id"].as_str().unwrap();
     let span = format!("{{\"boot_id\":\"{boot_id}\",\"pid\":1,\"first\":0,\"last\":29,\"records\":30}}");
-    let told = format!(
+    let reported = format!(
         "{{\"timestamp\":\"2026-11-21T05:00:00.000000000Z\",\"event_name\":\"sink.fallback\",\
          \"boot_id\":\"{boot_id}\",\"pid\":1,\"in_both\":[{span}]}}\n"
     );
@@ -157,7 +157,7 @@ fn what_stands_in_the_fallback_too_is_no_fault_if_it_is_told_and_doubled_if_not(
         .flat_map(|text| text.lines().map(|line| format!("{line}\n")).collect::<Vec<_>>())
         .filter(|line| line.contains("process.ended") || line.contains("log.dropped"))
         .collect();
-    std::fs::write(&copy, unsealed + &told + &ended).unwrap();
+    std::fs::write(&copy, unsealed + &reported + &ended).unwrap();
     let report = verify(&request).unwrap();
     assert_eq!(report["problems"], json!([]));
     assert!(report["processes"][0]["in_fallback_too"].as_u64().unwrap() > 0);

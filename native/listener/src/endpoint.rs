@@ -5,7 +5,7 @@
 
 use super::http::{self, Reply, Request};
 use super::listeners::now;
-use listen::status::health::{Answer, Watch, liveness, producers, readiness};
+use listen::status::health::{Answer, HealthWatch, liveness, producers, readiness};
 use listen::status::metrics::Metrics;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const JSON: &str = "application/json";
 ///
 /// # Errors
 /// A sentence: the port cannot be had.
-pub fn open(watch: Watch, address: &str, port: u16) -> Result<u16, String> {
+pub fn open(watch: HealthWatch, address: &str, port: u16) -> Result<u16, String> {
     let refused = |error: &std::io::Error| format!("metrics_port={port}: {}", reason(error));
     let watch = Arc::new(watch);
     let metrics = Metrics::new(Arc::clone(&watch), None);
@@ -33,7 +33,7 @@ fn reason(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-fn reply(request: &Request, watch: &Watch, metrics: &Metrics) -> Reply {
+fn reply(request: &Request, watch: &HealthWatch, metrics: &Metrics) -> Reply {
     if !matches!(request.method.as_str(), "GET" | "HEAD") {
         return Reply::of(405, TEXT, b"Method Not Allowed");
     }

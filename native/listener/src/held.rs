@@ -53,7 +53,7 @@ impl Held {
     pub fn waiting(&self) -> (usize, u64) {
         let there = self.files.iter().filter(|file| file.path.exists()).map(|file| QueueSnapshot::of(file));
         let dead = there.filter(|queue| queue.producer == Holder::Nobody);
-        dead.fold((0, 0), |(queues, records), queue| (queues + 1, records + queue.books.in_queue))
+        dead.fold((0, 0), |(queues, records), queue| (queues + 1, records + queue.counts.in_queue))
     }
 
     /// What has become of each queue since it was as in `before`.
@@ -63,17 +63,17 @@ impl Held {
 }
 
 fn process(lane: &str, then: &QueueSnapshot, now: &QueueSnapshot) -> Value {
-    let count = |reason: Reason| now.books.dropped[reason as usize].iter().sum::<u64>();
+    let count = |reason: Reason| now.counts.dropped[reason as usize].iter().sum::<u64>();
     let is_dead = now.producer == Holder::Nobody;
     json!({
         "lane": lane,
-        "boot_id": format!("{:016x}", now.books.boot_id),
-        "pid": now.books.pid,
+        "boot_id": format!("{:016x}", now.counts.boot_id),
+        "pid": now.counts.pid,
         "state": if now.producer == Holder::AnotherProcess { "alive" } else { "ended" },
-        "accepted": now.books.accepted,
-        "recovered": now.books.written - then.books.written,
+        "accepted": now.counts.accepted,
+        "recovered": now.counts.written - then.counts.written,
         "torn": count(Reason::Torn),
         "corrupt": count(Reason::Corrupt),
-        "left": if is_dead { now.books.in_queue } else { 0 },
+        "left": if is_dead { now.counts.in_queue } else { 0 },
     })
 }

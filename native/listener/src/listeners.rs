@@ -3,14 +3,14 @@
 use super::configuration::Configuration;
 use listen::settings::{Lane as Which, Role};
 use listen::sink::Now;
-use listen::status::health::{Watch, Watched};
+use listen::status::health::{HealthWatch, Watched};
 use listen::status::lane::Lane;
 use queue::inspect::{self, QueueSnapshot};
 use queue::layout::Reason;
 use queue::lock::Holder;
-use queue::sink_words::SinkState;
+use queue::published::sinks::SinkState;
+use queue::published::totals;
 use queue::system::{now_monotonic_nano, now_unix_nano};
-use queue::totals;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ impl Listeners {
     }
 
     /// What health and metrics look at.
-    pub fn watch(&self, configuration: &Configuration) -> Watch {
+    pub fn watch(&self, configuration: &Configuration) -> HealthWatch {
         let settings = &configuration.settings;
         let mut watched = settings.lanes().iter().zip(&self.0).map(|(which, lane)| Watched {
             source: Lane {
@@ -84,7 +84,7 @@ impl Listeners {
             listens: settings.listens(),
         });
         let fast = watched.next().expect("the fast lane is always on");
-        Watch::new(fast, watched.next(), now())
+        HealthWatch::new(fast, watched.next(), now())
     }
 
     /// Whether a server produces that no other listener would serve.
@@ -96,7 +96,7 @@ impl Listeners {
     /// How many records wait that nobody writes now.
     pub fn left(&self) -> u64 {
         let own = self.0.iter().filter(|lane| !is_led_elsewhere(lane));
-        own.flat_map(|lane| inspect::queues(&lane.directory)).map(|queue| queue.books.in_queue).sum()
+        own.flat_map(|lane| inspect::queues(&lane.directory)).map(|queue| queue.counts.in_queue).sum()
     }
 
     /// What each of them does: `leader` or `waiting`.
@@ -109,7 +109,7 @@ impl Listeners {
     /// The counts, and the sinks that are not well.
     pub fn status(&self) -> String {
         let queues: Vec<QueueSnapshot> = self.0.iter().flat_map(of_servers).collect();
-        let in_queue: u64 = queues.iter().map(|queue| queue.books.in_queue).sum();
+        let in_queue: u64 = queues.iter().map(|queue| queue.counts.in_queue).sum();
         let totals = self.0.iter().map(|lane| totals::of_directory(&lane.control.page().totals, &lane.directory));
         let (mut written, mut dropped) = (0, 0);
         for total in totals {

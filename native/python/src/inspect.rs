@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::inspect::{self, QueueSnapshot};
 use queue::layout::{LEVELS, REASONS, SAMPLED_OUT};
-use queue::queue_file::{self, Books, QueueFile, check_directory};
+use queue::queue_file::{self, QueueCounts, QueueFile, check_directory};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -59,8 +59,8 @@ pub fn queue_dicts<'py>(py: Python<'py>, directory: &std::path::Path) -> PyResul
 }
 
 fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py, PyDict>> {
-    let dict = counts_dict(py, &queue.books)?;
-    dict.set_item("used_bytes", queue.books.bytes_in_queue)?;
+    let dict = counts_dict(py, &queue.counts)?;
+    dict.set_item("used_bytes", queue.counts.bytes_in_queue)?;
     dict.set_item("capacity_bytes", queue.capacity_bytes)?;
     dict.set_item("schemas_fill_ratio", queue.schemas_fill_ratio)?;
     dict.set_item("oldest_unix_nano", queue.oldest_unix_nano)?;
@@ -72,7 +72,7 @@ fn queue_dict<'py>(py: Python<'py>, queue: &QueueSnapshot) -> PyResult<Bound<'py
 }
 
 /// The counts of one queue.
-pub fn counts_dict<'py>(py: Python<'py>, books: &Books) -> PyResult<Bound<'py, PyDict>> {
+pub fn counts_dict<'py>(py: Python<'py>, books: &QueueCounts) -> PyResult<Bound<'py, PyDict>> {
     let dropped = PyDict::new(py);
     for reason in REASONS {
         let levels = PyDict::new(py);

@@ -6,7 +6,7 @@ use listen::status::metrics::requests;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::layout::{LEVELS, REASONS, SAMPLED_OUT};
-use queue::totals::Totals;
+use queue::published::totals::Totals;
 
 /// The counts, also those that are 0.
 pub fn totals_dict<'py>(py: Python<'py>, totals: &Totals) -> PyResult<Bound<'py, PyDict>> {

@@ -8,7 +8,7 @@ use queue::producer::{Producer, QueueSettings};
 use queue::queue_file::check_directory;
 use queue::severity::INFO;
 use request::runtime::Runtime;
-use request::runtime::settings::{CHUNKS_MODES, Rule, Settings, Target, Timed, Until};
+use request::runtime::settings::{CHUNKS_MODES, CaptureRule, CaptureTarget, Settings, Timed, Until};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ enum Shown<'a> {
     Level(u8),
     Ratio(f64),
     Chunks(u8),
-    Capture(&'a Rule),
+    Capture(&'a CaptureRule),
 }
 
 impl Shown<'_> {
@@ -144,15 +144,15 @@ impl Shown<'_> {
                 dict.set_item("value", CHUNKS_MODES.get(usize::from(*mode)))
             }
             Self::Capture(rule) => match &rule.target {
-                Target::Trace(id) => {
+                CaptureTarget::Trace(id) => {
                     dict.set_item("what", "capture.trace")?;
                     dict.set_item("value", format!("{:032x}", u128::from_be_bytes(*id)))
                 }
-                Target::Route(route) => {
+                CaptureTarget::Route(route) => {
                     dict.set_item("what", "capture.route")?;
                     dict.set_item("value", String::from_utf8_lossy(route))
                 }
-                Target::Errors(left) => {
+                CaptureTarget::Errors(left) => {
                     dict.set_item("what", "capture.errors")?;
                     dict.set_item("value", left)
                 }
@@ -191,10 +191,12 @@ fn parse(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Change> {
             let id: String = value.extract()?;
             let digits = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
             let id = u128::from_str_radix(&id, 16).ok().filter(|id| digits && *id != 0);
-            Change::Capture(Target::Trace(id.ok_or_else(|| refuse("32 hex digits, not all 0"))?.to_be_bytes()))
+            Change::Capture(CaptureTarget::Trace(id.ok_or_else(|| refuse("32 hex digits, not all 0"))?.to_be_bytes()))
         }
         "capture.route" => Change::Capture(checked_route(value.extract()?).map_err(PyValueError::new_err)?),
-        "capture.errors" => Change::Capture(Target::Errors(value.extract().map_err(|_| refuse("a number of errors"))?)),
+        "capture.errors" => {
+            Change::Capture(CaptureTarget::Errors(value.extract().map_err(|_| refuse("a number of errors"))?))
+        }
         other => return Err(PyValueError::new_err(format!("what={other:?}: cannot be changed at run time"))),
     })
 }

@@ -16,11 +16,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::control::Control;
 use queue::event::ADJUSTED_COUNT;
-use queue::housekeeping_words::{HousekeepingWords, REASONS as REMOVAL_REASONS};
 use queue::inspect;
-use queue::sink_words::{SinkRole, SinkWords};
+use queue::published::housekeeping::{HousekeepingWords, REASONS as REMOVAL_REASONS};
+use queue::published::sinks::{SinkRole, SinkWords};
+use queue::published::totals;
 use queue::system::now_monotonic_nano;
-use queue::totals;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -162,7 +162,7 @@ impl PyService {
 
     /// Return this process's counts; None in a forked child that has not logged yet.
     fn books<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let Some(books) = self.service.books() else { return Ok(None) };
+        let Some(books) = self.service.counts() else { return Ok(None) };
         let dict = counts_dict(py, &books)?;
         dict.set_item("bytes_in_queue", books.bytes_in_queue)?;
         Ok(Some(dict))

@@ -3,7 +3,7 @@
 use super::metrics::exemplar_tuple;
 use super::service::PyService;
 use listen::sink::Now;
-use listen::status::health::{Answer, Health, Limits, Reason, Watch, Watched, liveness, producers, readiness};
+use listen::status::health::{Answer, Health, HealthWatch, Limits, Reason, Watched, liveness, producers, readiness};
 use listen::status::metrics::Metrics;
 use listen::status::metrics::family::{Family, Sample};
 use pyo3::exceptions::PyOSError;
@@ -103,7 +103,7 @@ fn answer(py: Python<'_>, answer: Answer) -> PyAnswer<'_> {
 
 /// Looks at the logging of a queue directory, and at that of the audit lane if there is one.
 #[pyclass(frozen, name = "HealthWatch", module = "inference_logging._native")]
-pub struct PyHealthWatch(Arc<Watch>);
+pub struct PyHealthWatch(Arc<HealthWatch>);
 
 #[pymethods]
 impl PyHealthWatch {
@@ -131,12 +131,12 @@ impl PyHealthWatch {
             Watched { source: service.get().lane(), limits, listens }
         };
         let (fast, audit) = (watched(service, oldest_age_s), audit.map(|audit| watched(audit, audit_oldest_age_s)));
-        Self(Arc::new(py.detach(|| Watch::new(fast, audit, now()))))
+        Self(Arc::new(py.detach(|| HealthWatch::new(fast, audit, now()))))
     }
 
     /// Look now and grade what is seen.
     fn look(&self, py: Python<'_>) -> PyHealth {
-        PyHealth(py.detach(|| self.0.look(now())))
+        PyHealth(py.detach(|| self.0.assess(now())))
     }
 
     /// Return what the last look saw, or look where that is a quarter of a second ago.

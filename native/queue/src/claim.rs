@@ -17,9 +17,9 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3);
 
 /// A reader, as queues name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reader(u32);
+pub struct ReaderId(u32);
 
-impl Reader {
+impl ReaderId {
     /// The process that the queue belongs to, of which no other leader knows.
     pub const OWNER: Self = Self(u32::MAX);
     /// Who leads without a lock of its own: its caller sees to it that there is one.
@@ -50,16 +50,16 @@ fn is_fresh(word: u64, now: Duration) -> bool {
 /// The right to read a queue and to release its records; given back when dropped.
 pub struct Claim {
     file: Arc<QueueFile>,
-    reader: Reader,
+    reader: ReaderId,
 }
 
 impl Claim {
     /// Takes the right, unless somebody else has it.
     #[must_use]
-    pub fn take(file: &Arc<QueueFile>, reader: Reader, now: Duration) -> Option<Self> {
+    pub fn take(file: &Arc<QueueFile>, reader: ReaderId, now: Duration) -> Option<Self> {
         let word = &file.header().reader;
         let seen = word.load(Ordering::Acquire);
-        if Reader::of_word(seen) != reader && is_fresh(seen, now) {
+        if ReaderId::of_word(seen) != reader && is_fresh(seen, now) {
             return None;
         }
         // Acquire pairs with the Release in `drop`: the ring is as the last reader left it.
@@ -74,13 +74,13 @@ impl Claim {
         let seen = word.load(Ordering::Relaxed);
         let is_kept =
             || word.compare_exchange(seen, self.reader.word(now), Ordering::Release, Ordering::Relaxed).is_ok();
-        self.file.is_headless() || (Reader::of_word(seen) == self.reader && is_kept())
+        self.file.is_headless() || (ReaderId::of_word(seen) == self.reader && is_kept())
     }
 
     /// Whether nobody else reads the queue.
     #[must_use]
     pub fn holds(&self) -> bool {
-        Reader::of_word(self.file.header().reader.load(Ordering::Acquire)) == self.reader || self.file.is_headless()
+        ReaderId::of_word(self.file.header().reader.load(Ordering::Acquire)) == self.reader || self.file.is_headless()
     }
 }
 
@@ -88,7 +88,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let word = &self.file.header().reader;
         let seen = word.load(Ordering::Relaxed);
-        if Reader::of_word(seen) == self.reader {
+        if ReaderId::of_word(seen) == self.reader {
             let _ = word.compare_exchange(seen, 0, Ordering::Release, Ordering::Relaxed);
         }
     }

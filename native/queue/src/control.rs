@@ -4,11 +4,11 @@
 //! fill threshold is crossed, and then make one futex call if the listener sleeps.
 
 use crate::futex::{self, Scope};
-use crate::housekeeping_words::HousekeepingWords;
 use crate::memory;
+use crate::published::housekeeping::HousekeepingWords;
+use crate::published::sinks::{SINKS, SinkWords};
+use crate::published::totals::TotalsWords;
 use crate::shared_page::{self, FileId};
-use crate::sink_words::{SINKS, SinkWords};
-use crate::totals::TotalsWords;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

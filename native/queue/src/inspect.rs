@@ -4,7 +4,7 @@
 //! right for some moment of the call; two numbers may be of different moments.
 
 use crate::lock::Holder;
-use crate::queue_file::{self, Books, QueueFile};
+use crate::queue_file::{self, QueueCounts, QueueFile};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 /// One queue at one moment.
 #[derive(Clone, Debug)]
 pub struct QueueSnapshot {
-    pub books: Books,
+    pub counts: QueueCounts,
     pub created_unix_nano: u64,
     pub capacity_bytes: u64,
     /// Share of the room for event schemas that is taken.
@@ -42,7 +42,7 @@ impl QueueSnapshot {
             created_unix_nano: file.header().created_unix_nano,
             // The slots themselves are up to 128 MiB, of which a look would read a word each.
             in_flight: file.header().in_flight.load(Ordering::Relaxed).min(u64::from(file.header().slot_count)),
-            books: file.books(),
+            counts: file.counts(),
             only_listens: file.header().only_listens.load(Ordering::Relaxed) != 0,
             producer_name: file.header().producer_name(),
             producer: if ring.is_closed() { Holder::Nobody } else { owner(file) },

@@ -181,7 +181,7 @@ pub struct QueueHeader {
     /// All 64 bits of a sequence at or shortly before the tail's.
     pub sequence_base: AtomicU64,
     /// Sum of all `dropped` that `log.dropped` records have told so far.
-    pub dropped_told: AtomicU64,
+    pub dropped_reported: AtomicU64,
     /// Where the histograms are of this generation or later, they hold the records below `counted_sequence`.
     pub counted_generation: AtomicU64,
     pub counted_sequence: AtomicU64,
@@ -190,7 +190,7 @@ pub struct QueueHeader {
     /// Additional sinks were given the records below.
     pub copied_sequence: AtomicU64,
     /// Not 0 once the last record about this queue, `process.ended`, is written.
-    pub end_told: AtomicU64,
+    pub end_reported: AtomicU64,
     /// All torn and all corrupt records once the release in progress is done: set before `releasing`, so that whoever
     /// goes on with a release counts what it skips, once.
     pub unreadable: [AtomicU64; 2],

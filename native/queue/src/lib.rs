@@ -7,8 +7,8 @@
 //! configuration                whose queue directory it is
 //! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
 //! control, commits             the page that wakes the listener; waiting until records are released
-//! totals, sink_words, …        the counts that listeners publish for all processes
-//! shared_page, twin            pages that all processes map, in two copies
+//! published                    what listeners publish for all processes: totals, states of sinks, housekeeping
+//! shared_page, two_copies      pages that all processes map; two copies, so that a change is seen whole
 //! sigbus                       mapped files that somebody cuts short do not end the process
 //! record, event, layout        bytes: values, schemas, the queue file's header
 //! severity, futex, system      OpenTelemetry's numbers; sleeping on a word; what else is asked of the system
@@ -23,19 +23,17 @@ pub mod configuration;
 pub mod control;
 pub mod event;
 pub mod futex;
-pub mod housekeeping_words;
 pub mod inspect;
 pub mod layout;
 pub mod lock;
 pub mod memory;
 pub mod producer;
+pub mod published;
 pub mod queue_file;
 pub mod record;
 pub mod report;
 pub mod severity;
 pub mod shared_page;
 pub mod sigbus;
-pub mod sink_words;
 pub mod system;
-pub mod totals;
-pub mod twin;
+pub mod two_copies;

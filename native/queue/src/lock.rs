@@ -15,7 +15,7 @@
 mod inherited;
 
 use crate::system;
-use inherited::Place;
+use inherited::InheritedPlace;
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -72,7 +72,7 @@ pub struct ProcessLock {
     file: ManuallyDrop<OwnedFd>,
     held: Held,
     /// None: the lock is the process's, not the description's.
-    place: Option<Place>,
+    place: Option<InheritedPlace>,
 }
 
 /// Who has the lock that was asked for.
@@ -161,7 +161,7 @@ impl ProcessLock {
                 break (file, place);
             }
             // A child may have the descriptor without knowing of it.
-            place.iter().for_each(Place::leave);
+            place.iter().for_each(InheritedPlace::leave);
         };
         let is_entered = place.is_some();
         let locked = identify(&file, pid).and_then(|held| Ok((held, set_lock(&file, is_entered)?)));
@@ -175,7 +175,7 @@ impl ProcessLock {
             table.push(held);
             return Ok(Attempt::Acquired(Self { file: ManuallyDrop::new(file), held, place }));
         }
-        place.iter().for_each(Place::leave);
+        place.iter().for_each(InheritedPlace::leave);
         locked.map(|_| Attempt::HeldElsewhere)
     }
 

@@ -42,7 +42,7 @@ pub fn map(file: &impl AsFd, bytes: usize, access: Access) -> io::Result<NonNull
 
 /// Maps zeroed memory that this process will share with the children that it forks. It stays for the process's life.
 #[must_use]
-pub fn share_with_children<T: Shared>() -> Option<&'static T> {
+pub fn share_with_children<T: SharedMemory>() -> Option<&'static T> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let base = new_mapping(size_of::<T>(), protection, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).ok()?;
     // SAFETY: page-aligned, as large as `T`, zeroed, and never unmapped.
@@ -114,7 +114,7 @@ impl Lasting {
     /// # Panics
     /// `T` is larger.
     #[must_use]
-    pub fn view<T: Shared>(self) -> &'static T {
+    pub fn view<T: SharedMemory>(self) -> &'static T {
         assert!(size_of::<T>() <= self.bytes, "a mapping of {} bytes", self.bytes);
         // SAFETY: page-aligned, large enough (asserted), and never unmapped.
         unsafe { view(self.base) }
@@ -135,14 +135,14 @@ pub unsafe fn unmap(base: *mut u8, bytes: usize) {
 /// # Safety
 /// The mapping is aligned for `T`, at least as large, and stays while the reference is used.
 #[must_use]
-pub unsafe fn view<'a, T: Shared>(base: NonNull<u8>) -> &'a T {
+pub unsafe fn view<'a, T: SharedMemory>(base: NonNull<u8>) -> &'a T {
     // SAFETY: the caller's promise; any bytes are a valid `T`.
     unsafe { base.cast().as_ref() }
 }
 
 /// A zeroed value in memory of this process.
 #[must_use]
-pub fn zeroed<T: Shared>() -> Box<T> {
+pub fn zeroed<T: SharedMemory>() -> Box<T> {
     // SAFETY: any bytes are a valid `T`.
     Box::new(unsafe { std::mem::zeroed() })
 }
@@ -151,21 +151,21 @@ pub fn zeroed<T: Shared>() -> Box<T> {
 ///
 /// # Safety
 /// That holds for the type. The macro [`crate::shared`] sees to it.
-pub unsafe trait Shared: 'static {}
+pub unsafe trait SharedMemory: 'static {}
 
 // SAFETY: an atomic.
-unsafe impl Shared for AtomicU8 {}
+unsafe impl SharedMemory for AtomicU8 {}
 // SAFETY: an atomic.
-unsafe impl Shared for AtomicU32 {}
+unsafe impl SharedMemory for AtomicU32 {}
 // SAFETY: an atomic.
-unsafe impl Shared for AtomicI32 {}
+unsafe impl SharedMemory for AtomicI32 {}
 // SAFETY: an atomic.
-unsafe impl Shared for AtomicU64 {}
+unsafe impl SharedMemory for AtomicU64 {}
 // SAFETY: only such values, and nothing in between.
-unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
+unsafe impl<T: SharedMemory, const N: usize> SharedMemory for [T; N] {}
 
 /// Declares a struct, or one with `<const N: usize>`, that may lie in shared memory: `repr(C)`, and every field
-/// [`Shared`](crate::memory::Shared).
+/// [`SharedMemory`](crate::memory::Shared).
 #[macro_export]
 macro_rules! shared {
     ($(#[$about:meta])* $see:vis struct $name:ident $(<const $n:ident: usize>)? {
@@ -178,7 +178,7 @@ macro_rules! shared {
         }
 
         // SAFETY: each field is, as the bounds say.
-        unsafe impl $(<const $n: usize>)? $crate::memory::Shared for $name $(<$n>)? where $($kind: $crate::memory::Shared),* {}
+        unsafe impl $(<const $n: usize>)? $crate::memory::SharedMemory for $name $(<$n>)? where $($kind: $crate::memory::SharedMemory),* {}
     };
     ($(#[$about:meta])* $see:vis struct $name:ident $(<const $n:ident: usize>)? ($field_see:vis $kind:ty);) => {
         $(#[$about])*
@@ -186,6 +186,6 @@ macro_rules! shared {
         $see struct $name $(<const $n: usize>)? ($field_see $kind);
 
         // SAFETY: its field is, as the bound says.
-        unsafe impl $(<const $n: usize>)? $crate::memory::Shared for $name $(<$n>)? where $kind: $crate::memory::Shared {}
+        unsafe impl $(<const $n: usize>)? $crate::memory::SharedMemory for $name $(<$n>)? where $kind: $crate::memory::SharedMemory {}
     };
 }

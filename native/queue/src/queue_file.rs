@@ -58,7 +58,7 @@ unsafe impl Sync for QueueFile {}
 
 /// The counts of one queue: `accepted = written + torn + corrupt + in_queue`; every other reason counts refusals.
 #[derive(Clone, Debug)]
-pub struct Books {
+pub struct QueueCounts {
     pub boot_id: u64,
     pub pid: u32,
     /// Records that producers reserved.
@@ -290,14 +290,14 @@ impl QueueFile {
 
     /// Reads the counts of this queue.
     #[must_use]
-    pub fn books(&self) -> Books {
+    pub fn counts(&self) -> QueueCounts {
         let header = self.header();
         // Tail before head, so that the difference is never negative.
         let released = self.full_sequence(self.ring().tail().sequence);
         let accepted = self.full_sequence(self.ring().head().sequence);
         let dropped = header.dropped.snapshot();
         let unreadable = [Reason::Torn, Reason::Corrupt].iter().flat_map(|reason| dropped[*reason as usize]);
-        Books {
+        QueueCounts {
             boot_id: header.boot_id,
             pid: header.pid,
             accepted,

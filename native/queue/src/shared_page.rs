@@ -4,7 +4,7 @@
 //! way, and both versions can be at work in one directory, each with its own file.
 
 use crate::lock::{ForkSafe, open};
-use crate::memory::{self, Lasting, Shared};
+use crate::memory::{self, Lasting, SharedMemory};
 use crate::sigbus::Watched;
 use std::fs::File;
 use std::io;
@@ -32,7 +32,7 @@ pub type FileId = (u64, u64);
 ///
 /// # Panics
 /// `T` has more than `bytes`.
-pub fn map<T: Shared>(
+pub fn map<T: SharedMemory>(
     directory: &Path,
     name: &str,
     bytes: usize,
@@ -58,7 +58,7 @@ pub fn map<T: Shared>(
 ///
 /// # Errors
 /// The system has no room for it.
-pub fn map_whole<T: Shared>(file: &impl AsFd, directory: &Path) -> io::Result<&'static T> {
+pub fn map_whole<T: SharedMemory>(file: &impl AsFd, directory: &Path) -> io::Result<&'static T> {
     map_once(file, size_of::<T>(), directory).map(Lasting::view)
 }
 

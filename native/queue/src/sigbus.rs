@@ -10,7 +10,7 @@
 //!
 //! Everything the handler touches is an atomic in a table of fixed size; it makes one system call, `mmap`.
 
-use crate::memory::{self, Access, Shared};
+use crate::memory::{self, Access, SharedMemory};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::mem::MaybeUninit;
@@ -180,11 +180,11 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 ///
 /// # Errors
 /// The file cannot be mapped.
-pub fn look<T: Shared, R>(file: &impl AsFd, look: impl FnOnce(&T) -> R) -> io::Result<R> {
+pub fn with_mapped<T: SharedMemory, R>(file: &impl AsFd, read: impl FnOnce(&T) -> R) -> io::Result<R> {
     let base = memory::map(file, size_of::<T>(), Access::Read)?;
     let mut watched = Watched::new(base.as_ptr(), size_of::<T>());
     // SAFETY: page-aligned and large enough; unmapped below, after the last use.
-    let found = look(unsafe { memory::view(base) });
+    let found = read(unsafe { memory::view(base) });
     watched.unwatch();
     // SAFETY: our own mapping; what was found is no reference into it.
     unsafe { memory::unmap(base.as_ptr(), size_of::<T>()) };

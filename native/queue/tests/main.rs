@@ -4,5 +4,5 @@ mod support;
 
 mod configuration;
 mod golden_record;
+mod published;
 mod record;
-mod sink_words;

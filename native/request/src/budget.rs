@@ -64,13 +64,13 @@ pub struct Budget {
     kept: AtomicU32,
     /// What all shares are multiplied by, as the bits of an f64; 1 at the beginning of a window.
     common: AtomicU64,
-    places: Box<[Place]>,
-    shared: Box<[Place]>,
+    places: Box<[SitePlace]>,
+    shared: Box<[SitePlace]>,
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Place {
+struct SitePlace {
     /// The site's hash; 0 while free.
     site: AtomicU64,
     origin: AtomicU64,
@@ -88,7 +88,7 @@ struct Place {
 #[derive(Debug)]
 pub struct Share<'a> {
     budget: &'a Budget,
-    place: &'a Place,
+    place: &'a SitePlace,
     /// More than 0, at most 1.
     pub of_all: f64,
 }
@@ -97,7 +97,7 @@ impl Budget {
     /// Makes the table for this many records per second, at least 1.
     #[must_use]
     pub fn new(records_s: u32) -> Self {
-        let places = |count: usize| (0..count).map(|_| Place::default()).collect();
+        let places = |count: usize| (0..count).map(|_| SitePlace::default()).collect();
         let per_window = records_s.max(1);
         let (window, active, kept) = Default::default();
         let common = AtomicU64::new(1.0_f64.to_bits());
@@ -183,7 +183,7 @@ impl Budget {
         used[..count].sort_unstable_by_key(|(origin, ..)| *origin);
         let used = &used[..count];
         let origins = || used.chunk_by(|one, other| one.0 == other.0);
-        let offered = |sites: &[(u64, u32, &Place)]| sites.iter().map(|(_, offered, _)| f64::from(*offered)).sum();
+        let offered = |sites: &[(u64, u32, &SitePlace)]| sites.iter().map(|(_, offered, _)| f64::from(*offered)).sum();
         let part = level(f64::from(self.per_window), || origins().map(offered));
         for sites in origins() {
             let of_site = level(part, || sites.iter().map(|(_, offered, _)| f64::from(*offered)));
@@ -195,7 +195,7 @@ impl Budget {
     }
 
     #[inline]
-    fn place(&self, site: CallSite, window: u64) -> &Place {
+    fn place(&self, site: CallSite, window: u64) -> &SitePlace {
         self.held(site).unwrap_or_else(|| {
             self.probed(site)
                 .find(|place| place.claim(site.exact | 1, window))
@@ -204,12 +204,12 @@ impl Budget {
     }
 
     #[inline]
-    fn held(&self, site: CallSite) -> Option<&Place> {
+    fn held(&self, site: CallSite) -> Option<&SitePlace> {
         self.probed(site).find(|place| place.site.load(Relaxed) == site.exact | 1)
     }
 
     #[inline]
-    fn probed(&self, site: CallSite) -> impl Iterator<Item = &Place> {
+    fn probed(&self, site: CallSite) -> impl Iterator<Item = &SitePlace> {
         let first = (site.exact >> 32) as usize;
         (0..PROBES).map(move |distance| &self.places[(first + distance) & (PLACES - 1)])
     }
@@ -255,7 +255,7 @@ fn level<I: Iterator<Item = f64>>(budget: f64, all: impl Fn() -> I) -> f64 {
     }
 }
 
-impl Default for Place {
+impl Default for SitePlace {
     fn default() -> Self {
         Self {
             site: AtomicU64::new(0),
@@ -269,7 +269,7 @@ impl Default for Place {
     }
 }
 
-impl Place {
+impl SitePlace {
     #[inline]
     fn share(&self) -> f64 {
         f64::from_bits(self.share.load(Relaxed))

@@ -130,7 +130,7 @@ impl RequestIds {
             // By headers that only the tracer reads, which says nothing of a threshold.
             return Caller::Nobody;
         }
-        let (sampled, th, rv) = self.told_by_caller();
+        let (sampled, th, rv) = self.declared_by_caller();
         Caller::Trusted(Parent { sampled, th, rv })
     }
 
@@ -172,7 +172,7 @@ impl RequestIds {
 
     /// What the caller told of its own sampling: its flag, threshold and random value.
     #[must_use]
-    pub fn told_by_caller(&self) -> (bool, Option<u64>, Option<u64>) {
+    pub fn declared_by_caller(&self) -> (bool, Option<u64>, Option<u64>) {
         let (threshold, random) = self.state.as_ref().map_or((None, None), TraceState::probability);
         (self.caller_flags & SAMPLED != 0, threshold, random)
     }

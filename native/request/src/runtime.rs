@@ -23,7 +23,7 @@
 pub mod settings;
 
 use queue::shared_page;
-use settings::{RULES, Rule, Settings, Target, Timed, Until, chunks, level, ratio};
+use settings::{CaptureRule, CaptureTarget, RULES, Settings, Timed, Until, chunks, level, ratio};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -173,12 +173,12 @@ impl Runtime {
                 |at: usize| copy.is_set(at).then(|| (copy.word(at * TIMED_WORDS), copy.until(at * TIMED_WORDS + 1)));
             let rule = |slot: usize| {
                 let target = match copy.kind(slot, 0) {
-                    settings::TRACE => Target::Trace(copy.trace(slot)),
-                    settings::ROUTE => Target::Route(copy.route(slot)),
-                    settings::ERRORS => Target::Errors(self.errors_left(slot, copy.id(slot))),
+                    settings::TRACE => CaptureTarget::Trace(copy.trace(slot)),
+                    settings::ROUTE => CaptureTarget::Route(copy.route(slot)),
+                    settings::ERRORS => CaptureTarget::Errors(self.errors_left(slot, copy.id(slot))),
                     _ => return None,
                 };
-                Some(Timed { value: Rule { id: copy.id(slot), target }, until: copy.until(copy.rule(slot) + 1) })
+                Some(Timed { value: CaptureRule { id: copy.id(slot), target }, until: copy.until(copy.rule(slot) + 1) })
             };
             Settings {
                 disabled: Some(copy.until(DISABLED_AT)).filter(|until| until.monotonic_nano > 0),
@@ -231,7 +231,7 @@ impl Runtime {
         }
         for (slot, rule) in settings.rules.iter().enumerate() {
             // A rule that stays keeps its count, which others go on counting down.
-            if let Some(Timed { value: Rule { id, target: Target::Errors(_) }, .. }) = rule
+            if let Some(Timed { value: CaptureRule { id, target: CaptureTarget::Errors(_) }, .. }) = rule
                 && self.0.left[slot].load(Ordering::Relaxed) >> 32 != u64::from(*id)
             {
                 self.0.left[slot].store(u64::from(*id) << 32 | u64::from(left[slot]), Ordering::Relaxed);

@@ -331,12 +331,12 @@ impl Sampler {
 
     #[inline]
     fn kept(&self, threshold: Threshold, is_known: bool) -> HeadDecision {
-        let is_told = is_known && matches!(self.way, Way::Consistent { .. });
+        let is_declared = is_known && matches!(self.way, Way::Consistent { .. });
         HeadDecision {
             kept: true,
             adjusted_count: if is_known { threshold.adjusted_count() } else { UNKNOWN_COUNT },
             left_out_by: SampledOut::Head,
-            th: is_told.then(|| threshold.t()),
+            th: is_declared.then(|| threshold.t()),
             rv: None,
         }
     }

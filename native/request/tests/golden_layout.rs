@@ -42,12 +42,12 @@ fn written() -> Vec<u8> {
     header.releasing.store(Mark { sequence: 1, position: 4 }.to_word(), Ordering::Relaxed);
     header.sequence_base.store(1, Ordering::Relaxed);
     header.only_listens.store(1, Ordering::Relaxed);
-    header.dropped_told.store(5, Ordering::Relaxed);
+    header.dropped_reported.store(5, Ordering::Relaxed);
     header.counted_generation.store(9, Ordering::Relaxed);
     header.counted_sequence.store(10, Ordering::Relaxed);
     header.added_to_totals.store(11, Ordering::Relaxed);
     header.copied_sequence.store(13, Ordering::Relaxed);
-    header.end_told.store(14, Ordering::Relaxed);
+    header.end_reported.store(14, Ordering::Relaxed);
     header.unreadable.iter().zip(15..).for_each(|(sum, count)| sum.store(count, Ordering::Relaxed));
     header.reader.store(17, Ordering::Relaxed);
     for (reason, count) in SAMPLED_OUT.iter().zip(21..) {
@@ -246,7 +246,7 @@ fn a_file_of_another_version_or_size_is_not_opened() {
     let path = directory.path().join("0123456789abcdef.queue");
     let opens = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
-        QueueFile::open(&path).map(|file| file.books().accepted)
+        QueueFile::open(&path).map(|file| file.counts().accepted)
     };
     assert_eq!(opens(&bytes).unwrap(), 3);
     let refused = |bytes: &[u8], why: &str| {

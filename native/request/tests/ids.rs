@@ -96,7 +96,7 @@ fn a_tracers_span_of_the_same_trace_keeps_the_callers_span_as_its_parent() {
     assert_eq!(ids.trace, Trace { span_id: [2; 8], flags: 0, ..trace });
     assert_eq!(ids.request_id(), *b"0101010101010101");
     assert!(!ids.follow(TRACE_ID, [2; 8], 0), "the same trace");
-    assert!(ids.told_by_caller().0, "what the caller said, whatever the tracer decided");
+    assert!(ids.declared_by_caller().0, "what the caller said, whatever the tracer decided");
     assert!(ids.follow([9; 16], [3; 8], 1), "another trace");
     assert_eq!(ids.trace.parent_span_id, [0; 8]);
     assert!(!ids.is_root(), "the tracer's, so nothing is decided for it here");
@@ -109,7 +109,7 @@ fn a_trace_that_begins_here_tells_its_decision_and_a_continued_one_passes_the_ca
     let mut ids = RequestIds::new(root, None, None);
     assert!(ids.is_root());
     assert_eq!(ids.outgoing_state(), None);
-    for (kept, threshold, flags, told) in [
+    for (kept, threshold, flags, reported) in [
         (true, Some(0), 3, Some("ot=th:0")),
         (true, Some(0xc0_0000_0000_0000), 3, Some("ot=th:c")),
         (true, Some(0xfd_70a0_0000_0000), 3, Some("ot=th:fd70a")),
@@ -118,7 +118,7 @@ fn a_trace_that_begins_here_tells_its_decision_and_a_continued_one_passes_the_ca
     ] {
         let head = HeadDecision { kept, adjusted_count: 1.0, left_out_by: SampledOut::Head, th: threshold, rv: None };
         ids.set_decision(Caller::Nobody, &head);
-        assert_eq!((ids.trace.flags, ids.outgoing_state().as_deref()), (flags, told));
+        assert_eq!((ids.trace.flags, ids.outgoing_state().as_deref()), (flags, reported));
     }
     let continued = RequestIds::new(
         Trace { parent_span_id: [7; 8], flags: 1, ..root },
@@ -127,10 +127,10 @@ fn a_trace_that_begins_here_tells_its_decision_and_a_continued_one_passes_the_ca
     );
     assert!(!continued.is_root());
     assert_eq!(continued.outgoing_state().as_deref(), Some("a=1,ot=th:8;rv:00000000000001"));
-    assert_eq!(continued.told_by_caller(), (true, Some(1 << 55), Some(1)));
+    assert_eq!(continued.declared_by_caller(), (true, Some(1 << 55), Some(1)));
     let unsampled = RequestIds::new(Trace { parent_span_id: [7; 8], flags: 2, ..root }, None, None);
-    assert_eq!(unsampled.told_by_caller(), (false, None, None));
-    assert_eq!(RequestIds::new(root, None, None).told_by_caller(), (true, None, None));
+    assert_eq!(unsampled.declared_by_caller(), (false, None, None));
+    assert_eq!(RequestIds::new(root, None, None).declared_by_caller(), (true, None, None));
 }
 
 #[test]

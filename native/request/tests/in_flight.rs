@@ -15,7 +15,7 @@ proptest! {
         let low = words[0].load(Ordering::Relaxed) & 0xffff_ffff;
         words[0].store(u64::from(u32::from_le_bytes(tag)) << 32 | low, Ordering::Relaxed);
         let slot = Slots::new(&words).get(0).unwrap();
-        slot.settle(|_| false);
+        slot.settle_end(|_| false);
         let record = terminal::record(slot, Outcome::ProcessDied, 5, &REQUEST_FIELDS);
         assert!(record.payload.len() < 4096);
     }

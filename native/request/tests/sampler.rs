@@ -25,7 +25,7 @@ fn half(kind: SamplerKind) -> Sampler {
 }
 
 /// Kept, and the adjusted count (absent if unknown); or who left it out.
-fn told(head: HeadDecision) -> Result<Option<f64>, SampledOut> {
+fn reported(head: HeadDecision) -> Result<Option<f64>, SampledOut> {
     let count = (!head.adjusted_count.is_nan()).then_some(head.adjusted_count);
     if head.kept { Ok(count) } else { Err(head.left_out_by) }
 }
@@ -35,15 +35,15 @@ fn without_a_parent_the_ratio_decides_and_the_threshold_is_told() {
     for kind in [SamplerKind::Parent, SamplerKind::Probability] {
         let sampler = half(kind);
         let kept = sampler.head(&id(HALF), Nobody, b"/", 0);
-        assert_eq!((told(kept), kept.th), (Ok(Some(2.0)), Some(HALF)));
-        assert_eq!(told(sampler.head(&id(HALF - 1), Nobody, b"/", 0)), Err(SampledOut::Head));
+        assert_eq!((reported(kept), kept.th), (Ok(Some(2.0)), Some(HALF)));
+        assert_eq!(reported(sampler.head(&id(HALF - 1), Nobody, b"/", 0)), Err(SampledOut::Head));
     }
 }
 
 #[test]
 fn a_parent_decides_by_th_and_otherwise_by_its_flag() {
     let sampler = half(SamplerKind::Parent);
-    let decide = |low, parent: Parent| told(sampler.head(&id(low), Trusted(parent), b"/", 0));
+    let decide = |low, parent: Parent| reported(sampler.head(&id(low), Trusted(parent), b"/", 0));
     let quarter = Some(3 << 54);
     for sampled in [true, false] {
         assert_eq!(decide(3 << 54, Parent { sampled, th: quarter, rv: None }), Ok(Some(4.0)));
@@ -72,8 +72,8 @@ fn only_the_kind_parent_asks_the_parent() {
     for kind in [SamplerKind::Probability, SamplerKind::OtelLegacyJava, SamplerKind::OtelLegacyPython] {
         let sampler = half(kind);
         for low in [LOW, HALF, HIGH, 1 << 63] {
-            let alone = told(sampler.head(&id(low), Nobody, b"/", 0));
-            assert_eq!(told(sampler.head(&id(low), Trusted(asked), b"/", 0)), alone, "{kind:?} {low:x}");
+            let alone = reported(sampler.head(&id(low), Nobody, b"/", 0));
+            assert_eq!(reported(sampler.head(&id(low), Trusted(asked), b"/", 0)), alone, "{kind:?} {low:x}");
         }
     }
     assert_eq!(half(SamplerKind::OtelLegacyPython).head(&id(0), Nobody, b"/", 0).th, None, "no th in a legacy way");
@@ -84,15 +84,15 @@ fn the_first_route_that_matches_has_its_own_ratio() {
     let routes =
         [("/v1/models", 1.0), ("/v1/*", 0.25), ("/v1/chat", 1.0)].map(|(path, ratio)| (path.to_owned(), ratio));
     let sampler = sampler(SamplerSettings { ratio: 0.0, routes: routes.to_vec(), ..Default::default() });
-    let decide = |path: &str, low| told(sampler.head(&id(low), Nobody, path.as_bytes(), 0));
+    let decide = |path: &str, low| reported(sampler.head(&id(low), Nobody, path.as_bytes(), 0));
     assert_eq!(decide("/v1/models", LOW), Ok(Some(1.0)));
     assert_eq!((decide("/v1/chat", HIGH), decide("/v1/chat", HALF)), (Ok(Some(4.0)), Err(SampledOut::Head)));
     assert_eq!(decide("/v2/chat", HIGH), Err(SampledOut::Head));
     let all = sampler.head_at_ratio(1.0, &id(LOW), Nobody, b"/v2/chat", 0);
-    assert_eq!(told(all), Ok(Some(1.0)), "a ratio of the moment goes before all of them");
+    assert_eq!(reported(all), Ok(Some(1.0)), "a ratio of the moment goes before all of them");
     let parent = Parent { sampled: false, th: None, rv: None };
     let refused = sampler.head_at_ratio(1.0, &id(LOW), Trusted(parent), b"/v2/chat", 0);
-    assert_eq!(told(refused), Err(SampledOut::Parent), "but not before the caller");
+    assert_eq!(reported(refused), Err(SampledOut::Parent), "but not before the caller");
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn a_probe_is_recorded_only_where_it_fails_or_is_wanted_by_name() {
     let parent = Parent { sampled: true, th: Some(0), rv: None };
     for path in [&b"/ready"[..], b"/v2/health/live"] {
         let head = sampler.head(&id(HIGH), Trusted(parent), path, 0);
-        assert_eq!(told(head), Err(SampledOut::Skipped));
-        assert_eq!(told(sampler.head_at_ratio(1.0, &id(HIGH), Nobody, path, 0)), Err(SampledOut::Skipped));
+        assert_eq!(reported(head), Err(SampledOut::Skipped));
+        assert_eq!(reported(sampler.head_at_ratio(1.0, &id(HIGH), Nobody, path, 0)), Err(SampledOut::Skipped));
         assert_eq!(sampler.tail(&head, false, true, SECOND, false), None);
         assert_eq!(sampler.tail(&head, true, false, 0, false), Some((SampledBy::Error, 1.0)));
         assert_eq!(sampler.tail(&head, false, false, 0, true), Some((SampledBy::Forced, 1.0)));
@@ -158,7 +158,7 @@ fn the_sum_of_weights_estimates_all_requests_and_those_that_fail() {
 fn a_route_above_its_budget_is_thinned_by_trace_id_and_others_are_not() {
     let routes = vec![("/rare".to_owned(), 0.5)];
     let sampler = sampler(SamplerSettings { budget_records_s: 10, ratio: 0.5, routes, ..Default::default() });
-    let decide = |path: &str, low, at| told(sampler.head(&id(low), Nobody, path.as_bytes(), at));
+    let decide = |path: &str, low, at| reported(sampler.head(&id(low), Nobody, path.as_bytes(), at));
     // 100 requests of the first second pass the ratio, so in the next one a tenth of those may stay.
     for number in 0..200 {
         let _ = decide("/flood", if number % 2 == 0 { HIGH } else { LOW }, 0);
@@ -177,7 +177,7 @@ fn a_route_above_its_budget_is_thinned_by_trace_id_and_others_are_not() {
 fn a_caller_that_tells_no_threshold_is_thinned_too_and_its_weight_stays_unknown() {
     let sampler = sampler(SamplerSettings { budget_records_s: 1, ..Default::default() });
     let parent = Parent { sampled: true, th: None, rv: None };
-    let decide = |low, at| told(sampler.head(&id(low), Trusted(parent), b"/", at));
+    let decide = |low, at| reported(sampler.head(&id(low), Trusted(parent), b"/", at));
     for _ in 0..100 {
         let _ = decide(HIGH, 0);
     }
@@ -193,7 +193,11 @@ fn a_decision_that_is_made_anew_counts_once_in_the_budget() {
         let at = number / 10 * SECOND;
         let first = sampler.head(&id(LOW), Nobody, b"/a", at);
         sampler.take_back(&first, b"/a");
-        assert_eq!(told(sampler.head(&id(LOW), Nobody, b"/a", at)), Ok(Some(1.0)), "10 a second, as the budget has it");
+        assert_eq!(
+            reported(sampler.head(&id(LOW), Nobody, b"/a", at)),
+            Ok(Some(1.0)),
+            "10 a second, as the budget has it"
+        );
         sampler.take_back(&first, b"/never/seen");
     }
 }
@@ -249,7 +253,7 @@ fn what_decided_about_a_stranger_decides_in_the_services_that_trust_us_and_is_st
         let head = sampler.head(&id(low), Stranger, b"/", 0);
         assert_eq!((head.kept, head.th), (rv(low) >= HALF, (rv(low) >= HALF).then_some(HALF)));
         let parent = Parent { sampled: head.kept, th: head.th, rv: head.rv };
-        assert_eq!(told(sampler.head(&id(low), Trusted(parent), b"/", 0)).is_ok(), head.kept);
+        assert_eq!(reported(sampler.head(&id(low), Trusted(parent), b"/", 0)).is_ok(), head.kept);
     }
     assert_eq!(sampler.head(&id(HIGH), Nobody, b"/", 0).rv, None, "our own id says it already");
 }

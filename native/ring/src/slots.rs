@@ -111,7 +111,7 @@ impl<'a> Slot<'a> {
         for word in &self.words[PROGRESS..FACTS] {
             word.store(0, Ordering::Relaxed);
         }
-        // Release pairs with the Acquire in `claim` and `settle`; of a killed process the same order of stores is left.
+        // Release pairs with the Acquire in `claim` and `settle_end`; of a killed process the same order of stores is left.
         self.words[STATE].store(OPEN, Ordering::Release);
     }
 
@@ -179,7 +179,7 @@ impl<'a> Slot<'a> {
 
     /// After the owner's death: decides whether the request has its terminal record. One store, and idempotent: whoever
     /// dies here leaves it to the next one.
-    pub fn settle(&self, is_committed: impl FnOnce(u32) -> bool) {
+    pub fn settle_end(&self, is_committed: impl FnOnce(u32) -> bool) {
         match self.ending() {
             Some(sequence) if is_committed(sequence) => self.free(),
             Some(_) => self.unclaim(),
@@ -207,7 +207,7 @@ pub struct LastRecord {
 
 /// What is done of a request's end: between any two of these a process can die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum EndStep {
     Reserved,
     Noted,
     Committed,
@@ -216,15 +216,15 @@ pub enum Step {
 
 /// Puts the terminal record of an open or claimed slot into the ring, closed or not, and frees the slot; tells `at` each
 /// step. Returns false, and nothing has changed, if there is no room.
-pub fn end_request(slot: Slot<'_>, ring: Ring<'_>, record: &LastRecord, mut at: impl FnMut(Step)) -> bool {
+pub fn end_request(slot: Slot<'_>, ring: Ring<'_>, record: &LastRecord, mut at: impl FnMut(EndStep)) -> bool {
     let Ok(reservation) = ring.reserve_even_closed(record.payload.len() as u32) else { return false };
-    at(Step::Reserved);
+    at(EndStep::Reserved);
     slot.end_with(reservation.sequence);
-    at(Step::Noted);
+    at(EndStep::Noted);
     reservation.commit(record.event, record.severity, record.time_unix_nano, &record.payload);
-    at(Step::Committed);
+    at(EndStep::Committed);
     slot.free();
-    at(Step::Freed);
+    at(EndStep::Freed);
     true
 }
 

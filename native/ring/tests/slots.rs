@@ -2,7 +2,7 @@
 //! after any step of whoever recovers, leaves each request with exactly one terminal record.
 
 use proptest::prelude::*;
-use ring::slots::{self, FACTS, FreeSlots, LastRecord, Progress, SLOT_WORDS, Slot, Slots, Step};
+use ring::slots::{self, EndStep, FACTS, FreeSlots, LastRecord, Progress, SLOT_WORDS, Slot, Slots};
 use ring::{Mark, Peek, Reservation, Ring};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -158,7 +158,7 @@ fn recover(world: &World, steps: &mut usize, written: &mut Written) {
         *steps = steps.checked_sub(1).unwrap_or_else(|| std::panic::resume_unwind(Box::new("died")));
     };
     for slot in Slots::new(&world.slots).iter() {
-        slot.settle(|sequence| slots::is_committed(&world.ring(), sequence));
+        slot.settle_end(|sequence| slots::is_committed(&world.ring(), sequence));
         step();
     }
     world.consume(true, written);
@@ -166,7 +166,7 @@ fn recover(world: &World, steps: &mut usize, written: &mut Written) {
     for slot in Slots::new(&world.slots).iter().filter(Slot::is_open) {
         let payload = payload(slot.words()[FACTS..][0].load(Ordering::Relaxed), "recovery");
         let record = LastRecord { event: REQUEST, severity: 17, time_unix_nano: 1, payload };
-        assert!(slots::end_request(slot, world.ring(), &record, |_: Step| step()));
+        assert!(slots::end_request(slot, world.ring(), &record, |_: EndStep| step()));
         world.consume(true, written);
         step();
     }

@@ -24,7 +24,7 @@ pub struct Moment {
 
 /// The clock was set forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
+struct ClockStep {
     /// What it would have said.
     before_unix_nano: u64,
     by_nano: u64,
@@ -35,7 +35,7 @@ struct Step {
 pub struct ClockSteps {
     boot: String,
     last: Moment,
-    steps: Vec<Step>,
+    steps: Vec<ClockStep>,
 }
 
 impl ClockSteps {
@@ -58,7 +58,7 @@ impl ClockSteps {
         let last = Moment { unix_nano: *unix_nano, boottime_nano: *boottime_nano };
         let steps = steps
             .iter()
-            .map(|[before_unix_nano, by_nano]| Step { before_unix_nano: *before_unix_nano, by_nano: *by_nano });
+            .map(|[before_unix_nano, by_nano]| ClockStep { before_unix_nano: *before_unix_nano, by_nano: *by_nano });
         Some(Self { boot, last, steps: steps.take(MOST_STEPS).collect() })
     }
 
@@ -77,7 +77,7 @@ impl ClockSteps {
         let passed = now.boottime_nano.saturating_sub(self.last.boottime_nano);
         let expected = self.last.unix_nano.saturating_add(passed);
         if self.last != Moment::default() && now.unix_nano > expected.saturating_add(TOLERANCE_NANO) {
-            self.steps.push(Step { before_unix_nano: expected, by_nano: now.unix_nano - expected });
+            self.steps.push(ClockStep { before_unix_nano: expected, by_nano: now.unix_nano - expected });
             let surplus = self.steps.len().saturating_sub(MOST_STEPS);
             self.steps.drain(..surplus);
         }

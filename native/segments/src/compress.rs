@@ -6,7 +6,7 @@
 //! <name>            removed, once <name>.zst was read back and holds the same
 //! ```
 //!
-//! So a complete copy has a segment's name at every step; two between the last two steps, which [`settle`] ends, and of
+//! So a complete copy has a segment's name at every step; two between the last two steps, which [`remove_plain`] ends, and of
 //! which a reader takes the plain one. A leftover of the first step is removed by the housekeeper. An unfinished last
 //! line, which only a dead writer's segment has, is not a record and stays behind.
 
@@ -59,7 +59,7 @@ pub fn compress(
         // The first error is the one to report; what cannot be removed now is a leftover.
         let _ = store.remove(&temporary);
     })?;
-    settle(store, dir, name, plain, pace)?;
+    remove_plain(store, dir, name, plain, pace)?;
     Ok(Some((whole, bytes)))
 }
 
@@ -68,7 +68,13 @@ pub fn compress(
 /// # Errors
 /// As the system says; `Interrupted` if `pace` ended it; `InvalidData` if the compressed copy is damaged or differs:
 /// then both stay, and neither is touched any more but by retention.
-pub fn settle(store: &mut impl Store, dir: &Path, name: &SegmentName, plain: &File, pace: Pace<'_>) -> io::Result<()> {
+pub fn remove_plain(
+    store: &mut impl Store,
+    dir: &Path,
+    name: &SegmentName,
+    plain: &File,
+    pace: Pace<'_>,
+) -> io::Result<()> {
     let whole = whole_lines(store, plain)?;
     let compressed = store.open(&dir.join(name.file_name(Form::Compressed)))?;
     let mut content = zstd::stream::read::Decoder::new(&compressed)?;

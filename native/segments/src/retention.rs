@@ -7,12 +7,12 @@
 //!   the quota. An empty one is being begun, until it has been empty for [`BEGINNING`].
 //! * What is removed was announced before, and is counted, by reason, whatever else fails.
 
-use crate::books::Span;
 use crate::clock_steps::ClockSteps;
 use crate::segment::Form;
 use crate::segment_spans::spans_of;
 use crate::segment_store::{Inventory, Store, Stored};
-use queue::housekeeping_words::{REASONS, Reason};
+use crate::spans::Span;
+use queue::published::housekeeping::{REASONS, Reason};
 use std::fs::File;
 use std::io;
 use std::path::Path;

@@ -5,8 +5,8 @@
 //! * `spans`: for each process the first and the last sequence, and how many of its records stand here;
 //! * `crc32`: CRC-32 (IEEE) of all record lines, their `\n` included, which shows what was altered since.
 
-use crate::books::{Span, spans_json};
 use crate::line::{self, LinePrefix, Process};
+use crate::spans::{Span, spans_json};
 use std::collections::BTreeMap;
 
 /// The account of one segment, kept while lines are added.

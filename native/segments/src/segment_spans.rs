@@ -1,10 +1,10 @@
 //! Which records a segment holds that is about to be removed: by its footer, or by its lines.
 
-use crate::books::Span;
 use crate::line::{self, Piece};
 use crate::segment::Form;
 use crate::segment_account::SegmentAccount;
 use crate::segment_store::{Reading, Store, Stored};
+use crate::spans::Span;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -45,7 +45,7 @@ pub fn read_footer(footer: &serde_json::Value) -> Option<Vec<Span>> {
     footer.get("spans")?.as_array()?.iter().map(read_span).collect()
 }
 
-/// Reads a span as [`crate::books::spans_json`] writes it.
+/// Reads a span as [`crate::spans::spans_json`] writes it.
 #[must_use]
 pub fn read_span(span: &serde_json::Value) -> Option<Span> {
     let number = |name: &str| span.get(name)?.as_u64();

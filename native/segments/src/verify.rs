@@ -110,7 +110,7 @@ fn accounts<'a>(
         of(boot_id, pid, &mut |account| account.reported = reported.clone());
     }
     for queue in queues {
-        of(queue.books.boot_id, queue.books.pid, &mut |account| account.queue = Some(queue.clone()));
+        of(queue.counts.boot_id, queue.counts.pid, &mut |account| account.queue = Some(queue.clone()));
     }
     // Known by a footer's counts alone: it never had a record, and says nothing.
     accounts.retain(|_, account| !account.is_empty());

@@ -1,8 +1,8 @@
 //! What a footer says of a segment's records is what stands there, however the lines lie.
 
 use proptest::prelude::*;
-use segments::books::Span;
 use segments::segment_account::SegmentAccount;
+use segments::spans::Span;
 use std::collections::BTreeMap;
 
 fn line(boot_id: u64, seq: Option<u64>) -> String {

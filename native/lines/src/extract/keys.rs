@@ -1,6 +1,6 @@
 //! The keys of request and response bodies that mean something here.
 
-use super::scan::Place;
+use super::scan::DocumentKey;
 use crate::json::text;
 
 /// Longest key that is looked at with its escapes resolved.
@@ -66,7 +66,7 @@ pub enum Key {
 
 /// Return the key for what stands between the quotes, as `plain` knows it; an escaped spelling is the same key.
 #[inline]
-pub fn key_of<K: Place>(raw: &[u8], plain: impl Fn(&[u8]) -> K) -> K {
+pub fn key_of<K: DocumentKey>(raw: &[u8], plain: impl Fn(&[u8]) -> K) -> K {
     if !raw.contains(&b'\\') {
         return plain(raw);
     }
@@ -77,7 +77,7 @@ pub fn key_of<K: Place>(raw: &[u8], plain: impl Fn(&[u8]) -> K) -> K {
     }
 }
 
-impl Place for Key {
+impl DocumentKey for Key {
     const ITEM: Self = Self::Item;
     const LOST: Self = Self::Lost;
     const OTHER: Self = Self::Other;

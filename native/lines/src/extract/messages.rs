@@ -8,7 +8,7 @@ use super::{lex, scan::scan, without_mark};
 use names::LEVELS;
 use parts::{Kind, Message, Part, Piece};
 use queue::record::{Body, BodyKind};
-use reader::{Reader, Side};
+use reader::{MessageReader, Side};
 use request::capture::MediaFacts;
 use request::capture::packed::Unpacked;
 use write::Writer;
@@ -41,7 +41,7 @@ pub fn push_texts(out: &mut Vec<u8>, body: &Body<'_>, hash_key: Option<&[u8; 32]
     }
 }
 
-fn push_read(out: &mut Vec<u8>, writer: &mut Writer<'_>, body: &Body<'_>, mut reader: Reader<'_>) {
+fn push_read(out: &mut Vec<u8>, writer: &mut Writer<'_>, body: &Body<'_>, mut reader: MessageReader<'_>) {
     let is_request = body.kind.is_request();
     if !is_request {
         reader.messages.sort_by_key(|message| message.index);
@@ -91,8 +91,8 @@ fn push_media(out: &mut Vec<u8>, body: &Body<'_>, is_request: bool) {
     out.extend_from_slice(b"}]}]");
 }
 
-fn read_document<'a>(body: &Body<'a>, side: Side, hash_key: Option<&[u8; 32]>) -> Reader<'a> {
-    let mut reader = Reader::new(side, hash_key.copied());
+fn read_document<'a>(body: &Body<'a>, side: Side, hash_key: Option<&[u8; 32]>) -> MessageReader<'a> {
+    let mut reader = MessageReader::new(side, hash_key.copied());
     scan(without_mark(body.head), Resume::default(), &mut reader);
     reader.end_document();
     if !body.complete
@@ -114,8 +114,8 @@ fn lost_text<'a>(tail: &'a [u8], point: &Resume) -> Option<&'a [u8]> {
     (next != Some(&b':')).then_some(&tail[..end])
 }
 
-fn read_stream<'a>(body: &Body<'a>, hash_key: Option<&[u8; 32]>) -> Reader<'a> {
-    let mut reader = Reader::new(Side::Stream, hash_key.copied());
+fn read_stream<'a>(body: &Body<'a>, hash_key: Option<&[u8; 32]>) -> MessageReader<'a> {
+    let mut reader = MessageReader::new(Side::Stream, hash_key.copied());
     read_events(without_mark(body.head), &mut reader);
     if !body.complete {
         reader.gap();
@@ -126,7 +126,7 @@ fn read_stream<'a>(body: &Body<'a>, hash_key: Option<&[u8; 32]>) -> Reader<'a> {
     reader
 }
 
-fn read_events<'a>(events: &'a [u8], reader: &mut Reader<'a>) {
+fn read_events<'a>(events: &'a [u8], reader: &mut MessageReader<'a>) {
     for line in events.split(|byte| matches!(byte, b'\n' | b'\r')) {
         if let Some(data) = line.strip_prefix(b"data:") {
             scan(data, Resume::default(), reader);

@@ -7,7 +7,7 @@
 use crate::json::lex::{self, Resume, Scalar};
 
 /// What paths are made of: the keys that mean something to a visitor.
-pub trait Place: Copy {
+pub trait DocumentKey: Copy {
     /// An element of an array.
     const ITEM: Self;
     /// A member of an object whose key is in the part of the document that is missing.
@@ -18,8 +18,8 @@ pub trait Place: Copy {
     fn of(raw: &[u8]) -> Self;
 }
 
-/// Receives what [`scan`] finds. A path names a value from the root on; elements of arrays are [`Place::ITEM`].
-pub trait Visit<'a, P: Place> {
+/// Receives what [`scan`] finds. A path names a value from the root on; elements of arrays are [`DocumentKey::ITEM`].
+pub trait Visit<'a, P: DocumentKey> {
     /// A string or a word.
     fn scalar(&mut self, path: &[P], value: Scalar<'a>);
     /// A string whose end is missing, with what there is of it.
@@ -32,7 +32,11 @@ pub trait Visit<'a, P: Place> {
 }
 
 /// Show what `bytes` hold from `start` on to `visit`; a new document begins with `Resume::default()`.
-pub fn scan<'a, P: Place, const LEVELS: usize>(bytes: &'a [u8], start: Resume<LEVELS>, visit: &mut impl Visit<'a, P>) {
+pub fn scan<'a, P: DocumentKey, const LEVELS: usize>(
+    bytes: &'a [u8],
+    start: Resume<LEVELS>,
+    visit: &mut impl Visit<'a, P>,
+) {
     let mut walk = Walk::from(start);
     let mut at = start.at;
     while let Some(&byte) = bytes.get(at) {
@@ -72,14 +76,14 @@ struct Walk<P, const LEVELS: usize> {
     expect_key: bool,
 }
 
-impl<P: Place, const LEVELS: usize> From<Resume<LEVELS>> for Walk<P, LEVELS> {
+impl<P: DocumentKey, const LEVELS: usize> From<Resume<LEVELS>> for Walk<P, LEVELS> {
     fn from(start: Resume<LEVELS>) -> Self {
         let keys = start.objects.map(|object| if object { P::LOST } else { P::ITEM });
         Self { depth: start.depth, keys, objects: start.objects, expect_key: false }
     }
 }
 
-impl<P: Place, const LEVELS: usize> Walk<P, LEVELS> {
+impl<P: DocumentKey, const LEVELS: usize> Walk<P, LEVELS> {
     fn text<'a>(&mut self, text: &'a [u8], visit: &mut impl Visit<'a, P>) {
         if !self.expect_key {
             return self.scalar(Scalar::Text(text), visit);

@@ -84,7 +84,7 @@ impl Gate {
     }
 
     /// Look over what stands in a line, escapes and all, or over a text; only for what there is in `seen`.
-    pub fn look(&self, text: &[u8], patterns: &Patterns, seen: Sight) -> Sight {
+    pub fn sight_of(&self, text: &[u8], patterns: &Patterns, seen: Sight) -> Sight {
         let mut sight = Sight::default();
         if seen.has(Sight::AT) && self.at {
             sight.add(Sight::AT, memchr2(b'@', 0xEF, text).is_some());
@@ -99,7 +99,7 @@ impl Gate {
             sight.add(Sight::DIGITS, patterns.has_digits(text));
         }
         if seen.has(Sight::KEYS | Sight::NAMES) {
-            self.look_for_words(text, seen, &mut sight);
+            self.search_words(text, seen, &mut sight);
         }
         if seen.has(Sight::CUSTOM) {
             sight.add(Sight::CUSTOM, patterns.may_match_custom(text));
@@ -107,7 +107,7 @@ impl Gate {
         sight
     }
 
-    fn look_for_words(&self, text: &[u8], seen: Sight, sight: &mut Sight) {
+    fn search_words(&self, text: &[u8], seen: Sight, sight: &mut Sight) {
         sight.add(Sight::NAMES, self.every_line && seen.has(Sight::NAMES));
         let is_in = |words: &Option<AhoCorasick>| words.as_ref().is_some_and(|words| words.is_match(text));
         let both = seen.has(Sight::KEYS) && seen.has(Sight::NAMES);

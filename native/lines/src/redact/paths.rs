@@ -18,7 +18,7 @@ const MAX_STEPS: usize = 32;
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     /// A part of a name: with others that follow it may be one key with dots.
     Name(String),
     /// All of a key.
@@ -29,8 +29,8 @@ enum Step {
 }
 
 #[derive(Clone, Debug)]
-struct Rule {
-    steps: Vec<Step>,
+struct PathRule {
+    steps: Vec<PathStep>,
     /// From the beginning of the line on; else it may begin anywhere.
     anchored: bool,
     /// What its matches are replaced as.
@@ -39,10 +39,10 @@ struct Rule {
     scalars: bool,
 }
 
-impl Rule {
+impl PathRule {
     fn last_name(&self) -> Option<&str> {
         self.steps.iter().rev().find_map(|step| match step {
-            Step::Name(name) | Step::Key(name) => Some(name.as_str()),
+            PathStep::Name(name) | PathStep::Key(name) => Some(name.as_str()),
             _ => None,
         })
     }
@@ -77,7 +77,7 @@ pub enum Found {
 /// All field rules.
 #[derive(Clone, Debug, Default)]
 pub struct Paths {
-    rules: Vec<Rule>,
+    rules: Vec<PathRule>,
 }
 
 impl Paths {
@@ -94,8 +94,8 @@ impl Paths {
             rules.push(rule);
         }
         for (pattern, name) in patterns.field_names() {
-            let steps = vec![Step::Key((*name).to_owned())];
-            rules.push(Rule { steps, anchored: false, name: pattern, scalars: true });
+            let steps = vec![PathStep::Key((*name).to_owned())];
+            rules.push(PathRule { steps, anchored: false, name: pattern, scalars: true });
         }
         Ok(Self { rules })
     }
@@ -135,8 +135,8 @@ impl Paths {
         for at in from..to {
             let State { rule, step } = states[at];
             let matches = match self.rules[usize::from(rule)].steps[usize::from(step)] {
-                Step::Any => true,
-                Step::Index(wanted) => wanted == index,
+                PathStep::Any => true,
+                PathStep::Index(wanted) => wanted == index,
                 _ => false,
             };
             if matches {
@@ -174,16 +174,16 @@ impl Paths {
 }
 
 /// How many of `steps` the member `key` takes: a key with dots takes as many as it has parts.
-fn taken_by(steps: &[Step], key: &[u8]) -> Option<usize> {
+fn taken_by(steps: &[PathStep], key: &[u8]) -> Option<usize> {
     match &steps[0] {
-        Step::Any => return Some(1),
-        Step::Key(name) => return name.as_bytes().eq_ignore_ascii_case(key).then_some(1),
-        Step::Index(_) => return None,
-        Step::Name(_) => {}
+        PathStep::Any => return Some(1),
+        PathStep::Key(name) => return name.as_bytes().eq_ignore_ascii_case(key).then_some(1),
+        PathStep::Index(_) => return None,
+        PathStep::Name(_) => {}
     }
     let mut rest = key;
     for (at, step) in steps.iter().enumerate() {
-        let Step::Name(name) = step else { return None };
+        let PathStep::Name(name) = step else { return None };
         let (part, after) = rest.split_at_checked(name.len())?;
         if !part.eq_ignore_ascii_case(name.as_bytes()) {
             return None;
@@ -197,7 +197,7 @@ fn taken_by(steps: &[Step], key: &[u8]) -> Option<usize> {
     None
 }
 
-fn parse(path: &str) -> Result<Rule, &'static str> {
+fn parse(path: &str) -> Result<PathRule, &'static str> {
     if path.len() > LONGEST_PATH {
         return Err("must be at most 512 bytes");
     }
@@ -220,38 +220,38 @@ fn parse(path: &str) -> Result<Rule, &'static str> {
     if steps.is_empty() || steps.len() > MAX_STEPS {
         return Err("must have 1 to 32 steps");
     }
-    if steps.iter().all(|step| matches!(step, Step::Any | Step::Index(_))) && !anchored {
+    if steps.iter().all(|step| matches!(step, PathStep::Any | PathStep::Index(_))) && !anchored {
         return Err("must have a name, or begin with $");
     }
-    Ok(Rule { steps, anchored, name: super::FIELD, scalars: false })
+    Ok(PathRule { steps, anchored, name: super::FIELD, scalars: false })
 }
 
-fn named(rest: &str) -> Result<(Step, &str), &'static str> {
+fn named(rest: &str) -> Result<(PathStep, &str), &'static str> {
     let end = rest.find(['.', '[']).unwrap_or(rest.len());
     let (name, after) = rest.split_at(end);
     match name {
         "" => Err("must have a name between two dots; .. may stand behind $ only"),
-        "*" => Ok((Step::Any, after)),
+        "*" => Ok((PathStep::Any, after)),
         _ if name.contains(|at: char| "*]'\"$".contains(at) || at.is_control()) => {
             Err("must have names such as user, user.email or messages[*].content; others go into ['…']")
         }
-        _ => Ok((Step::Name(name.to_owned()), after)),
+        _ => Ok((PathStep::Name(name.to_owned()), after)),
     }
 }
 
-fn bracketed(rest: &str) -> Result<(Step, &str), &'static str> {
+fn bracketed(rest: &str) -> Result<(PathStep, &str), &'static str> {
     for quote in ["'", "\""] {
         if let Some(quoted) = rest[1..].strip_prefix(quote) {
             let (name, after) = quoted.split_once(&format!("{quote}]")).ok_or("must end a bracket that it begins")?;
-            return Ok((Step::Key(name.to_owned()), after));
+            return Ok((PathStep::Key(name.to_owned()), after));
         }
     }
     let (inside, after) = rest[1..].split_once(']').ok_or("must end a bracket that it begins")?;
     match inside {
-        "*" => Ok((Step::Any, after)),
+        "*" => Ok((PathStep::Any, after)),
         _ if inside.bytes().all(|byte| byte.is_ascii_digit()) => {
             let index = inside.parse().map_err(|_| "must have an index between [ and ]")?;
-            Ok((Step::Index(index), after))
+            Ok((PathStep::Index(index), after))
         }
         _ => Err("must have [*], an index such as [0], or a name in quotes between [ and ]"),
     }

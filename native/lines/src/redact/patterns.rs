@@ -232,12 +232,12 @@ fn compiled(name: &str, text: &str) -> Result<Custom, Refused> {
     })?;
     let most = if properties.maximum_len().is_some() { usize::MAX } else { MOST_UNBOUNDED };
     let looks = properties.look_set();
-    let is_local = looks.iter().all(|look| !matches!(look, Look::Start | Look::End) && !is_of_lines(look));
+    let is_local = looks.iter().all(|sight_of| !matches!(sight_of, Look::Start | Look::End) && !is_of_lines(sight_of));
     Ok(Custom { name: name.to_owned(), expression, most, is_local })
 }
 
-fn is_of_lines(look: Look) -> bool {
-    matches!(look, Look::StartLF | Look::EndLF | Look::StartCRLF | Look::EndCRLF)
+fn is_of_lines(sight_of: Look) -> bool {
+    matches!(sight_of, Look::StartLF | Look::EndLF | Look::StartCRLF | Look::EndCRLF)
 }
 
 /// The last line of the parser's message says what is wrong; those before show where.

@@ -240,7 +240,7 @@ impl<'r, 'e> Walk<'r, 'e> {
             self.nested -= 1;
             self.states.truncate(depth);
             if whole.is_some() {
-                let sight = self.rules.look(&text.bytes, self.seen);
+                let sight = self.rules.sight_of(&text.bytes, self.seen);
                 return self.rules.patterns.find(&text.bytes, sight, &mut |range, name| {
                     let replacement = self.rules.replacement(name);
                     self.edits.text(text.spelled(range), &replacement, text.quoting);
@@ -283,7 +283,7 @@ impl<'r, 'e> Walk<'r, 'e> {
     /// Search a text as it is; return whether it is encoded and has to be searched again.
     fn search(&mut self, text: &View<'_>, is_key: bool) -> bool {
         let (rules, edits) = (self.rules, &mut *self.edits);
-        let sight = rules.look(&text.bytes, self.seen);
+        let sight = rules.sight_of(&text.bytes, self.seen);
         if sight.is_empty() {
             return false;
         }

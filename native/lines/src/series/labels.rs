@@ -11,7 +11,7 @@
 //!
 //! Whatever has no place counts as `_OTHER`. A place is never taken away: what a counter counts does not change.
 
-use super::observe::Seen;
+use super::observe::InferenceRequest;
 use crate::json::text::unescape;
 use request::outcome::Outcome;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -114,7 +114,7 @@ impl Labels {
 
     /// The series of a request.
     #[inline]
-    pub fn series(&mut self, seen: &Seen<'_>) -> u8 {
+    pub fn series(&mut self, seen: &InferenceRequest<'_>) -> u8 {
         let (operation, model, series) = &self.last;
         if operation == seen.operation && model == seen.model && seen.is_ok() {
             return *series;
@@ -123,7 +123,7 @@ impl Labels {
     }
 
     #[inline(never)]
-    fn find(&mut self, seen: &Seen<'_>) -> u8 {
+    fn find(&mut self, seen: &InferenceRequest<'_>) -> u8 {
         let operation = OPERATIONS[2..].iter().position(|name| name.as_bytes() == seen.operation);
         let operation = operation.map_or(OTHER, |at| at as u8 + 2);
         let error = if seen.is_ok() { 0 } else { self.error(seen) };
@@ -158,7 +158,7 @@ impl Labels {
         place as u8
     }
 
-    fn model(&mut self, seen: &Seen<'_>) -> u8 {
+    fn model(&mut self, seen: &InferenceRequest<'_>) -> u8 {
         if seen.model.is_empty() {
             return 0;
         }
@@ -202,11 +202,11 @@ impl Labels {
         false
     }
 
-    fn error(&mut self, seen: &Seen<'_>) -> u8 {
+    fn error(&mut self, seen: &InferenceRequest<'_>) -> u8 {
         let mut status = itoa::Buffer::new();
         let name = match seen {
-            Seen { error_type, .. } if !error_type.is_empty() => error_type,
-            Seen { status: 400.., .. } => status.format(seen.status).as_bytes(),
+            InferenceRequest { error_type, .. } if !error_type.is_empty() => error_type,
+            InferenceRequest { status: 400.., .. } => status.format(seen.status).as_bytes(),
             _ => seen.outcome,
         };
         if let Some(at) = self.errors.iter().position(|known| **known == *name) {

@@ -52,7 +52,7 @@ impl Role {
     }
 
     /// Whether its value is picked up while the record is encoded.
-    const fn is_glimpsed(self) -> bool {
+    const fn is_observed(self) -> bool {
         matches!(
             self,
             Self::Outcome
@@ -70,7 +70,7 @@ impl Role {
 pub struct Roles {
     of: Box<[Role]>,
     /// A bit for each position modulo 64 that has a value to pick up: asks quickly whether one may be there.
-    glimpsed: u64,
+    observed: u64,
 }
 
 impl Roles {
@@ -78,9 +78,9 @@ impl Roles {
     #[must_use]
     pub fn of_request(fields: &[String]) -> Self {
         let of: Box<[Role]> = fields.iter().map(|field| Role::of(field)).collect();
-        let glimpsed = of.iter().enumerate().filter(|(_, role)| role.is_glimpsed());
-        let glimpsed = glimpsed.fold(0, |bits, (position, _)| bits | bit(position));
-        Self { of, glimpsed }
+        let observed = of.iter().enumerate().filter(|(_, role)| role.is_observed());
+        let observed = observed.fold(0, |bits, (position, _)| bits | bit(position));
+        Self { of, observed }
     }
 
     /// Whether nothing is looked at.
@@ -159,12 +159,12 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
     /// The rest of the record, if it was a request for inference or took tokens. `payload` has been read without error.
     #[inline]
     #[must_use]
-    pub fn look(&self, payload: &'a [u8]) -> Option<Seen<'a>> {
+    pub fn inference(&self, payload: &'a [u8]) -> Option<InferenceRequest<'a>> {
         let is_timed = !self.operation.is_empty();
         if !is_timed && self.tokens == [0.0; TOKEN_TYPES.len()] {
             return None;
         }
-        let mut seen = Seen {
+        let mut request = InferenceRequest {
             trace: Trace::default(),
             operation: if is_timed { self.operation } else { OTHER_NAME.as_bytes() },
             model: self.response_model.or(self.request_model).or(self.served_model).unwrap_or_default(),
@@ -180,9 +180,9 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
             chunks_s: NONE,
         };
         for (role, value) in self.roles.of.iter().zip(Values::new(payload)) {
-            seen.take(*role, value.unwrap_or(Value::Absent));
+            request.take(*role, value.unwrap_or(Value::Absent));
         }
-        Some(seen)
+        Some(request)
     }
 
     fn pick_up(&mut self, position: usize, value: &Value<'a>) {
@@ -201,7 +201,7 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
 impl<'a> Observe<'a> for FieldObserver<'_, 'a> {
     #[inline(always)]
     fn value(&mut self, position: usize, value: &Value<'a>) {
-        if self.roles.glimpsed & bit(position) != 0 {
+        if self.roles.observed & bit(position) != 0 {
             self.pick_up(position, value);
         }
     }
@@ -235,7 +235,7 @@ fn is_plain(name: &[u8]) -> bool {
 }
 
 /// What was seen of one request for inference, or of another one that took tokens.
-pub struct Seen<'a> {
+pub struct InferenceRequest<'a> {
     pub trace: Trace,
     pub operation: &'a [u8],
     /// As it stands between the quotes: of the answer, else of the request, else the server's name of it; empty if none
@@ -259,7 +259,7 @@ pub struct Seen<'a> {
 /// Stands for a value that is not there: none of them is negative.
 const NONE: f64 = -1.0;
 
-impl<'a> Seen<'a> {
+impl<'a> InferenceRequest<'a> {
     #[inline]
     fn take(&mut self, role: Role, value: Value<'a>) {
         match (role, value) {
@@ -276,8 +276,8 @@ impl<'a> Seen<'a> {
 
     /// The same request under other names.
     #[must_use]
-    pub fn relabelled<'b>(&'b self, model: &'b [u8], error_type: &'b [u8]) -> Seen<'b> {
-        Seen { model, error_type, ..*self }
+    pub fn relabelled<'b>(&'b self, model: &'b [u8], error_type: &'b [u8]) -> InferenceRequest<'b> {
+        InferenceRequest { model, error_type, ..*self }
     }
 
     /// Whether the request got what it asked for.

@@ -59,7 +59,7 @@ pub fn read(directory: &Path) -> io::Result<Snapshot> {
     if std::fs::File::from(fd.try_clone()?).metadata()?.len() != bytes as u64 {
         return Err(other_version());
     }
-    sigbus::look(&fd, read_page)?
+    sigbus::with_mapped(&fd, read_page)?
 }
 
 fn other_version() -> io::Error {

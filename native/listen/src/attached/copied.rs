@@ -1,6 +1,6 @@
 //! Reading on for additional sinks, which can be further than the primary: by a second reader, and by a mark in the header.
 
-use super::telling::Telling;
+use super::reports::Reports;
 use super::{QueueReader, Room};
 use lines::encode::Encoder;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering;
 impl QueueReader {
     /// A second reader, from where this one has come to, which gives nothing back.
     #[must_use]
-    pub fn scout(&self) -> Self {
+    pub fn second_reader(&self) -> Self {
         Self {
             file: Arc::clone(&self.file),
             claim: None,
             boot_id: self.boot_id.clone(),
             plans: self.plans.clone(),
             orphaned: None,
-            telling: Telling::default(),
+            reports: Reports::default(),
             ..*self
         }
     }

@@ -39,6 +39,6 @@ impl QueueReader {
         self.skip_to(head.sequence);
         self.read = head;
         (self.torn, self.corrupt) = (0, 0);
-        self.telling.forget_lost();
+        self.reports.forget_lost();
     }
 }

@@ -18,7 +18,7 @@ impl QueueReader {
     pub(super) fn settle_requests(&self) {
         let ring = self.file.ring();
         for slot in self.file.slots().iter() {
-            slot.settle(|sequence| slots::is_committed(&ring, sequence));
+            slot.settle_end(|sequence| slots::is_committed(&ring, sequence));
             if !slot.is_taken() {
                 slot.wipe();
             }

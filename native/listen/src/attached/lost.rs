@@ -4,11 +4,11 @@ use super::{QueueReader, UNKNOWN_SEVERITY};
 use lines::encode::Encoder;
 use queue::event::EventSchema;
 use queue::layout::{DroppedCounts, Reason, level_index};
-use queue::queue_file::Books;
+use queue::published::totals::{self, Totals, TotalsWords};
+use queue::queue_file::QueueCounts;
 use queue::record::Scratch;
 use queue::severity::ERROR;
-use queue::totals::{self, Totals, TotalsWords};
-use segments::books::{Lost, lost_json, reasons_json};
+use segments::spans::{Lost, lost_json, reasons_json};
 
 impl QueueReader {
     fn accepted(&self) -> u64 {
@@ -23,10 +23,10 @@ impl QueueReader {
     }
 
     /// Adds one `log.dropped` line about them; returns how many lines it added.
-    pub(super) fn tell_lost(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
+    pub(super) fn report_lost(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
         self.at_end = true;
         let (first, end) = (self.released, self.accepted());
-        if first >= end || std::mem::replace(&mut self.told_lost, true) {
+        if first >= end || std::mem::replace(&mut self.reported_lost, true) {
             return 0;
         }
         let mut payload = Scratch::new();
@@ -37,7 +37,7 @@ impl QueueReader {
     }
 
     /// As `finish`: adds what is known, and removes the file, which nobody can open any more.
-    pub(super) fn finish_lost(&self, words: &TotalsWords) -> Option<Books> {
+    pub(super) fn finish_lost(&self, words: &TotalsWords) -> Option<QueueCounts> {
         let boot_id = u64::from_str_radix(&self.boot_id, 16).unwrap_or_default();
         let (accepted, written, dropped) = (self.accepted(), self.released, self.lost_counts());
         let known = Totals { queues: 1, accepted, written, dropped, ..Totals::default() };
@@ -45,6 +45,6 @@ impl QueueReader {
             return None;
         }
         self.file.remove_name();
-        Some(Books { boot_id, pid: self.pid, accepted, written, dropped, in_queue: 0, ..self.books() })
+        Some(QueueCounts { boot_id, pid: self.pid, accepted, written, dropped, in_queue: 0, ..self.counts() })
     }
 }

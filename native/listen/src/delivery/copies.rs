@@ -6,7 +6,7 @@
 use super::notice::Notices;
 use super::{Batch, HUNG_AFTER, NamedSink, read_now};
 use crate::sink::{Now, Sink, WriteError, count_lines, whole_lines};
-use queue::sink_words::{SinkRole, SinkState, SinkWords};
+use queue::published::sinks::{SinkRole, SinkState, SinkWords};
 use queue::system::{now_monotonic_nano, thread_cpu_nano};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,11 +22,11 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The leader's side of an additional sink.
 pub struct Copies {
-    shared: Arc<Shared>,
+    worker: Arc<CopyWorker>,
     ended: Receiver<()>,
 }
 
-struct Shared {
+struct CopyWorker {
     name: String,
     boot_id: String,
     row: &'static SinkWords,
@@ -59,7 +59,7 @@ impl Copies {
     /// Starts the sink's thread. Without one (the system gives no more) everything is dropped and counted.
     pub fn start(named: NamedSink, row: &'static SinkWords, capacity: usize, boot_id: &str, now: Now) -> Self {
         row.assign(&named.name, SinkRole::Additional, now.unix_nano);
-        let shared = Arc::new(Shared {
+        let worker = Arc::new(CopyWorker {
             name: named.name,
             boot_id: boot_id.to_owned(),
             row,
@@ -71,7 +71,7 @@ impl Copies {
             cpu_nano: AtomicU64::new(0),
         });
         let (alive, ended) = channel::<()>();
-        let run = Arc::clone(&shared);
+        let run = Arc::clone(&worker);
         let thread = std::thread::Builder::new().name("inference-copy".into());
         let started = thread.spawn(move || {
             let mut sink = named.sink;
@@ -80,17 +80,17 @@ impl Copies {
             drop(alive);
         });
         if let Err(error) = started {
-            shared.row.count_error(&error);
-            shared.row.set_state(SinkState::Failing, now.unix_nano);
+            worker.row.count_error(&error);
+            worker.row.set_state(SinkState::Failing, now.unix_nano);
         }
-        Self { shared, ended }
+        Self { worker, ended }
     }
 
     /// Puts a batch into the buffer, or as much of it as fits.
     pub fn offer(&self, batch: &Arc<Batch>) {
-        let shared = &self.shared;
-        let mut buffer = shared.lock();
-        let room = shared.capacity.saturating_sub(buffer.bytes).min(batch.lines.len());
+        let worker = &self.worker;
+        let mut buffer = worker.lock();
+        let room = worker.capacity.saturating_sub(buffer.bytes).min(batch.lines.len());
         let fits = if room == batch.lines.len() { room } else { whole_lines(&batch.lines[..room]) };
         if fits > 0 {
             let gap = std::mem::take(&mut buffer.gap);
@@ -101,46 +101,46 @@ impl Copies {
         if fits < batch.lines.len() {
             let dropped = count_lines(&batch.lines[fits..]);
             buffer.gap += dropped;
-            shared.row.records_dropped.fetch_add(dropped, Relaxed);
+            worker.row.records_dropped.fetch_add(dropped, Relaxed);
         }
         drop(buffer);
-        shared.changed.notify_all();
+        worker.changed.notify_all();
     }
 
     /// Notes that a write does not come back.
-    pub fn look(&self, now: Now) {
-        let since = self.shared.busy_since.load(Relaxed);
+    pub fn check_worker(&self, now: Now) {
+        let since = self.worker.busy_since.load(Relaxed);
         if since != 0 && now.monotonic >= Duration::from_nanos(since) + HUNG_AFTER {
-            self.shared.row.set_state(SinkState::Hung, now.unix_nano);
+            self.worker.row.set_state(SinkState::Hung, now.unix_nano);
         }
     }
 
     /// Asks the thread to write what is left, and to be gone at `end`.
     pub fn begin_end(&self, end: Duration) {
-        self.shared.lock().end = Some(end);
-        self.shared.ending.store(true, Relaxed);
-        self.shared.changed.notify_all();
+        self.worker.lock().end = Some(end);
+        self.worker.ending.store(true, Relaxed);
+        self.worker.changed.notify_all();
     }
 
     /// Waits for that. A thread that hangs is left behind, and what it still has is counted as dropped.
     pub fn end(self, end: Duration) {
         let _ = self.ended.recv_timeout(end.saturating_sub(read_now().monotonic));
-        let left = std::mem::take(&mut *self.shared.lock());
-        self.shared.row.records_dropped.fetch_add(left.items.iter().map(Item::lines).sum(), Relaxed);
+        let left = std::mem::take(&mut *self.worker.lock());
+        self.worker.row.records_dropped.fetch_add(left.items.iter().map(Item::lines).sum(), Relaxed);
     }
 
     /// CPU time of the thread.
     pub fn cpu_nano(&self) -> u64 {
-        self.shared.cpu_nano.load(Relaxed)
+        self.worker.cpu_nano.load(Relaxed)
     }
 }
 
 impl Drop for Copies {
     fn drop(&mut self) {
-        let mut buffer = self.shared.lock();
+        let mut buffer = self.worker.lock();
         buffer.end.get_or_insert(Duration::ZERO);
         drop(buffer);
-        self.shared.changed.notify_all();
+        self.worker.changed.notify_all();
     }
 }
 
@@ -153,7 +153,7 @@ impl Item {
     }
 }
 
-impl Shared {
+impl CopyWorker {
     fn lock(&self) -> MutexGuard<'_, Buffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }

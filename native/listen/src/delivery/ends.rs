@@ -49,7 +49,7 @@ impl Delivery {
                 Some(Findings::default())
             }
             None => {
-                outlet.look(now);
+                outlet.check_worker(now);
                 None
             }
         }
@@ -61,7 +61,7 @@ impl Delivery {
     }
 
     /// Waits for the sink at work, at most `patience`; returns whether the batch is done.
-    pub fn settle(&mut self, now: Now, patience: Duration) -> bool {
+    pub fn wait_written(&mut self, now: Now, patience: Duration) -> bool {
         self.ending.store(true, Ordering::Relaxed);
         let Some(batch) = self.batch.clone() else { return true };
         let Some(outlet) = self.outlet_at() else { return false };

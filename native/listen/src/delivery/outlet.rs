@@ -3,7 +3,7 @@
 use super::worker::{Answer, Job, Worker};
 use super::{Batch, HUNG_AFTER};
 use crate::sink::{Now, WriteError};
-use queue::sink_words::{SinkErrorType, SinkState, SinkWords};
+use queue::published::sinks::{SinkErrorType, SinkState, SinkWords};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,11 +157,11 @@ impl Outlet {
     }
 
     /// Notes that the job under way does not come back; returns whether that is news.
-    pub fn look(&mut self, now: Now) -> bool {
+    pub fn check_worker(&mut self, now: Now) -> bool {
         self.busy_for(now) >= HUNG_AFTER && self.hang(now)
     }
 
-    /// As `look`, whatever the time.
+    /// As `check_worker`, whatever the time.
     pub fn hang(&mut self, now: Now) -> bool {
         let Some(busy) = &self.busy else { return false };
         self.row.set_state(SinkState::Hung, now.unix_nano);

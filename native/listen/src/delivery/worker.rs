@@ -92,7 +92,7 @@ impl Desk {
                 };
                 let mut unreported = None;
                 let report = &mut |torn| unreported = self.unreported(torn);
-                let findings = takeover::look(&inquiry, self.sink.segments(), write, report);
+                let findings = takeover::repair(&inquiry, self.sink.segments(), write, report);
                 Answer::Read(findings, unreported)
             }
             Job::Close { now, footer } => Answer::Closed(self.sink.close(now, &footer)),

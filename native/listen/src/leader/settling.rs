@@ -8,7 +8,7 @@ use queue::control::{FALLBACK_SLOT, PRIMARY_SLOT};
 
 impl Leader {
     /// Releases what the last leader had written. Returns whether that is done.
-    pub(super) fn settle(&mut self, now: Now) -> bool {
+    pub(super) fn settle_predecessor(&mut self, now: Now) -> bool {
         while let Some(slot) = self.unsettled.last().copied() {
             // Asked once: the last leader may still be ending, and take the place back.
             if let Some(inquiry) = self.settling.take().or_else(|| self.inquiry(slot)) {
@@ -18,7 +18,7 @@ impl Leader {
                 };
                 self.leave_to_others(&findings);
                 let standing = &findings.standing;
-                self.tally.find(slot, takeover::read_written(standing, &mut self.queues, &mut self.encoder));
+                self.delivered.find(slot, takeover::read_written(standing, &mut self.queues, &mut self.encoder));
                 self.pass_over(standing);
             }
             self.unsettled.pop();
@@ -32,7 +32,7 @@ impl Leader {
     /// Everything is looked at: releases it at once, since a part that is released is not found again by the next leader,
     /// if this one dies.
     fn conclude(&mut self) {
-        let settled = self.tally.count_found();
+        let settled = self.delivered.count_found();
         if !settled.is_empty() {
             attached::release_all(&mut self.queues, &mut self.encoder);
             settled.into_iter().for_each(|slot| self.control.publish_write(slot, None));

@@ -42,7 +42,7 @@ fn sentence(path: &Path, mine: &str) -> Option<String> {
         return None;
     }
     let queues = inspect::queues(path);
-    let records = queues.iter().map(|queue| queue.books.in_queue).sum::<u64>();
+    let records = queues.iter().map(|queue| queue.counts.in_queue).sum::<u64>();
     let is_alive = queues.iter().any(|queue| queue.producer != Holder::Nobody);
     let (file, directory) = (path.join(configuration::NAME), path.display());
     let (what, how) = if is_alive {

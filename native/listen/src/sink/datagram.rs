@@ -22,7 +22,7 @@ use super::{Now, Sink, WriteError};
 const UDP_BYTES: usize = 65_507;
 
 #[derive(Debug)]
-enum Target {
+enum DatagramTarget {
     Udp(String),
     Unix(PathBuf),
 }
@@ -30,7 +30,7 @@ enum Target {
 /// Sends each line as a datagram of its own, without its newline.
 #[derive(Debug)]
 pub struct DatagramSink {
-    target: Target,
+    target: DatagramTarget,
     socket: Option<File>,
     refused: u64,
     ending: Arc<AtomicBool>,
@@ -39,17 +39,17 @@ pub struct DatagramSink {
 impl DatagramSink {
     /// Return a sink for `host:port`; the name is looked up when the first line is sent, and after errors.
     pub fn udp(address: String) -> Self {
-        Self { target: Target::Udp(address), socket: None, refused: 0, ending: Arc::default() }
+        Self { target: DatagramTarget::Udp(address), socket: None, refused: 0, ending: Arc::default() }
     }
 
     /// Return a sink for a Unix datagram socket.
     pub fn unix(path: PathBuf) -> Self {
-        Self { target: Target::Unix(path), socket: None, refused: 0, ending: Arc::default() }
+        Self { target: DatagramTarget::Unix(path), socket: None, refused: 0, ending: Arc::default() }
     }
 
     fn connect(&self) -> io::Result<File> {
         match &self.target {
-            Target::Udp(address) => {
+            DatagramTarget::Udp(address) => {
                 let addresses = std::net::ToSocketAddrs::to_socket_addrs(address)?;
                 let first = addresses.into_iter().next().ok_or(io::ErrorKind::NotFound)?;
                 let any = if first.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -58,7 +58,7 @@ impl DatagramSink {
                 socket.set_nonblocking(true)?;
                 Ok(File::from(OwnedFd::from(socket)))
             }
-            Target::Unix(path) => {
+            DatagramTarget::Unix(path) => {
                 let socket = UnixDatagram::unbound()?;
                 socket.connect(path)?;
                 socket.set_nonblocking(true)?;
@@ -69,7 +69,7 @@ impl DatagramSink {
 
     /// Send one line; false: no datagram can hold it.
     fn send(&mut self, line: &[u8]) -> io::Result<bool> {
-        if matches!(self.target, Target::Udp(_)) && line.len() > UDP_BYTES {
+        if matches!(self.target, DatagramTarget::Udp(_)) && line.len() > UDP_BYTES {
             return Ok(false);
         }
         loop {
@@ -105,8 +105,8 @@ impl DatagramSink {
 impl Sink for DatagramSink {
     fn name(&self) -> &'static str {
         match self.target {
-            Target::Udp(_) => "udp",
-            Target::Unix(_) => "unix",
+            DatagramTarget::Udp(_) => "udp",
+            DatagramTarget::Unix(_) => "unix",
         }
     }
 

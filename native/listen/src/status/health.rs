@@ -1,7 +1,7 @@
 //! How the logging is, from one look at the queue directory: ok, pressured, producer_died, degraded or stuck.
 //!
 //! [`grade`] is the whole rule, a pure function: what was seen, the limits, and which thresholds counted as reached
-//! before. A [`Watch`] does the looking, in whichever process is asked: so a listener that hangs is noticed from outside
+//! before. A [`HealthWatch`] does the looking, in whichever process is asked: so a listener that hangs is noticed from outside
 //! of it.
 //!
 //! * ok: nothing to say.
@@ -14,7 +14,7 @@
 
 use super::number::general;
 use queue::lock::Holder;
-use queue::sink_words::SinkState;
+use queue::published::sinks::SinkState;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ mod watch;
 
 pub use answer::{Answer, liveness, producers, readiness};
 pub use recent::Recent;
-pub use watch::{Watch, Watched};
+pub use watch::{HealthWatch, Watched};
 
 /// How long refused records and failed writes count as recent, and how far back the drain rate is measured.
 pub const MEMORY_S: f64 = 60.0;

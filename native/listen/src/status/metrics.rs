@@ -3,7 +3,7 @@
 //! Any process answers for all of them, and counters never go back: what ended queues have counted stays in the queue
 //! directory. The families are the same for each face: as text here, or as they are for a registry of the application's.
 
-use super::health::{RECENT_LOOK, Watch};
+use super::health::{HealthWatch, RECENT_LOOK};
 use super::per_process::PerProcess;
 use crate::sink::Now;
 use accept::Format;
@@ -25,7 +25,7 @@ pub use directory::books_difference;
 
 /// The metrics as one process shows them.
 pub struct Metrics {
-    watch: Arc<Watch>,
+    watch: Arc<HealthWatch>,
     /// Where the kernel says how the node's memory is.
     meminfo: PathBuf,
     /// The version of the Python that runs this, if one does.
@@ -44,7 +44,7 @@ struct Shown {
 impl Metrics {
     /// Shows what `watch` looks at.
     #[must_use]
-    pub fn new(watch: Arc<Watch>, python_version: Option<String>) -> Self {
+    pub fn new(watch: Arc<HealthWatch>, python_version: Option<String>) -> Self {
         Self { watch, meminfo: PathBuf::from("/proc/meminfo"), python_version, shown: PerProcess::new() }
     }
 

@@ -25,7 +25,7 @@ const HEADER_BYTES: usize = 64 << 10;
 const FOOTER_BYTES: u64 = 1 << 20;
 
 /// A segment that can be what was published.
-pub enum Place {
+pub enum PublishedPlace {
     Plain(Plain),
     /// A housekeeper was quicker: whole lines from the offset on, as a compressed segment has no others.
     Compressed(Vec<u8>),
@@ -41,7 +41,7 @@ pub struct Plain {
     own: Option<File>,
 }
 
-impl Place {
+impl PublishedPlace {
     /// Opens the segment that was published.
     ///
     /// # Errors
@@ -213,13 +213,13 @@ impl Plain {
 }
 
 /// The lines of the compressed form from `offset` on.
-fn compressed(directory: &Path, name: &SegmentName, offset: u64) -> io::Result<Place> {
+fn compressed(directory: &Path, name: &SegmentName, offset: u64) -> io::Result<PublishedPlace> {
     let path = directory.join(name.file_name(Form::Compressed));
     let Some(before) = offset.checked_sub(1) else { return Err(unbelievable("no line begins there")) };
     let lines = compress::read_lines(&path, before, LONGEST_BATCH)?;
     match lines.split_first() {
-        Some((b'\n', rest)) => Ok(Place::Compressed(rest.to_vec())),
-        None => Ok(Place::Compressed(Vec::new())),
+        Some((b'\n', rest)) => Ok(PublishedPlace::Compressed(rest.to_vec())),
+        None => Ok(PublishedPlace::Compressed(Vec::new())),
         Some(_) => Err(unbelievable("no line begins where the control page says that one does")),
     }
 }

@@ -4,7 +4,7 @@
 //! a copy. A write that a durable sink has not committed is cut off only where the queues at hand hold all of it, and no
 //! chain goes on from it: it is written again then. Otherwise it stays, and that is said.
 
-use super::place::{LONGEST_BATCH, Place, Plain};
+use super::place::{LONGEST_BATCH, Plain, PublishedPlace};
 use super::{Findings, Held, Inquiry, Torn, survey, what_stands_in};
 use crate::sink::{Segments, whole_lines};
 use segments::line::{self, LinePrefix};
@@ -26,14 +26,14 @@ pub enum Write {
 ///
 /// # Errors
 /// `WouldBlock` while somebody still writes what would have to be cut off.
-pub fn look(
+pub fn repair(
     inquiry: &Inquiry,
     own: Option<Segments<'_>>,
     write: Write,
     report: &mut dyn FnMut(Torn),
 ) -> io::Result<Findings> {
     let is_durable = write != Write::Plain;
-    let place = inquiry.place.as_ref().map(|(path, offset)| (path, Place::open(path, *offset, own)));
+    let place = inquiry.place.as_ref().map(|(path, offset)| (path, PublishedPlace::open(path, *offset, own)));
     if inquiry.is_copy {
         return Ok(Findings {
             kept: place.and_then(|(_, place)| of_copy(place, write)),
@@ -42,9 +42,11 @@ pub fn look(
     }
     match place {
         None => Ok(Findings::default()),
-        Some((_, Ok(Place::Compressed(lines)))) => Ok(standing(&lines)),
-        Some((_, Ok(Place::Plain(plain)))) if write == Write::Uncommitted => withdraw(&plain, inquiry, own, report),
-        Some((_, Ok(Place::Plain(plain)))) => read(&plain, report),
+        Some((_, Ok(PublishedPlace::Compressed(lines)))) => Ok(standing(&lines)),
+        Some((_, Ok(PublishedPlace::Plain(plain)))) if write == Write::Uncommitted => {
+            withdraw(&plain, inquiry, own, report)
+        }
+        Some((_, Ok(PublishedPlace::Plain(plain)))) => read(&plain, report),
         Some((path, Err(error))) => {
             let is_no_place = error.kind() == io::ErrorKind::InvalidData;
             let kept = is_no_place.then(|| kept(path, &error.to_string()));
@@ -62,8 +64,8 @@ fn kept(path: &Path, why: &str) -> String {
 }
 
 /// What would have been cut off for the original.
-fn of_copy(place: io::Result<Place>, write: Write) -> Option<String> {
-    let Ok(Place::Plain(plain)) = place else { return None };
+fn of_copy(place: io::Result<PublishedPlace>, write: Write) -> Option<String> {
+    let Ok(PublishedPlace::Plain(plain)) = place else { return None };
     let is_left = write == Write::Uncommitted && plain.bytes_behind().is_ok_and(|bytes| bytes > 0);
     is_left.then(|| {
         let why = "the queue directory is a copy, and whether the write behind its byte";

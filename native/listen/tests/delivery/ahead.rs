@@ -75,7 +75,7 @@ impl Bench {
     }
 
     fn is_drained(&self) -> bool {
-        self.producer.queue().unwrap().file.books().in_queue == 0
+        self.producer.queue().unwrap().file.counts().in_queue == 0
     }
 
     fn copied(&self) -> Vec<u64> {

@@ -1,6 +1,6 @@
 //! Additional sinks: each at its own pace, none in the way of another or of the queue.
 
-use super::{named, told};
+use super::{named, reported};
 use crate::support::{
     INFO, Memory, PATIENCE, dense, emit, listener_settings, numbers, queue_settings, register, wait_until,
 };
@@ -9,7 +9,7 @@ use listen::leader::Leader;
 use listen::listener::Listener;
 use queue::control::Control;
 use queue::producer::Producer;
-use queue::sink_words::{SinkRole, SinkState};
+use queue::published::sinks::{SinkRole, SinkState};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ impl Trio {
             self.emitted += 1;
         }
         self.leader.round(listen::delivery::read_now(), true);
-        assert_eq!(self.producer.queue().unwrap().file.books().in_queue, 0, "the queue waits for no copy");
+        assert_eq!(self.producer.queue().unwrap().file.counts().in_queue, 0, "the queue waits for no copy");
     }
 
     fn dropped(&self, row: usize) -> u64 {
@@ -93,17 +93,17 @@ fn a_copy_that_hangs_drops_and_counts_for_itself_alone_and_is_told_when_it_mends
     assert_eq!(trio.dropped(2), 0);
 
     drop(resume);
-    wait_until("the gap is told", || !told(&trio.copies[0]).is_empty());
+    wait_until("the gap is told", || !reported(&trio.copies[0]).is_empty());
     trio.write(1);
     wait_until("it goes on", || numbers(&trio.copies[0].lines(), 0).last() == Some(&41));
     let lines = trio.copies[0].lines();
     let mut expected = dense(41 - dropped);
     expected.push(41);
     assert_eq!(numbers(&lines, 0), expected, "each line once, the newest dropped");
-    let told = told(&trio.copies[0]);
-    assert_eq!((&told[0]["event_name"], &told[0]["dropped"]), (&"sink.dropped".into(), &dropped.into()));
-    assert_eq!(lines[lines.len() - 2], told[0], "where the gap is");
-    assert!(super::told(&trio.primary).is_empty() && super::told(&trio.copies[1]).is_empty());
+    let reported = reported(&trio.copies[0]);
+    assert_eq!((&reported[0]["event_name"], &reported[0]["dropped"]), (&"sink.dropped".into(), &dropped.into()));
+    assert_eq!(lines[lines.len() - 2], reported[0], "where the gap is");
+    assert!(super::reported(&trio.primary).is_empty() && super::reported(&trio.copies[1]).is_empty());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use listen::sink::file::{FileSink, FileSinkConfig};
 use listen::sink::{FileStatus, Now, Os, RealOs, Segments, Sink, WriteError};
 use queue::control::Control;
 use queue::producer::Producer;
-use queue::sink_words::{SinkErrorType, SinkState};
+use queue::published::sinks::{SinkErrorType, SinkState};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -93,7 +93,7 @@ fn survives(errno: i32, expected: SinkErrorType, create: bool) {
     let mut leader = Leader::new(listener_settings(queues.path()), control, delivery, now);
     let producer = Producer::open(queue_settings(queues.path())).unwrap();
     let event = register(&producer);
-    let in_queue = || producer.queue().unwrap().file.books().in_queue;
+    let in_queue = || producer.queue().unwrap().file.counts().in_queue;
     (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
     if !create {
         assert_eq!(leader.round(now, true), Round::Wrote);
@@ -210,7 +210,7 @@ fn a_panic_in_the_middle_of_a_write_is_counted_and_followed_by_a_leader_that_goe
     let control = Control::open(queues.path()).unwrap();
     wait_until("it begins anew", || {
         control.request_flush();
-        producer.queue().unwrap().file.books().in_queue == 0
+        producer.queue().unwrap().file.counts().in_queue == 0
     });
     assert_eq!(control.page().listener_restarts.load(Ordering::Relaxed), 1);
     producer.close();

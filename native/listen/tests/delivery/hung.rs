@@ -1,11 +1,11 @@
 //! Sinks that hang: a write that does not come back until the test lets it.
 
-use super::{DELAY, Pair, TICK, names, told};
+use super::{DELAY, Pair, TICK, names, reported};
 use crate::support::{PATIENCE, dense, numbers, wait_until};
 use listen::delivery::Delivery;
 use listen::leader::Round;
 use queue::control::Control;
-use queue::sink_words::SinkState;
+use queue::published::sinks::SinkState;
 use serde_json::json;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -74,8 +74,8 @@ fn the_fallback_takes_a_batch_that_hangs_and_the_log_says_which_records_can_stan
     assert_eq!(numbers(&pair.fallback.lines(), 0), dense(3));
     pair.emit(2);
     pair.rounds_until("more of them", |pair| pair.in_queue() == 0);
-    pair.rounds_until("the notices", |pair| told(&pair.fallback).len() == 2);
-    let lines = told(&pair.fallback);
+    pair.rounds_until("the notices", |pair| reported(&pair.fallback).len() == 2);
+    let lines = reported(&pair.fallback);
     assert_eq!(names(&lines), ["sink.failed", "sink.fallback"]);
     assert_eq!((&lines[0]["error.type"], &lines[1]["reason"]), (&json!("hung"), &json!("hung")));
     let boot_id = format!("{:016x}", pair.producer.queue().unwrap().file.header().boot_id);
@@ -88,7 +88,7 @@ fn the_fallback_takes_a_batch_that_hangs_and_the_log_says_which_records_can_stan
     pair.rounds_until("the primary has the rest", |pair| pair.in_queue() == 0);
     assert_eq!(numbers(&pair.fallback.lines(), 0), dense(5));
     assert_eq!(numbers(&pair.primary.lines(), 0), [0, 1, 2, 5, 6], "the first three in both, as was said");
-    assert_eq!(names(&told(&pair.primary)), ["sink.recovered"]);
+    assert_eq!(names(&reported(&pair.primary)), ["sink.recovered"]);
 }
 
 #[test]

@@ -39,8 +39,8 @@ fn a_queue_file_that_is_cut_within_its_records_costs_what_stood_behind_the_cut_a
     bench.drain();
     let whole = 4096 / RECORD_BYTES;
     assert_eq!(numbers(&bench.sink.events("test"), 0), dense(whole));
-    let told = &bench.sink.events("log.dropped")[0];
-    assert_eq!(told["reasons"].to_string(), format!("{{\"corrupt\":{{\"INFO\":{}}}}}", 200 - whole));
+    let reported = &bench.sink.events("log.dropped")[0];
+    assert_eq!(reported["reasons"].to_string(), format!("{{\"corrupt\":{{\"INFO\":{}}}}}", 200 - whole));
     (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 1, n), "the process has another queue"));
     bench.drain();
     assert_eq!(numbers(&bench.sink.events("test"), 1), dense(10));

@@ -129,7 +129,7 @@ fn a_leader_lock_that_cannot_be_a_lock_keeps_everything_in_the_queue_until_it_ca
     fs::set_permissions(place.queues(), PermissionsExt::from_mode(0o700)).unwrap();
     let service = open(place.path());
     emit_span(&service, 0, 0..10);
-    assert_eq!(service.books().unwrap().in_queue, 10);
+    assert_eq!(service.counts().unwrap().in_queue, 10);
     fs::remove_dir(place.queues().join("leader.lock")).unwrap();
     assert!(service.flush(PATIENCE));
     assert!(service.close(PATIENCE));

@@ -4,7 +4,7 @@ use crate::support::{Bench, INFO, dense, emit, numbers, register};
 use lines::series;
 use queue::control::Control;
 use queue::inspect;
-use queue::totals;
+use queue::published::totals;
 use request::runtime::Runtime;
 use request::runtime::settings::CHUNKS_MODES;
 use std::fs::{self, OpenOptions};
@@ -44,12 +44,12 @@ fn noise_in_the_pages_that_processes_share_stops_neither_the_listener_nor_its_su
         (10..15).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
         bench.drain();
         assert_eq!(numbers(&bench.sink.events("test"), 0), dense(15), "seed {seed}");
-        look(bench.path());
+        read_all(bench.path());
     }
 }
 
 /// Reads all that is published: whatever stands there, it is read to its end.
-fn look(directory: &Path) {
+fn read_all(directory: &Path) {
     let control = Control::open(directory).unwrap();
     let page = control.page();
     for row in &page.sinks {

@@ -24,7 +24,7 @@ fn lead(queues: &Path, sink: &Memory, now: Now) -> Leader {
     let Attempt::Acquired(lock) = ProcessLock::try_acquire(&path, true).unwrap() else { panic!("somebody leads") };
     let control = Control::open(queues).unwrap();
     let leader = Leader::new(listener_settings(queues), control, sink.delivery(control, now), now);
-    leader.within(Leadership::Directory { lock, path })
+    leader.leading(Leadership::Directory { lock, path })
 }
 
 /// A process's queue with the records 0 to 9.
@@ -80,7 +80,7 @@ fn a_removed_queue_whose_reader_lives_has_no_other_one_also_where_they_share_no_
     other.round(read_now(), true);
     wait_until("the other leader is done", || {
         other.round(read_now(), true);
-        other.is_without_rule()
+        other.has_handed_over()
     });
     assert!(service.close(PATIENCE));
     assert_eq!(numbers(&sink.lines(), 0), dense(10));

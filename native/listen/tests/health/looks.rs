@@ -42,8 +42,8 @@ impl Faked {
         Watched { source: self.clone(), limits, listens: true }
     }
 
-    fn watch(&self) -> Watch<Self> {
-        Watch::new(self.watched(LIMITS), None, self.now.get())
+    fn watch(&self) -> HealthWatch<Self> {
+        HealthWatch::new(self.watched(LIMITS), None, self.now.get())
     }
 
     fn set(&self, change: impl FnOnce(&mut LaneState)) {
@@ -59,7 +59,7 @@ impl Faked {
 
 fn queue(boot_id: u64) -> QueueSnapshot {
     QueueSnapshot {
-        books: Books {
+        counts: QueueCounts {
             boot_id,
             pid: 1,
             accepted: 0,
@@ -94,7 +94,7 @@ fn one_look_serves_all_who_ask_within_a_quarter_of_a_second() {
         assert_eq!(watch.recent(faked.now.get()).state(), State::Ok);
     }
     assert!(Arc::ptr_eq(&watch.recent(faked.now.get()), &watch.recent(faked.now.get())));
-    faked.set(|state| state.queues[0].books.in_queue = 10_000);
+    faked.set(|state| state.queues[0].counts.in_queue = 10_000);
     faked.pass(249);
     assert_eq!((watch.recent(faked.now.get()).state(), faked.looks.get()), (State::Ok, 1));
     faked.pass(1);
@@ -115,12 +115,12 @@ fn a_look_takes_the_sum_of_the_records_and_the_fullest_queue() {
     let watch = faked.watch();
     faked.set(|state| {
         let [mut first, mut second] = [queue(1), queue(2)];
-        (first.books.in_queue, first.books.bytes_in_queue, first.in_flight) = (3, 100, 2);
+        (first.counts.in_queue, first.counts.bytes_in_queue, first.in_flight) = (3, 100, 2);
         first.oldest_unix_nano = Some(UNIX_NANO - 5_000_000_000);
-        (second.books.in_queue, second.books.bytes_in_queue, second.in_flight) = (4, 400, 1);
+        (second.counts.in_queue, second.counts.bytes_in_queue, second.in_flight) = (4, 400, 1);
         state.queues = vec![first, second];
     });
-    let seen = &watch.look(faked.now.get()).snapshot;
+    let seen = &watch.assess(faked.now.get()).snapshot;
     assert_eq!((seen.records, seen.fill, seen.oldest_age_s), (7, 0.4, Some(5.0)));
     assert_eq!((seen.queues, seen.used_bytes, seen.capacity_bytes, seen.in_flight), (2, 500, 2000, 3));
 }
@@ -132,11 +132,11 @@ fn the_fill_is_that_of_the_fullest_queue() {
         let faked = Faked::new();
         let full = |(used_bytes, capacity_bytes): &(u64, u64)| {
             let mut queue = queue(1);
-            (queue.books.bytes_in_queue, queue.capacity_bytes) = (*used_bytes, *capacity_bytes);
+            (queue.counts.bytes_in_queue, queue.capacity_bytes) = (*used_bytes, *capacity_bytes);
             queue
         };
         faked.set(|state| state.queues = used.iter().map(full).collect());
-        assert_eq!(faked.watch().look(faked.now.get()).snapshot.fill, fill);
+        assert_eq!(faked.watch().assess(faked.now.get()).snapshot.fill, fill);
     }
 }
 
@@ -145,56 +145,56 @@ fn a_clock_that_was_set_back_makes_no_record_older_than_nothing() {
     let faked = Faked::new();
     let watch = faked.watch();
     faked.set(|state| state.queues[0].oldest_unix_nano = Some(UNIX_NANO + 1_000_000_000_000));
-    assert_eq!(watch.look(faked.now.get()).snapshot.oldest_age_s, Some(0.0));
+    assert_eq!(watch.assess(faked.now.get()).snapshot.oldest_age_s, Some(0.0));
 }
 
 #[test]
 fn a_listener_that_never_came_is_waited_for_from_the_first_look_on() {
     let faked = Faked::new();
     faked.set(|state| {
-        state.queues[0].books.in_queue = 1;
+        state.queues[0].counts.in_queue = 1;
         (state.heartbeat_age_s, state.leader) = (None, Holder::Nobody);
     });
     let watch = faked.watch();
     faked.pass(29_900);
-    assert_eq!(watch.look(faked.now.get()).state(), State::Ok);
+    assert_eq!(watch.assess(faked.now.get()).state(), State::Ok);
     faked.pass(100);
-    assert_eq!(watch.look(faked.now.get()).state(), State::Stuck);
+    assert_eq!(watch.assess(faked.now.get()).state(), State::Stuck);
 }
 
 #[test]
 fn what_an_earlier_life_left_does_not_make_a_new_process_stuck() {
     let faked = Faked::new();
     faked.set(|state| {
-        state.queues[0].books.in_queue = 1;
+        state.queues[0].counts.in_queue = 1;
         state.heartbeat_age_s = Some(86_400.0);
     });
-    assert_eq!(faked.watch().look(faked.now.get()).state(), State::Ok);
+    assert_eq!(faked.watch().assess(faked.now.get()).state(), State::Ok);
 }
 
 #[test]
 fn losses_are_told_for_a_minute_and_what_was_lost_before_the_first_look_is_not() {
     let faked = Faked::new();
-    faked.set(|state| state.queues[0].books.dropped[DropReason::QueueFull as usize][2] = 7);
+    faked.set(|state| state.queues[0].counts.dropped[DropReason::QueueFull as usize][2] = 7);
     let watch = faked.watch();
-    assert_eq!(watch.look(faked.now.get()).state(), State::Ok);
+    assert_eq!(watch.assess(faked.now.get()).state(), State::Ok);
     faked.set(|state| {
-        let dropped = &mut state.queues[0].books.dropped;
+        let dropped = &mut state.queues[0].counts.dropped;
         (dropped[DropReason::QueueFull as usize][2], dropped[DropReason::QueueFull as usize][3]) = (8, 1);
         dropped[DropReason::ShutdownDeadline as usize][2] = 50;
     });
-    assert_eq!(watch.look(faked.now.get()).snapshot.recent_drops, 2);
+    assert_eq!(watch.assess(faked.now.get()).snapshot.recent_drops, 2);
     // Its process is gone; another one has lost a record too.
     faked.set(|state| {
         state.queues = vec![queue(1), queue(2)];
-        state.queues[1].books.dropped[DropReason::Oversize as usize][2] = 1;
+        state.queues[1].counts.dropped[DropReason::Oversize as usize][2] = 1;
     });
     for _ in 0..59 {
         faked.pass(1000);
-        assert_eq!(watch.look(faked.now.get()).snapshot.recent_drops, 3);
+        assert_eq!(watch.assess(faked.now.get()).snapshot.recent_drops, 3);
     }
     faked.pass(2000);
-    assert_eq!(watch.look(faked.now.get()).state(), State::Ok);
+    assert_eq!(watch.assess(faked.now.get()).state(), State::Ok);
 }
 
 #[test]
@@ -202,11 +202,11 @@ fn failed_writes_are_told_for_a_minute_also_if_each_next_try_succeeds() {
     let faked = Faked::new();
     let watch = faked.watch();
     faked.set(|state| state.sink_errors = 6);
-    assert_eq!(kinds(&watch.look(faked.now.get())), ["errors"]);
+    assert_eq!(kinds(&watch.assess(faked.now.get())), ["errors"]);
     faked.pass(MEMORY_S as u64 * 1000);
-    watch.look(faked.now.get());
+    watch.assess(faked.now.get());
     faked.pass(1000);
-    assert_eq!(watch.look(faked.now.get()).state(), State::Ok);
+    assert_eq!(watch.assess(faked.now.get()).state(), State::Ok);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_sink_that_fails_is_told_once_though_its_writes_fail() {
         (state.sink_errors, state.fallback_active) = (6, true);
         state.failing = vec![FailingSink { state: SinkState::Hung, ..full() }];
     });
-    let health = watch.look(faked.now.get());
+    let health = watch.assess(faked.now.get());
     assert_eq!(kinds(&health), ["sink", "fallback"]);
     assert_eq!(health.reasons[0].text, "sink file is hung for 12.0 s (full)");
 }
@@ -227,11 +227,11 @@ fn a_named_producer_that_has_died_is_a_state_of_its_own_until_it_is_back() {
     let faked = Faked::new();
     let watch = faked.watch();
     faked.set(|state| state.dead_producers = vec!["m_0_0".to_owned(), "m_0_1".to_owned()]);
-    let health = watch.look(faked.now.get());
+    let health = watch.assess(faked.now.get());
     assert_eq!((health.state(), health.is_ready(), health.is_alive()), (State::ProducerDied, true, true));
     assert_eq!(health.reasons.len(), 2);
     faked.set(|state| state.dead_producers.clear());
-    assert_eq!(watch.look(faked.now.get()).state(), State::Ok);
+    assert_eq!(watch.assess(faked.now.get()).state(), State::Ok);
 }
 
 #[test]
@@ -240,9 +240,9 @@ fn the_drain_rate_is_known_after_half_a_second() {
     let watch = faked.watch();
     faked.set(|state| state.records_written = 200);
     faked.pass(400);
-    assert_eq!(watch.look(faked.now.get()).snapshot.records_per_s, None);
+    assert_eq!(watch.assess(faked.now.get()).snapshot.records_per_s, None);
     faked.pass(600);
-    let rate = watch.look(faked.now.get()).snapshot.records_per_s.unwrap();
+    let rate = watch.assess(faked.now.get()).snapshot.records_per_s.unwrap();
     assert!((rate - 100.0).abs() < 1e-9, "{rate}");
 }
 
@@ -251,8 +251,8 @@ fn thresholds_stay_reached_from_look_to_look() {
     let faked = Faked::new();
     let watch = faked.watch();
     let found = [10_000, 5_001, 5_000, 2_500].map(|records| {
-        faked.set(|state| state.queues[0].books.in_queue = records);
-        watch.look(faked.now.get()).state()
+        faked.set(|state| state.queues[0].counts.in_queue = records);
+        watch.assess(faked.now.get()).state()
     });
     assert_eq!(found, [State::Degraded, State::Degraded, State::Pressured, State::Ok]);
 }
@@ -261,17 +261,17 @@ fn thresholds_stay_reached_from_look_to_look() {
 fn reasons_of_the_audit_lane_count_like_those_of_the_fast_one_and_say_whose_they_are() {
     let (faked, audit) = (Faked::new(), Faked::new());
     let limits = Limits { oldest_age_s: 1.0, ..LIMITS };
-    let watch = Watch::new(faked.watched(LIMITS), Some(audit.watched(limits)), faked.now.get());
+    let watch = HealthWatch::new(faked.watched(LIMITS), Some(audit.watched(limits)), faked.now.get());
     let old = |state: &mut LaneState| state.queues[0].oldest_unix_nano = Some(UNIX_NANO - 2_000_000_000);
     faked.set(old);
-    assert_eq!(watch.look(faked.now.get()).state(), State::Ok);
+    assert_eq!(watch.assess(faked.now.get()).state(), State::Ok);
     audit.set(old);
-    let health = watch.look(faked.now.get());
+    let health = watch.assess(faked.now.get());
     assert_eq!((health.state(), kinds(&health)), (State::Pressured, vec!["audit.age"]));
     assert_eq!(health.reasons[0].text, "audit lane: the oldest record has waited 2.0 s; pressured from 1 s");
     assert_eq!(health.snapshot.queues, 1, "the answer shows the fast lane");
-    audit.set(|state| state.queues[0].books.in_queue = 10_000);
-    assert!(!watch.look(faked.now.get()).is_ready());
-    audit.set(|state| state.queues[0].books.in_queue = 5_001);
-    assert!(!watch.look(faked.now.get()).is_ready(), "its thresholds stay reached too");
+    audit.set(|state| state.queues[0].counts.in_queue = 10_000);
+    assert!(!watch.assess(faked.now.get()).is_ready());
+    audit.set(|state| state.queues[0].counts.in_queue = 5_001);
+    assert!(!watch.assess(faked.now.get()).is_ready(), "its thresholds stay reached too");
 }

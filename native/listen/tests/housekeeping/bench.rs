@@ -1,7 +1,7 @@
 //! A directory of segments, rounds over it, and a store whose calls fail from a chosen one on.
 
 use listen::housekeeper::{Compression, HousekeepingSettings, Rounds};
-use queue::housekeeping_words::{HousekeepingWords, Reason};
+use queue::published::housekeeping::{HousekeepingWords, Reason};
 use segments::retention::{Limits, Removed};
 use segments::rotation::Rotations;
 use segments::segment_lock::LiveLock;
@@ -38,7 +38,7 @@ pub struct Bench {
     pub dir: TempDir,
     pub words: &'static HousekeepingWords,
     /// What was told: reason, segments, bytes, oldest, newest.
-    pub told: Vec<(&'static str, Removed)>,
+    pub reported: Vec<(&'static str, Removed)>,
     pub limits: Limits,
     pub compression: Option<Compression>,
     pub other_directories: Vec<PathBuf>,
@@ -54,7 +54,7 @@ impl Bench {
         Self {
             dir: TempDir::new().unwrap(),
             words: Box::leak(Box::default()),
-            told: Vec::new(),
+            reported: Vec::new(),
             limits: Limits::default(),
             compression: None,
             other_directories: Vec::new(),
@@ -111,9 +111,9 @@ impl Bench {
 
     pub fn round_of<S: Store>(&mut self, rounds: &mut Rounds<S>, seconds: u64) -> bool {
         self.boottime.store(at(seconds - self.stepped_s), Ordering::Relaxed);
-        let told = &mut self.told;
+        let reported = &mut self.reported;
         rounds.round(at(seconds), &mut |_| true, &mut |reason: Reason, removed: &Removed| {
-            told.push((reason.name(), removed.clone()));
+            reported.push((reason.name(), removed.clone()));
             true
         })
     }

@@ -23,7 +23,7 @@ fn segments_go_once_their_last_line_is_too_old_and_it_is_told() {
     assert_eq!(bench.files().len(), 4, "none is older than a minute");
     bench.round(63);
     assert_eq!(bench.files(), [name(3), name(4)]);
-    assert_eq!(bench.told, [("age", removed(2, 1, 2))]);
+    assert_eq!(bench.reported, [("age", removed(2, 1, 2))]);
     assert_eq!(bench.words.segments_removed[0].load(Ordering::Relaxed), 2);
     assert_eq!(bench.words.removed_bytes[0].load(Ordering::Relaxed), 20);
 }
@@ -71,7 +71,7 @@ fn above_the_quota_the_oldest_go_first_and_no_more_than_needed() {
     bench.round(10);
     bench.round(10);
     assert_eq!(bench.files(), [name(3), name(4), name(5)]);
-    assert_eq!(bench.told, [("quota", removed(2, 1, 2))]);
+    assert_eq!(bench.reported, [("quota", removed(2, 1, 2))]);
     assert_eq!(bench.words.segments_removed[1].load(Ordering::Relaxed), 2);
 }
 
@@ -143,7 +143,7 @@ fn compressed_segments_are_removed_by_the_same_limits() {
     bench.limits.quota_bytes = 20;
     bench.round(10);
     assert_eq!(bench.files(), [name(2), name(3)]);
-    assert_eq!(bench.told, [("quota", removed(1, 1, 1))]);
+    assert_eq!(bench.reported, [("quota", removed(1, 1, 1))]);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn what_cannot_be_told_yet_is_told_later_all_of_it_at_once() {
     assert_eq!(bench.files(), [name(3), name(4), name(5)], "removal waits for nothing: the disk may be full");
     bench.round_of(&mut rounds, 10);
     bench.round_of(&mut rounds, 10);
-    assert_eq!(bench.told, [("quota", removed(2, 1, 2))]);
+    assert_eq!(bench.reported, [("quota", removed(2, 1, 2))]);
 }
 
 #[test]
@@ -192,8 +192,8 @@ fn what_a_process_removed_and_did_not_live_to_tell_is_told_by_the_next() {
     bench.rounds(RealStore).round(at(10), &mut |_| true, &mut |_, _| false);
     bench.round(10);
     bench.round(10);
-    let untold = Removed { segments: 1, bytes: 10, ..Removed::default() };
-    assert_eq!(bench.told, [("quota", untold)]);
+    let unreported = Removed { segments: 1, bytes: 10, ..Removed::default() };
+    assert_eq!(bench.reported, [("quota", unreported)]);
     assert!(bench.words.unreported().iter().all(|left| *left == (0, 0)));
 }
 
@@ -207,13 +207,13 @@ fn removal_ends_when_the_work_is_ended_and_what_was_removed_until_then_is_told()
         steps += 1;
         steps <= 2
     };
-    let (mut rounds, mut told) = (bench.rounds(RealStore), Vec::new());
+    let (mut rounds, mut reported) = (bench.rounds(RealStore), Vec::new());
     rounds.round(at(10), &mut pace, &mut |reason, gone| {
-        told.push((reason.name(), gone.clone()));
+        reported.push((reason.name(), gone.clone()));
         true
     });
     assert_eq!(bench.files(), [name(3), name(4)]);
-    assert_eq!(told, [("quota", removed(2, 1, 2))]);
+    assert_eq!(reported, [("quota", removed(2, 1, 2))]);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn each_directory_has_the_quota_for_itself_and_one_that_fails_holds_up_no_other(
     bench.round(10);
     assert_eq!(other.files(), [name(3), name(4)]);
     assert_eq!(bench.files()[1..], [name(3), name(4)]);
-    assert_eq!((bench.told.len(), bench.errors()), (2, 1));
+    assert_eq!((bench.reported.len(), bench.errors()), (2, 1));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn whatever_call_fails_what_is_removed_is_counted_and_told_and_the_next_round_go
         assert_eq!(bench.words.segments_removed[1].load(Ordering::Relaxed), gone, "call {call}");
         bench.round_of(&mut rounds, 10);
         assert_eq!(bench.files(), [name(3), name(4)], "call {call}");
-        assert_eq!(bench.told.iter().map(|(_, removed)| removed.segments).sum::<u64>(), 2, "call {call}");
+        assert_eq!(bench.reported.iter().map(|(_, removed)| removed.segments).sum::<u64>(), 2, "call {call}");
         if !reached {
             break;
         }

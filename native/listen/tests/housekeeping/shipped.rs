@@ -38,7 +38,7 @@ fn the_quota_removes_what_is_not_shipped_and_says_so() {
     bench.limits = super::bench::quota(10);
     bench.round(10);
     assert_eq!(bench.files(), [name(3)]);
-    let reasons: Vec<&str> = bench.told.iter().map(|(reason, _)| *reason).collect();
+    let reasons: Vec<&str> = bench.reported.iter().map(|(reason, _)| *reason).collect();
     assert_eq!(reasons, ["quota", "unshipped"]);
     assert_eq!(bench.words.segments_removed.each_ref().map(|word| word.load(Ordering::Relaxed)), [0, 1, 1]);
 }

@@ -1,10 +1,10 @@
 //! What a report of removed segments says of the records in them.
 
 use super::bench::{Bench, Failing, Fault, at, name};
-use segments::books::Span;
 use segments::segment::footer_line;
 use segments::segment_account::SegmentAccount;
 use segments::segment_store::RealStore;
+use segments::spans::Span;
 
 fn lines(boot_id: u64, sequences: std::ops::RangeInclusive<u64>) -> Vec<u8> {
     let line = |seq| {
@@ -33,7 +33,7 @@ fn remove(bench: &mut Bench) -> Vec<Span> {
     let held = bench.live(&name(9));
     bench.round(10);
     drop(held);
-    bench.told.iter().flat_map(|(_, removed)| removed.spans.clone()).collect()
+    bench.reported.iter().flat_map(|(_, removed)| removed.spans.clone()).collect()
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn removed_segments_are_told_with_the_records_in_them_whether_sealed_cut_off_or_
     bench.write(&name(4), &sealed(lines(1, 40..=41)), 4);
     bench.write(&name(9), b"{}\n", 9);
     assert_eq!(remove(&mut bench), [span(1, 0, 29), span(2, 5, 6), span(1, 40, 41)]);
-    assert_eq!((bench.told.len(), bench.told[0].1.segments), (1, 4));
+    assert_eq!((bench.reported.len(), bench.reported[0].1.segments), (1, 4));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_segment_that_cannot_be_read_is_removed_all_the_same_and_told_without_its_re
     bench.write(&format!("{}.zst", name(1)), b"no zstd", 1);
     bench.write(&name(9), b"{}\n", 9);
     assert_eq!(remove(&mut bench), []);
-    assert_eq!(bench.told[0].1.segments, 1);
+    assert_eq!(bench.reported[0].1.segments, 1);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_report_that_would_be_too_long_is_told_in_parts_that_count_each_segment_once
     bench.write(&name(1), &sealed(records), 1);
     bench.write(&name(9), b"{}\n", 9);
     assert_eq!(remove(&mut bench), (0..150).map(|boot_id| span(boot_id, 3, 4)).collect::<Vec<_>>());
-    let parts: Vec<_> = bench.told.iter().map(|(_, part)| (part.segments, part.spans.len())).collect();
+    let parts: Vec<_> = bench.reported.iter().map(|(_, part)| (part.segments, part.spans.len())).collect();
     assert_eq!(parts, [(1, 64), (0, 64), (0, 22)]);
 }
 
@@ -76,16 +76,16 @@ fn a_part_that_is_refused_comes_again_and_none_twice() {
     bench.write(&name(1), &sealed(records), 1);
     bench.limits.quota_bytes = 1;
     let mut rounds = bench.rounds(RealStore);
-    let (mut told, mut calls) = (Vec::new(), 0);
+    let (mut reported, mut calls) = (Vec::new(), 0);
     for round in 0..3 {
         rounds.round(at(10 + round), &mut |_| true, &mut |_, part| {
             calls += 1;
             let taken = calls != 2 && calls != 4;
-            told.extend(part.spans.iter().filter(|_| taken).copied());
+            reported.extend(part.spans.iter().filter(|_| taken).copied());
             taken
         });
     }
-    assert_eq!(told, (0..150).map(|boot_id| span(boot_id, 3, 4)).collect::<Vec<_>>());
+    assert_eq!(reported, (0..150).map(|boot_id| span(boot_id, 3, 4)).collect::<Vec<_>>());
 }
 
 #[test]
@@ -95,17 +95,17 @@ fn whenever_the_process_dies_all_that_is_gone_was_told_before() {
         (1..=40).for_each(|number| drop(bench.write(&name(number), &sealed(lines(1, number..=number)), number)));
         bench.limits.quota_bytes = 1000;
         let store = Failing::new(Fault::From(call));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         bench.rounds(store.clone()).round(at(60), &mut |_| true, &mut |_, removed| {
             let lives = *store.calls.borrow() < call;
-            told.extend(removed.spans.iter().filter(|_| lives).copied());
+            reported.extend(removed.spans.iter().filter(|_| lives).copied());
             lives
         });
         let (gone, left) = (40 - bench.files().len() as u64, *store.calls.borrow() < call);
-        let told = told.iter().map(|span| span.records).sum::<u64>();
-        assert!(told >= gone, "call {call}: {gone} are gone, {told} are told");
+        let reported = reported.iter().map(|span| span.records).sum::<u64>();
+        assert!(reported >= gone, "call {call}: {gone} are gone, {reported} are told");
         if left {
-            assert_eq!((told, gone > 32), (gone, true), "more than one group");
+            assert_eq!((reported, gone > 32), (gone, true), "more than one group");
             break;
         }
     }
@@ -124,6 +124,6 @@ fn a_queue_that_closes_before_it_took_the_report_keeps_the_segments() {
     });
     assert_eq!(bench.files(), [name(1), name(2)]);
     bench.round(10);
-    assert_eq!(bench.told.iter().map(|(_, removed)| removed.segments).sum::<u64>(), 2);
+    assert_eq!(bench.reported.iter().map(|(_, removed)| removed.segments).sum::<u64>(), 2);
     assert_eq!(bench.files(), [""; 0]);
 }

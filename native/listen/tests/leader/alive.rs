@@ -61,7 +61,7 @@ fn a_process_that_emits_while_its_end_is_found_is_alive_and_its_end_comes_later(
     let file = std::sync::Arc::clone(&producer.queue().unwrap().file);
     assert!(emit(&producer, event, INFO, 0, 10));
     assert!(!file.close_for_dead(), "it has emitted");
-    assert!(!file.has_died() && !file.is_end_told());
+    assert!(!file.has_died() && !file.is_end_reported());
     assert!(emit(&producer, event, INFO, 0, 11), "into another queue");
     bench.drain();
     let mut written = numbers(&bench.sink.events("test"), 0);

@@ -7,7 +7,7 @@ use crate::support::{
 use queue::control::Control;
 use queue::layout::{Reason, data_offset};
 use queue::producer::Producer;
-use queue::queue_file::{Books, QueueFile};
+use queue::queue_file::{QueueCounts, QueueFile};
 use ring::{Mark, RECORD_HEAD_WORDS};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -42,9 +42,13 @@ fn check_recovered(bench: &mut Bench, expected: &[u64], torn: u64) {
     let lines = bench.sink.events("test");
     assert_eq!(numbers(&lines, 0), expected);
     assert!(bench.queue_files().is_empty(), "the file is removed");
-    let told: Vec<_> = bench.sink.events("log.dropped").iter().map(|line| line["reasons"].to_string()).collect();
+    let reported: Vec<_> = bench.sink.events("log.dropped").iter().map(|line| line["reasons"].to_string()).collect();
     let reasons = format!("{{\"torn\":{{\"INFO\":{torn}}}}}");
-    assert_eq!(told, if torn == 0 { vec![] } else { vec![reasons.clone()] }, "the gap is told before the file goes");
+    assert_eq!(
+        reported,
+        if torn == 0 { vec![] } else { vec![reasons.clone()] },
+        "the gap is told before the file goes"
+    );
     let processes = last_books(bench);
     assert_eq!(processes[0]["accepted"], expected.len() as u64 + torn);
     assert_eq!((&processes[0]["written"], &processes[0]["in_queue"]), (&(expected.len() as u64).into(), &0.into()));
@@ -153,13 +157,13 @@ fn a_process_killed_at_any_instruction_loses_nothing_that_it_committed() {
         let file = file.unwrap();
         wait_until("the child emits", || {
             bench.drain();
-            file.books().accepted >= accepted_at_death
+            file.counts().accepted >= accepted_at_death
         });
         process.kill().unwrap();
         process.wait().unwrap();
         bench.drain();
         let lines = bench.sink.events("test");
-        let books: Books = file.books();
+        let books: QueueCounts = file.counts();
         let torn: u64 = books.dropped[Reason::Torn as usize].iter().sum();
         assert!(torn <= THREADS, "at most one half-written record for each thread");
         assert_eq!((books.accepted, books.in_queue), (lines.len() as u64 + torn, 0));
@@ -184,7 +188,7 @@ fn a_listener_killed_during_its_release_leaves_no_record_to_be_written_twice() {
     bench.drain();
     assert_eq!(numbers(&bench.sink.lines(), 0), [3, 4]);
     assert_eq!(sequences(&bench.sink.lines()), [3, 4]);
-    let books = producer.queue().unwrap().file.books();
+    let books = producer.queue().unwrap().file.counts();
     assert_eq!((books.accepted, books.written, books.in_queue), (5, 5, 0));
 }
 
@@ -210,7 +214,7 @@ fn a_listener_killed_during_its_release_of_torn_records_leaves_them_to_be_counte
         }
         bench.drain();
         assert_eq!(numbers(&bench.sink.events("test"), 0), if begun { vec![] } else { dense(3) });
-        let books = file.books();
+        let books = file.counts();
         assert_eq!((books.accepted, books.written, books.dropped[Reason::Torn as usize]), (4, 3, [0, 0, 1, 0, 0, 0]));
         assert_eq!(bench.sink.events("log.dropped")[0]["dropped"], 1);
     }

@@ -21,18 +21,18 @@ fn a_process_that_closes_is_ended_by_one_record_with_its_counts() {
     producer.close();
     bench.drain();
     bench.drain();
-    let told = ended(&bench);
+    let reported = ended(&bench);
     let boot_id = format!("{:016x}", producer.queue().unwrap().file.header().boot_id);
     let expected = json!({"severity_text": "ERROR", "event_name": "process.ended", "boot_id": boot_id,
         "pid": std::process::id(), "how": "closed", "accepted": 3, "written": 3,
         "reasons": {"oversize": {"WARN": 1}}, "sampled_out": {}});
-    assert_eq!(told.len(), 1);
+    assert_eq!(reported.len(), 1);
     for (key, value) in expected.as_object().unwrap() {
-        assert_eq!(told[0][key], *value, "{key}");
+        assert_eq!(reported[0][key], *value, "{key}");
     }
-    assert_eq!(told[0].get("seq"), None, "it is the listener's record, not the process's");
-    assert_eq!(told[0]["started"].as_str().unwrap().len(), told[0]["timestamp"].as_str().unwrap().len());
-    assert_eq!(bench.sink.lines().last().unwrap(), &told[0], "and the last one");
+    assert_eq!(reported[0].get("seq"), None, "it is the listener's record, not the process's");
+    assert_eq!(reported[0]["started"].as_str().unwrap().len(), reported[0]["timestamp"].as_str().unwrap().len());
+    assert_eq!(bench.sink.lines().last().unwrap(), &reported[0], "and the last one");
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn expected(pairs: &[(u8, &str)]) -> Vec<(String, String)> {
 
 fn deaths(bench: &Bench) -> u64 {
     let control = Control::open(bench.path()).unwrap();
-    queue::totals::of_directory(&control.page().totals, bench.path()).producer_deaths
+    queue::published::totals::of_directory(&control.page().totals, bench.path()).producer_deaths
 }
 
 #[test]
@@ -177,12 +177,12 @@ fn an_owner_killed_at_any_step_of_a_request_leaves_one_record() {
         let mut bench = Bench::new();
         kill(TEST, &bench, step);
         bench.drain();
-        let told = match step {
+        let reported = match step {
             0 => vec![],
             1..6 => expected(&[(7, "process_died")]),
             _ => expected(&[(7, "ok")]),
         };
-        assert_eq!(outcomes(&bench), told, "step {step}");
+        assert_eq!(outcomes(&bench), reported, "step {step}");
         assert!(bench.queue_files().is_empty());
     }
 }
@@ -241,7 +241,7 @@ fn a_listener_killed_at_any_step_of_the_recovery_leaves_the_rest_to_the_next_one
             }
         };
         for slot in file.slots().iter() {
-            slot.settle(|sequence| slots::is_committed(&file.ring(), sequence));
+            slot.settle_end(|sequence| slots::is_committed(&file.ring(), sequence));
             at();
         }
         for slot in file.slots().iter().filter(Slot::is_open) {
@@ -256,8 +256,8 @@ fn a_listener_killed_at_any_step_of_the_recovery_leaves_the_rest_to_the_next_one
         kill(TEST, &bench, 0);
         kill(TEST, &bench, step);
         bench.drain();
-        let told = [1, 2, 3].map(|number| (number, "process_died"));
-        assert_eq!(outcomes(&bench), expected(&told), "step {step}");
+        let reported = [1, 2, 3].map(|number| (number, "process_died"));
+        assert_eq!(outcomes(&bench), expected(&reported), "step {step}");
         assert!(bench.queue_files().is_empty());
         assert_eq!(deaths(&bench), 1);
     }
@@ -368,9 +368,9 @@ fn more_requests_than_the_queue_has_room_for_are_all_told() {
     let mut bench = Bench::new();
     kill(TEST, &bench, 0);
     bench.drain();
-    let mut told: Vec<String> = outcomes(&bench).into_iter().map(|(id, _)| id).collect();
-    told.dedup();
-    assert_eq!(told, (1..=MANY).map(|number| format!("{number:016x}")).collect::<Vec<_>>());
+    let mut reported: Vec<String> = outcomes(&bench).into_iter().map(|(id, _)| id).collect();
+    reported.dedup();
+    assert_eq!(reported, (1..=MANY).map(|number| format!("{number:016x}")).collect::<Vec<_>>());
     let path = bench.sink.events("request")[0]["url.path"].as_str().unwrap().to_owned();
     assert_eq!(path, format!("{}…", "x".repeat(509)), "cut, and it says so");
     assert!(bench.queue_files().is_empty());

@@ -19,25 +19,25 @@ use std::sync::atomic::Ordering;
 
 /// Where a process dies: with nothing under way, in an emit, or at the end of a request.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub enum DeathStep {
     Between,
     Reserved,
     Begun,
     Filled,
     Claimed,
-    Ending(slots::Step),
+    Ending(slots::EndStep),
 }
 
-pub const STEPS: [Step; 9] = [
-    Step::Between,
-    Step::Reserved,
-    Step::Begun,
-    Step::Filled,
-    Step::Claimed,
-    Step::Ending(slots::Step::Reserved),
-    Step::Ending(slots::Step::Noted),
-    Step::Ending(slots::Step::Committed),
-    Step::Ending(slots::Step::Freed),
+pub const STEPS: [DeathStep; 9] = [
+    DeathStep::Between,
+    DeathStep::Reserved,
+    DeathStep::Begun,
+    DeathStep::Filled,
+    DeathStep::Claimed,
+    DeathStep::Ending(slots::EndStep::Reserved),
+    DeathStep::Ending(slots::EndStep::Noted),
+    DeathStep::Ending(slots::EndStep::Committed),
+    DeathStep::Ending(slots::EndStep::Freed),
 ];
 
 /// What a request's terminal record says: its id, its outcome, the chunks of one that was cut off.
@@ -50,7 +50,7 @@ struct Request {
 }
 
 impl Request {
-    fn told(&self, outcome: &'static str, chunks: u64) -> ReportedFate {
+    fn reported(&self, outcome: &'static str, chunks: u64) -> ReportedFate {
         (format!("{:016x}", self.number), outcome, chunks)
     }
 }
@@ -60,7 +60,7 @@ pub struct Process {
     pub file: Arc<QueueFile>,
     pub committed: u64,
     pub torn: u64,
-    pub told: Vec<ReportedFate>,
+    pub reported: Vec<ReportedFate>,
     pub is_closed: bool,
     lock: Option<ProcessLock>,
     open: Vec<Request>,
@@ -73,8 +73,8 @@ impl Process {
         for schema in builtin().iter().chain([&own]) {
             file.append_schema(&schema.to_bytes()).unwrap();
         }
-        let (told, open) = (Vec::new(), Vec::new());
-        Self { file, committed: 0, torn: 0, told, is_closed: false, lock: Some(lock), open }
+        let (reported, open) = (Vec::new(), Vec::new());
+        Self { file, committed: 0, torn: 0, reported, is_closed: false, lock: Some(lock), open }
     }
 
     pub fn is_alive(&self) -> bool {
@@ -113,7 +113,7 @@ impl Process {
         self.end_request_until(None);
     }
 
-    fn end_request_until(&mut self, death: Option<slots::Step>) {
+    fn end_request_until(&mut self, death: Option<slots::EndStep>) {
         let Some(request) = self.open.pop() else { return };
         let (slot, ring) = (self.file.slots().get(request.slot).unwrap(), self.file.ring());
         let record =
@@ -126,35 +126,37 @@ impl Process {
         assert!(slot.claim());
         let ended = catch_unwind(AssertUnwindSafe(|| slots::end_request(slot, ring, &record, at)));
         assert!(ended.unwrap_or(death.is_some()), "room for everything");
-        if let Some(slots::Step::Reserved | slots::Step::Noted) = death {
+        if let Some(slots::EndStep::Reserved | slots::EndStep::Noted) = death {
             self.torn += 1;
             self.open.push(request);
         } else {
-            self.told.push(request.told("ok", 0));
+            self.reported.push(request.reported("ok", 0));
         }
     }
 
-    pub fn die(&mut self, at: Step) {
+    pub fn die(&mut self, at: DeathStep) {
         match at {
-            Step::Between => {}
-            Step::Claimed => assert!(self.open.last().is_none_or(|it| self.file.slots().get(it.slot).unwrap().claim())),
-            Step::Ending(step) => self.end_request_until(Some(step)),
+            DeathStep::Between => {}
+            DeathStep::Claimed => {
+                assert!(self.open.last().is_none_or(|it| self.file.slots().get(it.slot).unwrap().claim()))
+            }
+            DeathStep::Ending(step) => self.end_request_until(Some(step)),
             step => self.die_in_emit(step),
         }
         self.leave("process_died");
     }
 
-    fn die_in_emit(&mut self, at: Step) {
+    fn die_in_emit(&mut self, at: DeathStep) {
         let bytes = payload(99, 99);
         let (ring, len) = (self.file.ring(), bytes.as_slice().len() as u32);
-        if let Step::Reserved = at {
+        if let DeathStep::Reserved = at {
             // Only the head says that something was reserved.
             let head = ring.head();
             let word = Mark { sequence: head.sequence + 1, position: head.position + record_words(len) }.to_word();
             self.file.header().head.store(word, Ordering::Release);
         } else {
             let reserved = ring.reserve(len, u32::MAX).unwrap();
-            if let Step::Filled = at {
+            if let DeathStep::Filled = at {
                 reserved.fill(1, bytes.as_slice());
             }
         }
@@ -173,13 +175,13 @@ impl Process {
     }
 
     fn leave(&mut self, outcome: &'static str) {
-        self.told.extend(self.open.drain(..).map(|request| request.told(outcome, request.chunks)));
+        self.reported.extend(self.open.drain(..).map(|request| request.reported(outcome, request.chunks)));
         self.lock = None;
     }
 
     /// Records that have a sequence, recovered ones included.
     pub fn accepted(&self) -> u64 {
-        self.committed + self.torn + self.told.len() as u64
+        self.committed + self.torn + self.reported.len() as u64
     }
 }
 

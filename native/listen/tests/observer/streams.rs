@@ -199,17 +199,18 @@ fn the_time_of_a_stream_ends_with_its_last_chunk_and_what_follows_makes_no_gap()
 }
 
 /// The record of a stream of five tokens in three chunks, 10 ms apart, as the answer or the engine says.
-fn rated(answer_tells: bool, engine_tells: Option<u64>, parts: &[&[u8]], settings: &ObserverSettings) -> Value {
+fn rated(answer_reports: bool, engine_reports: Option<u64>, parts: &[&[u8]], settings: &ObserverSettings) -> Value {
     let mut observer = begin(settings);
     observer.capture_request(Content::Json, false, settings);
     observer.request_bytes(b"{}");
     observer.response_start(200, Some(Content::Stream), settings);
     let usage = [USAGE, b""];
-    let parts: Vec<&[u8]> = parts.iter().copied().chain(usage[usize::from(!answer_tells)..].iter().copied()).collect();
+    let parts: Vec<&[u8]> =
+        parts.iter().copied().chain(usage[usize::from(!answer_reports)..].iter().copied()).collect();
     for (at, part) in (1..).zip(&parts) {
         observer.response_body(part, at < parts.len() as u64, STARTED + at * 10 * MS, settings);
     }
-    if let Some(tokens) = engine_tells {
+    if let Some(tokens) = engine_reports {
         let mut values = Scratch::new();
         values.push_absent();
         values.push_uint(tokens);
@@ -249,7 +250,7 @@ fn a_time_that_only_makes_rates_stands_in_no_line() {
 #[test]
 fn what_the_engine_tells_stands_at_the_end_of_the_record() {
     let settings = settings();
-    let told = |aborted: bool| {
+    let reported = |aborted: bool| {
         let mut values = Scratch::new();
         values.push_uint(12);
         values.push_uint(34);
@@ -260,7 +261,7 @@ fn what_the_engine_tells_stands_at_the_end_of_the_record() {
         observer.told_by_engine(EngineFacts { aborted, values: values.as_slice().to_vec() });
         finished(observer, Ending::Returned, &settings)
     };
-    let record = told(false);
+    let record = reported(false);
     let keys: Vec<&String> = record.as_object().unwrap().keys().rev().take(5).collect();
     assert_eq!(
         keys,
@@ -277,6 +278,6 @@ fn what_the_engine_tells_stands_at_the_end_of_the_record() {
         (&record["gen_ai.usage.input_tokens"], &record["engine.request_id"]),
         (&json!(12), &json!("chatcmpl-1"))
     );
-    assert_eq!((&record["outcome"], &told(true)["outcome"]), (&json!("ok"), &json!("server_shutdown")));
-    assert_eq!(told(true)["error.type"], "engine_abort");
+    assert_eq!((&record["outcome"], &reported(true)["outcome"]), (&json!("ok"), &json!("server_shutdown")));
+    assert_eq!(reported(true)["error.type"], "engine_abort");
 }

@@ -116,7 +116,7 @@ impl Content {
         self.records().into_iter().filter(|(_, times)| *times > 1).map(|(name, times)| (name, times - 1)).collect()
     }
 
-    fn told_drops(&self) -> u64 {
+    fn reported_drops(&self) -> u64 {
         self.lines().filter_map(|line| line["dropped"].as_u64()).sum()
     }
 
@@ -141,7 +141,7 @@ impl Content {
             ("footer_disagrees", self.0.iter().any(changed)),
             ("footer_missing", is_footer_gone),
             ("line_unreadable", is_added),
-            ("counts_disagree", self.told_drops() != before.told_drops()),
+            ("counts_disagree", self.reported_drops() != before.reported_drops()),
         ];
         kinds.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind.to_owned()).collect()
     }

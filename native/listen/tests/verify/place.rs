@@ -8,8 +8,8 @@ use listen::sink::file::{ChainSettings, DurableSettings, FileSink, FileSinkConfi
 use listen::sink::{Now, Sink};
 use queue::control::Control;
 use queue::event;
-use queue::housekeeping_words::HousekeepingWords;
 use queue::producer::Producer;
+use queue::published::housekeeping::HousekeepingWords;
 use queue::record::Scratch;
 use queue::system::now_unix_nano;
 use segments::chain::{Algorithm, Value as ChainValue};
@@ -134,27 +134,27 @@ impl Place {
         let directories = vec![self.segments.path().to_owned()];
         let settings = HousekeepingSettings::new(directories, "test", limits, None, Default::default()).unwrap();
         let words: &'static HousekeepingWords = Box::leak(Box::default());
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         Rounds::new(settings, words, RealStore, words.unreported().map(Removed::from)).round(
             now_unix_nano(),
             &mut |_| true,
             &mut |_, removed| {
-                told.push(removed.clone());
+                reported.push(removed.clone());
                 true
             },
         );
-        told
+        reported
     }
 
     /// Puts the report of a removal into a queue, as the housekeeper does.
-    pub fn tell_removed(&self, producer: &Producer, removed: &Removed) {
+    pub fn report_removed(&self, producer: &Producer, removed: &Removed) {
         let mut payload = Scratch::new();
         payload.push_str("quota");
         payload.push_uint(removed.segments);
         payload.push_uint(removed.bytes);
         payload.push_str(&removed.oldest);
         payload.push_str(&removed.newest);
-        payload.push_json(segments::books::spans_json(removed.spans.iter()).as_bytes());
+        payload.push_json(segments::spans::spans_json(removed.spans.iter()).as_bytes());
         assert!(producer.emit(event::SEGMENTS_REMOVED, 13, payload.as_slice()));
     }
 

@@ -18,7 +18,7 @@ fn a_removal_whose_report_waits_in_a_queue_still_is_told() {
         producer.close();
         assert_eq!(place.verify()["problems"], json!([]));
         place.emit(&keeper, 1, 1);
-        place.retain(3).iter().for_each(|removed| place.tell_removed(&keeper, removed));
+        place.retain(3).iter().for_each(|removed| place.report_removed(&keeper, removed));
     };
     place.lead_and(1, remove, false);
     let report = place.verify();
@@ -39,8 +39,8 @@ fn idle(place: &Place) -> Producer {
     place.emit(&idle, 0, 12);
     place.lead_and(1, || place.emit(&busy, 1, 40), true);
     place.retain(9);
-    let told = place.retain(6);
-    told.iter().for_each(|removed| place.tell_removed(&busy, removed));
+    let reported = place.retain(6);
+    reported.iter().for_each(|removed| place.report_removed(&busy, removed));
     busy.close();
     idle
 }

@@ -20,7 +20,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 static INSTALLED: Once = Once::new();
 
 /// The entry of one descriptor.
-pub struct Place(usize);
+pub struct InheritedPlace(usize);
 
 /// How many forks this process has begun. A descriptor that is opened and entered between two equal answers is in no
 /// child that does not close it.
@@ -30,15 +30,15 @@ pub fn forks() -> u32 {
 }
 
 /// Enters a descriptor; None if the table is full.
-pub fn enter(file: &OwnedFd) -> Option<Place> {
+pub fn enter(file: &OwnedFd) -> Option<InheritedPlace> {
     let word = file.as_raw_fd() + 1;
     let take = |place: &AtomicI32| place.compare_exchange(0, word, Ordering::SeqCst, Ordering::Relaxed).is_ok();
     let place = TABLE.iter().position(take)?;
     USED.fetch_max(place + 1, Ordering::SeqCst);
-    Some(Place(place))
+    Some(InheritedPlace(place))
 }
 
-impl Place {
+impl InheritedPlace {
     /// Takes the descriptor out, before it is closed: its number may be another file's right after that.
     pub fn leave(&self) {
         TABLE[self.0].store(0, Ordering::SeqCst);

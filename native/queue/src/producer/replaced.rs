@@ -4,7 +4,7 @@
 //! where it died, the producer gives what is left a name again.
 
 use super::{Producer, Queue};
-use crate::claim::{Claim, Reader};
+use crate::claim::{Claim, ReaderId};
 use crate::queue_file::QueueFile;
 use crate::system::now_monotonic_nano;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Replaced {
 
     /// Whether nobody has to do anything more with it; then its memory goes back to the system.
     pub(super) fn is_done(&self) -> bool {
-        let is_done = self.is_written() && self.file.is_end_told() && self.queue.file.slots().taken() == 0;
+        let is_done = self.is_written() && self.file.is_end_reported() && self.queue.file.slots().taken() == 0;
         if is_done && !self.queue.file.is_lost() {
             self.queue.file.disown(true);
             self.queue.unlock();
@@ -42,11 +42,11 @@ impl Replaced {
 
     /// Returns whether listeners find what is left, or nothing is.
     fn save(&mut self) -> bool {
-        if self.is_written() && self.file.is_end_told() || self.file.is_lost() || !self.file.has_vanished() {
+        if self.is_written() && self.file.is_end_reported() || self.file.is_lost() || !self.file.has_vanished() {
             return true;
         }
         let now = Duration::from_nanos(now_monotonic_nano());
-        let Some(_claim) = Claim::take(&self.file, Reader::OWNER, now) else { return false };
+        let Some(_claim) = Claim::take(&self.file, ReaderId::OWNER, now) else { return false };
         let copied = self.file.copy_to_name();
         if let Ok(copy) = copied {
             self.file = copy;

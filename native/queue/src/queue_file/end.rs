@@ -2,49 +2,49 @@
 //!
 //! The owner in good order closes its ring before it ends; a ring that is open when the owner is gone says that it died.
 //! A listener closes the ring of the dead too, before it reports the end: where the owner was taken for dead and lives,
-//! its next record finds the ring closed, and goes into a new queue. That the owner died stays noted in `end_told`.
+//! its next record finds the ring closed, and goes into a new queue. That the owner died stays noted in `end_reported`.
 
 use super::QueueFile;
 use crate::layout::Reason;
 use std::sync::atomic::Ordering;
 
-/// Bits of `end_told`.
-const TOLD: u64 = 1;
+/// Bits of `end_reported`.
+const REPORTED: u64 = 1;
 const DIED: u64 = 2;
 
 impl QueueFile {
     /// Whether every record that was refused is in a `log.dropped` record.
     #[must_use]
-    pub fn is_told(&self) -> bool {
+    pub fn are_drops_reported(&self) -> bool {
         let mut counts = self.header().dropped.snapshot();
         counts[Reason::ShutdownDeadline as usize] = Default::default();
         let total = counts.iter().flatten().fold(0, |total: u64, count| total.wrapping_add(*count));
-        total <= self.header().dropped_told.load(Ordering::Acquire)
+        total <= self.header().dropped_reported.load(Ordering::Acquire)
     }
 
     /// Whether its `process.ended` record is written, or there is nothing that it could say.
     #[must_use]
-    pub fn is_end_told(&self) -> bool {
+    pub fn is_end_reported(&self) -> bool {
         let header = self.header();
         let nothing = || {
             let refused = header.dropped.snapshot().iter().flatten().any(|count| *count > 0);
             let left_out = header.sampled_out.iter().any(|count| count.load(Ordering::Relaxed) > 0);
             // The death of a process that has a name is news by itself.
             let named = self.has_died() && !header.producer_name().is_empty();
-            !refused && !left_out && !named && self.books().accepted == 0
+            !refused && !left_out && !named && self.counts().accepted == 0
         };
-        header.end_told.load(Ordering::Acquire) & TOLD != 0 || nothing()
+        header.end_reported.load(Ordering::Acquire) & REPORTED != 0 || nothing()
     }
 
     /// Notes that its `process.ended` record is written.
-    pub fn note_end_told(&self) {
-        self.header().end_told.fetch_or(TOLD, Ordering::Release);
+    pub fn note_end_reported(&self) {
+        self.header().end_reported.fetch_or(REPORTED, Ordering::Release);
     }
 
     /// Of a queue whose owner is gone: whether it died.
     #[must_use]
     pub fn has_died(&self) -> bool {
-        self.header().end_told.load(Ordering::Acquire) & DIED != 0 || !self.ring().is_closed()
+        self.header().end_reported.load(Ordering::Acquire) & DIED != 0 || !self.ring().is_closed()
     }
 
     /// Closes the ring of an owner that is taken for dead, whose queue is drained. False if it has emitted meanwhile, and
@@ -54,11 +54,11 @@ impl QueueFile {
         if self.ring().is_closed() {
             return true;
         }
-        self.header().end_told.fetch_or(DIED, Ordering::AcqRel);
+        self.header().end_reported.fetch_or(DIED, Ordering::AcqRel);
         self.ring().close();
         let is_drained = self.ring().is_drained();
         if !is_drained {
-            self.header().end_told.fetch_and(!DIED, Ordering::AcqRel);
+            self.header().end_reported.fetch_and(!DIED, Ordering::AcqRel);
         }
         is_drained
     }

@@ -41,7 +41,7 @@ pub struct Timed<T> {
 
 /// What a capture is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum CaptureTarget {
     Trace([u8; 16]),
     /// A path, with `{name}` for any one segment and `*` at the end for all that follows.
     Route(Box<[u8]>),
@@ -51,9 +51,9 @@ pub enum Target {
 
 /// A capture; its id is unique in the page's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct CaptureRule {
     pub id: u32,
-    pub target: Target,
+    pub target: CaptureTarget,
 }
 
 /// Everything that can be overridden.
@@ -67,7 +67,7 @@ pub struct Settings {
     /// Index into [`CHUNKS_MODES`].
     pub chunks: Option<Timed<u8>>,
     /// Each at its slot until it ends.
-    pub rules: [Option<Timed<Rule>>; RULES],
+    pub rules: [Option<Timed<CaptureRule>>; RULES],
 }
 
 impl Settings {
@@ -124,17 +124,17 @@ pub(super) fn to_words(settings: &Settings) -> [u64; COPY_WORDS] {
     words
 }
 
-fn rule_words(stored: &mut [u64], rule: &Timed<Rule>) {
+fn rule_words(stored: &mut [u64], rule: &Timed<CaptureRule>) {
     let head = |kind: u8, len: usize| u64::from(rule.value.id) << 32 | (len as u64) << 8 | u64::from(kind);
     (stored[1], stored[2]) = (rule.until.monotonic_nano, rule.until.unix_nano);
     match &rule.value.target {
-        Target::Errors(_) => stored[0] = head(ERRORS, 0),
-        Target::Trace(id) => {
+        CaptureTarget::Errors(_) => stored[0] = head(ERRORS, 0),
+        CaptureTarget::Trace(id) => {
             let id = u128::from_be_bytes(*id);
             stored[0] = head(TRACE, 0);
             (stored[3], stored[4]) = ((id >> 64) as u64, id as u64);
         }
-        Target::Route(route) => {
+        CaptureTarget::Route(route) => {
             let route = &route[..route.len().min(MAX_ROUTE_BYTES)];
             stored[0] = head(ROUTE, route.len());
             for (word, part) in stored[5..].iter_mut().zip(route.chunks(8)) {

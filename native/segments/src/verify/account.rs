@@ -75,7 +75,7 @@ impl<'a> Account<'a> {
         let removed = self.reported.removed.iter().map(|span| span.last + 1).max().unwrap_or(0);
         match (&self.reported.ended, &self.queue) {
             (Some(ended), _) => (ended.accepted, true),
-            (None, Some(queue)) => (queue.books.accepted.max(seen), true),
+            (None, Some(queue)) => (queue.counts.accepted.max(seen), true),
             // All that is left of it was removed: so was the record of its end.
             (None, None) if self.runs.is_empty() => (removed, true),
             (None, None) => (seen.max(removed).max(self.reported.last_known_accepted), false),
@@ -86,7 +86,7 @@ impl<'a> Account<'a> {
     fn written_below(&self, accepted: u64) -> u64 {
         let seen = self.runs.iter().map(|(_, run)| run.last + 1).max().unwrap_or(0);
         match (&self.reported.ended, &self.queue) {
-            (None, Some(queue)) => seen.max(queue.books.accepted - queue.books.in_queue),
+            (None, Some(queue)) => seen.max(queue.counts.accepted - queue.counts.in_queue),
             _ => accepted,
         }
     }
@@ -225,7 +225,7 @@ impl<'a> Account<'a> {
         if let Some(ended) = &self.reported.ended {
             return ended.reasons.clone();
         }
-        let counted = self.queue.as_ref().map(|queue| crate::books::reasons_json(&queue.books.dropped));
+        let counted = self.queue.as_ref().map(|queue| crate::spans::reasons_json(&queue.counts.dropped));
         counted
             .map_or_else(|| self.reported.last_reasons.clone(), |json| serde_json::from_str(&json).unwrap_or_default())
     }
@@ -234,7 +234,7 @@ impl<'a> Account<'a> {
         match (&self.reported.ended, &self.queue) {
             (Some(ended), _) => ended.sampled_out.clone(),
             (None, Some(queue)) => {
-                SAMPLED_OUT.iter().zip(queue.books.sampled_out).map(|(reason, count)| (reason.name(), count)).collect()
+                SAMPLED_OUT.iter().zip(queue.counts.sampled_out).map(|(reason, count)| (reason.name(), count)).collect()
             }
             (None, None) => Value::Null,
         }

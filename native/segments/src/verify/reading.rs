@@ -42,17 +42,17 @@ pub struct Reading {
 pub fn read(request: &Request) -> io::Result<Reading> {
     let mut reading = Reading::default();
     for _ in 0..ATTEMPTS {
-        if reading.look(request)? == 0 {
+        if reading.read_new(request)? == 0 {
             break;
         }
     }
     reading.unreadable = request.queue_directories.iter().flat_map(|dir| inspect::unreadable(dir)).collect();
     // Queues that were opened meanwhile have no record that must stand here.
-    let known: Vec<u64> = reading.queues.iter().map(|queue| queue.books.boot_id).collect();
+    let known: Vec<u64> = reading.queues.iter().map(|queue| queue.counts.boot_id).collect();
     let later = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir));
-    let later = later.filter(|queue| !known.contains(&queue.books.boot_id));
+    let later = later.filter(|queue| !known.contains(&queue.counts.boot_id));
     reading.queues.extend(later.map(|mut queue| {
-        queue.books.in_queue = queue.books.accepted;
+        queue.counts.in_queue = queue.counts.accepted;
         queue
     }));
     Ok(reading)
@@ -60,7 +60,7 @@ pub fn read(request: &Request) -> io::Result<Reading> {
 
 impl Reading {
     /// Reads what is new; returns how many segments have vanished that were not read.
-    fn look(&mut self, request: &Request) -> io::Result<usize> {
+    fn read_new(&mut self, request: &Request) -> io::Result<usize> {
         self.segments.retain(|_, (_, found)| found.sealed && !found.live);
         self.queues = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir)).collect();
         let before = list(request)?;

@@ -288,7 +288,7 @@ impl<'a> Reading<'a> {
             }
             return;
         };
-        if is_told(head.event, process.seq) {
+        if is_reported(head.event, process.seq) {
             match serde_json::from_slice(text) {
                 Ok(line) => self.found.reported.push(line),
                 Err(error) => drop(self.problem("line_unreadable", format!("no JSON: {error}"))),
@@ -396,7 +396,7 @@ impl<'a> Reading<'a> {
 
 /// Lines that say something about processes or segments. A listener writes them beside the records of a process, or as
 /// records of its own one.
-fn is_told(event: &[u8], seq: Option<u64>) -> bool {
+fn is_reported(event: &[u8], seq: Option<u64>) -> bool {
     match event {
         b"log.dropped" | b"process.ended" | b"sink.fallback" => seq.is_none(),
         b"segments.removed" | b"segment.repaired" => true,

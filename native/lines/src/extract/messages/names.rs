@@ -1,7 +1,7 @@
 //! The keys of bodies under which texts stand, and what belongs to texts.
 
 use crate::extract::keys::key_of;
-use crate::extract::scan::Place;
+use crate::extract::scan::DocumentKey;
 
 /// Levels of a body in which texts stand: `choices[].message.content[].image_url.url`.
 pub const LEVELS: usize = 7;
@@ -77,7 +77,7 @@ pub enum Name {
     CallId,
 }
 
-impl Place for Name {
+impl DocumentKey for Name {
     const ITEM: Self = Self::Item;
     const LOST: Self = Self::Lost;
     const OTHER: Self = Self::Other;

@@ -162,7 +162,7 @@ impl<'a> Part<'a> {
 
 impl Message<'_> {
     /// Give what stands beside the parts its place among them.
-    pub fn settle(&mut self, is_request: bool) {
+    pub fn place_own_part(&mut self, is_request: bool) {
         let own = std::mem::take(&mut self.own);
         self.own.type_name = own.type_name;
         if !own.pieces.is_empty() {

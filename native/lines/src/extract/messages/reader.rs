@@ -23,7 +23,7 @@ pub enum Side {
 }
 
 /// Messages as far as they were read.
-pub struct Reader<'a> {
+pub struct MessageReader<'a> {
     side: Side,
     hash_key: Option<[u8; 32]>,
     pub messages: Vec<Message<'a>>,
@@ -80,7 +80,7 @@ impl<'a> Found<'a> {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     /// Begin without messages.
     pub fn new(side: Side, hash_key: Option<[u8; 32]>) -> Self {
         Self {
@@ -281,7 +281,7 @@ impl<'a> Reader<'a> {
     fn end_message(&mut self) {
         self.end_part();
         let mut message = std::mem::take(&mut self.message);
-        message.settle(self.side == Side::Request);
+        message.place_own_part(self.side == Side::Request);
         let is_shown = message.role.is_some() || message.own.type_name.is_some();
         let is_choice = message.index.is_some() || message.finish_reason.is_some();
         let is_kept = !message.is_doubtful || is_shown || (is_choice && self.side != Side::Request);
@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl<'a> Visit<'a, Name> for Reader<'a> {
+impl<'a> Visit<'a, Name> for MessageReader<'a> {
     fn scalar(&mut self, path: &[Name], value: Scalar<'a>) {
         self.found(
             path,

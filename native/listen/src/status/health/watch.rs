@@ -19,7 +19,7 @@ pub struct Watched<S = Lane> {
 }
 
 /// Looks at the fast lane, and at that of audit records if there is one. A forked child remembers anew.
-pub struct Watch<S = Lane> {
+pub struct HealthWatch<S = Lane> {
     pub fast: Watched<S>,
     pub audit: Option<Watched<S>>,
     looks: PerProcess<Looks>,
@@ -33,11 +33,11 @@ struct Looks {
     last: Option<(Duration, Arc<Health>)>,
 }
 
-impl<S: Source> Watch<S> {
+impl<S: Source> HealthWatch<S> {
     /// Begins with a look: what was lost before it is no news.
     pub fn new(fast: Watched<S>, audit: Option<Watched<S>>, now: Now) -> Self {
         let watch = Self { fast, audit, looks: PerProcess::new() };
-        watch.look(now);
+        watch.assess(now);
         // The state at the start, before anything has gone on, is for nobody but the next look.
         watch.looks.with(|looks| looks.last = None);
         watch
@@ -47,16 +47,16 @@ impl<S: Source> Watch<S> {
     pub fn recent(&self, now: Now) -> Arc<Health> {
         self.looks.with(|looks| match &looks.last {
             Some((at, health)) if now.monotonic.saturating_sub(*at) < RECENT_LOOK => Arc::clone(health),
-            _ => self.look_again(looks, now),
+            _ => self.assess_again(looks, now),
         })
     }
 
     /// Looks now and grades what is seen; the audit lane's reasons count like those of the fast one.
-    pub fn look(&self, now: Now) -> Arc<Health> {
-        self.looks.with(|looks| self.look_again(looks, now))
+    pub fn assess(&self, now: Now) -> Arc<Health> {
+        self.looks.with(|looks| self.assess_again(looks, now))
     }
 
-    fn look_again(&self, looks: &mut Looks, now: Now) -> Arc<Health> {
+    fn assess_again(&self, looks: &mut Looks, now: Now) -> Arc<Health> {
         let mut health = looks.fast.grade(&self.fast, now);
         if let Some(audit) = &self.audit {
             let found = looks.audit.grade(audit, now);
@@ -108,10 +108,10 @@ impl Memory {
         let sum = |count: fn(&QueueSnapshot) -> u64| seen.queues.iter().map(count).fold(0, u64::wrapping_add);
         Snapshot {
             queues: seen.queues.len(),
-            used_bytes: sum(|queue| queue.books.bytes_in_queue),
+            used_bytes: sum(|queue| queue.counts.bytes_in_queue),
             capacity_bytes: sum(|queue| queue.capacity_bytes),
             in_flight: sum(|queue| queue.in_flight),
-            records: sum(|queue| queue.books.in_queue),
+            records: sum(|queue| queue.counts.in_queue),
             fill: fullest(&seen.queues),
             oldest_age_s: oldest_age_s(&seen.queues, now.unix_nano),
             stalled_s: seen.heartbeat_age_s.map_or(watched_s, |age_s| watched_s.min(age_s)),
@@ -131,7 +131,7 @@ impl Memory {
 
     /// Returns how many records were lost in all that this watch has seen, also by processes that are gone by now.
     fn count_drops(&mut self, queues: &[QueueSnapshot]) -> u64 {
-        let seen: HashMap<u64, u64> = queues.iter().map(|queue| (queue.books.boot_id, lost(queue))).collect();
+        let seen: HashMap<u64, u64> = queues.iter().map(|queue| (queue.counts.boot_id, lost(queue))).collect();
         for (boot_id, count) in &seen {
             let before = self.dropped_of.get(boot_id).copied().unwrap_or(0);
             self.dropped = self.dropped.saturating_add(count.saturating_sub(before));
@@ -143,14 +143,14 @@ impl Memory {
 
 /// The records that a queue has lost; those of the shutdown's deadline are in it still.
 fn lost(queue: &QueueSnapshot) -> u64 {
-    let counts = queue.books.dropped.iter().enumerate();
+    let counts = queue.counts.dropped.iter().enumerate();
     let lost = counts.filter(|(reason, _)| *reason != DropReason::ShutdownDeadline as usize);
     lost.flat_map(|(_, levels)| levels).fold(0, |sum, count| sum.wrapping_add(*count))
 }
 
 /// Share of its bytes that the fullest queue uses.
 fn fullest(queues: &[QueueSnapshot]) -> f64 {
-    queues.iter().map(|queue| queue.books.bytes_in_queue as f64 / queue.capacity_bytes as f64).fold(0.0, f64::max)
+    queues.iter().map(|queue| queue.counts.bytes_in_queue as f64 / queue.capacity_bytes as f64).fold(0.0, f64::max)
 }
 
 fn oldest_age_s(queues: &[QueueSnapshot], unix_nano: u64) -> Option<f64> {

@@ -3,16 +3,16 @@
 use super::family::{Family, Labels};
 use super::requests;
 use crate::sink::Now;
-use crate::status::health::{STATES, Snapshot, State, Watch};
+use crate::status::health::{HealthWatch, STATES, Snapshot, State};
 use crate::status::lane::Lane;
 use lines::series;
 use queue::control::ControlPage;
-use queue::housekeeping_words::HousekeepingWords;
-use queue::housekeeping_words::REASONS as REMOVAL_REASONS;
 use queue::inspect;
 use queue::layout::{LEVELS, REASONS, SAMPLED_OUT};
-use queue::sink_words::SinkWords;
-use queue::totals::{self, Totals};
+use queue::published::housekeeping::HousekeepingWords;
+use queue::published::housekeeping::REASONS as REMOVAL_REASONS;
+use queue::published::sinks::SinkWords;
+use queue::published::totals::{self, Totals};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// # Errors
 /// The listener's counts of requests cannot be read.
-pub fn families(watch: &Watch, now: Now) -> io::Result<Vec<Family>> {
+pub fn families(watch: &HealthWatch, now: Now) -> io::Result<Vec<Family>> {
     let lane = &watch.fast.source;
     let (before, counted) = given_out(lane);
     let mut all = counters(&counted);
-    let health = watch.look(now);
+    let health = watch.assess(now);
     all.extend(queues(&health.snapshot));
     let page = lane.control.page();
     all.extend(sinks(&page.sinks));

@@ -42,13 +42,13 @@ mod tests {
         let meminfo = directory.path().join("meminfo");
         std::fs::write(&meminfo, "MemTotal:       16384 kB\nDirty:              8 kB\nHugePages_Total:       0\n")
             .unwrap();
-        let told: Vec<_> =
+        let reported: Vec<_> =
             families(&meminfo).into_iter().map(|family| (family.name, family.samples[0].value)).collect();
         let expected = [
             ("inference_logging_node_memory_bytes", 16384.0 * 1024.0),
             ("inference_logging_node_dirty_bytes", 8.0 * 1024.0),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         assert_eq!(families(&directory.path().join("absent")), []);
     }
 

@@ -1,7 +1,7 @@
 //! The table of sinks in the control page, as every process of the directory reads it.
 
 use queue::control::Control;
-use queue::sink_words::{SINK_ERROR_TYPES, SinkErrorType, SinkRole, SinkState, SinkWords};
+use queue::published::sinks::{SINK_ERROR_TYPES, SinkErrorType, SinkRole, SinkState, SinkWords};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

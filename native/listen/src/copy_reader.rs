@@ -10,41 +10,41 @@ use lines::encode::Encoder;
 use std::sync::Arc;
 
 /// Second readers of the leader's queues.
-pub struct Ahead {
-    scouts: Vec<QueueReader>,
+pub struct CopyReader {
+    readers: Vec<QueueReader>,
     encoder: Encoder,
 }
 
-impl Ahead {
+impl CopyReader {
     /// Begin without readers; `encoder` redacts as the leader's own does.
     #[must_use]
     pub fn new(encoder: Encoder) -> Self {
-        Self { scouts: Vec::new(), encoder }
+        Self { readers: Vec::new(), encoder }
     }
 
     /// Reads on where additional sinks have come to, up to about `bytes` of each queue.
     pub fn read(&mut self, queues: &[QueueReader], bytes: usize) -> Batch {
-        self.scouts.retain(|scout| queues.iter().any(|queue| Arc::ptr_eq(&queue.file, &scout.file)));
+        self.readers.retain(|reader| queues.iter().any(|queue| Arc::ptr_eq(&queue.file, &reader.file)));
         let mut batch = Batch::default();
         for queue in queues {
-            let scout = self.scout_of(queue);
+            let reader = self.reader_of(queue);
             let room = Room::of_bytes(batch.lines.len() + bytes);
-            batch.records += self.scouts[scout].read_into(&mut batch.lines, room, &mut self.encoder);
-            self.scouts[scout].note_copied();
+            batch.records += self.readers[reader].read_into(&mut batch.lines, room, &mut self.encoder);
+            self.readers[reader].note_copied();
         }
         batch
     }
 
-    fn scout_of(&mut self, queue: &QueueReader) -> usize {
-        let known = self.scouts.iter().position(|scout| Arc::ptr_eq(&queue.file, &scout.file));
-        let number = known.unwrap_or(self.scouts.len());
-        if known.is_none() || self.scouts[number].is_behind(queue) {
-            let mut scout = queue.scout();
+    fn reader_of(&mut self, queue: &QueueReader) -> usize {
+        let known = self.readers.iter().position(|reader| Arc::ptr_eq(&queue.file, &reader.file));
+        let number = known.unwrap_or(self.readers.len());
+        if known.is_none() || self.readers[number].is_behind(queue) {
+            let mut reader = queue.second_reader();
             // An earlier leader may have come further.
-            scout.read_copied_into(&mut Vec::new(), usize::MAX, &mut self.encoder);
-            match self.scouts.get_mut(number) {
-                Some(place) => *place = scout,
-                None => self.scouts.push(scout),
+            reader.read_copied_into(&mut Vec::new(), usize::MAX, &mut self.encoder);
+            match self.readers.get_mut(number) {
+                Some(place) => *place = reader,
+                None => self.readers.push(reader),
             }
         }
         number

@@ -9,11 +9,11 @@ use lines::encode::{Encoder, LineHead};
 use lines::plan::LinePlan;
 use queue::event::EventSchema;
 use queue::layout::{Reason, SAMPLED_OUT};
-use queue::queue_file::Books;
+use queue::queue_file::QueueCounts;
 use queue::record::Scratch;
 use queue::severity::{ERROR, INFO, WARN};
-use segments::books::{Lost, lost_json, reasons_json};
 use segments::segment::Utc;
+use segments::spans::{Lost, lost_json, reasons_json};
 use std::sync::atomic::Ordering;
 
 /// Runs of lost records that one `log.dropped` names; of more, only the number is told.
@@ -21,7 +21,7 @@ const NAMED_LOSSES: usize = 64;
 
 /// What of this queue is to be told, and what of that stands in the batch.
 #[derive(Default)]
-pub(super) struct Telling {
+pub(super) struct Reports {
     /// In the batch: how many drops a `log.dropped` tells.
     pub(super) dropped: u64,
     /// In the batch: `process.ended`.
@@ -29,13 +29,13 @@ pub(super) struct Telling {
     /// Read over in the batch.
     lost: Vec<Lost>,
     /// Read over and released.
-    untold: Vec<Lost>,
+    unreported: Vec<Lost>,
 }
 
-impl Telling {
+impl Reports {
     /// Notes that records of the batch cannot be written.
     pub(super) fn lose(&mut self, first: u64, records: u64, reason: Reason) {
-        if records > 0 && self.lost.len() + self.untold.len() < NAMED_LOSSES {
+        if records > 0 && self.lost.len() + self.unreported.len() < NAMED_LOSSES {
             self.lost.push(Lost { first, last: first + (records - 1), reason });
         }
     }
@@ -47,21 +47,21 @@ impl Telling {
 
     /// What was read over is released: it is counted, and to be told.
     pub(super) fn release_lost(&mut self) {
-        self.untold.append(&mut self.lost);
+        self.unreported.append(&mut self.lost);
     }
 }
 
 impl QueueReader {
     /// Adds what there is to tell: a `log.dropped` line if records were refused or lost since the last one, and
     /// `process.ended` once nothing can come any more; returns how many lines it added.
-    pub fn tell(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
+    pub fn report(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
         if self.file.is_headless() {
-            return self.tell_lost(batch, encoder, now_unix_nano);
+            return self.report_lost(batch, encoder, now_unix_nano);
         }
         self.at_end =
             self.is_ending() && self.file.ring().is_drained() && !self.has_requests() && self.close_for_dead();
-        let dropped = self.tell_dropped(batch, encoder, now_unix_nano);
-        dropped + self.tell_ended(batch, encoder, now_unix_nano)
+        let dropped = self.report_dropped(batch, encoder, now_unix_nano);
+        dropped + self.report_ended(batch, encoder, now_unix_nano)
     }
 
     /// Nothing comes behind the end that is about to be reported: an owner that was taken for dead and lives is noticed
@@ -74,57 +74,57 @@ impl QueueReader {
         is_at_end
     }
 
-    fn tell_dropped(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
+    fn report_dropped(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
         let mut counts = self.file.header().dropped.snapshot();
         // Those are still here, and about to be written after all.
         counts[Reason::ShutdownDeadline as usize] = Default::default();
         // Wraps, as sequences do: a damaged header must not stop the listener.
         let total = counts.iter().flatten().fold(0, |total: u64, count| total.wrapping_add(*count));
-        let told = self.file.header().dropped_told.load(Ordering::Relaxed);
-        if total <= told {
+        let reported = self.file.header().dropped_reported.load(Ordering::Relaxed);
+        if total <= reported {
             return 0;
         }
         let mut payload = Scratch::new();
-        payload.push_uint(total - told);
+        payload.push_uint(total - reported);
         payload.push_json(reasons_json(&counts).as_bytes());
-        if self.telling.untold.is_empty() {
+        if self.reports.unreported.is_empty() {
             payload.push_absent();
         } else {
-            payload.push_json(lost_json(&self.telling.untold).as_bytes());
+            payload.push_json(lost_json(&self.reports.unreported).as_bytes());
         }
-        self.telling.dropped = total - told;
+        self.reports.dropped = total - reported;
         self.push(batch, encoder, EventSchema::log_dropped(), (now_unix_nano, ERROR), &payload)
     }
 
-    fn tell_ended(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
-        if !self.at_end || self.file.is_end_told() {
+    fn report_ended(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
+        if !self.at_end || self.file.is_end_reported() {
             return 0;
         }
-        let books = self.last_books();
+        let counts = self.last_counts();
         let how = if self.file.has_died() { "died" } else { "closed" };
-        let lost = books.dropped.iter().flatten().any(|count| *count > 0);
+        let lost = counts.dropped.iter().flatten().any(|count| *count > 0);
         let severity = [if how == "died" { WARN } else { INFO }, ERROR][usize::from(lost)];
         let started = Utc::from_unix_nano(self.file.header().created_unix_nano).to_string();
         let mut payload = Scratch::new();
         payload.push_str(how);
         payload.push_str(&started);
-        payload.push_uint(books.accepted);
-        payload.push_uint(books.written);
-        payload.push_json(reasons_json(&books.dropped).as_bytes());
-        payload.push_json(sampled_out_json(&books).as_bytes());
+        payload.push_uint(counts.accepted);
+        payload.push_uint(counts.written);
+        payload.push_json(reasons_json(&counts.dropped).as_bytes());
+        payload.push_json(sampled_out_json(&counts).as_bytes());
         match self.file.header().producer_name() {
             name if name.is_empty() => payload.push_absent(),
             name => payload.push_str(&name),
         }
-        self.telling.ended = true;
+        self.reports.ended = true;
         self.push(batch, encoder, EventSchema::process_ended(), (now_unix_nano, severity), &payload)
     }
 
     /// The counts at the end. What the owner counted as `shutdown_deadline` has been written after all.
-    fn last_books(&self) -> Books {
-        let mut books = self.file.books();
-        books.dropped[Reason::ShutdownDeadline as usize] = Default::default();
-        books
+    fn last_counts(&self) -> QueueCounts {
+        let mut counts = self.file.counts();
+        counts.dropped[Reason::ShutdownDeadline as usize] = Default::default();
+        counts
     }
 
     pub(super) fn push(
@@ -142,38 +142,38 @@ impl QueueReader {
     }
 
     /// A listener that died had told of all losses up to this sum of them, and maybe of the end, but not noted that.
-    pub fn note_told(&mut self, losses: u64, ended: bool) {
-        self.file.header().dropped_told.fetch_max(losses, Ordering::Relaxed);
-        self.telling.ended |= ended;
+    pub fn note_reported(&mut self, losses: u64, ended: bool) {
+        self.file.header().dropped_reported.fetch_max(losses, Ordering::Relaxed);
+        self.reports.ended |= ended;
     }
 
     /// The sink took only the first `lines` of what this queue has in the batch: returns how many of those were told
     /// here, and forgets the others.
-    pub(super) fn keep_told(&mut self, lines: u64) -> u64 {
-        let dropped = u64::from(self.telling.dropped > 0 && lines > 0);
+    pub(super) fn keep_reported(&mut self, lines: u64) -> u64 {
+        let dropped = u64::from(self.reports.dropped > 0 && lines > 0);
         if dropped == 0 {
-            self.telling.dropped = 0;
+            self.reports.dropped = 0;
         }
-        self.telling.ended &= lines > dropped;
-        dropped + u64::from(self.telling.ended)
+        self.reports.ended &= lines > dropped;
+        dropped + u64::from(self.reports.ended)
     }
 
     /// The sink has what was told.
-    pub(super) fn release_told(&mut self) {
+    pub(super) fn release_reported(&mut self) {
         let header = self.file.header();
-        if self.telling.dropped > 0 {
-            header.dropped_told.fetch_add(self.telling.dropped, Ordering::Relaxed);
-            self.telling.dropped = 0;
-            self.telling.untold.clear();
+        if self.reports.dropped > 0 {
+            header.dropped_reported.fetch_add(self.reports.dropped, Ordering::Relaxed);
+            self.reports.dropped = 0;
+            self.reports.unreported.clear();
         }
-        if self.telling.ended {
-            self.file.note_end_told();
+        if self.reports.ended {
+            self.file.note_end_reported();
         }
     }
 }
 
-fn sampled_out_json(books: &Books) -> String {
-    let counts = SAMPLED_OUT.iter().zip(&books.sampled_out).filter(|(_, count)| **count > 0);
-    let members: Vec<String> = counts.map(|(reason, count)| format!("\"{}\":{count}", reason.name())).collect();
+fn sampled_out_json(counts: &QueueCounts) -> String {
+    let present = SAMPLED_OUT.iter().zip(&counts.sampled_out).filter(|(_, count)| **count > 0);
+    let members: Vec<String> = present.map(|(reason, count)| format!("\"{}\":{count}", reason.name())).collect();
     format!("{{{}}}", members.join(","))
 }

@@ -55,10 +55,10 @@ fn a_batch_that_is_written_while_its_leader_ends_is_counted() {
     let producer = bench.producer();
     let event = register(&producer);
     (0..4).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
-    let (begun_tell, begun) = channel();
+    let (has_begun, begun) = channel();
     let (go_on, wait) = channel();
     bench.sink.taken().before_write = Some(Box::new(move |_| {
-        begun_tell.send(()).unwrap();
+        has_begun.send(()).unwrap();
         wait.recv().unwrap();
     }));
     let (alive, ended) = channel();

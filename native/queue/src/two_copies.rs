@@ -21,18 +21,18 @@ impl Generation {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Lets `look` read the copy that counts, again where a writer came by meanwhile.
-    pub fn read<R>(&self, mut look: impl FnMut(usize) -> R) -> R {
+    /// Lets `read` read the copy that counts, again where a writer came by meanwhile.
+    pub fn read<R>(&self, mut read: impl FnMut(usize) -> R) -> R {
         for _ in 1..TRIES {
             let before = self.now();
-            let seen = look((before & 1) as usize);
+            let seen = read((before & 1) as usize);
             // Pairs with the fence in `change`: a reader that saw a word of the next change but one sees its generation.
             fence(Ordering::Acquire);
             if self.0.load(Ordering::Relaxed) == before {
                 return seen;
             }
         }
-        look((self.now() & 1) as usize)
+        read((self.now() & 1) as usize)
     }
 
     /// Lets `write` make the copy `to` from the copy `from`, and puts it in force. One writer at a time.

@@ -8,12 +8,12 @@
 
 use crate::delivery::Batch;
 use queue::control::{Control, ControlPage};
-use queue::totals;
+use queue::published::totals;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 /// The count of one leader.
-pub struct Tally {
+pub struct Delivered {
     page: &'static ControlPage,
     /// The batch under way.
     records: u64,
@@ -24,7 +24,7 @@ pub struct Tally {
     settled: Vec<usize>,
 }
 
-impl Tally {
+impl Delivered {
     /// Begins to lead; the caller holds the leader lock. On a page that no leader has counted on, everything counts as
     /// taken that the queues of `directory` have released: another version's page has the count of that.
     #[must_use]

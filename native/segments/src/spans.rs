@@ -2,7 +2,7 @@
 
 use crate::line::Process;
 use queue::layout::{DroppedCounts, LEVELS, REASONS, Reason};
-use queue::queue_file::Books;
+use queue::queue_file::QueueCounts;
 use std::fmt::Write;
 
 /// Encodes `{"queue_full":{"INFO":12}}`, without the zeroes.
@@ -28,9 +28,9 @@ pub fn reasons_json(counts: &DroppedCounts) -> String {
 
 /// Encodes the member `,"processes":[…]` of a segment's footer.
 #[must_use]
-pub fn processes_json(books: &[Books]) -> String {
+pub fn processes_json(counts: &[QueueCounts]) -> String {
     let mut json = String::from(",\"processes\":[");
-    for (position, process) in books.iter().enumerate() {
+    for (position, process) in counts.iter().enumerate() {
         let _ = write!(
             json,
             "{}{{\"boot_id\":\"{:016x}\",\"pid\":{},\"accepted\":{},\"written\":{},\"in_queue\":{},\"dropped\":{}}}",

@@ -8,7 +8,7 @@
 use crate::layout::{Dropped, DroppedCounts, LEVELS, REASONS, SAMPLED_OUT};
 use crate::lock::{Attempt, Holder, ProcessLock};
 use crate::queue_file::{self, QueueFile};
-use crate::twin::Generation;
+use crate::two_copies::Generation;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -63,16 +63,16 @@ impl Totals {
     /// The counts of one queue.
     #[must_use]
     pub fn of(file: &QueueFile) -> Self {
-        let (books, header) = (file.books(), file.header());
+        let (counts, header) = (file.counts(), file.header());
         Self {
             queues: 1,
-            accepted: books.accepted,
-            written: books.written,
+            accepted: counts.accepted,
+            written: counts.written,
             hot_path_nano: header.hot_path_nano.load(Ordering::Relaxed),
             in_flight_missed: header.in_flight_missed.load(Ordering::Relaxed),
             producer_deaths: 0,
-            sampled_out: books.sampled_out,
-            dropped: books.dropped,
+            sampled_out: counts.sampled_out,
+            dropped: counts.dropped,
         }
     }
 
