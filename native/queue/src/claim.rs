@@ -1,10 +1,10 @@
-//! Who reads a queue: one at a time (P4, P7), whatever somebody removes.
+//! The right to read a queue: one reader at a time (P4, P7), whatever files are removed.
 //!
-//! The leader's lock stands for a directory by its name. Where the lock's file or the directory is removed, a leader goes
-//! on without a name for what it has begun, and others lead beside it; nothing that they share by name tells of it. So a
-//! word in the queue itself says who reads it and when it last said so. A leader that begins takes over at once what was
-//! read under the lock that it holds now: who held that before is gone. Anybody else waits until the reader gives it back,
-//! or shows no sign of life for long.
+//! The leader's lock protects a directory by its name. When the lock's file or the directory is removed, a leader
+//! finishes what it has begun without a name, and other leaders work beside it; nothing that they share by name shows
+//! this. So a word in the queue itself names its reader and the time of the reader's last sign of life. A new leader
+//! takes over at once the queues that were read under the lock that it now holds: the earlier holder of that lock is
+//! gone. Any other process waits until the reader gives the queue back, or has shown no sign of life for long.
 
 use crate::lock::ProcessLock;
 use crate::queue_file::QueueFile;
@@ -12,26 +12,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A reader without a sign of life for so long does not come back. Shorter than a shutdown waits by default.
+/// A reader without a sign of life for this long does not come back. Shorter than a shutdown waits by default.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3);
 
-/// A reader, as queues name it.
+/// A reader, as the queue's header names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderId(u32);
 
 impl ReaderId {
-    /// The process that the queue belongs to, of which no other leader knows.
+    /// The process that owns the queue. No other leader knows this reader.
     pub const OWNER: Self = Self(u32::MAX);
-    /// Who leads without a lock of its own: its caller sees to it that there is one.
+    /// A leader without a lock of its own: its caller makes sure that there is only one.
     pub const UNLOCKED: Self = Self(u32::MAX - 1);
 
-    /// Whoever holds this lock: one at a time. The file keeps its number as long as somebody has it open.
+    /// The holder of this lock: one at a time. The file keeps its number as long as a process has it open.
     #[must_use]
     pub fn of_lock(lock: &ProcessLock) -> Self {
         Self((lock.inode() as u32).clamp(1, Self::UNLOCKED.0 - 1))
     }
 
-    /// What stands in the header: who, and when in milliseconds, which begin anew after 49 days.
+    /// The header's word: the reader, and a time in milliseconds, which begins anew after 49 days.
     fn word(self, now: Duration) -> u64 {
         u64::from(self.0) << 32 | now.as_millis() as u64 & u64::from(u32::MAX)
     }
@@ -42,7 +42,7 @@ impl ReaderId {
 }
 
 fn is_fresh(word: u64, now: Duration) -> bool {
-    // In both directions: a clock may be read before another process says that it lives.
+    // In both directions: this process may read its clock before another process writes its sign of life.
     let age = (now.as_millis() as u32).wrapping_sub(word as u32).cast_signed().unsigned_abs();
     word != 0 && Duration::from_millis(u64::from(age)) < ABANDONED_AFTER
 }
@@ -54,7 +54,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes the right, unless somebody else has it.
+    /// Takes the right, unless another reader has it.
     #[must_use]
     pub fn take(file: &Arc<QueueFile>, reader: ReaderId, now: Duration) -> Option<Self> {
         let word = &file.header().reader;
@@ -67,7 +67,7 @@ impl Claim {
         taken.ok().map(|_| Self { file: Arc::clone(file), reader })
     }
 
-    /// Says that the reader lives. False if somebody else reads the queue by now.
+    /// Writes a sign of life. Returns false if another reader has the queue by now.
     #[must_use]
     pub fn keep(&self, now: Duration) -> bool {
         let word = &self.file.header().reader;
@@ -77,7 +77,7 @@ impl Claim {
         self.file.is_headless() || (ReaderId::of_word(seen) == self.reader && is_kept())
     }
 
-    /// Whether nobody else reads the queue.
+    /// Whether no other reader has taken the queue.
     #[must_use]
     pub fn holds(&self) -> bool {
         ReaderId::of_word(self.file.header().reader.load(Ordering::Acquire)) == self.reader || self.file.is_headless()

@@ -1,8 +1,8 @@
-//! Waiting until records are committed: released from the queue, which a durable sink's listener does only once they are
-//! on the device.
+//! Waiting until records are committed: released from the queue. The listener of a durable sink releases them only once
+//! they are on the device.
 //!
-//! The word that waiters sleep on is the sequence half of the ring's tail itself, in the queue file: so one call of the
-//! leader, in whatever process, wakes all of this queue's waiters, and there is no second word that could disagree.
+//! Waiters sleep on the sequence half of the ring's tail itself, in the queue file: one call of the leader, in any
+//! process, wakes all waiters of this queue, and there is no second word that could disagree.
 
 use crate::futex::{self, Scope};
 use crate::queue_file::QueueFile;
@@ -27,12 +27,12 @@ impl QueueFile {
         ring::sync::upper_half(&self.header().tail)
     }
 
-    /// Wakes everybody, of any process, who waits for a release of this queue.
+    /// Wakes every thread, of any process, that waits for a release of this queue.
     pub fn wake_released(&self) {
         futex::wake_all(self.released_word(), Scope::Shared);
     }
 
-    /// Sleeps until [`Self::released`] is other than `seen`, at most `timeout`; may return early.
+    /// Sleeps until [`Self::released`] differs from `seen`, at most `timeout`; may return early.
     pub fn wait_released(&self, seen: u32, timeout: Duration) {
         futex::wait(self.released_word(), Scope::Shared, seen, timeout);
     }

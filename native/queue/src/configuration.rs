@@ -1,16 +1,18 @@
-//! Whose queue directory it is: the part of a configuration that says where records go and what is replaced in them.
+//! The configuration that a queue directory belongs to: the parameters that say where records go and what is replaced
+//! in them.
 //!
-//! The file `configuration.yaml` of a queue directory holds it as its first process had it, one parameter a line. One
-//! listener writes the records of all processes of a directory as its own configuration says, so a process whose text
-//! differs is refused here: its records would go to another directory, or without its redaction.
+//! The file `configuration.yaml` of a queue directory holds these parameters as its first process had them, one a line.
+//! One listener writes the records of all processes of a directory by its own configuration, so a process with a
+//! different text is refused here: its records would go to another directory, or without its redaction.
 //!
-//! The text is compared and shown, never obeyed: what stands in shared memory does not decide where anything is written.
+//! The text is compared and shown, never obeyed: the content of shared memory does not decide where anything is
+//! written.
 //!
 //! Invariants
-//! * A process creates its queue, then reads the file again ([`confirm`]). Whoever replaces the file writes it, then looks
-//!   for queues again. So at least one of two processes with different texts sees the other.
-//! * The file is replaced only while nobody produces or listens. What killed processes left is moved aside before, with
-//!   the pages that say how far it is written, into a directory of its own below.
+//! * A process creates its queue, then reads the file again ([`confirm`]). A process that replaces the file writes it,
+//!   then looks for queues again. So at least one of two processes with different texts sees the other.
+//! * The file is replaced only while no process produces or listens. Before that, the queues that killed processes left
+//!   are moved into a directory of their own below, with the pages that say how far they are written.
 
 use crate::lock::{Attempt, Holder, ProcessLock, open};
 use crate::queue_file::{self, prepare_directory};
@@ -28,17 +30,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Names a text in twelve hexadecimal digits: in directories' names and in the headers of segments.
 #[must_use]
 pub fn fingerprint(text: &str) -> String {
-    // FNV-1a: two texts with one fingerprint are told apart by the texts.
+    // FNV-1a: two texts with the same fingerprint are distinguished by the texts themselves.
     let hash = text
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     format!("{:012x}", hash >> 16)
 }
 
-/// Makes `directory` one of `text`, or finds that it is.
+/// Writes `text` into `directory`, or finds it there already.
 ///
 /// # Errors
-/// A sentence that names what differs while the directory is another configuration's; or the file system's error.
+/// A sentence that names the differences, if the directory belongs to another configuration; or the file system's
+/// error.
 pub fn claim(directory: &Path, text: &str) -> io::Result<()> {
     prepare_directory(directory)?;
     if read(directory)?.is_some_and(|found| found == text) {
@@ -61,7 +64,7 @@ pub fn claim(directory: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Sees, once this process's queue can be found, that the directory is still one of `text`.
+/// Checks, once other processes can find this process's queue, that the directory still has this `text`.
 ///
 /// # Errors
 /// As [`claim`].
@@ -69,7 +72,7 @@ pub fn confirm(directory: &Path, text: &str) -> io::Result<()> {
     match read(directory)? {
         Some(found) if found != text => Err(refusal(directory, &found, text)),
         Some(_) => Ok(()),
-        // Somebody removes the directory: its processes find that out as ever.
+        // The directory is being removed: its processes notice that as they always do.
         None => write(directory, text),
     }
 }
@@ -89,7 +92,7 @@ pub fn read(directory: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Says which lines differ: the name, what stands in the directory and what is wanted.
+/// Lists the lines that differ: the name, the directory's text and the wanted one.
 #[must_use]
 pub fn differences(found: &str, wanted: &str) -> Vec<String> {
     let value = |text: &str, name: &str| {
@@ -105,7 +108,7 @@ pub fn differences(found: &str, wanted: &str) -> Vec<String> {
     differing.map(|(name, found, wanted)| format!("{name} is {found} there and {wanted} here")).collect()
 }
 
-/// Also of a comment: what may not be shown stands there by its digest.
+/// Also from a comment: a value that may not be shown stands there as its digest.
 fn parameter(line: &str) -> Option<(&str, &str)> {
     line.trim_start_matches(['#', ' ']).split_once(": ")
 }
@@ -143,13 +146,13 @@ fn lock(directory: &Path) -> io::Result<ProcessLock> {
     }
 }
 
-/// Whether anybody listens there, or a process lives that has a queue.
+/// Whether a process listens there, or a process that has a queue there is alive.
 fn is_in_use(directory: &Path) -> io::Result<bool> {
     let is_held = |path: &Path| Holder::of(path) != Holder::Nobody || queue_file::owned_by_this_process(path).is_some();
     Ok(is_held(&directory.join("leader.lock")) || queue_file::list(directory)?.iter().any(|path| is_held(path)))
 }
 
-/// Moves what killed processes left, if they left anything, into a directory of its own.
+/// Moves the queues that killed processes left, if there are any, into a directory of their own.
 fn set_aside(directory: &Path, found: &str) -> io::Result<()> {
     if queue_file::list(directory)?.is_empty() {
         return Ok(());

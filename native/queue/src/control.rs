@@ -18,14 +18,14 @@ use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGC\0");
 const VERSION: u32 = 5;
-/// More than is used: later words need no other size.
+/// More than is used: later words need no larger size.
 const BYTES: usize = 16_384;
 /// Longest segment path that is published; with a longer one a killed listener's last batch can be written twice.
 const MAX_PATH_BYTES: usize = 2048;
-/// Whose write is published: the primary sink's or its fallback's.
+/// The slots of published writes: the primary sink's and its fallback's.
 pub const PRIMARY_SLOT: usize = 0;
 pub const FALLBACK_SLOT: usize = 1;
-/// The same two, and behind each, the newest first, where earlier parts of the same batch are in other files.
+/// The same two, each followed by the files of earlier parts of the same batch, the newest first.
 pub const SLOTS_OLDEST_FIRST: [usize; 6] = [4, 2, PRIMARY_SLOT, 5, 3, FALLBACK_SLOT];
 const SINKS_THAT_PUBLISH: usize = 2;
 const _: () = assert!(size_of::<ControlPage>() <= BYTES);
@@ -39,7 +39,7 @@ crate::shared! {
         wake: AtomicU32,
         /// 1 while the listener waits, so that producers know whether a call is needed.
         sleeping: AtomicU32,
-        /// Changes when someone wants what is in the queues now to be written without waiting for the interval.
+        /// Changes when a process wants everything in the queues written now, without waiting for the interval.
         flush_requests: AtomicU32,
         pub leader_pid: AtomicU32,
         /// How often a listener began to lead the directory (wraps).
@@ -61,16 +61,18 @@ crate::shared! {
         /// Every sink of the leader: the primary first, then its fallback, then the additional ones.
         pub sinks: [SinkWords; SINKS],
         pub totals: TotalsWords,
-        /// As `heartbeat_unix_nano`, by the monotonic clock, which all processes of a machine share: nobody can set it.
+        /// As `heartbeat_unix_nano`, by the monotonic clock: all processes of a machine share it, and none can set it.
         pub heartbeat_monotonic_nano: AtomicU64,
         pub housekeeping: HousekeepingWords,
-        /// Where the batch under way began, if its sink had to go on in another file; then those of longer ago.
+        /// Where the batch under way began, if its sink had to continue in another file; then the places before that
+        /// one.
         earlier_places: [WritePlace; 2 * SINKS_THAT_PUBLISH],
         /// Records of queues that sinks took; unlike `records_written`, without the listener's own lines.
         pub taken_from_queues: AtomicU64,
-        /// What that was when the last batch began.
+        /// The value of `taken_from_queues` when the last batch began.
         pub taken_before_batch: AtomicU64,
-        /// Device and inode of this file, as noted by the leader that settled what it says: a copy has others. 0: not noted.
+        /// Device and inode of this file, written by the leader that settled its content: a copy has others. 0: not
+        /// written yet.
         own_device: AtomicU64,
         own_inode: AtomicU64,
     }
@@ -83,12 +85,12 @@ crate::shared! {
         /// Bytes of `path` that are valid; 0 while there is no live segment.
         path_len: AtomicU32,
         path: [AtomicU8; MAX_PATH_BYTES],
-        /// 1 once a sink that outlives the loss of power has said that the write is on the device.
+        /// 1 once a sink that survives the loss of power has reported the write as on the device.
         committed: AtomicU32,
     }
 }
 
-/// A mapped control page. Never unmapped: producers may be on their way to it, and it is one page per directory.
+/// A mapped control page. Never unmapped: producers may be about to use it, and there is one page per directory.
 #[derive(Clone, Copy)]
 pub struct Control(&'static ControlPage, FileId);
 
@@ -101,8 +103,8 @@ impl Control {
         shared_page::map(directory, "control", BYTES, MAGIC, VERSION).map(|(page, file)| Self(page, file))
     }
 
-    /// A page of this process alone, with where the last leader's writes went: for who leads beside the leader of the
-    /// directory, whose words are not another one's to change. Never unmapped either.
+    /// A page of this process alone, with the places of the last leader's writes. A leader that works beside the leader
+    /// of the directory uses it, since it must not change that leader's words. Never unmapped either.
     #[must_use]
     pub fn apart(self) -> Self {
         let page = Self(Box::leak(memory::zeroed()), self.1);
@@ -123,7 +125,7 @@ impl Control {
         self.0
     }
 
-    /// Whether the file is a copy of the one that listeners have used: what it says is about the other one, whose
+    /// Whether the file is a copy of the one that listeners have used: its content describes the original, whose
     /// listener may be at work.
     #[must_use]
     pub fn is_copy(&self) -> bool {
@@ -131,7 +133,7 @@ impl Control {
         noted != (0, 0) && noted != self.1
     }
 
-    /// Notes that what the file says is settled, and is about this file from now on.
+    /// Notes that the content of the file is settled, and describes this file from now on.
     pub fn adopt(&self) {
         if self.is_copy() {
             SLOTS_OLDEST_FIRST.into_iter().for_each(|slot| self.publish_write(slot, None));
@@ -140,12 +142,13 @@ impl Control {
         self.0.own_inode.store(self.1.1, Ordering::Release);
     }
 
-    /// Seconds since the listener last went round, at `now_monotonic_nano`; None if none ever did, or the machine has been
-    /// started again since.
+    /// Seconds since the listener's last round, at `now_monotonic_nano`; None if there was none, or the machine has
+    /// been restarted since.
     #[must_use]
     pub fn heartbeat_age_s(&self, now_monotonic_nano: u64) -> Option<f64> {
         let last = self.0.heartbeat_monotonic_nano.load(Ordering::Relaxed);
-        // It may have gone round since the clock was read. A longer time ahead is that of a machine's earlier life.
+        // The listener may have gone round since the clock was read. A longer time ahead comes from before a restart of
+        // the machine.
         let is_new = last.checked_sub(now_monotonic_nano).is_some_and(|ahead| ahead < 1_000_000_000);
         let age = if is_new { 0 } else { now_monotonic_nano.checked_sub(last).filter(|_| last > 0)? };
         Some(Duration::from_nanos(age).as_secs_f64())
@@ -155,7 +158,8 @@ impl Control {
         self.0.write_places.get(slot).unwrap_or_else(|| &self.0.earlier_places[slot - SINKS_THAT_PUBLISH])
     }
 
-    /// The rest of a batch goes to another file: keeps where the part before it is. Its records are still in the queues.
+    /// The rest of a batch goes to another file: remembers the place of the part before it, whose records are still in
+    /// the queues.
     pub fn keep_write(&self, slot: usize) {
         for (from, to) in
             [(slot + SINKS_THAT_PUBLISH, slot + 2 * SINKS_THAT_PUBLISH), (slot, slot + SINKS_THAT_PUBLISH)]
@@ -165,20 +169,20 @@ impl Control {
         }
     }
 
-    /// A batch begins: where parts of the last one are is of no interest any more.
+    /// A batch begins: the places of the last batch's parts are not needed any more.
     pub fn forget_kept(&self, slot: usize) {
         for slot in [slot + SINKS_THAT_PUBLISH, slot + 2 * SINKS_THAT_PUBLISH] {
             self.place(slot).path_len.store(0, Ordering::Release);
         }
     }
 
-    /// Publishes where a sink's next write goes, before it begins; None: it has no live segment any more. `slot` is
-    /// [`PRIMARY_SLOT`] or [`FALLBACK_SLOT`], or one of those behind them.
+    /// Publishes where a sink's next write goes, before the write begins; None: the sink has no live segment any more.
+    /// `slot` is [`PRIMARY_SLOT`] or [`FALLBACK_SLOT`], or one of those behind them.
     pub fn publish_write(&self, slot: usize, place: Option<(&Path, u64)>) {
         let words = self.place(slot);
         let (path, offset) = place.map_or((&b""[..], 0), |(path, offset)| (path.as_os_str().as_bytes(), offset));
         let path = if path.len() <= MAX_PATH_BYTES { path } else { b"" };
-        // In between there is no place, rather than half of one.
+        // A reader in between sees no place, rather than half of one.
         words.path_len.store(0, Ordering::Release);
         words.committed.store(0, Ordering::Release);
         words.offset.store(offset, Ordering::Release);
@@ -188,7 +192,7 @@ impl Control {
         words.path_len.store(path.len() as u32, Ordering::Release);
     }
 
-    /// Where the last leader's last write of a sink went, if it did not end its output.
+    /// Where the last leader's last write to a sink went, unless that leader ended its output.
     #[must_use]
     pub fn published_write(&self, slot: usize) -> Option<(PathBuf, u64)> {
         let words = self.place(slot);
@@ -198,8 +202,8 @@ impl Control {
         Some((PathBuf::from(OsString::from_vec(path)), words.offset.load(Ordering::Acquire)))
     }
 
-    /// Publishes that the write of a sink that outlives the loss of power is on the device: only from now on may its
-    /// records be released.
+    /// Publishes that the write is on the device, for a sink that survives the loss of power: its records may be
+    /// released only from now on.
     pub fn publish_committed(&self, slot: usize) {
         self.0.write_places[slot].committed.store(1, Ordering::Release);
     }
@@ -220,7 +224,7 @@ impl Control {
 
     #[cold]
     fn wake_sleeper(&self) {
-        // One of the producers that see the flag makes the call.
+        // Of all producers that see the flag, one makes the call.
         if self.0.sleeping.swap(0, Ordering::Relaxed) != 0 {
             self.0.wake.fetch_add(1, Ordering::Release);
             futex::wake_all(&self.0.wake, Scope::Shared);

@@ -1,9 +1,9 @@
-//! Sleeping on a word until another thread changes it and says so: the only calls of the kernel's futex.
+//! Sleeping on a word until another thread changes it and wakes the sleeper: the only calls of the kernel's futex.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Who can wake whom.
+/// The threads that can wake a sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Threads of one process.
@@ -21,10 +21,10 @@ impl Scope {
     }
 }
 
-/// Sleeps while `word` is `seen`, at most `longest`. It may return early: the caller looks again.
+/// Sleeps while `word` is `seen`, at most `longest`. It may return early: the caller checks again.
 pub fn wait(word: &AtomicU32, scope: Scope, seen: u32, longest: Duration) {
     let timeout = libc::timespec {
-        // Its type is named otherwise in each C library.
+        // Each C library names its type differently.
         tv_sec: longest.as_secs() as _,
         tv_nsec: libc::c_long::from(longest.subsec_nanos()),
     };
@@ -33,7 +33,7 @@ pub fn wait(word: &AtomicU32, scope: Scope, seen: u32, longest: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, &raw const timeout) };
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes every thread that sleeps on `word`.
 pub fn wake_all(word: &AtomicU32, scope: Scope) {
     let operation = libc::FUTEX_WAKE | scope.flag();
     // SAFETY: the word lives for the call.

@@ -1,7 +1,7 @@
-//! What anyone may see of a queue directory: the counts of each queue, how full it is, how long its records wait.
+//! What any process may see of a queue directory: the counts of each queue, how full it is, how long its records wait.
 //!
-//! Nothing here takes part in the protocol: it reads mapped words while producers and listener go on. Each number is
-//! right for some moment of the call; two numbers may be of different moments.
+//! Nothing here takes part in the protocol: it reads mapped words while producers and the listener go on. Each number
+//! is right for some moment of the call; two numbers may be of different moments.
 
 use crate::lock::Holder;
 use crate::queue_file::{self, QueueCounts, QueueFile};
@@ -20,13 +20,13 @@ pub struct QueueSnapshot {
     pub schemas_fill_ratio: f64,
     /// Requests that have a slot of the flight recorder.
     pub in_flight: u64,
-    /// When the oldest record that waits was made; None: none waits, or it is just being taken away.
+    /// When the oldest waiting record was made; None: no record waits, or the oldest is being released right now.
     pub oldest_unix_nano: Option<u64>,
-    /// Who puts records into it; nobody once its owner has closed it or died.
+    /// The process that puts records into the queue; none once the owner has closed the queue or died.
     pub producer: Holder,
-    /// Whether that one serves nothing and only listens.
+    /// Whether the producer serves nothing and only listens.
     pub only_listens: bool,
-    /// Its name; empty if it has none.
+    /// The producer's name; empty if it has none.
     pub producer_name: String,
 }
 
@@ -40,7 +40,8 @@ impl QueueSnapshot {
             capacity_bytes: file.header().data_bytes,
             schemas_fill_ratio: file.schemas_fill_ratio(),
             created_unix_nano: file.header().created_unix_nano,
-            // The slots themselves are up to 128 MiB, of which a look would read a word each.
+            // A header word, since the slots themselves take up to 128 MiB, and reading one word of each would touch
+            // all of them.
             in_flight: file.header().in_flight.load(Ordering::Relaxed).min(u64::from(file.header().slot_count)),
             counts: file.counts(),
             only_listens: file.header().only_listens.load(Ordering::Relaxed) != 0,
@@ -50,7 +51,8 @@ impl QueueSnapshot {
     }
 }
 
-/// Who owns a queue. A listener locks what a dead process has left, so this process's own lock alone says nothing.
+/// Finds the owner of a queue. A listener locks the queue of a dead process, so this process's own lock alone proves
+/// nothing.
 fn owner(file: &QueueFile) -> Holder {
     if queue_file::owned_by_this_process(&file.path).is_some() {
         return Holder::ThisProcess;
@@ -65,7 +67,7 @@ pub fn queues(directory: &Path) -> Vec<QueueSnapshot> {
     files(directory).map(|file| QueueSnapshot::of(&file)).collect()
 }
 
-/// Returns the files that should be queues and are none of this version, or may not be read, and why.
+/// Returns the files that look like queues but are of another version, damaged or not readable, with the reason.
 #[must_use]
 pub fn unreadable(directory: &Path) -> Vec<(PathBuf, io::Error)> {
     let errors = opened(directory).filter_map(|(path, opened)| Some((path, opened.err()?)));
@@ -86,7 +88,7 @@ fn opened(directory: &Path) -> impl Iterator<Item = (PathBuf, io::Result<Arc<Que
     })
 }
 
-/// Who leads a directory now, whatever it last published.
+/// Finds the process that leads a directory now, whatever was last published.
 #[must_use]
 pub fn leader(directory: &Path) -> Holder {
     Holder::of(&directory.join("leader.lock"))

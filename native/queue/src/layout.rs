@@ -165,7 +165,7 @@ pub struct QueueHeader {
     pub created_unix_nano: u64,
     /// Requests in flight that the slots area holds.
     pub slot_count: u32,
-    /// Not 0 where the owner serves nothing: only a listener's own reports come through this queue.
+    /// Not 0 where the owner serves nothing: this queue holds only a listener's own reports.
     pub only_listens: AtomicU64,
     _pad0: [u64; 9],
 
@@ -175,26 +175,26 @@ pub struct QueueHeader {
 
     /// Written by the listener: the ring's tail word. Its sequence counts every record that was written, torn or corrupt.
     pub tail: AtomicU64,
-    /// A release in progress, or equal to `tail`: set after the write, before the words are zeroed, so that a listener
-    /// that dies in between leaves its successor the rest to zero.
+    /// A release in progress, or equal to `tail`: set after the write, before the words are zeroed. A listener that
+    /// dies in between leaves the rest to its successor to zero.
     pub releasing: AtomicU64,
     /// All 64 bits of a sequence at or shortly before the tail's.
     pub sequence_base: AtomicU64,
-    /// Sum of all `dropped` that `log.dropped` records have told so far.
+    /// Sum of all `dropped` that `log.dropped` records have reported so far.
     pub dropped_reported: AtomicU64,
-    /// Where the histograms are of this generation or later, they hold the records below `counted_sequence`.
+    /// If the histograms are of this generation or later, they include the records below `counted_sequence`.
     pub counted_generation: AtomicU64,
     pub counted_sequence: AtomicU64,
     /// Not 0 once the counts of this queue, which has ended, are in the directory's totals.
     pub added_to_totals: AtomicU64,
-    /// Additional sinks were given the records below.
+    /// Additional sinks were given the records below this sequence.
     pub copied_sequence: AtomicU64,
     /// Not 0 once the last record about this queue, `process.ended`, is written.
     pub end_reported: AtomicU64,
-    /// All torn and all corrupt records once the release in progress is done: set before `releasing`, so that whoever
-    /// goes on with a release counts what it skips, once.
+    /// All torn and all corrupt records once the release in progress is done: set before `releasing`, so that the
+    /// process that finishes a release counts the skipped records exactly once.
     pub unreadable: [AtomicU64; 2],
-    /// `[ who reads the queue : 32 | when it last said so, monotonic milliseconds : 32 ]`; 0: nobody.
+    /// `[ reader of the queue : 32 | its last sign of life, monotonic milliseconds : 32 ]`; 0: no reader.
     pub reader: AtomicU64,
     _pad2: [u64; 4],
 
@@ -206,7 +206,7 @@ pub struct QueueHeader {
     pub hot_path_nano: AtomicU64,
     /// Requests that began while every slot was taken.
     pub in_flight_missed: AtomicU64,
-    /// What the owner is called where its death is to be told by name: text, filled up with zeroes.
+    /// The owner's name, for reports of its death: text, filled up with zeroes.
     pub producer_name: [AtomicU64; PRODUCER_NAME_BYTES / 8],
     /// Requests that have a slot.
     pub in_flight: AtomicU64,

@@ -14,8 +14,8 @@
 //! severity, futex, system      OpenTelemetry's numbers; sleeping on a word; what else is asked of the system
 //! memory                       the one place that maps memory
 //! ```
-//! Below stands the crate `ring`: records in a ring and requests in slots, on borrowed words. This crate depends on it
-//! and on `libc` only, so that is all that a producer in another language links.
+//! Below is the crate `ring`: records in a ring and requests in slots, on borrowed words. This crate depends only on it
+//! and on `libc`, so a producer in another language links nothing else.
 
 pub mod claim;
 pub mod commits;

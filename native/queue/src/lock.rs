@@ -1,13 +1,12 @@
 //! Locks that the kernel releases when their process dies, whatever killed it.
 //!
 //! Record locks of an open file description (`fcntl F_OFD_SETLK`): a sidecar in another pid namespace sees them without
-//! knowing a pid, and whoever opens and closes a locked file a second time, in the same process or another, leaves them
-//! as they are. Their one trap is met in `inherited`: a forked child shares the descriptions of its parent, and closes
-//! them at once.
+//! knowing a pid, and they stay when a process opens and closes a locked file a second time. They have one trap, which
+//! `inherited` handles: a forked child shares the descriptions of its parent, and closes them at once.
 //!
-//! Where the kernel has no such locks, the record locks of the process (`F_SETLK`) take their place; both exclude each
-//! other. Closing *any* descriptor of a file drops those, so [`ProcessLock::try_acquire`] refuses before it opens, by the
-//! table of what this process holds.
+//! On a kernel without such locks, the record locks of the process (`F_SETLK`) take their place; both exclude each
+//! other. Closing *any* descriptor of a file drops those, so [`ProcessLock::try_acquire`] refuses before it opens the
+//! file, by a table of the locks that this process holds.
 //!
 //! The table is guarded by a spin lock that carries the owner's pid, so a child forked while a thread held it can take
 //! it over.
@@ -38,13 +37,13 @@ impl<T> ForkSafe<T> {
         Self { owner_pid: AtomicU32::new(0), value: std::cell::UnsafeCell::new(value) }
     }
 
-    /// Runs `work` alone in this process. Keep it short, and never call user code in it.
+    /// Runs `work` alone in this process. `work` must be short and must not call user code.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         let pid = std::process::id();
         loop {
             let owner = self.owner_pid.load(Ordering::Relaxed);
             // Another pid stands here only in a child forked while the parent held the lock: no thread of this process
-            // will ever release it.
+            // will ever release that.
             if owner != pid && self.owner_pid.compare_exchange(owner, pid, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 break;
@@ -71,18 +70,18 @@ static HELD: ForkSafe<Vec<Held>> = ForkSafe::new(Vec::new());
 pub struct ProcessLock {
     file: ManuallyDrop<OwnedFd>,
     held: Held,
-    /// None: the lock is the process's, not the description's.
+    /// None: the lock belongs to the process, not to the description.
     place: Option<InheritedPlace>,
 }
 
-/// Who has the lock that was asked for.
+/// The result of asking for a lock.
 pub enum Attempt {
     Acquired(ProcessLock),
     HeldElsewhere,
     HeldByThisProcess,
 }
 
-/// Who has a lock that nobody asks for.
+/// The holder of a lock, found without asking for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     ThisProcess,
@@ -101,7 +100,8 @@ impl Holder {
         }
     }
 
-    /// Finds who has the lock on the file at `path`, without taking it. A file that cannot be opened is held by nobody.
+    /// Finds the holder of the lock on the file at `path`, without taking the lock. A file that cannot be opened has no
+    /// holder.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         let pid = std::process::id();
@@ -110,7 +110,7 @@ impl Holder {
             if is_held(table, path) {
                 return Self::ThisProcess;
             }
-            // Opened and closed while nobody in this process can take the lock: the close would drop it.
+            // Opened and closed while no thread of this process can take the lock: the close would drop it.
             match open(path, false).and_then(|file| is_locked(&file)) {
                 Ok(true) => Self::AnotherProcess,
                 _ => Self::Nobody,
@@ -135,8 +135,8 @@ impl ProcessLock {
         })
     }
 
-    /// As `try_acquire`, a file that this process has open and that may have no name any more. Its own description is
-    /// not locked, which a child may share.
+    /// As `try_acquire`, for a file that this process has open and that may have no name any more. The lock is not put
+    /// on that description, since a child may share it.
     ///
     /// # Errors
     /// As `try_acquire`; there is no `/proc`.
@@ -160,7 +160,7 @@ impl ProcessLock {
             if inherited::forks() == forks {
                 break (file, place);
             }
-            // A child may have the descriptor without knowing of it.
+            // A child may have inherited the descriptor.
             place.iter().for_each(InheritedPlace::leave);
         };
         let is_entered = place.is_some();
@@ -179,7 +179,7 @@ impl ProcessLock {
         locked.map(|_| Attempt::HeldElsewhere)
     }
 
-    /// Whether `path` still names the locked file: if not, somebody else can lock another one of that name.
+    /// Whether `path` still names the locked file: if not, another process can lock a different file of that name.
     #[must_use]
     pub fn is_named(&self, path: &Path) -> bool {
         std::fs::symlink_metadata(path)
@@ -192,8 +192,9 @@ impl ProcessLock {
         self.held.inode
     }
 
-    /// The locked file once more, to map it by: a mapping keeps its description open, and a forked child has the mappings
-    /// of its parent. None where the lock is the process's, which closing another descriptor would drop.
+    /// The locked file once more, for mapping: a mapping keeps its description open, and a forked child has the
+    /// mappings of its parent. None where the lock belongs to the process, since closing another descriptor would drop
+    /// it.
     ///
     /// # Errors
     /// `path` cannot be opened.
@@ -208,7 +209,8 @@ impl ProcessLock {
         work(&file)
     }
 
-    /// The locked file. Duplicates of the descriptor must outlive nothing: closing one drops the lock.
+    /// The locked file. No duplicate of the descriptor may be closed before the lock is released: closing one drops the
+    /// lock.
     #[must_use]
     pub fn file(&self) -> &OwnedFd {
         &self.file
@@ -220,12 +222,13 @@ impl Drop for ProcessLock {
         let is_own = self.held.pid == std::process::id();
         HELD.with(|table| {
             if let Some(place) = self.place.as_ref().filter(|_| is_own) {
-                // Not left to the close: a child that is just being forked may have the description a moment longer.
+                // Explicitly, and not by the close: a child that is being forked right now may keep the description
+                // open a moment longer.
                 let _ = change_lock(&self.file, libc::F_OFD_SETLK, libc::F_UNLCK);
                 place.leave();
             }
-            // A forked child has closed its copy of a descriptor that was entered. Any other is closed before anyone in
-            // this process can lock the file again: the close would drop that lock too.
+            // A forked child has closed its copy of a descriptor that was entered. Any other descriptor is closed
+            // before another thread of this process can lock the file again: the close would drop that lock too.
             if is_own || self.place.is_none() {
                 // SAFETY: dropped here only, and not used afterwards.
                 unsafe { ManuallyDrop::drop(&mut self.file) };
@@ -279,7 +282,8 @@ fn is_locked(file: &OwnedFd) -> io::Result<bool> {
     ask(libc::F_OFD_GETLK).or_else(|error| if is_unknown(&error) { ask(libc::F_GETLK) } else { Err(error) })
 }
 
-/// Takes the lock, for the description if that can be; returns whether it is the description's, or None if it is held.
+/// Takes the lock, on the description where possible; returns whether it is on the description, or None if another
+/// holder has it.
 fn set_lock(file: &OwnedFd, for_description: bool) -> io::Result<Option<bool>> {
     if for_description {
         match change_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
@@ -303,7 +307,7 @@ fn change_lock(file: &OwnedFd, command: libc::c_int, kind: libc::c_int) -> io::R
     }
 }
 
-/// Whether the kernel, or what stands in for one, has no locks of descriptions.
+/// Whether the kernel, or an emulation of it, has no locks of descriptions.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP))
 }

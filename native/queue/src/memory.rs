@@ -1,4 +1,4 @@
-//! The one place that maps memory, puts other memory in its place and gives it back; and what a mapped page is made of.
+//! The one place that maps memory, replaces it and gives it back; and the types that a mapped page may hold.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -63,11 +63,11 @@ fn new_mapping(
     NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Puts zeroed memory of this process alone in the place of whole pages; false if the system has no room. May be called
-/// in a signal handler.
+/// Replaces whole pages with zeroed memory of this process alone; returns false if the system has no room. May be
+/// called in a signal handler.
 ///
 /// # Safety
-/// The pages lie in a mapping of the caller's, and whoever reads them bears zeroes.
+/// The pages lie in a mapping of the caller's, and every reader of them tolerates zeroes.
 pub unsafe fn zero(from: *mut u8, bytes: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the caller's promise.
@@ -103,13 +103,13 @@ impl Lasting {
         map(file, bytes, Access::Write).map(|base| Self { base, bytes })
     }
 
-    /// Where it begins.
+    /// The address of the first byte.
     #[must_use]
     pub fn base(self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Sees it as a page of type `T`.
+    /// Views it as a page of type `T`.
     ///
     /// # Panics
     /// `T` is larger.
@@ -130,7 +130,7 @@ pub unsafe fn unmap(base: *mut u8, bytes: usize) {
     unsafe { libc::munmap(base.cast(), bytes) };
 }
 
-/// Sees a mapping as a page of type `T`.
+/// Views a mapping as a page of type `T`.
 ///
 /// # Safety
 /// The mapping is aligned for `T`, at least as large, and stays while the reference is used.
@@ -147,10 +147,10 @@ pub fn zeroed<T: SharedMemory>() -> Box<T> {
     Box::new(unsafe { std::mem::zeroed() })
 }
 
-/// What may lie in memory that other processes change at any time: only atomics, for which any bytes are valid.
+/// A type that may lie in memory that other processes change at any time: only atomics, for which any bytes are valid.
 ///
 /// # Safety
-/// That holds for the type. The macro [`crate::shared`] sees to it.
+/// The type must be as described. The macro [`crate::shared`] makes sure of it.
 pub unsafe trait SharedMemory: 'static {}
 
 // SAFETY: an atomic.
@@ -165,7 +165,7 @@ unsafe impl SharedMemory for AtomicU64 {}
 unsafe impl<T: SharedMemory, const N: usize> SharedMemory for [T; N] {}
 
 /// Declares a struct, or one with `<const N: usize>`, that may lie in shared memory: `repr(C)`, and every field
-/// [`SharedMemory`](crate::memory::Shared).
+/// [`SharedMemory`](crate::memory::SharedMemory).
 #[macro_export]
 macro_rules! shared {
     ($(#[$about:meta])* $see:vis struct $name:ident $(<const $n:ident: usize>)? {

@@ -1,9 +1,10 @@
-//! The producing side of one process: severity limits, counted refusals, and the queue that a fork replaces.
+//! The producing side of one process: severity limits, counted refusals, and a queue that is replaced after a fork or a
+//! loss.
 //!
 //! The usual emit is: one pointer load, one compare-and-swap, one copy, one store. No lock, no system call, no
 //! allocation.
 //!
-//! What is in flight has slots in the same file ([`slots`]).
+//! Requests in flight have slots in the same file ([`slots`]).
 //!
 //! A queue, once published, is never freed while the process lives: another thread may be between loading the pointer
 //! and reserving. Closing the ring makes such a late reservation fail, and [`QueueFile::disown`] gives the pages back.
@@ -29,7 +30,7 @@ mod renewal;
 mod replaced;
 pub mod slots;
 
-/// What a queue is made of.
+/// The parameters of a queue.
 #[derive(Clone, Debug)]
 pub struct QueueSettings {
     pub directory: PathBuf,
@@ -43,7 +44,7 @@ pub struct QueueSettings {
     pub overflow_info_ratio: f64,
     /// Fill, in bytes, at which the listener is woken before its interval ends.
     pub wake_bytes: u64,
-    /// What the directory is for ([`configuration`]). None: for whatever it is used.
+    /// The configuration that the directory belongs to ([`configuration`]). None: any.
     pub configuration: Option<String>,
 }
 
@@ -53,7 +54,7 @@ impl QueueSettings {
     }
 }
 
-/// This process's queue and what an emit needs to know of it.
+/// This process's queue and everything that an emit needs to know about it.
 pub struct Queue {
     pub file: Arc<QueueFile>,
     pub control: Control,
@@ -61,12 +62,12 @@ pub struct Queue {
     wake_words: u32,
     max_record_bytes: u32,
     free_slots: FreeSlots,
-    /// Whether the slots are this process's to change: not in a forked child, not after the end, not if there are none.
+    /// Whether this process may change the slots: not in a forked child, not after the end, not if there are none.
     keeps_slots: AtomicBool,
-    /// Losses of the directory's pages before this queue was made.
+    /// How often pages of the directory had been lost before this queue was made.
     lost_pages: usize,
     looked_unix_nano: AtomicU64,
-    /// Tells the others that this process lives.
+    /// Shows other processes that this process lives.
     lock: ForkSafe<Option<ProcessLock>>,
 }
 
@@ -83,7 +84,7 @@ impl Queue {
         let stored = schemas.iter().try_for_each(|schema| file.append_schema(&schema.to_bytes()));
         let mapped = stored.and_then(|()| Control::open(&settings.directory));
         let control = mapped.and_then(|control| agree(configuration::confirm).map(|()| control)).inspect_err(|_| {
-            // Nobody has used it: it is no process's that died.
+            // The queue was never used: no listener may take it for the queue of a dead process.
             let _ = std::fs::remove_file(&file.path);
             file.disown(true);
         })?;
@@ -108,13 +109,13 @@ impl Queue {
         })
     }
 
-    /// Closes the file of a queue that is done with: the descriptor would stay for the life of the process.
+    /// Closes the file of a queue that is finished: otherwise the descriptor stays open for the life of the process.
     pub fn unlock(&self) {
         drop(self.lock.with(Option::take));
     }
 
-    /// Puts one record into the queue and returns the low 32 bits of its sequence, or why not, which nobody counts yet.
-    /// `AlreadyShutdown` and `NoQueue`: this queue takes nothing any more, perhaps another one does.
+    /// Puts one record into the queue and returns the low 32 bits of its sequence, or the reason for the refusal, which
+    /// is not counted yet. `AlreadyShutdown` and `NoQueue`: this queue takes nothing any more, but another one may.
     #[inline]
     fn offer(
         &self,
@@ -151,7 +152,7 @@ impl Queue {
 pub enum NotRegistered {
     /// A bad name, or other fields than before. Retrying never helps.
     Refused(String),
-    /// The schema area of the queue is full: events that are registered go on.
+    /// The schema area of the queue is full: events that are already registered still work.
     NoRoom(String),
 }
 
@@ -162,21 +163,21 @@ impl std::fmt::Display for NotRegistered {
     }
 }
 
-/// The producer of one process. Shared by everything that emits; survives forks by taking a new queue.
+/// The producer of one process. Shared by every emitting thread; survives forks by taking a new queue.
 pub struct Producer {
     queue: AtomicPtr<Queue>,
     settings: QueueSettings,
     schemas: ForkSafe<Vec<EventSchema>>,
     /// Set in a forked child until its first record or request has tried to create a queue.
     wants_queue: AtomicBool,
-    /// How many forks lie between this process and the one that opened the producer.
+    /// Number of forks between this process and the one that opened the producer.
     generation: AtomicU32,
     /// Refusals while there is no queue to count them in; the next queue counts them.
     pub without_queue: Dropped,
     after_reopen: OnceLock<Box<dyn Fn() + Send + Sync>>,
     before_close: OnceLock<fn(&Queue)>,
     closed: AtomicBool,
-    /// What this process's queues say of their owner.
+    /// The owner's name in this process's queues.
     name: OnceLock<String>,
     /// A thread is about to replace a lost queue.
     renewing: AtomicBool,
@@ -218,7 +219,8 @@ impl Producer {
         let _ = self.after_reopen.set(Box::new(run));
     }
 
-    /// Sets what ends that which is in flight in a queue that is about to be closed; its slots are `run`'s then.
+    /// Sets what ends the requests in flight in a queue that is about to be closed; the queue's slots then belong to
+    /// `run`.
     pub fn before_close(&self, run: fn(&Queue)) {
         let _ = self.before_close.set(run);
     }
@@ -229,7 +231,7 @@ impl Producer {
         self.settings.largest_record_bytes() as usize
     }
 
-    /// Names this process, whose death is then told by name; the first name stays.
+    /// Names this process, so that reports of its death have a name; the first name stays.
     pub fn set_name(&self, name: &str) {
         let name = self.name.get_or_init(|| name.to_owned());
         if let Some(queue) = self.queue() {
@@ -253,7 +255,7 @@ impl Producer {
         }
     }
 
-    /// As `emit`, for a record that was made before there was a queue.
+    /// As `emit`, for a record that was made before the queue.
     #[cold]
     pub fn emit_at(&self, time_unix_nano: u64, event: u16, severity: u8, payload: &[u8]) -> bool {
         let offered = self.queue().map(|queue| queue.offer(event, severity, time_unix_nano, payload, |_| ()));
@@ -263,8 +265,8 @@ impl Producer {
         }
     }
 
-    /// As `emit`, for one who may try again: returns the queue and the low 32 bits of the record's sequence, or why it was
-    /// refused, which is not counted; [`Self::refuse`] does that once it is given up.
+    /// As `emit`, for a caller that may try again: returns the queue and the low 32 bits of the record's sequence, or
+    /// the reason for the refusal. The refusal is not counted; a caller that gives up counts it with [`Self::refuse`].
     ///
     /// # Errors
     /// The reason.
@@ -279,10 +281,10 @@ impl Producer {
         }
     }
 
-    /// Counts a record that was refused before it came to the queue. Returns false, for the caller to pass on.
+    /// Counts a record that was refused before it reached the queue. Returns false, for the caller to pass on.
     #[cold]
     pub fn refuse(&self, reason: Reason, severity: u8) -> bool {
-        // The books of a queue that was closed for this process are closed too, or about to be.
+        // A queue that was closed for this process has final counts, or is about to have them.
         let takes = |queue: &&Queue| !queue.file.ring().is_closed() || self.closed.load(Ordering::Acquire);
         let counters = self.queue().filter(takes).map_or(&self.without_queue, |queue| &queue.file.header().dropped);
         counters.add(reason, severity, 1);
@@ -307,20 +309,20 @@ impl Producer {
             parents.keeps_slots.store(false, Ordering::Release);
             self.wants_queue.store(true, Ordering::Release);
         }
-        // The thread that did it is the parent's.
+        // The thread that was renewing the queue is the parent's.
         self.renewing.store(false, Ordering::Release);
         self.replaced.with(|replaced| std::mem::forget(std::mem::take(replaced)));
         queue_file::forget_parents_queues();
     }
 
-    /// Changes with each fork: what was begun in another generation belongs to another process.
+    /// Changes with each fork: a request of another generation belongs to another process.
     #[inline]
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Ends what is in flight, and refuses every record from now on, counted as `already_shutdown`. Idempotent.
+    /// Ends the requests in flight, and refuses every record from now on, counted as `already_shutdown`. Idempotent.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wants_queue.store(false, Ordering::Release);
@@ -345,7 +347,7 @@ impl Producer {
         self.register_form(name, fields, false).map_err(|error| error.to_string())
     }
 
-    /// As `register`; with `may_vary`, the same name may have other fields too, and then another id.
+    /// As `register`; with `may_vary`, the same name may also have other fields, and then gets another id.
     ///
     /// # Errors
     /// As `register`.

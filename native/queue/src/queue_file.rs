@@ -1,9 +1,9 @@
 //! Queue files: the one place that creates, maps and opens them, and that knows which of them this process owns.
 //!
 //! A queue directory holds `<boot id>.queue` files (one per producing process), `control` (what the listener publishes)
-//! and `leader.lock`. Directories are 0700 and files 0600, owned by the effective user; symbolic links are refused.
-//! A file appears under its final name only when it is complete and locked, so whoever sees an unlocked `.queue` file
-//! knows that its owner is dead.
+//! and `leader.lock`. Directories are 0700 and files 0600, owned by the effective user; symbolic links are refused. A
+//! file appears under its final name only when it is complete and locked, so the owner of an unlocked `.queue` file is
+//! dead.
 
 use crate::layout::{
     self, DroppedCounts, QueueHeader, Reason, SAMPLED_OUT, SCHEMAS_BYTES, SCHEMAS_OFFSET, SLOTS_OFFSET, data_offset,
@@ -31,18 +31,18 @@ pub use directory::{check_directory, prepare_directory};
 pub struct QueueFile {
     base: *mut u8,
     bytes: usize,
-    /// As they were when the header was checked: a damaged header must not move the bounds.
+    /// The sizes from the moment when the header was checked: a damaged header must not move the bounds.
     data_bytes: usize,
     slot_count: u32,
     pub path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
-    /// Of another process's file, whose lock can be asked for where the file has no name any more.
+    /// Another process's file, for asking for its lock when the file has no name any more.
     opened: Option<OwnedFd>,
     watched: Watched,
 }
 
-/// How large a queue file's parts are.
+/// The sizes of a queue file's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSizes {
     /// Bytes of the ring: a power of two.
@@ -85,8 +85,8 @@ impl QueueFile {
     /// Creates this process's queue file, with its space allocated, its pages mapped, and locked until process death.
     ///
     /// # Errors
-    /// `StorageFull` if the file system has not the space now (so that it cannot be a SIGBUS later), or any other error
-    /// of the file system calls.
+    /// `StorageFull` if the file system does not have the space now (so that it cannot be a SIGBUS later), or any other
+    /// error of the file system calls.
     pub fn create(
         directory: &Path,
         sizes: QueueSizes,
@@ -105,7 +105,7 @@ impl QueueFile {
             let file = Arc::new(file);
             let pid = std::process::id();
             OWNED.with(|owned| {
-                // Whoever in this process sees the file by its name also finds it owned.
+                // Every thread of this process that sees the file by its name also finds it owned.
                 std::fs::rename(&hidden, &path)?;
                 owned.retain(|entry| entry.pid == pid);
                 owned.push(Owned { pid, file: Arc::clone(&file) });
@@ -142,7 +142,7 @@ impl QueueFile {
         Self::open_as(path, path)
     }
 
-    /// As `open`, a file that is about to be called `path`.
+    /// As `open`, for a file that is about to be called `path`.
     fn open_as(hidden: &Path, path: &Path) -> io::Result<Arc<Self>> {
         let fd = open(hidden, false)?;
         let bytes = std::fs::File::from(fd.try_clone()?).metadata()?.len();
@@ -169,21 +169,21 @@ impl QueueFile {
         (self.data_bytes, self.slot_count) = (sizes.data_bytes as usize, sizes.slot_count);
     }
 
-    /// Whether somebody has cut the file short, or it cannot be read any more: what is gone became empty memory here.
+    /// Whether the file was cut short, or cannot be read any more: the lost pages are empty memory here.
     #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.watched.is_lost()
     }
 
-    /// Whether the header is lost too, so that nothing can be known of the queue any more.
+    /// Whether the header is lost too, so that nothing is known about the queue any more.
     #[must_use]
     pub fn is_headless(&self) -> bool {
         self.is_lost() && self.header().magic != layout::MAGIC
     }
 
-    /// Whether the name is no longer this file's: it was removed, or its directory was removed or moved away, and perhaps
-    /// a copy stands in its place. Whoever comes later cannot find it.
+    /// Whether the name does not belong to this file any more: it was removed, or its directory was removed or moved
+    /// away, and perhaps a copy stands in its place. Later processes cannot find the file.
     #[must_use]
     pub fn has_vanished(&self) -> bool {
         match std::fs::symlink_metadata(&self.path) {
@@ -192,14 +192,14 @@ impl QueueFile {
         }
     }
 
-    /// Removes the name, if it is this file's.
+    /// Removes the name, if it belongs to this file.
     pub fn remove_name(&self) {
         if !self.has_vanished() {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 
-    /// Tries to take the lock of the owner, who is dead if that can be had.
+    /// Tries to take the owner's lock. If that succeeds, the owner is dead.
     ///
     /// # Errors
     /// As [`ProcessLock::try_acquire`].
@@ -251,8 +251,8 @@ impl QueueFile {
         unsafe { std::slice::from_raw_parts(self.base.add(SCHEMAS_OFFSET), len) }
     }
 
-    /// Everything. What still changes in a closed queue is a record that is just being committed, whose words a reader
-    /// checks.
+    /// Everything. In a closed queue, only a record that is being committed can still change, and a reader checks its
+    /// words.
     fn all_bytes(&self) -> &[u8] {
         // SAFETY: the mapping lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
@@ -282,7 +282,7 @@ impl QueueFile {
     /// All 64 bits of a sequence that is not more than 2³² past the last released record.
     #[must_use]
     pub fn full_sequence(&self, sequence: u32) -> u64 {
-        // No process lives to number so many records: a damaged base must not take a sequence to the end of its bits.
+        // No process lives long enough for so many records: a damaged base must not make a sequence overflow.
         let base =
             Some(self.header().sequence_base.load(Ordering::Acquire)).filter(|base| base >> 56 == 0).unwrap_or(0);
         base.wrapping_add(u64::from(sequence.wrapping_sub(base as u32)))
@@ -310,12 +310,12 @@ impl QueueFile {
     }
 
     /// Ends this process's ownership: the data pages go back to the system, the mapping stays valid for an emit that is
-    /// just on its way (it will find the ring closed). `is_done`: nobody wants what the file holds any more.
+    /// under way (it will find the ring closed). `is_done`: no process wants the content of the file any more.
     pub fn disown(self: &Arc<Self>, is_done: bool) {
         OWNED.with(|owned| owned.retain(|entry| !Arc::ptr_eq(&entry.file, self)));
         if is_done {
-            // The header stays mapped, and with it the file: without this all of it would stay in memory.
-            // SAFETY: whole pages of our own mapping; whoever still reads them sees zeroes.
+            // The header stays mapped, and with it the file: without this all of it would stay in memory. SAFETY: whole
+            // pages of our own mapping; late readers see zeroes.
             unsafe { memory::give_back(self.base.add(SLOTS_OFFSET), self.bytes - SLOTS_OFFSET) };
         }
         // SAFETY: whole pages inside our own mapping; whoever still reads them sees zeroes.
@@ -340,7 +340,7 @@ pub fn owned_by_this_process(path: &Path) -> Option<Arc<QueueFile>> {
     })
 }
 
-/// Drops what a forked child inherited: its parent's queues are not its own.
+/// Forgets the queues that a forked child inherited: they are its parent's, not its own.
 pub fn forget_parents_queues() {
     let pid = std::process::id();
     OWNED.with(|owned| owned.retain(|entry| entry.pid == pid));
@@ -359,8 +359,8 @@ pub fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Removes files whose creator died before they got their final name. A creator locks its file before it gives it a
-/// size, so one that has a size and no lock has no creator.
+/// Removes files whose creator died before it gave them their final name. A creator locks its file before it gives it a
+/// size, so a file with a size and no lock has no creator.
 pub fn remove_unfinished(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {

@@ -100,11 +100,11 @@ pub enum BodyKind {
     RequestText = 4,
     /// Text of a response that is not JSON.
     ResponseText = 5,
-    /// What a request holds that is no text: not its bytes but their number, hash and type (`capture`).
+    /// Content of a request that is not text: not its bytes but their number, hash and type (`capture`).
     RequestMedia = 6,
     /// The same of a response.
     ResponseMedia = 7,
-    /// A stream of which the text is wanted, each event as a difference from another (`capture::packed`).
+    /// A stream whose text is wanted, each event as a difference from another (`capture::packed`).
     PackedStream = 8,
 }
 

@@ -1,4 +1,4 @@
-//! OpenTelemetry's severity numbers, as far as records of our own have them.
+//! OpenTelemetry's severity numbers, as far as the records of this package use them.
 
 pub const INFO: u8 = 9;
 pub const WARN: u8 = 13;

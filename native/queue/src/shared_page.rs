@@ -1,7 +1,7 @@
-//! A few pages in a file of the queue directory that every process maps, once and never to be unmapped.
+//! A few pages in a file of the queue directory. Every process maps them once and never unmaps them.
 //!
-//! The file's name carries the version of its layout: after an update, what an older version left behind is not in the
-//! way, and both versions can be at work in one directory, each with its own file.
+//! The file's name carries the version of its layout: after an update, the file of an older version does not interfere,
+//! and both versions can work in one directory, each with its own file.
 
 use crate::lock::{ForkSafe, open};
 use crate::memory::{self, Lasting, SharedMemory};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 crate::shared! {
-    /// How every such page begins.
+    /// The first bytes of every such page.
     struct Stamp {
         magic: AtomicU64,
         version: AtomicU32,
@@ -24,8 +24,8 @@ crate::shared! {
 /// Device and inode of a file.
 pub type FileId = (u64, u64);
 
-/// Maps `bytes` of the file `name` in `directory` as a page of type `T`, creating it if needed, and stamps it; says which
-/// file it is. The rest of a new file is zero.
+/// Maps `bytes` of the file `name` in `directory` as a page of type `T`, creating it if needed, and stamps it; returns
+/// the file's identity too. The rest of a new file is zero.
 ///
 /// # Errors
 /// The file cannot be opened or sized, or `InvalidData` if it is stamped otherwise: damaged, or not ours.
@@ -73,14 +73,14 @@ struct Mapped {
 static MAPPED: ForkSafe<Vec<Mapped>> = ForkSafe::new(Vec::new());
 
 /// Maps the first `bytes` of a file of `directory`, or returns the mapping that this process has already: however often
-/// a directory is opened, its files are mapped once. One that lost pages is not given out again.
+/// a directory is opened, its files are mapped once. A mapping that lost pages is not reused.
 ///
 /// # Errors
 /// The system has no room for it.
 fn map_once(fd: &impl AsFd, bytes: usize, directory: &Path) -> io::Result<Lasting> {
     let fd = fd.as_fd();
     let facts = File::from(fd.try_clone_to_owned()?).metadata()?;
-    // While it is mapped no other file has its number.
+    // No other file has its number while it is mapped.
     let identity = (facts.dev(), facts.ino());
     MAPPED.with(|mapped| {
         let is_it = |known: &&Mapped| known.identity == identity && known.bytes == bytes && !known.watched.is_lost();

@@ -1,12 +1,12 @@
-//! Mapped files that somebody cuts short: the pages that are gone become empty memory, and the process lives.
+//! Mapped files that another process cuts short: the lost pages become empty memory, and the process lives.
 //!
-//! A queue file has its space allocated, so a full disk cannot take a mapped page away. But any process of the same user
-//! can truncate it, and a device or network file system can fail to read a page back. The next access to such a page is a
-//! SIGBUS, on the way of a request, and would end the server. So this handler puts zeroed memory of this process alone in
-//! the place of the page and of all that follow in its mapping, closes the ring if the mapping is a queue, and lets the
-//! access happen again (systemd's journal does the same with its files). Whoever looks then sees that the mapping
-//! [`Watched::is_lost`]. An address in no mapping of ours goes to the handler that was there before, or ends the process
-//! as ever.
+//! A queue file has its space allocated, so a full disk cannot take a mapped page away. But any process of the same
+//! user can truncate it, and a device or network file system can fail to read a page back. The next access to such a
+//! page is a SIGBUS in the middle of a request, and would end the server. So this handler replaces the page and all
+//! that follow in its mapping with zeroed memory of this process alone, closes the ring if the mapping is a queue, and
+//! lets the access happen again (systemd's journal does the same with its files). Later checks then see that the
+//! mapping [`Watched::is_lost`]. An address outside of these mappings goes to the earlier handler, or ends the process
+//! as usual.
 //!
 //! Everything the handler touches is an atomic in a table of fixed size; it makes one system call, `mmap`.
 
@@ -19,11 +19,11 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Mappings that are watched at once, one per queue and page of a directory. One too many is not watched.
+/// Mappings that are watched at once, one per queue and page of a directory. Further mappings are not watched.
 const MAPPINGS: usize = 16_384;
-/// What stands in `start` while an entry is filled.
+/// The value of `start` while an entry is filled.
 const TAKEN: usize = 1;
-/// What stands in `head_offset` of a mapping that is no queue.
+/// The value of `head_offset` for a mapping that is not a queue.
 const NO_HEAD: usize = usize::MAX;
 
 struct Entry {
@@ -31,7 +31,7 @@ struct Entry {
     start: AtomicUsize,
     bytes: AtomicUsize,
     head_offset: AtomicUsize,
-    /// Of pages that a directory's processes share: which directory's.
+    /// For pages that a directory's processes share: the hash of the directory.
     group: AtomicU64,
     lost: AtomicBool,
 }
@@ -45,11 +45,11 @@ static TABLE: [Entry; MAPPINGS] = [const {
         lost: AtomicBool::new(false),
     }
 }; MAPPINGS];
-/// Entries from here on have never been used, so nobody looks at them.
+/// Entries from here on have never been used, and are not searched.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static INSTALLED: Once = Once::new();
 
-/// Who handled the signal before. Written before the handler is installed, and never again.
+/// The handler before this one. Written before the handler is installed, and never again.
 struct Previous(std::cell::UnsafeCell<MaybeUninit<libc::sigaction>>);
 // SAFETY: written once, inside `Once`, before anyone can read it.
 unsafe impl Sync for Previous {}
@@ -59,7 +59,7 @@ static PREVIOUS: Previous = Previous(std::cell::UnsafeCell::new(MaybeUninit::uni
 pub struct Watched(Option<usize>);
 
 impl Watched {
-    /// Watches a queue's mapping; the ring whose head word is at `head_offset` is closed by a loss.
+    /// Watches a queue's mapping; a loss closes the ring whose head word is at `head_offset`.
     #[must_use]
     pub fn queue(base: *mut u8, bytes: usize, head_offset: usize) -> Self {
         Self::enter(base, bytes, head_offset)
@@ -71,7 +71,8 @@ impl Watched {
         Self::enter(base, bytes, NO_HEAD)
     }
 
-    /// Watches pages of a directory that are never unmapped, so keep it; [`lost_pages`] counts their losses.
+    /// Watches pages of a directory that are never unmapped, so the result must be kept; [`lost_pages`] counts their
+    /// losses.
     #[must_use]
     pub fn pages(base: *mut u8, bytes: usize, directory: &Path) -> Self {
         let watched = Self::new(base, bytes);
@@ -93,7 +94,8 @@ impl Watched {
             entry.head_offset.store(head_offset, Ordering::Relaxed);
             entry.group.store(0, Ordering::Relaxed);
             entry.lost.store(false, Ordering::Relaxed);
-            // Before the start: who finds the mapping has to look this far. Release pairs with the Acquire in `used`.
+            // Before the start: a thread that searches for the mapping has to come this far. Release pairs with the
+            // Acquire in `used`.
             USED.fetch_max(slot.unwrap_or_default() + 1, Ordering::Release);
             // Release pairs with the Acquire in `find`.
             entry.start.store(base as usize, Ordering::Release);
@@ -101,14 +103,14 @@ impl Watched {
         Self(slot)
     }
 
-    /// Whether a part of the mapping is memory of this process alone by now.
+    /// Whether a part of the mapping has become memory of this process alone.
     #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.is_some_and(|slot| TABLE[slot].lost.load(Ordering::Acquire))
     }
 
-    /// Ends the watch: the mapping is about to go. Idempotent.
+    /// Ends the watch before the mapping is unmapped. Idempotent.
     pub fn unwatch(&mut self) {
         if let Some(slot) = self.0.take() {
             TABLE[slot].start.store(0, Ordering::Release);
@@ -166,8 +168,7 @@ fn install() {
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes valid pointers to a handler with SA_SIGINFO; errno is the interrupted code's own.
     let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
-    // A signal that was sent has no address: its code is not positive.
-    // SAFETY: as above.
+    // A signal that a process sent has no address: its code is not positive. SAFETY: as above.
     let is_access = unsafe { (*info).si_code } > 0;
     if !(is_access && find(address).is_some_and(|(entry, start)| replace(entry, start, address))) {
         pass_on(signal, info, context);
@@ -191,7 +192,7 @@ pub fn with_mapped<T: SharedMemory, R>(file: &impl AsFd, read: impl FnOnce(&T) -
     Ok(found)
 }
 
-/// Puts zeroed memory in the place of the page at `address` and of those behind it.
+/// Replaces the page at `address` and the pages behind it with zeroed memory.
 fn replace(entry: &Entry, start: usize, address: usize) -> bool {
     // SAFETY: no pointers.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
@@ -217,7 +218,7 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     unsafe {
         let previous = (*PREVIOUS.0.get()).assume_init_ref();
         match previous.sa_sigaction {
-            // Sent by somebody, not by an access.
+            // Sent by a process, not caused by an access.
             libc::SIG_IGN if (*info).si_code <= 0 => {}
             libc::SIG_DFL | libc::SIG_IGN => {
                 libc::sigaction(signal, previous, std::ptr::null_mut());

@@ -1,5 +1,5 @@
-//! What the core asks of the operating system and the standard library has no word for: clocks, random bits, and calls on
-//! open files.
+//! The calls of the operating system that the standard library does not offer: clocks, random bits, and calls on open
+//! files.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -33,13 +33,13 @@ pub fn now_monotonic_nano() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds since the machine began, those included in which it slept.
+/// Nanoseconds since the machine began, including the time in which it slept.
 #[must_use]
 pub fn now_boottime_nano() -> u64 {
     clock(libc::CLOCK_BOOTTIME)
 }
 
-/// Names this life of the machine; empty where the system does not say.
+/// Names this boot of the machine; empty where the system does not provide it.
 #[must_use]
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
@@ -59,13 +59,14 @@ pub fn thread_cpu_nano() -> u64 {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Signals belong to the server's threads: a handler must not interrupt this one, and Python's must not run here.
+/// Blocks signals in this thread. They belong to the server's threads: a handler must not interrupt this one, and
+/// Python's must not run here.
 pub fn mask_signals() {
     // SAFETY: the set lives for the calls; masking in a fresh thread affects nobody else.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
-        // Blocked, a fault ends the process whatever its handler would do.
+        // A fault whose signal is blocked ends the process, whatever its handler would do.
         for fault in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL] {
             libc::sigdelset(&mut all, fault);
         }
@@ -73,7 +74,7 @@ pub fn mask_signals() {
     }
 }
 
-/// The real user of this process: who started it.
+/// The real user of this process: the user that started it.
 #[must_use]
 pub fn real_user() -> u32 {
     // SAFETY: a plain call, without memory of ours.
@@ -93,7 +94,7 @@ pub fn lower_priority(nice: i32) {
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }
 
-/// Sends one datagram, whole or not at all; no signal where nobody receives it.
+/// Sends one datagram, whole or not at all; raises no signal if there is no receiver.
 ///
 /// # Errors
 /// The system call's error.
@@ -104,7 +105,7 @@ pub fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Waits until a write would take something, or would say what is wrong; false when `timeout` went by.
+/// Waits until a write would take something, or would return an error; false when `timeout` has passed.
 ///
 /// # Errors
 /// The system call's error, `Interrupted` among them.
@@ -142,7 +143,7 @@ pub fn drop_cached(file: &impl AsFd, from: i64, len: i64) -> io::Result<()> {
 /// Locks or unlocks a file as a whole: `LOCK_…`.
 ///
 /// # Errors
-/// The system call's error, `WouldBlock` where another one holds it.
+/// The system call's error, `WouldBlock` if another process holds it.
 pub fn lock_file(file: &impl AsFd, operation: libc::c_int) -> io::Result<()> {
     // SAFETY: as above.
     zero_or_errno(unsafe { libc::flock(file.as_fd().as_raw_fd(), operation) })
@@ -160,7 +161,7 @@ pub fn open_at(directory: &impl AsFd, name: &str, access: libc::c_int) -> io::Re
     owned(descriptor).map(File::from)
 }
 
-/// Opens a file with `O_…` flags; a new one is the user's alone.
+/// Opens a file with `O_…` flags; only the user may read or write a new one.
 ///
 /// # Errors
 /// The system call's error, or `InvalidInput` for a path with a zero.
@@ -182,15 +183,15 @@ fn zero_or_errno(code: libc::c_int) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Closes, in a forked child, a descriptor of its parent's, whose owner here is gone with the parent's threads: nothing in
-/// this process uses it or closes it. May be called between a fork and what the child does then.
+/// Closes, in a forked child, a descriptor of its parent's. Its owner in this process vanished with the parent's
+/// threads, so nothing here uses or closes it. May be called right after a fork.
 pub fn close_inherited(descriptor: RawFd) {
     // SAFETY: no memory of ours; a descriptor that is not open is an error that is passed over.
     let _ = unsafe { libc::close(descriptor) };
 }
 
-/// Runs `before` in a process that is about to fork, and `in_child` in the child, where only what a signal handler may do
-/// is allowed. Without memory for it nothing is run.
+/// Runs `before` in a process that is about to fork, and `in_child` in the child, where only what a signal handler may
+/// do is allowed. If there is no memory for it, nothing is run.
 pub fn at_fork(before: extern "C" fn(), in_child: extern "C" fn()) {
     // SAFETY: functions without arguments that stay for the life of the process.
     let _ = unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };

@@ -1,16 +1,16 @@
-//! Numbers in shared memory that change all at once, whoever is killed in between.
+//! Numbers in shared memory that change all at once, whichever process is killed in between.
 //!
-//! There are two copies; the generation's lowest bit names the one that counts. A change writes the other one and then
-//! moves the generation on, which is one store: before it nothing has changed, after it everything has. A reader that
+//! There are two copies; the generation's lowest bit names the valid one. A change writes the other copy and then
+//! advances the generation, which is one store: before it nothing has changed, after it everything has. A reader that
 //! is overtaken reads again.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// How often a reader begins again; a writer that changes faster than anyone can read has other troubles.
+/// How often a reader begins again; a writer that changes faster than any reader can read has other troubles.
 const TRIES: usize = 100;
 
 crate::shared! {
-    /// Which of two copies counts; zero, as in a new file, names the first.
+    /// Names the valid one of two copies; zero, as in a new file, names the first.
     pub struct Generation(AtomicU64);
 }
 
@@ -21,7 +21,7 @@ impl Generation {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Lets `read` read the copy that counts, again where a writer came by meanwhile.
+    /// Lets `read` read the valid copy, again if a writer changed it meanwhile.
     pub fn read<R>(&self, mut read: impl FnMut(usize) -> R) -> R {
         for _ in 1..TRIES {
             let before = self.now();
@@ -35,7 +35,7 @@ impl Generation {
         read((self.now() & 1) as usize)
     }
 
-    /// Lets `write` make the copy `to` from the copy `from`, and puts it in force. One writer at a time.
+    /// Lets `write` make the copy `to` from the copy `from`, and makes it valid. One writer at a time.
     pub fn change(&self, write: impl FnOnce(usize, usize)) {
         let now = self.now();
         fence(Ordering::Release);

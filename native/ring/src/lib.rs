@@ -31,7 +31,7 @@ use std::borrow::Cow;
 
 /// Words of a record before its payload.
 pub const RECORD_HEAD_WORDS: u32 = 3;
-/// Largest capacity: positions have 31 bits and must tell a full ring from an empty one.
+/// Largest capacity: positions have 31 bits and must distinguish a full ring from an empty one.
 pub const MAX_CAPACITY_WORDS: u32 = 1 << 30;
 
 const POSITION_MASK: u64 = (1 << 31) - 1;
@@ -68,7 +68,7 @@ pub struct Reservation<'a> {
     pub used_words: u32,
 }
 
-/// What stands at a position of the ring.
+/// The content at a position of the ring.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Peek<'a> {
     /// A committed record; `next` is the position behind it.
@@ -96,7 +96,7 @@ pub struct Record<'a> {
     pub payload: Cow<'a, [u8]>,
 }
 
-/// A place in the ring: how many records lie before it (modulo 2³²), and where it is.
+/// A place in the ring: how many records lie before it (modulo 2³²), and its position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     pub sequence: u32,
@@ -158,8 +158,8 @@ impl<'a> Ring<'a> {
         self.reserve_unless(CLOSED, payload_len, limit_words)
     }
 
-    /// As [`Self::reserve`] with no limit, also in a closed ring, which stays closed: for whoever ends a dead producer's
-    /// books.
+    /// As [`Self::reserve`] with no limit, also in a closed ring, which stays closed: for the process that completes a
+    /// dead producer's counts.
     ///
     /// # Errors
     /// [`Refused::Full`], and nothing has changed.
@@ -176,8 +176,8 @@ impl<'a> Ring<'a> {
             // Tail first: Acquire pairs with the Release in `release`, so the head read next is not older than it, and
             // the zeroes of the released words are visible.
             let tail = (self.tail.load(Ordering::Acquire) & POSITION_MASK) as u32;
-            // Acquire pairs with the Release of the exchange below: whoever sees a head also sees the tail that made room
-            // for it.
+            // Acquire pairs with the Release of the exchange below: a thread that sees a head also sees the tail that
+            // made room for it.
             let head = self.head.load(Ordering::Acquire);
             if head & refused != 0 {
                 return Err(Refused::Closed);
@@ -191,7 +191,7 @@ impl<'a> Ring<'a> {
                 if self.tail.load(Ordering::Acquire) & POSITION_MASK == u64::from(tail) {
                     return Err(Refused::Full);
                 }
-                // The head was newer than the tail: what was given back in between is not in use.
+                // The head was newer than the tail: the space that was given back in between is not in use.
                 continue;
             }
             let sequence = (head >> 32) as u32;
@@ -212,7 +212,7 @@ impl<'a> Ring<'a> {
             start = 0;
         }
         let words = &self.words[start..start + need as usize];
-        // Before any payload byte: whoever dies from here on leaves a length behind.
+        // Before any payload byte: a process that dies from here on leaves a length behind.
         words[0].store(RESERVED << 56 | u64::from(len), Ordering::Relaxed);
         // The compiler must not move payload stores above this one. No processor fence is needed: a killed process
         // stops between two instructions, and what it stored before that point is stored.
@@ -280,7 +280,7 @@ impl<'a> Ring<'a> {
         let until_end = count.min(self.words.len() - first);
         zero(&self.words[first..first + until_end]);
         zero(&self.words[..count - until_end]);
-        // Release pairs with the Acquire in `reserve`: the zeroes are visible to whoever gets this space.
+        // Release pairs with the Acquire in `reserve`: the next owner of this space sees the zeroes.
         self.tail.store(to.to_word(), Ordering::Release);
     }
 
@@ -295,13 +295,13 @@ impl<'a> Ring<'a> {
         self.head.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Up to where space is reserved.
+    /// The end of the reserved space.
     #[must_use]
     pub fn head(&self) -> Mark {
         Mark::from_word(self.head.load(Ordering::Acquire))
     }
 
-    /// Up to where records are released.
+    /// The end of the released space.
     #[must_use]
     pub fn tail(&self) -> Mark {
         Mark::from_word(self.tail.load(Ordering::Acquire))

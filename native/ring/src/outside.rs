@@ -1,15 +1,16 @@
-//! What one sees of a ring who is neither producer nor consumer: words that may be given back while they are read.
+//! What a process that is neither producer nor consumer sees of a ring: words that may be given back while they are
+//! read.
 
 use super::{COMMITTED, Mark, PAD, RECORD_HEAD_WORDS, RESERVED, Ring, advance, record_words, words_between};
 use crate::sync::{AtomicU64, Ordering};
 use std::sync::atomic::fence;
 
-/// How often a look is repeated while the consumer moves on, and how far it goes for a committed record.
+/// How often a read is repeated while the consumer moves on, and how far it goes for a committed record.
 const ATTEMPTS: u32 = 8;
 
 impl Ring<'_> {
-    /// When the oldest record that is committed and not released was made. None if nothing waits, if what waits is not
-    /// committed, or if the consumer is just taking it away.
+    /// When the oldest record that is committed and not released was made. None if nothing waits, if the first waiting
+    /// record is not committed, or if the consumer is releasing it right now.
     #[must_use]
     pub fn oldest_time(&self) -> Option<u64> {
         let mut tail = self.tail();
@@ -38,8 +39,9 @@ impl Ring<'_> {
         None
     }
 
-    /// Copies the payloads of one event that are committed and wait, the oldest first. One that is released meanwhile
-    /// is left out: the consumer has it. `releasing` tells up to where a release has begun to zero words.
+    /// Copies the payloads of one event that are committed and wait, the oldest first. A record that is released
+    /// meanwhile is left out: the consumer has it. `releasing` holds the position up to which a release has begun to
+    /// zero words.
     #[must_use]
     pub fn copy_waiting(&self, event: u16, releasing: &AtomicU64) -> Vec<Vec<u8>> {
         let (begin, end) = (self.tail().position, self.head().position);
@@ -51,7 +53,8 @@ impl Ring<'_> {
             let words = words_of(word).filter(|words| (1..=room).contains(words));
             let is_wanted = word >> 56 == COMMITTED && word >> 32 & 0xffff == u64::from(event);
             let copy = words.filter(|_| is_wanted).map(|words| self.copy(index, words, word as u32 as usize));
-            // What was read is what stood there, unless a release has come so far: that is told before a word is zeroed.
+            // The words that were read are valid unless a release has come this far: it is published before a word is
+            // zeroed.
             fence(std::sync::atomic::Ordering::Acquire);
             let released = Mark::from_word(releasing.load(Ordering::Relaxed)).position;
             if words_between(begin, released) > words_between(begin, position) {
@@ -80,7 +83,7 @@ impl Ring<'_> {
     }
 }
 
-/// How many words begin with this one; None if nothing that has a length does.
+/// The number of words of the record that begins with this word; None if the word has no length.
 fn words_of(word: u64) -> Option<u32> {
     let len = (word & 0xffff_ffff) as u32;
     match word >> 56 {

@@ -1,6 +1,7 @@
 //! The slots of requests in flight: how far each has come, readable after its process's death (P5).
 //!
-//! What a slot tells of its request besides the protocol's own words, the facts, is for who uses it.
+//! Beside the protocol's own words, a slot holds the facts of its request, whose meaning is up to the user of this
+//! crate.
 //!
 //! ```text
 //! slot    word 0      [ state:32 | sequence:32 ]    0 FREE, OPEN, CLAIMED, ENDING (with the terminal record's sequence)
@@ -14,12 +15,13 @@
 //! FREE. Every step is one store, and a process can die between any two.
 //!
 //! Invariants
-//! * One process at a time changes a slot: the owner while it lives, then whoever holds the lock of its queue file.
-//! * Within the owner, the one that turns OPEN into CLAIMED ends the request; nobody else does.
-//! * A slot that is not FREE belongs to a request whose terminal record is not in the ring, or is it under the sequence
-//!   that ENDING names: [`Slot::settle`] tells the two apart. It must run before anything that the dead owner reserved
-//!   is given back, since only then is a sequence below the tail one that was committed.
-//! * The two halves of the progress take turns, so that a death within a chunk leaves the chunk before it whole.
+//! * One process at a time changes a slot: the owner while it lives, then the process that holds the lock of the queue
+//!   file.
+//! * Within the owner, the thread that turns OPEN into CLAIMED ends the request; no other thread does.
+//! * A slot that is not FREE belongs to a request whose terminal record is not in the ring, or is there under the
+//!   sequence that ENDING names: [`Slot::settle_end`] distinguishes the two. It must run before the dead owner's
+//!   reservations are given back, since only then is a sequence below the tail one that was committed.
+//! * The two halves of the progress take turns, so that a death within a chunk leaves the chunk before it intact.
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::{Peek, Ring, words_between};
@@ -39,12 +41,12 @@ const OPEN: u64 = tag(*b"OPEN");
 const CLAIMED: u64 = tag(*b"CLAI");
 const ENDING: u64 = tag(*b"ENDS");
 
-/// Four letters in the upper half: noise in a damaged file is hardly ever taken for a request.
+/// Four letters in the upper half: random bytes of a damaged file are very unlikely to match a state.
 const fn tag(name: [u8; 4]) -> u64 {
     (u32::from_le_bytes(name) as u64) << 32
 }
 
-/// All slots of a queue, wherever their words live.
+/// All slots of a queue, wherever their words lie.
 #[derive(Clone, Copy)]
 pub struct Slots<'a>(&'a [[AtomicU64; SLOT_WORDS]]);
 
@@ -74,7 +76,7 @@ impl<'a> Slots<'a> {
         self.0.len()
     }
 
-    /// How many requests are in flight.
+    /// The number of requests in flight.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.iter().filter(|slot| slot.is_taken()).count()
@@ -97,7 +99,7 @@ pub struct Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
-    /// All of its words. Those from [`FACTS`] on are the owner's to write, until [`Self::open`] as it likes.
+    /// All of its words. The owner writes those from [`FACTS`] on, freely until [`Self::open`].
     #[inline]
     #[must_use]
     pub fn words(&self) -> &'a [AtomicU64; SLOT_WORDS] {
@@ -111,7 +113,8 @@ impl<'a> Slot<'a> {
         for word in &self.words[PROGRESS..FACTS] {
             word.store(0, Ordering::Relaxed);
         }
-        // Release pairs with the Acquire in `claim` and `settle_end`; of a killed process the same order of stores is left.
+        // Release pairs with the Acquire in `claim` and `settle_end`; a killed process leaves its stores in the same
+        // order.
         self.words[STATE].store(OPEN, Ordering::Release);
     }
 
@@ -121,7 +124,7 @@ impl<'a> Slot<'a> {
         let half = PROGRESS + (progress.chunks as usize & 1) * 2;
         self.words[half].store(progress.bytes, Ordering::Relaxed);
         self.words[half + 1].store(progress.last_chunk, Ordering::Relaxed);
-        // Release: whoever sees the number sees its progress (x86: a plain store).
+        // Release: a reader that sees the number sees its progress (x86: a plain store).
         self.words[CHUNKS].store(progress.chunks, Ordering::Release);
     }
 
@@ -141,7 +144,7 @@ impl<'a> Slot<'a> {
         claimed.is_ok()
     }
 
-    /// Gives a claim back: the terminal record did not find room.
+    /// Gives a claim back: there was no room for the terminal record.
     pub fn unclaim(&self) {
         self.words[STATE].store(OPEN, Ordering::Release);
     }
@@ -151,15 +154,15 @@ impl<'a> Slot<'a> {
     #[inline]
     pub fn end_with(&self, sequence: u32) {
         self.words[STATE].store(ENDING | u64::from(sequence), Ordering::Relaxed);
-        // Nothing of the commit may come before. No processor fence is needed: a killed process stops between two
-        // instructions, and nobody else looks while it lives.
+        // No store of the commit may come before this one. No processor fence is needed: a killed process stops between
+        // two instructions, and no other process reads the slot while it lives.
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
     }
 
     /// The request has ended, and its record is in the ring or was refused.
     #[inline]
     pub fn free(&self) {
-        // Release: after the commit, and after the last look at the facts.
+        // Release: after the commit, and after the last read of the facts.
         self.words[STATE].store(FREE, Ordering::Release);
     }
 
@@ -177,8 +180,8 @@ impl<'a> Slot<'a> {
         (state & TAG == ENDING).then_some(state as u32)
     }
 
-    /// After the owner's death: decides whether the request has its terminal record. One store, and idempotent: whoever
-    /// dies here leaves it to the next one.
+    /// After the owner's death: decides whether the request has its terminal record. One store, and idempotent: a
+    /// process that dies here leaves it to the next one.
     pub fn settle_end(&self, is_committed: impl FnOnce(u32) -> bool) {
         match self.ending() {
             Some(sequence) if is_committed(sequence) => self.free(),
@@ -197,7 +200,7 @@ impl<'a> Slot<'a> {
 
 const TAG: u64 = 0xffff_ffff << 32;
 
-/// A terminal record that somebody else than the request itself makes.
+/// A terminal record that another process makes for the request.
 pub struct LastRecord {
     pub event: u16,
     pub severity: u8,
@@ -205,7 +208,7 @@ pub struct LastRecord {
     pub payload: Vec<u8>,
 }
 
-/// What is done of a request's end: between any two of these a process can die.
+/// The steps of a request's end: a process can die between any two of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndStep {
     Reserved,
@@ -214,8 +217,8 @@ pub enum EndStep {
     Freed,
 }
 
-/// Puts the terminal record of an open or claimed slot into the ring, closed or not, and frees the slot; tells `at` each
-/// step. Returns false, and nothing has changed, if there is no room.
+/// Puts the terminal record of an open or claimed slot into the ring, closed or not, and frees the slot; calls `at`
+/// after each step. Returns false, and nothing has changed, if there is no room.
 pub fn end_request(slot: Slot<'_>, ring: Ring<'_>, record: &LastRecord, mut at: impl FnMut(EndStep)) -> bool {
     let Ok(reservation) = ring.reserve_even_closed(record.payload.len() as u32) else { return false };
     at(EndStep::Reserved);
@@ -228,8 +231,8 @@ pub fn end_request(slot: Slot<'_>, ring: Ring<'_>, record: &LastRecord, mut at: 
     true
 }
 
-/// Whether the record of this sequence was committed. Asked by the consumer before anything that a dead producer left is
-/// released: then what is below the tail was.
+/// Whether the record of this sequence was committed. The consumer asks before it releases a dead producer's records:
+/// at that time, every record below the tail was committed.
 #[must_use]
 pub fn is_committed(ring: &Ring<'_>, sequence: u32) -> bool {
     let (tail, head) = (ring.tail(), ring.head());
@@ -252,10 +255,11 @@ pub fn is_committed(ring: &Ring<'_>, sequence: u32) -> bool {
     false
 }
 
-/// The free slots of one process: a stack, so that few slots are used and stay in the cache. In the process's own
-/// memory: nobody else has a use for it, and a file cannot damage it.
+/// The free slots of one process: a stack, so that few slots are used and stay in the cache. It lies in the process's
+/// own memory: no other process needs it, and a damaged file cannot damage it.
 pub struct FreeSlots {
-    /// [ turns:32 | first free slot + 1:32 ]; the turns tell a stack that was changed and changed back from the same one.
+    /// `[ turns:32 | first free slot + 1:32 ]`; the turns distinguish a stack that was changed and changed back from an
+    /// unchanged one.
     top: AtomicU64,
     /// For each slot, the next free one + 1.
     next: Box<[AtomicU64]>,
@@ -272,7 +276,8 @@ impl FreeSlots {
     /// Takes a slot out.
     #[inline]
     pub fn take(&self) -> Option<u32> {
-        // Acquire pairs with the Release in `give_back`: the next one's number, and what was done in the slot, is seen.
+        // Acquire pairs with the Release in `give_back`: the next slot's number, and the writes in the slot, are
+        // visible.
         let mut top = self.top.load(Ordering::Acquire);
         loop {
             let index = (top as u32).checked_sub(1)?;

@@ -1,8 +1,8 @@
-//! Descriptors of locked files, which a forked child closes at once: a child that kept one would keep the lock of its
-//! dead parent.
+//! Descriptors of locked files, which a forked child closes at once: a child that kept one open would keep the lock of
+//! its dead parent.
 //!
-//! Everything here is an atomic of fixed size: the child's handler runs between `fork` and whatever the child does, when
-//! a lock of another thread may be held for ever.
+//! Everything here is an atomic of fixed size: the child's handler runs right after `fork`, when a lock of another
+//! thread may be held for ever.
 
 use crate::system;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,8 +22,8 @@ static INSTALLED: Once = Once::new();
 /// The entry of one descriptor.
 pub struct InheritedPlace(usize);
 
-/// How many forks this process has begun. A descriptor that is opened and entered between two equal answers is in no
-/// child that does not close it.
+/// How many forks this process has begun. If it is the same before a descriptor is opened and after it is entered,
+/// every child closes that descriptor.
 pub fn forks() -> u32 {
     INSTALLED.call_once(install);
     FORKS.load(Ordering::SeqCst)
@@ -39,15 +39,15 @@ pub fn enter(file: &OwnedFd) -> Option<InheritedPlace> {
 }
 
 impl InheritedPlace {
-    /// Takes the descriptor out, before it is closed: its number may be another file's right after that.
+    /// Takes the descriptor out before it is closed: right after the close its number may belong to another file.
     pub fn leave(&self) {
         TABLE[self.0].store(0, Ordering::SeqCst);
     }
 }
 
 fn install() {
-    // The handlers touch atomics, and make no call but `close`. Without memory for them (the only error) a child keeps the
-    // descriptors as long as it lives, which delays a recovery and loses nothing.
+    // The handlers touch atomics, and make no call but `close`. If there is no memory to install them (the only error),
+    // a child keeps the descriptors as long as it lives, which delays a recovery and loses nothing.
     system::at_fork(before_fork, in_child);
 }
 
@@ -59,8 +59,8 @@ extern "C" fn in_child() {
     for place in &TABLE[..USED.load(Ordering::SeqCst)] {
         let word = place.swap(0, Ordering::SeqCst);
         if word > 0 {
-            // Open in the parent at the fork. The child's copy belongs to a lock that is its parent's, which does not
-            // close it here.
+            // Open in the parent at the fork. The child's copy belongs to the parent's lock; closing it here does not
+            // release that lock.
             system::close_inherited(word - 1);
         }
     }

@@ -1,8 +1,8 @@
-//! Another queue in the place of one that is not there or takes nothing any more: after a fork, after its file was cut
-//! short or its directory removed.
+//! Replaces a queue that is missing or takes nothing any more: after a fork, or after its file was cut short or its
+//! directory removed.
 //!
-//! The old queue is closed, so that whoever has it mapped drains it and is done with it; what comes from then on goes
-//! into the new one, under a new boot id, where others can find it.
+//! The old queue is closed, so that the listener that has it mapped drains it and is done with it. Later records go
+//! into the new queue, under a new boot id, where other processes can find it.
 
 use super::replaced::Replaced;
 use super::{Producer, Queue};
@@ -12,14 +12,15 @@ use crate::sigbus;
 use crate::system::now_monotonic_nano;
 use std::sync::atomic::Ordering;
 
-/// How long a thread waits for another one that is replacing the queue: as long as it would take itself.
+/// How long a thread waits for another one that is replacing the queue: as long as it would need itself.
 const RENEWAL_PATIENCE_NANO: u64 = 100_000_000;
-/// How long a process that could not replace its queue waits for the next try, and between two looks at a full one.
+/// How long a process that could not replace its queue waits for the next try, and the time between two checks of a
+/// full one.
 const RENEWAL_PAUSE_NANO: u64 = 250_000_000;
 
 impl Queue {
-    /// Whether the file of a queue that is full has no name any more, so that perhaps nobody drains it: looks only from
-    /// time to time, since this is on the way of a request.
+    /// Whether a full queue's file has no name any more, so that perhaps no listener drains it. Checks only from time
+    /// to time, since a request waits for the answer.
     #[cold]
     pub(super) fn is_gone(&self, now_unix_nano: u64) -> bool {
         let before = self.looked_unix_nano.load(Ordering::Relaxed);
@@ -34,18 +35,18 @@ impl Queue {
         self.file.is_lost() || self.file.ring().is_closed() || self.file.has_vanished()
     }
 
-    /// Another queue has taken this one's place.
+    /// Leaves the queue: another one has taken its place.
     fn leave(&self) {
         self.file.ring().close();
         if self.file.is_lost() {
-            // Nobody can open it any more, and its owner is known to be alive.
+            // No other process can open it any more, and its owner is known to be alive.
             self.file.remove_name();
         }
     }
 }
 
 impl Producer {
-    /// Goes on where there is no queue that takes it: after a fork, after the queue was lost, after the close.
+    /// Offers a record again where no queue takes it: after a fork, after the queue was lost, after the close.
     #[cold]
     pub(super) fn offer_anew(
         &self,
@@ -65,26 +66,26 @@ impl Producer {
         })
     }
 
-    /// Takes a new queue, in the place of `old` if there is one.
+    /// Takes a new queue, and replaces `old` if there is one.
     pub(super) fn reopen(&self, old: Option<&'static Queue>) {
         let schemas = self.schemas.with(|schemas| schemas.clone());
         let Ok(queue) = Queue::create(&self.settings, &schemas) else { return };
-        // A forked child is not who its parent is.
+        // The name is the parent's, not the forked child's.
         if let (Some(name), Some(_)) = (self.name.get(), old) {
             queue.file.header().set_producer_name(name);
         }
         if old.is_some() {
-            // Before the queue is there: who sees the new one finds it counted.
+            // Before the new queue is visible: every process that sees it finds it counted.
             self.renewals.fetch_add(1, Ordering::Relaxed);
         }
         self.queue.store(Box::into_raw(Box::new(queue)), Ordering::Release);
         self.schemas.with(|now| self.append_schemas(&now[schemas.len()..]));
         self.count_refused();
         if self.closed.load(Ordering::SeqCst) {
-            // Closed meanwhile, and perhaps only the queue before this one.
+            // The producer was closed meanwhile, and perhaps only the queue before this one.
             self.close();
         }
-        // Before another listener follows that of the old one, which would take an open queue for one to leave alone.
+        // Before another listener follows the old queue's: that one would leave an open queue alone.
         if let Some(old) = old {
             old.leave();
             self.replaced.with(|replaced| {
@@ -97,17 +98,17 @@ impl Producer {
         }
     }
 
-    /// Adds what was registered while the queue was made.
+    /// Adds the schemas that were registered while the queue was made.
     fn append_schemas(&self, schemas: &[EventSchema]) {
         for schema in schemas {
-            // One that has no room is unknown to the reader, which counts its records.
+            // A schema without room stays unknown to the reader, which counts its records.
             let _ = self.queue().map(|queue| queue.file.append_schema(&schema.to_bytes()));
         }
     }
 
-    /// Takes a new queue if this process's own is cut short, closed by whoever saw that, or has vanished with its
-    /// directory, or if pages that the directory's processes share are gone. Call it now and then; a request that meets a
-    /// lost queue calls it too. Returns whether there is anything to look after later on.
+    /// Takes a new queue if this process's own was cut short, was closed by a process that noticed that, or has
+    /// vanished with its directory, or if pages that the directory's processes share are lost. Call it from time to
+    /// time; a request that meets a lost queue calls it too. Returns whether there is anything to look after later.
     pub fn look_after_queue(&self) -> bool {
         if self.queue().is_some_and(|queue| self.is_useless(queue)) {
             self.renew();
@@ -121,8 +122,8 @@ impl Producer {
         self.renewals.load(Ordering::Relaxed)
     }
 
-    /// Whether the process's records go where no listener of the queue directory finds them: the directory was removed
-    /// or moved, and there is no new queue yet.
+    /// Whether no listener of the queue directory finds the process's records: the directory was removed or moved, and
+    /// there is no new queue yet.
     #[must_use]
     pub fn is_lost_sight_of(&self) -> bool {
         self.queue().is_some_and(|queue| !queue.file.ring().is_closed() && queue.file.has_vanished())
@@ -132,7 +133,7 @@ impl Producer {
         queue.is_useless() || sigbus::lost_pages(&self.settings.directory) != queue.lost_pages
     }
 
-    /// Whether the queue is just being replaced.
+    /// Whether the queue is being replaced right now.
     #[must_use]
     pub fn is_renewing(&self) -> bool {
         self.renewing.load(Ordering::SeqCst)
@@ -145,7 +146,7 @@ impl Producer {
         }
     }
 
-    /// Counts in the queue that is there now what was refused while there was none.
+    /// Counts, in the queue that exists now, the records that were refused while there was none.
     fn count_refused(&self) {
         let Some(queue) = self.queue() else { return };
         for (counted, sum) in self.without_queue.0.iter().flatten().zip(queue.file.header().dropped.0.iter().flatten())
@@ -154,9 +155,9 @@ impl Producer {
         }
     }
 
-    /// Replaces the queue; one thread at a time, and after a failure not at once again.
+    /// Replaces the queue; one thread at a time, and after a failure only after a pause.
     fn renew(&self) {
-        // SeqCst: either this thread sees the close, or who closes sees this thread.
+        // SeqCst: either this thread sees the close, or the closing thread sees this one.
         if self.renewing.swap(true, Ordering::SeqCst) {
             return self.await_renewal();
         }

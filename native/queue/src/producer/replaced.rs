@@ -1,7 +1,7 @@
-//! Queues that another one has taken the place of, until nothing waits in them.
+//! Queues that were replaced, until nothing waits in them.
 //!
-//! A listener that has one mapped reads it to its end. Where none has, as the directory was gone before it looked, or
-//! where it died, the producer gives what is left a name again.
+//! A listener that has one mapped reads it to its end. If no listener has, because the directory was gone before it
+//! looked or because it died, the producer gives the rest a name again.
 
 use super::{Producer, Queue};
 use crate::claim::{Claim, ReaderId};
@@ -30,7 +30,7 @@ impl Replaced {
         self.file.ring().is_drained() || self.file.is_lost()
     }
 
-    /// Whether nobody has to do anything more with it; then its memory goes back to the system.
+    /// Whether no process needs it any more; then its memory goes back to the system.
     pub(super) fn is_done(&self) -> bool {
         let is_done = self.is_written() && self.file.is_end_reported() && self.queue.file.slots().taken() == 0;
         if is_done && !self.queue.file.is_lost() {
@@ -40,7 +40,7 @@ impl Replaced {
         is_done
     }
 
-    /// Returns whether listeners find what is left, or nothing is.
+    /// Makes sure that listeners find what is left; returns whether they do, or nothing is left.
     fn save(&mut self) -> bool {
         if self.is_written() && self.file.is_end_reported() || self.file.is_lost() || !self.file.has_vanished() {
             return true;
@@ -57,13 +57,13 @@ impl Replaced {
 }
 
 impl Producer {
-    /// Sees that nothing waits where no listener finds it; for a process whose listener is elsewhere. Returns whether
-    /// that is so.
+    /// Makes sure that no record waits where listeners cannot find it; for a process whose listener is elsewhere.
+    /// Returns whether that is so.
     #[must_use]
     pub fn save_replaced(&self) -> bool {
         self.replaced.with(|replaced| {
             replaced.retain(|one| !one.is_done());
-            // Each is tried, whatever became of the others.
+            // Each is tried, whatever the others returned.
             replaced.iter_mut().filter_map(|one| (!one.save()).then_some(())).count() == 0
         })
     }
@@ -85,7 +85,7 @@ impl Producer {
         self.save_replaced() && is_drained && self.is_replaced_written()
     }
 
-    /// Whether all that was accepted before the queue was replaced is written.
+    /// Whether every record that was accepted before the queue was replaced is written.
     #[must_use]
     pub fn is_replaced_written(&self) -> bool {
         self.replaced.with(|replaced| replaced.iter().all(Replaced::is_written))

@@ -1,8 +1,8 @@
-//! The slots of this process's queue: taken for what is in flight, and given back. What stands in a slot is its user's
-//! business.
+//! The slots of this process's queue: taken for requests in flight, and given back. The content of a slot is the
+//! business of its user.
 //!
-//! A slot belongs to the process that took it. A forked child holds copies of what its parent has taken: for it they are
-//! gone, as they are for everybody once the queue is about to be closed.
+//! A slot belongs to the process that took it. A forked child holds copies of the slots that its parent has taken: the
+//! child cannot use them, and no process can once the queue is about to be closed.
 
 use super::{Producer, Queue};
 use crate::layout::Reason;
@@ -18,7 +18,7 @@ pub struct TakenSlot {
 }
 
 impl Producer {
-    /// Takes a slot; None where there is none, which is counted if all are taken. The taker opens it, then calls
+    /// Takes a slot; None if there is none. If all are taken, that is counted. The caller opens it, then calls
     /// [`TakenSlot::count`].
     #[inline]
     #[must_use]
@@ -45,7 +45,7 @@ impl Queue {
         Some(TakenSlot { queue: self, slot, index })
     }
 
-    /// Takes back every slot, and lets `run` end what is in flight.
+    /// Takes back every slot, and lets `run` end the requests in flight.
     pub(super) fn before_close(&self, run: impl Fn(&Self)) {
         if self.keeps_slots.swap(false, Ordering::Relaxed) {
             run(self);
@@ -60,14 +60,14 @@ impl Queue {
 }
 
 impl TakenSlot {
-    /// The slot, as long as it is this process's to change.
+    /// The slot, as long as this process may change it.
     #[inline]
     #[must_use]
     pub fn live(&self) -> Option<&Slot<'static>> {
         self.queue.keeps_slots.load(Ordering::Relaxed).then_some(&self.slot)
     }
 
-    /// The slot, whoever may change it.
+    /// The slot, whether or not this process may change it.
     #[inline]
     #[must_use]
     pub fn slot(&self) -> Slot<'static> {
@@ -86,7 +86,7 @@ impl TakenSlot {
         self.queue.file.is_lost()
     }
 
-    /// Notes that something is in flight in it.
+    /// Notes that a request is in flight in it.
     #[inline]
     pub fn count(&self) {
         self.queue.file.header().in_flight.fetch_add(1, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl TakenSlot {
     /// Puts a record into the slot's queue, and its sequence into the slot before it can be seen.
     ///
     /// # Errors
-    /// Why not, which nobody counts yet.
+    /// The reason for the refusal, which is not counted yet.
     #[inline]
     pub fn offer(&self, event: u16, severity: u8, time_unix_nano: u64, payload: &[u8]) -> Result<u32, Reason> {
         self.queue.offer(event, severity, time_unix_nano, payload, |sequence| self.slot.end_with(sequence))

@@ -1,4 +1,4 @@
-//! What housekeeping has done in a queue directory: shared words, only ever added to, by the leader's process.
+//! The counts of housekeeping in a queue directory: shared words, only ever added to, by the leader's process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,7 +34,8 @@ crate::shared! {
         pub segments_removed: [AtomicU64; REASONS.len()],
         /// Bytes that those had on disk.
         pub removed_bytes: [AtomicU64; REASONS.len()],
-        /// How much of that was reported: the next leader reports what a process that ended could not.
+        /// The part of these that was reported: the next leader reports the removals that a process did not live to
+        /// report.
         reported_segments: [AtomicU64; REASONS.len()],
         reported_bytes: [AtomicU64; REASONS.len()],
         pub segments_compressed: AtomicU64,
@@ -47,7 +48,7 @@ crate::shared! {
 }
 
 impl HousekeepingWords {
-    /// Segments that were removed and never reported, and their bytes, by [`Reason`]; names are not known any more.
+    /// Segments that were removed and never reported, and their bytes, by [`Reason`]; their names are lost.
     #[must_use]
     pub fn unreported(&self) -> [(u64, u64); REASONS.len()] {
         let left = |all: &AtomicU64, reported: &AtomicU64| {

@@ -1,7 +1,7 @@
 //! What is published about each sink, in the control page: written by the leader's process, read by any.
 //!
-//! Plain counters in shared memory, so that health and metrics of every process can tell how each sink is, also while
-//! its thread hangs.
+//! Plain counters in shared memory, so that health and metrics of every process can show the state of each sink, also
+//! while the sink's thread hangs.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const WRITE_BUCKETS: usize = WRITE_BOUNDS_S.len() + 1;
 /// What a sink is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkRole {
-    /// Its success frees the queue.
+    /// The queue is released when this sink has taken a batch.
     Primary = 1,
     /// Takes over while the primary fails.
     Fallback = 2,
@@ -46,7 +46,7 @@ pub enum SinkState {
     Ok = 0,
     /// The last write gave an error; it is tried again.
     Failing = 1,
-    /// A write is under way and has not come back for long.
+    /// A write has been under way for long and has not returned.
     Hung = 2,
 }
 
@@ -66,7 +66,7 @@ impl SinkState {
     }
 }
 
-/// What was wrong, coarsely enough for a metric's label.
+/// The kind of an error, coarse enough for a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkErrorType {
     Full,
@@ -160,7 +160,7 @@ crate::shared! {
 }
 
 impl SinkWords {
-    /// Gives the row to a sink; counts go on if it was this sink's already.
+    /// Gives the row to a sink; the counts go on if the row was this sink's already.
     pub fn assign(&self, name: &str, role: SinkRole, now_unix_nano: u64) {
         let name = cut(name);
         if self.role() != Some(role) || self.name() != name {
@@ -189,20 +189,20 @@ impl SinkWords {
         SinkRole::from_word(self.role.load(Relaxed))
     }
 
-    /// How the sink is called in the configuration, cut in its middle to 63 bytes.
+    /// The sink's name in the configuration, cut in its middle to 63 bytes.
     #[must_use]
     pub fn name(&self) -> String {
         let bytes: Vec<u8> = self.name.iter().map(|byte| byte.load(Relaxed)).take_while(|byte| *byte != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// How the sink is.
+    /// The state of the sink.
     #[must_use]
     pub fn state(&self) -> SinkState {
         SinkState::from_word(self.state.load(Relaxed))
     }
 
-    /// Since when it is so, Unix nanoseconds.
+    /// The time of the last change of state, in Unix nanoseconds.
     #[must_use]
     pub fn since_unix_nano(&self) -> u64 {
         self.since_unix_nano.load(Relaxed)
@@ -215,7 +215,7 @@ impl SinkWords {
         (errno != 0).then(|| std::io::Error::from_raw_os_error(errno).to_string())
     }
 
-    /// Notes a change of state; the time stays if there is none.
+    /// Notes a change of state; without a change, the time stays.
     pub fn set_state(&self, state: SinkState, now_unix_nano: u64) {
         if self.state.swap(state as u32, Relaxed) != state as u32 {
             self.since_unix_nano.store(now_unix_nano, Relaxed);
@@ -239,7 +239,7 @@ impl SinkWords {
         SINK_ERROR_TYPES.into_iter().zip(&self.errors).map(|(kind, count)| (kind, count.load(Relaxed)))
     }
 
-    /// Counts what a write took, and how long that was; also of a write that failed.
+    /// Counts the records, bytes and duration of a write, also of one that failed.
     pub fn count_write(&self, records: u64, bytes: usize, took: Duration) {
         self.records_written.fetch_add(records, Relaxed);
         self.bytes_written.fetch_add(bytes as u64, Relaxed);
@@ -263,7 +263,8 @@ impl SinkWords {
     }
 }
 
-/// Shortens a name in its middle: kinds of sinks stand at the beginning, and what tells two of a kind apart at the end.
+/// Shortens a name in its middle: the kind of the sink stands at the beginning, and the difference between two of a
+/// kind at the end.
 fn cut(name: &str) -> String {
     let most = NAME_BYTES - 1;
     if name.len() <= most {

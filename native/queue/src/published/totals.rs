@@ -1,9 +1,10 @@
-//! Counts of a queue directory that never go back: those of queues that have ended stay in the control page.
+//! Counts of a queue directory that never go back: the counts of ended queues stay in the control page.
 //!
 //! A queue file is removed once everything in it is written. Before that its counts are added to the totals, exactly
-//! once: whoever adds holds `totals.lock`, the sum and the queue's boot id change in one step ([`Generation`]), and the
-//! queue's header says so then. One who dies between the two leaves a queue whose boot id is the last one added; one who
-//! dies before the removal leaves a queue that is marked. Both are recognised, by the next one who adds and by readers.
+//! once: the adding process holds `totals.lock`, the sum and the queue's boot id change in one step ([`Generation`]),
+//! and then the queue's header is marked. A process that dies between the two leaves a queue whose boot id is the last
+//! one added; a process that dies before the removal leaves a marked queue. Readers and the next adding process
+//! recognise both.
 
 use crate::layout::{Dropped, DroppedCounts, LEVELS, REASONS, SAMPLED_OUT};
 use crate::lock::{Attempt, Holder, ProcessLock};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long to wait for another process that is just adding; it needs microseconds.
+/// How long to wait for another process that is adding right now; it needs microseconds.
 const LOCK_TRIES: u32 = 200;
 const LOCK_PAUSE: Duration = Duration::from_micros(500);
 
@@ -130,7 +131,7 @@ impl EndedWords {
         }
     }
 
-    /// Whether these counts hold those of the queue already.
+    /// Whether these totals include the counts of the queue already.
     fn holds(&self, file: &QueueFile) -> bool {
         let header = file.header();
         header.added_to_totals.load(Ordering::Acquire) != 0
@@ -148,8 +149,8 @@ impl TotalsWords {
     }
 }
 
-/// Adds the counts of an ended queue to the totals of its directory, unless somebody has done so. Returns whether they
-/// are in there; if not, the file must stay.
+/// Adds the counts of an ended queue to the totals of its directory, unless they are in there. Returns whether they
+/// are; if not, the file must stay.
 #[must_use]
 pub fn add_ended(words: &TotalsWords, file: &QueueFile) -> bool {
     let Some(_alone) = file.path.parent().and_then(lock) else { return false };
@@ -166,24 +167,24 @@ pub fn add_ended(words: &TotalsWords, file: &QueueFile) -> bool {
     true
 }
 
-/// What the names of the notes begin with that dead producers leave, those that have a name.
+/// The beginning of the names of the notes about dead producers that have a name.
 const DEAD: &str = "dead-";
 
 /// Leaves a note in the directory, until a producer of that name is there again.
 fn note_death(file: &QueueFile) {
     let name = file.header().producer_name();
     if let (false, Some(directory)) = (name.is_empty(), file.path.parent()) {
-        // Without the note the death is told by the counter and the record alone.
+        // Without the note, only the counter and the record report the death.
         let _ = std::fs::write(directory.join(note_of(&name)), name);
     }
 }
 
-/// Takes back the note of a producer that is there again.
+/// Removes the note of a producer that is there again.
 pub fn forget_death(directory: &Path, name: &str) {
     let _ = std::fs::remove_file(directory.join(note_of(name)));
 }
 
-/// The names of those that have died, in their order, and are not there again.
+/// The sorted names of the producers that have died and are not there again.
 #[must_use]
 pub fn dead_producers(directory: &Path) -> Vec<String> {
     let notes = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -208,19 +209,19 @@ fn note_of(name: &str) -> String {
     format!("{DEAD}{plain}")
 }
 
-/// Adds a queue of whose file not even the header is left: what its last reader knows of it.
+/// Adds a queue of a file without even a readable header: the counts that its last reader knows.
 pub fn add_lost(words: &TotalsWords, directory: &Path, boot_id: u64, known: &Totals) -> bool {
     let Some(_alone) = lock(directory) else { return false };
     words.add(boot_id, known);
     true
 }
 
-/// The right to add, which nobody has to share who has nobody to share it with.
+/// The right to add, alone. In a removed directory no lock is needed.
 enum Alone {
     Locked {
         _lock: ProcessLock,
     },
-    /// The directory was removed: who comes later has another control page.
+    /// The directory was removed: later processes have another control page.
     Nobody,
 }
 
@@ -242,7 +243,7 @@ pub fn of_directory(words: &TotalsWords, directory: &Path) -> Totals {
     words.generation.read(|copy| {
         let ended = &words.copies[copy];
         let mut sum = ended.load();
-        // One that ends and vanishes meanwhile moves the generation on, and all is read again.
+        // A queue that ends and vanishes meanwhile advances the generation, and everything is read again.
         for path in queue_file::list(directory).unwrap_or_default() {
             if let Ok(file) = open(&path)
                 && !ended.holds(&file)

@@ -1,4 +1,4 @@
-//! A name for what is left in a queue that lost its own: a copy of the file, where listeners look.
+//! Gives the rest of a queue that lost its name a new one: a copy of the file, where listeners look.
 
 use super::{OWNED, QueueFile, prepare_directory};
 use crate::layout::{QueueHeader, SLOTS_OFFSET};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 const BLOCK_BYTES: usize = 64 << 10;
 
 impl QueueFile {
-    /// Copies the closed queue to the name that it had, and returns the copy. The requests in flight stay behind: their
-    /// owner lives, and puts their records into another queue.
+    /// Copies the closed queue to the name that it had, and returns the copy. The requests in flight are not copied:
+    /// their owner lives, and puts their records into another queue.
     ///
     /// # Errors
     /// The name is taken, or the file system's error; then there is no copy.
@@ -29,7 +29,7 @@ impl QueueFile {
         };
         let written = lock.with_file(|file| self.copy_to(file));
         let copied = written.and_then(|()| Self::open_as(&hidden, &self.path)).and_then(|copy| {
-            // From here on the name is another file's than the mapping.
+            // From here on the name belongs to another file than the mapping.
             OWNED.with(|owned| owned.retain(|entry| !Arc::ptr_eq(&entry.file, self)));
             std::fs::rename(&hidden, &self.path).map(|()| copy)
         });
@@ -48,7 +48,7 @@ impl QueueFile {
                 }
             }
         }
-        // Nobody reads the copy yet.
+        // The copy has no reader yet.
         file.write_all_at(&[0; 8], offset_of!(QueueHeader, reader) as u64)
     }
 }

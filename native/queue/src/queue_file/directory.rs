@@ -1,4 +1,4 @@
-//! The queue directory: the user's own, and nobody else's to write to.
+//! The queue directory: owned by the user, and writable by no other user.
 
 use crate::system;
 use std::io;

@@ -1,8 +1,8 @@
-//! What is on record about the end of a queue, so that each thing is written once, whoever dies in between.
+//! What is on record about the end of a queue, so that each report is written once, whichever process dies in between.
 //!
-//! The owner in good order closes its ring before it ends; a ring that is open when the owner is gone says that it died.
-//! A listener closes the ring of the dead too, before it reports the end: where the owner was taken for dead and lives,
-//! its next record finds the ring closed, and goes into a new queue. That the owner died stays noted in `end_reported`.
+//! An owner that ends in good order closes its ring first; an open ring without an owner means that the owner died. A
+//! listener closes the ring of a dead owner too, before it reports the end: if the owner was taken for dead by mistake,
+//! its next record finds the ring closed, and goes into a new queue. `end_reported` still notes that the owner died.
 
 use super::QueueFile;
 use crate::layout::Reason;
@@ -22,14 +22,14 @@ impl QueueFile {
         total <= self.header().dropped_reported.load(Ordering::Acquire)
     }
 
-    /// Whether its `process.ended` record is written, or there is nothing that it could say.
+    /// Whether its `process.ended` record is written, or would have nothing to report.
     #[must_use]
     pub fn is_end_reported(&self) -> bool {
         let header = self.header();
         let nothing = || {
             let refused = header.dropped.snapshot().iter().flatten().any(|count| *count > 0);
             let left_out = header.sampled_out.iter().any(|count| count.load(Ordering::Relaxed) > 0);
-            // The death of a process that has a name is news by itself.
+            // The death of a process that has a name is always reported.
             let named = self.has_died() && !header.producer_name().is_empty();
             !refused && !left_out && !named && self.counts().accepted == 0
         };
@@ -41,14 +41,14 @@ impl QueueFile {
         self.header().end_reported.fetch_or(REPORTED, Ordering::Release);
     }
 
-    /// Of a queue whose owner is gone: whether it died.
+    /// Whether the owner died, for a queue whose owner is gone.
     #[must_use]
     pub fn has_died(&self) -> bool {
         self.header().end_reported.load(Ordering::Acquire) & DIED != 0 || !self.ring().is_closed()
     }
 
-    /// Closes the ring of an owner that is taken for dead, whose queue is drained. False if it has emitted meanwhile, and
-    /// so lives: what it emits next goes into another queue.
+    /// Closes the ring of an owner that is taken for dead and whose queue is drained. Returns false if it has emitted
+    /// meanwhile, and so lives: its next record goes into another queue.
     #[must_use]
     pub fn close_for_dead(&self) -> bool {
         if self.ring().is_closed() {

@@ -1,4 +1,4 @@
-//! The reading half of `record`: an iterator over tagged values that believes nothing.
+//! The reading half of `record`: an iterator over tagged values that trusts no byte.
 //!
 //! Invariants: no byte sequence makes it panic or read outside of its slice; work is linear in the payload (a map is
 //! walked once when it is met, and its entries once more when they are asked for, per level of at most `MAX_DEPTH`);
@@ -21,7 +21,7 @@ pub enum Value<'a> {
     Uint(u64),
     /// A float, possibly NaN or infinite.
     Float(f64),
-    /// Text, UTF-8 by promise of its writer; a reader that needs certainty checks.
+    /// Text. Its writer promises UTF-8; a reader that needs certainty checks.
     Str(&'a [u8]),
     /// Text that may be invalid UTF-8.
     Bytes(&'a [u8]),
@@ -85,7 +85,7 @@ impl<'a> Map<'a> {
         self.count == 0
     }
 
-    /// Iterate over (key, value). Keys are UTF-8 by promise of the writer only.
+    /// Iterate over (key, value). Only the writer promises that keys are UTF-8.
     pub fn iter(&self) -> MapIter<'a> {
         MapIter(self.entries)
     }
@@ -216,7 +216,7 @@ fn take_trace(from: &mut &[u8]) -> Result<Trace, Malformed> {
     })
 }
 
-/// Walk a map to find its end. A count that lies costs nothing: each entry takes five bytes or more.
+/// Walk a map to find its end. A wrong count costs nothing: each entry takes five bytes or more.
 fn take_map<'a>(from: &mut &'a [u8], depth: usize) -> Result<Map<'a>, Malformed> {
     if depth >= MAX_DEPTH {
         return Err(Malformed::TooDeep);
