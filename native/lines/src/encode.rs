@@ -8,16 +8,16 @@
 //! * Values follow in the order of the schema. An absent value is left out with its key; values beyond the fields are
 //!   checked and left out; fields beyond the values are left out.
 //! * Severity 0 or above 24 has no name: `severity_text` is left out.
-//! * A Trace stands as `trace_id`, `span_id`, `parent_span_id` (unless zero) and `trace_flags`, instead of its own key;
-//!   zero ids are invalid in W3C Trace Context and left out. A Body stands as the `gen_ai.*` keys that `extract` finds.
-//!   Of several Traces, of several request bodies and of several response bodies, the first one counts. A field with
-//!   one of the keys that the response's usage has taken is left out.
+//! * A Trace becomes `trace_id`, `span_id`, `parent_span_id` (unless zero) and `trace_flags`, instead of its own key;
+//!   zero ids are invalid in W3C Trace Context and left out. A Body becomes the `gen_ai.*` keys that `extract` finds.
+//!   If there are several Traces, request bodies or response bodies, the first one counts. A field with one of the keys
+//!   that the response's usage has taken is left out.
 //! * Floats are the shortest text that reads back as the same float; NaN and the infinities are the strings `"NaN"`,
 //!   `"Infinity"`, `"-Infinity"`, as in OTLP/JSON. Gaps are an array of integers, microseconds.
 //! * Text is escaped as `escape` says. Json is trusted to be JSON, but a raw line break in it (legal between tokens)
 //!   becomes a blank, and empty Json is `null`.
 //!
-//! Where something is to be redacted, that is done to the finished line (`redact`), and to what is counted of it.
+//! Redaction is applied to the finished line (`redact`), and to the values that are counted of it.
 //!
 //! Invariant: a line is appended whole or not at all, and the only line break in it is its last byte.
 
@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 mod process;
 
-/// Room that the head of a line and some values need; saves the output from growing in small steps.
+/// Room for the head of a line and some values; saves the output from growing in small steps.
 const USUAL_LINE_BYTES: usize = 512;
 
 /// `"severity_text":"…",` by OpenTelemetry severity number.
@@ -71,7 +71,7 @@ const SEVERITIES: [&str; 25] = [
     r#""severity_text":"FATAL4","#,
 ];
 
-/// What each line begins with, apart from the event name.
+/// The beginning of each line, apart from the event name.
 #[derive(Clone, Copy, Debug)]
 pub struct LineHead<'a> {
     /// When the record was made, nanoseconds since the Unix epoch.
@@ -92,7 +92,7 @@ pub struct LineHead<'a> {
 pub struct Encoder {
     second: SecondCache,
     process: ProcessCache,
-    /// What is counted of the requests among the lines, where somebody counts.
+    /// Counts the requests among the lines, if present.
     pub series: Option<Series>,
     redaction: Option<Redaction>,
     hash_key: Option<[u8; 32]>,
@@ -104,19 +104,19 @@ impl Encoder {
         Self::default()
     }
 
-    /// Make an encoder that counts the requests among its lines, where `series` can be had.
+    /// Make an encoder that counts the requests among its lines, if `series` is available.
     #[must_use]
     pub fn counting(series: Option<Series>) -> Self {
         Self { series, ..Self::default() }
     }
 
-    /// Redact each line by `rules`, where there are any.
+    /// Redact each line by `rules`, if there are any.
     #[must_use]
     pub fn redacting(self, rules: Option<Arc<Rules>>) -> Self {
         Self { redaction: rules.map(Redaction::new), ..self }
     }
 
-    /// Give hashes that stand for texts this key.
+    /// Use this key for hashes that replace texts.
     #[must_use]
     pub fn hashing(self, hash_key: Option<[u8; 32]>) -> Self {
         Self { hash_key, ..self }
@@ -174,7 +174,7 @@ impl Encoder {
         self.series.as_ref().map_or(0, Series::pending)
     }
 
-    /// Forgets all but the first `len` of them.
+    /// Forgets all but the first `len` of these.
     #[cold]
     pub fn forget_observed(&mut self, len: usize) {
         if let Some(series) = &mut self.series {
@@ -205,13 +205,13 @@ fn severity(number: u8) -> &'static str {
     SEVERITIES.get(usize::from(number)).unwrap_or(&"")
 }
 
-/// Which of the values that expand to fixed keys are in the line already: a key must not stand there twice.
+/// Which of the values that expand to fixed keys are in the line already: a key must not be there twice.
 #[derive(Default)]
 struct Expanded {
     trace: bool,
     request: bool,
     response: bool,
-    /// What the response says of its usage: that goes before what the engine says of it.
+    /// The usage that the response declares: it takes precedence over the engine's.
     usage: bool,
     cached: bool,
 }
@@ -223,7 +223,7 @@ impl Expanded {
         !std::mem::replace(seen, true)
     }
 
-    /// Return whether the response has told this field of the usage.
+    /// Return whether the response declares this field of the usage.
     fn declares(&self, field: &str) -> bool {
         match field {
             "gen_ai.usage.input_tokens" | "gen_ai.usage.output_tokens" | "usage_source" => self.usage,
@@ -295,7 +295,7 @@ fn push_value(out: &mut Vec<u8>, value: Value<'_>) {
         Value::Json(json) => push_json(out, json),
         Value::Map(map) => push_map(out, map),
         Value::Gaps(gaps) => push_gaps(out, gaps),
-        // The callers handle the last three; `null` keeps the line valid whatever happens.
+        // The callers handle the last three; `null` keeps the line valid in any case.
         Value::Null | Value::Absent | Value::Trace(_) | Value::Body(_) => out.extend_from_slice(b"null"),
     }
 }
@@ -307,7 +307,7 @@ fn push_json(out: &mut Vec<u8>, json: &[u8]) {
     }
     let start = out.len();
     out.extend_from_slice(json);
-    // A search first: the loop that writes is slow, and almost no JSON has line breaks.
+    // A search first: the loop that writes is slow, and JSON rarely has line breaks.
     if json.contains(&b'\n') || json.contains(&b'\r') {
         for byte in out[start..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
             *byte = b' ';

@@ -1,9 +1,9 @@
 //! Reads inference facts from captured bodies: model, parameters, usage and finish reasons, never the text.
 //!
-//! It runs in the listener, on a body that is whole or of which the first and the last bytes were kept. What a client
-//! or a model wrote into a string can never pass for a fact: the head is read forwards from its first byte, and the
-//! tail backwards from the end of the document to the first byte that is certainly structure (`lex`), and from there
-//! forwards with the paths that are still known (`scan`). Of a stream, each `data:` line is such a document.
+//! It runs in the listener, on a body that is whole or whose first and last bytes were kept. A string that a client or
+//! a model wrote can never pass for a fact: the head is read forwards from its first byte, and the tail backwards from
+//! the end of the document to the first byte that is certainly structure (`lex`), and from there forwards with the
+//! paths that are still known (`scan`). In a stream, each `data:` line is such a document.
 //!
 //! | body     | keys read | members written |
 //! |----------|-----------|-----------------|
@@ -12,7 +12,7 @@
 //! | stream   | the same in each event, or in its `response` or `message`; `delta.stop_reason` | the same, the last ones count |
 //!
 //! Invariants: no input makes it panic; time is linear in the capture; strings are cut at 256 bytes, finish reasons at
-//! 16, and everything is escaped again; facts that are not there, null, or of another type are left out.
+//! 16, and everything is escaped again; facts that are missing, null, or of another type are left out.
 
 use facts::{RequestFacts, ResponseFacts};
 use keys::{Key, LEVELS};
@@ -31,16 +31,16 @@ use crate::json::lex;
 
 type Resume = lex::Resume<LEVELS>;
 
-/// What the facts of a body were, for those who look at them.
+/// The facts of a body, for the counts of requests.
 #[derive(Default)]
 pub struct ExtractedFacts<'a> {
-    /// The model, as it stands between its quotes.
+    /// The model, in the form between its quotes.
     pub model: Option<&'a [u8]>,
-    /// The body says how many tokens it took.
+    /// The body declares how many tokens it took.
     pub usage: bool,
     /// And how many of them were in a cache.
     pub cached: bool,
-    /// The tokens of the input and of the output, as far as it says so.
+    /// The tokens of the input and of the output, as far as the body declares them.
     pub tokens: [Option<u64>; 2],
 }
 
@@ -70,7 +70,7 @@ pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> ExtractedFacts<'a> 
             facts.push(out);
             facts.extracted()
         }
-        // No JSON, or a stream that is to be unpacked first.
+        // Not JSON, or a stream that must be unpacked first.
         _ => ExtractedFacts::default(),
     }
 }
@@ -83,7 +83,7 @@ fn scan_end<'a>(bytes: &'a [u8], visit: &mut impl Visit<'a, Key>) {
 }
 
 fn scan_events<'a>(events: &'a [u8], facts: &mut ResponseFacts<'a>) {
-    // A line may end in LF, CRLF or CR; the empty lines that this makes of CRLF hold nothing.
+    // A line may end in LF, CRLF or CR; the empty lines that a CRLF causes hold nothing.
     for line in events.split(|byte| matches!(byte, b'\n' | b'\r')) {
         if let Some(data) = line.strip_prefix(b"data:") {
             facts.begin_event();

@@ -1,13 +1,13 @@
-//! What follows from the times of an answer and its tokens: the time per output token, and tokens per second.
+//! The rates that follow from the times and tokens of an answer: the time per output token, and tokens per second.
 //!
-//! The request's process stores the times; tokens are known only here, from the body or from the engine, which stand
-//! behind them in the record. So the rates stand at the end of the line.
+//! The request's process stores the times; tokens are known only here, from the body or from the engine, which come
+//! after the times in the record. So the rates are at the end of the line.
 
 use crate::json::number::push_float;
 use queue::event::CHUNKS_S;
 use queue::record::Value;
 
-/// Where a request's record has what the rates are made of.
+/// The positions of the times and tokens in a request's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateFields {
     duration: Option<usize>,
@@ -18,7 +18,7 @@ pub struct RateFields {
 }
 
 impl RateFields {
-    /// Of a request's fields.
+    /// From a request's fields.
     #[must_use]
     pub fn of_request(fields: &[String]) -> Self {
         let place = |name: &str| fields.iter().position(|field| field == name);
@@ -39,13 +39,13 @@ const fn bit(position: usize) -> u64 {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rate {
     duration_s: f64,
-    /// From the first chunk to the last one; 0: there are not two.
+    /// From the first chunk to the last one; 0: there are fewer than two.
     chunks_s: f64,
     output_tokens: u64,
 }
 
 impl Rate {
-    /// Takes note of a value; returns whether it stands in no line.
+    /// Takes note of a value; returns whether the line leaves it out.
     #[inline(always)]
     pub fn take(&mut self, fields: &RateFields, position: usize, value: &Value<'_>) -> bool {
         fields.bits & bit(position) != 0 && self.take_it(fields, Some(position), value)
@@ -64,7 +64,7 @@ impl Rate {
         position == fields.chunks
     }
 
-    /// The answer's own word of its tokens goes before the engine's.
+    /// The answer's own count of its tokens takes precedence over the engine's.
     #[inline]
     pub fn set_answer_tokens(&mut self, output_tokens: Option<u64>) {
         self.output_tokens = output_tokens.unwrap_or(self.output_tokens);
@@ -81,7 +81,7 @@ impl Rate {
     fn push_known(&self, out: &mut Vec<u8>) {
         if let Some(seconds) = per_token(self.chunks_s, self.output_tokens as f64) {
             out.extend_from_slice(br#","gen_ai.response.time_per_output_token":"#);
-            // Whole nanoseconds: more is not known, and it is shorter in the line.
+            // Whole nanoseconds: the times are not more precise, and it is shorter in the line.
             push_float(out, (seconds * 1e9).round() / 1e9);
         }
         if self.duration_s > 0.0 {
@@ -91,7 +91,7 @@ impl Rate {
     }
 }
 
-/// Seconds per output token behind the first one.
+/// Seconds per output token after the first one.
 #[must_use]
 pub fn per_token(chunks_s: f64, output_tokens: f64) -> Option<f64> {
     (chunks_s > 0.0 && output_tokens > 1.0).then(|| chunks_s / (output_tokens - 1.0))

@@ -1,20 +1,21 @@
-//! Redaction: what must not be stored is replaced in the finished line, before anything else sees it (P11).
+//! Redaction: secrets are replaced in the finished line, before anything else sees it (P11).
 //!
-//! It works on the line and not on the values that make it: whatever a record holds, now or later, passes here, and a
+//! It works on the line and not on its values: every value of a record, now and in later versions, passes here, and a
 //! rule's path is the path that a reader of the line sees. Two kinds of rules:
 //!
-//! * *fields* name places (`paths`); all that stands there is replaced, of whatever type;
+//! * *fields* name places (`paths`); everything there is replaced, of whatever type;
 //! * *patterns* find texts (`patterns`): in values, keys and numbers.
 //!
-//! A secret does not have to look like itself. Texts are searched as they stand and as whoever reads them on would see
-//! them (`view`): JSON's escapes resolved, also those of JSON within a string, percent-encoding resolved. JSON within a
-//! string has paths of its own; where it is broken or cut, the names of fields are searched for (`spelled`).
+//! A secret does not have to look like itself. Texts are searched as they are and as later readers would see them
+//! (`view`): JSON's escapes resolved, also those of JSON within a string, percent-encoding resolved. JSON within a
+//! string has paths of its own; if it is broken or cut, the names of fields are searched for (`spelled`).
 //!
-//! Most lines hold nothing that any rule could need, which a look shows (`gate`).
+//! Most lines hold nothing that any rule could need, which a quick check shows (`gate`).
 //!
-//! Invariants: a valid line stays valid; one that has to be looked into and is none becomes one that says so, since
-//! nothing can be trusted to stand where it seems to; time is linear in the line, whatever the line and the rules. The head of a line, but for the
-//! name of a user's event, and the ids of a trace are never touched: other records and the listener's books refer to them.
+//! Invariants: a valid line stays valid; a line that has to be examined and is not valid becomes one that says so,
+//! since none of its structure can be trusted; time is linear in the line, whatever the line and the rules. The head of
+//! a line, except the name of a user's event, and the ids of a trace are never touched: other records and the
+//! listener's counts refer to them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -41,15 +42,15 @@ mod spelled;
 mod view;
 mod walk;
 
-/// What follows the head of a line that was not valid JSON.
+/// Follows the head of a line that was not valid JSON.
 const NOT_JSON: &[u8] = br#","redaction":"the record was not valid JSON"}"#;
-/// The name of what a field rule replaces, where the replacement has `{name}`.
+/// The name for `{name}` in the replacement of a field rule.
 const FIELD: &str = "field";
 const LONGEST_REPLACEMENT: usize = 256;
 /// Most rules of one parameter.
 pub const MAX_RULES: usize = 256;
 
-/// What is to be redacted, as the configuration says it.
+/// The redaction as the configuration describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedactionSettings {
     /// Paths of fields.
@@ -58,7 +59,7 @@ pub struct RedactionSettings {
     pub patterns: Vec<String>,
     /// Names and regular expressions.
     pub custom: Vec<(String, String)>,
-    /// What stands in place of a match; `{name}` in it becomes the pattern's name.
+    /// The replacement of a match; `{name}` in it becomes the pattern's name.
     pub replacement: String,
 }
 
@@ -67,7 +68,7 @@ pub struct RedactionSettings {
 pub struct Refused {
     /// The parameter, and the value that is wrong.
     pub what: String,
-    /// Why, or what is allowed.
+    /// The reason, or what is allowed.
     pub why: String,
 }
 
@@ -90,7 +91,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Compile `settings`; nothing where there is nothing to redact.
+    /// Compile `settings`; None if they redact nothing.
     ///
     /// # Errors
     /// The parameter and value at fault.
@@ -114,25 +115,25 @@ impl Rules {
         self.gate.sight_of(text, &self.patterns, seen)
     }
 
-    /// What the value of a field is replaced as, of which only the name is known.
+    /// The name under which the value of a field is replaced, if only the field's name is known.
     fn named(&self, name: &[u8]) -> Option<&'static str> {
         let is_it = |known: &str, is_all: bool| is_all && known.as_bytes().eq_ignore_ascii_case(name);
         let rule = self.paths.last_names().find(|(known, _, is_all)| is_it(known, *is_all));
         rule.map(|(_, replaced_as, _)| replaced_as).or_else(|| self.patterns.credential(name))
     }
 
-    /// What replaces a match of the pattern called `name`.
+    /// The replacement of a match of the pattern called `name`.
     fn replacement(&self, name: &str) -> String {
         self.replacement.replace("{name}", name)
     }
 }
 
-/// The rules, and what is kept from one line to the next.
+/// The rules, and the state that is kept from one line to the next.
 pub struct Redaction {
     rules: Arc<Rules>,
     edits: Edits,
     spare: Vec<u8>,
-    /// The last event's name as it was, and what became of it.
+    /// The last event's name, and its redacted form.
     event: (Box<[u8]>, Option<Vec<u8>>),
 }
 
@@ -143,7 +144,7 @@ impl Redaction {
         Self { rules, edits: Edits::default(), spare: Vec::new(), event: Default::default() }
     }
 
-    /// Redact the line that stands in `out` from `fields` on: `,"key":value…}\n`, what follows the head.
+    /// Redact the line in `out` from `fields` on: `,"key":value…}\n`, the part after the head.
     #[inline(never)]
     pub fn line(&mut self, out: &mut Vec<u8>, fields: usize) {
         let line = &out[fields..];
@@ -176,10 +177,10 @@ impl Redaction {
         out.extend_from_slice(self.event.1.as_deref().unwrap_or(name));
     }
 
-    /// Show `seen` without what is redacted in it to `observe`: its labels leave the listener outside of lines.
+    /// Pass `seen` without its redacted parts to `observe`: its labels leave the listener outside of lines.
     #[inline(never)]
     pub fn labels(&mut self, seen: &InferenceRequest<'_>, observe: impl FnOnce(&InferenceRequest<'_>)) {
-        // Which of the two it is, is not known any more.
+        // It is not known any more which of the two it is.
         let mut model = Cow::Borrowed(seen.model);
         for key in ["gen_ai.request.model", "gen_ai.response.model"] {
             if let Some(kept) = self.label(key, &model) {
@@ -192,7 +193,7 @@ impl Redaction {
         observe(&seen.relabelled(&model, error_type.as_deref().unwrap_or(seen.error_type)));
     }
 
-    /// Return what remains of a text that stands in the line as `key`; `raw` is what is between its quotes. None: all.
+    /// Return the rest of a text that is in the line as `key`; `raw` is between its quotes. None: all of it.
     fn label(&mut self, key: &str, raw: &[u8]) -> Option<Vec<u8>> {
         if raw.is_empty() {
             return None;
@@ -211,7 +212,7 @@ impl Redaction {
         }
         let mut redacted = Vec::new();
         self.edits.apply(&quoted, &mut redacted);
-        // An expression can match the key too; no escaped text holds what stands between them.
+        // An expression can match the key too; no escaped text holds the bytes between them.
         let before = memmem::find(&redacted, b"\":\"").map_or(0, |at| at + b"\":\"".len());
         Some(redacted[before..redacted.len() - b"\"}".len()].to_vec())
     }

@@ -1,16 +1,16 @@
-//! What is counted of the requests of a queue directory, in the shared file `metrics`: the leader counts, every process
+//! The counts of the requests of a queue directory, in the shared file `metrics`: the leader counts, every process
 //! reads.
 //!
-//! It is computed from the requests' records; each kept record counts as many requests as its `adjusted_count` says. Of
-//! all requests their outcome is counted; of those that took tokens, as the answer or the engine tells, the tokens; over
-//! those for inference there are the GenAI server histograms, in the names and buckets of OpenTelemetry's semantic
-//! conventions 1.41. What the client got is chunks, so two histograms of streams time chunks; the time per token is over
-//! streams of which the tokens are known.
+//! It is computed from the requests' records; each kept record counts as many requests as its `adjusted_count` says.
+//! For all requests it counts the outcomes; for those that took tokens, by the answer's or the engine's report, the
+//! tokens; for inference requests there are the GenAI server histograms, in the names and buckets of OpenTelemetry's
+//! semantic conventions 1.41. Clients get chunks, so two histograms of streams time chunks; the time per token is over
+//! streams whose tokens are known.
 //!
-//! Each record counts once, whoever dies when: what a batch has to add waits until the sink took the batch
-//! ([`Series::observe`]); then each queue's header notes up to which sequence its records will have been counted by the
-//! next generation, and one store puts numbers and notes in force ([`Series::commit`]); only then are the records
-//! released. A successor that reads a record again knows by the note whether it was counted.
+//! Each record counts once, whichever process dies when: the additions of a batch wait until the sink took the batch
+//! ([`Series::observe`]); then each queue's header notes the sequence up to which the next generation will include its
+//! records, and one store makes numbers and notes valid ([`Series::commit`]); only then are the records released. A
+//! successor that reads a record again knows by the note whether it was counted.
 //!
 //! Nothing in the file grows: labels and series are tables of fixed size, see `labels`.
 
@@ -101,19 +101,19 @@ impl ExemplarWords {
     }
 }
 
-/// What every record adds.
+/// The counts that every record adds to.
 struct Counted {
     weight: f64,
     outcome: u8,
-    /// More of it is among the details.
+    /// The rest of it is among the details.
     is_observed: bool,
 }
 
-/// What one record adds to a series.
+/// The values that one record adds to a series.
 struct Observed {
     series: u8,
     weight: f64,
-    /// In seconds, by histogram; negative or not finite: nothing to add.
+    /// In seconds, by histogram; negative or not finite: no value.
     values: [f64; KINDS],
     tokens: [f64; TOKEN_TYPES.len()],
     trace_id: [u64; 2],
@@ -121,13 +121,13 @@ struct Observed {
     unix_nano: u64,
 }
 
-/// The leader's hold of the file.
+/// The leader's handle of the file.
 pub struct Series {
     page: &'static Page,
     labels: Labels,
     pending: Vec<Counted>,
     details: Vec<Observed>,
-    /// Series that the other copy lacks the last change of.
+    /// Series whose last change the other copy lacks.
     stale: u128,
 }
 
@@ -137,7 +137,7 @@ impl Series {
     /// Opens the file of `directory`, creating it if needed; the caller holds the leader lock.
     ///
     /// # Errors
-    /// The file cannot be had. A listener does without it then.
+    /// The file is not available. A listener then goes on without it.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let path = directory.join(FILE_NAME);
         let mut fd = open(&path, true)?;
@@ -147,7 +147,7 @@ impl Series {
             fd = open(&path, true)?;
             allocate(&fd)?;
         }
-        // Never unmapped: one leader's hold per process and queue directory.
+        // Never unmapped: each process maps it once per queue directory.
         let page: &Page = shared_page::map_whole(&fd, directory)?;
         page.magic.store(MAGIC, Ordering::Relaxed);
         page.version.store(VERSION, Ordering::Release);
@@ -160,13 +160,13 @@ impl Series {
         })
     }
 
-    /// Takes note of a record that went into the batch, of which only the outcome counts.
+    /// Takes note of a record in the batch; only its outcome counts.
     #[inline]
     pub fn count(&mut self, outcome: &[u8], weight: f64) {
         self.pending.push(Counted { weight, outcome: labels::outcome(outcome), is_observed: false });
     }
 
-    /// Takes note of a record that went into the batch.
+    /// Takes note of a record in the batch.
     pub fn observe(&mut self, seen: &InferenceRequest<'_>, unix_nano: u64) {
         let trace_id = u128::from_be_bytes(seen.trace.trace_id);
         self.pending.push(Counted { weight: seen.weight, outcome: labels::outcome(seen.outcome), is_observed: true });
@@ -187,7 +187,7 @@ impl Series {
         self.pending.len()
     }
 
-    /// Forgets all but the first `len` records that wait: they were not written, or counted before.
+    /// Forgets all but the first `len` records that wait: they were not written, or were counted before.
     pub fn truncate(&mut self, len: usize) {
         let forgotten = self.pending.get(len..).unwrap_or_default();
         let details = forgotten.iter().filter(|counted| counted.is_observed).count();
@@ -195,13 +195,13 @@ impl Series {
         self.pending.truncate(len);
     }
 
-    /// The generation in force: what headers note of it is counted.
+    /// The valid generation: it includes the records that headers note for it.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.page.generation.now()
     }
 
-    /// Counts what waits, in one step. The caller has noted generation + 1 in the headers of its queues.
+    /// Counts the waiting records, in one step. The caller has noted generation + 1 in the headers of its queues.
     pub fn commit(&mut self) {
         let mut changed = 0u128;
         let (page, pending, details, stale) = (self.page, &mut self.pending, &mut self.details, self.stale);
@@ -219,7 +219,7 @@ impl Series {
                 add(&to[usize::from(observed.series)], observed);
             }
         });
-        // Only examples: they are shown after they count, and one that is lost is no loss.
+        // Only examples: they are shown after they count, and losing one does no harm.
         for observed in details.drain(..) {
             show(&page.exemplars[usize::from(observed.series)], &observed);
         }

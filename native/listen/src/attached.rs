@@ -33,13 +33,13 @@ pub use queue::claim::ReaderId;
 use reports::Reports;
 pub use room::Room;
 
-/// Severity that torn and corrupt records are counted under; their own is not known.
+/// The severity under which torn and corrupt records are counted; their own is not known.
 const UNKNOWN_SEVERITY: u8 = INFO;
 
 /// An attached queue.
 pub struct QueueReader {
     pub file: Arc<QueueFile>,
-    /// None: reads what another one releases.
+    /// None: this reader reads records that another one releases.
     claim: Option<Claim>,
     boot_id: String,
     pid: u32,
@@ -48,23 +48,25 @@ pub struct QueueReader {
     sequence: u64,
     plans: Vec<Option<LinePlan>>,
     schema_bytes: usize,
-    /// Held once the owner is dead: nobody else can take this queue for theirs.
+    /// Held once the owner is dead: no other process can take this queue for its own.
     orphaned: Option<ProcessLock>,
     torn: u64,
     corrupt: u64,
     records_in_batch: u64,
     reports: Reports,
-    /// Records below are in the histograms already: a leader that died had counted, but not released them.
+    /// The histograms include the records below this sequence already: an earlier leader had counted, but not released
+    /// them.
     counted_below: u64,
-    /// How many records were accepted and released when the header was last seen, in case the file is cut to nothing.
+    /// How many records were accepted and released when the header was last read, in case the file is cut to nothing.
     seen: u64,
     released: u64,
     reported_lost: bool,
-    /// The batch has the last this queue has to say: nothing can come any more, and all gaps are told.
+    /// The batch has the last lines about this queue: no record can follow, and every gap is reported.
     at_end: bool,
 }
 
-/// Gives back what is read of each queue: the sink has it. First the histograms count it, in one step for all queues.
+/// Releases the records that were read from each queue: the sink has them. First the histograms count them, in one step
+/// for all queues.
 pub fn release_all(queues: &mut [QueueReader], encoder: &mut Encoder) {
     if let Some(series) = encoder.series.as_mut().filter(|series| series.pending() > 0) {
         for queue in queues.iter() {
@@ -77,7 +79,7 @@ pub fn release_all(queues: &mut [QueueReader], encoder: &mut Encoder) {
     }
 }
 
-/// Does what `releasing` says; whoever dies in the middle of it is followed by one who does it all again.
+/// Does what `releasing` says; after a process that dies in the middle, the next one does all of it again.
 fn finish_release(file: &QueueFile, releasing: Mark) {
     let header = file.header();
     for (reason, sum) in unreadable(header) {
@@ -91,11 +93,11 @@ fn unreadable(header: &QueueHeader) -> impl Iterator<Item = (Reason, &AtomicU64)
 }
 
 impl QueueReader {
-    /// Attaches the queue at `path`, through this process's own mapping if it is the owner. Of a copy nobody else is the
-    /// reader: the one that it names reads the original.
+    /// Attaches the queue at `path`, through this process's own mapping if it is the owner. A copy has no other reader:
+    /// the reader that it names reads the original.
     ///
     /// # Errors
-    /// The file cannot be mapped, or is not a queue of this version; `WouldBlock` if somebody else reads it.
+    /// The file cannot be mapped, or is not a queue of this version; `WouldBlock` if another reader has it.
     pub fn open(path: &Path, reader: ReaderId, now: Duration, is_copy: bool) -> io::Result<Self> {
         let file = match queue_file::owned_by_this_process(path) {
             Some(file) => file,
@@ -138,7 +140,8 @@ impl QueueReader {
         })
     }
 
-    /// Says that the queue is read. False if somebody else does so by now: this reader was taken for dead.
+    /// Writes a sign of life into the queue. Returns false if another reader has it by now: this reader was taken for
+    /// dead.
     #[must_use]
     pub fn keep(&self, now: Duration) -> bool {
         self.claim.as_ref().is_some_and(|claim| claim.keep(now))
@@ -153,7 +156,7 @@ impl QueueReader {
         let file = Arc::clone(&self.file);
         let ring = file.ring();
         let head = ring.head();
-        // A damaged head: more than the ring holds.
+        // A damaged head: beyond what the ring holds.
         let overfull = u64::from(words_between(self.read.position, head.position)) * 8 > self.file.header().data_bytes;
         let is_dead = self.is_dead();
         if self.file.is_headless() {
@@ -194,17 +197,17 @@ impl QueueReader {
         records
     }
 
-    /// Whether nothing comes any more that is not there: the owner is dead, or the file is cut short.
+    /// Whether no new records can come: the owner is dead, or the file was cut short.
     fn is_dead(&self) -> bool {
         self.orphaned.is_some() || self.file.is_lost()
     }
 
-    /// Whether what ends at `next` passes the head, and so cannot be.
+    /// Whether a record that ends at `next` passes the head, which is impossible.
     fn is_beyond(&self, next: u32, head: Mark) -> bool {
         words_between(self.read.position, next) > words_between(self.read.position, head.position)
     }
 
-    /// Whether a record that is still to be read can have this sequence.
+    /// Whether a record that is not read yet can have this sequence.
     fn is_reserved(&self, sequence: u32, head: Mark) -> bool {
         sequence.wrapping_sub(self.read.sequence) < head.sequence.wrapping_sub(self.read.sequence)
     }
@@ -264,28 +267,28 @@ impl QueueReader {
         }
     }
 
-    /// Believes what the header notes of the histograms, if they ever came to the generation that it names.
+    /// Trusts the header's note about the histograms, if they reached the generation that it names.
     pub fn trust_counted(&mut self, generation: u64) {
         let header = self.file.header();
         if header.counted_generation.load(Ordering::Acquire) <= generation {
             self.counted_below = header.counted_sequence.load(Ordering::Acquire);
         } else {
-            // The leader that noted it died before; a later generation must not make it true.
+            // The leader that wrote the note died before that generation; a later generation must not make it true.
             header.counted_generation.store(0, Ordering::Relaxed);
             header.counted_sequence.store(0, Ordering::Release);
         }
     }
 
-    /// Notes that the coming generation of the histograms holds what is read so far.
+    /// Notes that the coming generation of the histograms includes the records read so far.
     pub fn note_counted(&self, generation: u64) {
         let header = self.file.header();
-        // In this order: a new sequence must not stand beside a generation that is in force.
+        // In this order: a new sequence must never stand beside a generation that is already valid.
         header.counted_generation.store(generation, Ordering::Release);
         header.counted_sequence.store(self.sequence, Ordering::Release);
     }
 
-    /// The sink took only the first `lines` of a batch, and this queue's lines stand there next: reads the records that
-    /// are among them again, for a release; returns how many of `lines` told of this queue, and how many are its records.
+    /// The sink took only the first `lines` of a batch, and this queue's lines come next: reads its records among them
+    /// again, for a release; returns how many of `lines` were reports about this queue, and how many were its records.
     pub fn reread_lines(&mut self, lines: u64, encoder: &mut Encoder) -> (u64, u64) {
         let reported = self.keep_reported(lines);
         self.read = self.file.ring().tail();
@@ -297,8 +300,8 @@ impl QueueReader {
         (reported, records)
     }
 
-    /// A listener that died had written the records up to `last`, but not released them: reads them in its place, and
-    /// returns how many.
+    /// A listener that died had written the records up to `last`, but not released them: reads them, and returns how
+    /// many they are.
     pub fn read_up_to(&mut self, last: u64, encoder: &mut Encoder) -> u64 {
         self.look_after_owner();
         let (mut lines, mut records) = (Vec::new(), 0);
@@ -327,7 +330,7 @@ impl QueueReader {
         Some(Span { boot_id, pid: self.pid, first, last, records: self.records_in_batch })
     }
 
-    /// Gives what is read back to the producer.
+    /// Gives the records that were read back to the producer.
     fn release(&mut self) {
         self.records_in_batch = 0;
         if !self.holds() {
@@ -345,7 +348,7 @@ impl QueueReader {
             sum.store(before.wrapping_add(std::mem::take(records)), Ordering::Relaxed);
         }
         header.releasing.store(self.read.to_word(), Ordering::Release);
-        // Whoever sees a zeroed word sees that it is being released.
+        // A process that sees a zeroed word sees that it is being released.
         fence(Ordering::Release);
         finish_release(&self.file, self.read);
         self.reports.release_lost();
@@ -370,7 +373,7 @@ impl QueueReader {
         }
     }
 
-    /// Whether nothing can come any more, and everything is released and told, by this reader.
+    /// Whether no record can follow, and everything is released and reported, by this reader.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.at_end && self.holds()
@@ -382,8 +385,9 @@ impl QueueReader {
         self.is_dead() || self.file.ring().is_closed()
     }
 
-    /// Adds the finished queue to the directory's totals, removes its file and returns its last counts; nothing if the
-    /// totals cannot be had now. What its owner counted as `shutdown_deadline` has been written after all.
+    /// Adds the finished queue to the directory's totals, removes its file and returns its last counts; None if the
+    /// totals are not available now. The records that its owner counted as `shutdown_deadline` have been written after
+    /// all.
     #[must_use]
     pub fn finish(&self, words: &TotalsWords) -> Option<QueueCounts> {
         if self.file.is_headless() {

@@ -1,7 +1,7 @@
-//! The thread of a process whose records another process writes (`listener: external`): now and then it sees whether the
-//! process's queue is still where the listener finds it.
+//! The thread of a process whose records another process writes (`listener: external`): from time to time it checks
+//! that the process's queue is still where the listener finds it.
 //!
-//! Where there is a listener's thread, that one looks. The request path does not: a look is a system call.
+//! A process with a listener's thread checks in that thread. The request path does not: each check is a system call.
 
 use crate::listener::LOOK_AFTER_INTERVAL;
 use queue::system::mask_signals;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-/// The running thread; ends some time after this is dropped, and nobody waits for it.
+/// The running thread; ends some time after this is dropped, and is not waited for.
 pub struct Caretaker {
     ended: Arc<AtomicBool>,
     thread: Thread,
 }
 
 impl Caretaker {
-    /// Starts the thread, which calls `look` until that says that there is nothing more to look after.
+    /// Starts the thread, which calls `look` until it returns that nothing is left to check.
     ///
     /// # Errors
     /// No thread can be started.

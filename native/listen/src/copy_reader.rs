@@ -1,8 +1,9 @@
-//! Reads ahead for additional sinks while the primary, or its fallback, takes nothing: they go on, as far as the queues
-//! reach.
+//! Reads ahead for additional sinks while the primary, or its fallback, takes nothing: they continue as far as the
+//! queues reach.
 //!
-//! What they were given is noted in the queue (`copied_sequence`). The records stay there for the primary, for which they are
-//! read again, apart from those that nobody has: so additional sinks get each record once, also where the leader changes.
+//! The queue notes how far they were served (`copied_sequence`). The records stay there for the primary; for it they
+//! are read again, apart from those that no sink has. So additional sinks get each record once, also when the leader
+//! changes.
 
 use crate::attached::{QueueReader, Room};
 use crate::delivery::Batch;
@@ -22,7 +23,7 @@ impl CopyReader {
         Self { readers: Vec::new(), encoder }
     }
 
-    /// Reads on where additional sinks have come to, up to about `bytes` of each queue.
+    /// Reads on from the last record that additional sinks were given, up to about `bytes` of each queue.
     pub fn read(&mut self, queues: &[QueueReader], bytes: usize) -> Batch {
         self.readers.retain(|reader| queues.iter().any(|queue| Arc::ptr_eq(&queue.file, &reader.file)));
         let mut batch = Batch::default();
@@ -40,7 +41,7 @@ impl CopyReader {
         let number = known.unwrap_or(self.readers.len());
         if known.is_none() || self.readers[number].is_behind(queue) {
             let mut reader = queue.second_reader();
-            // An earlier leader may have come further.
+            // An earlier leader may have been further.
             reader.read_copied_into(&mut Vec::new(), usize::MAX, &mut self.encoder);
             match self.readers.get_mut(number) {
                 Some(place) => *place = reader,

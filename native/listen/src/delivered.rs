@@ -1,10 +1,10 @@
-//! What the leader counts of its own work in the control page, apart from the headers of queues: so that the two can be
-//! compared.
+//! The leader's own counts of delivered records, in the control page. They are independent of the headers of queues, so
+//! that the two can be compared.
 //!
-//! That a sink took a batch is counted before the batch is released: at any time, as much is counted as the queues have
-//! released, or more. A leader that dies between a write and its count leaves the count to its successor, which learns
-//! from the segment and the queues what was written and not released, but not whether that was counted. So each batch
-//! notes first what the count is without it, and the successor takes the larger of what stands there and what must.
+//! A batch that a sink took is counted before it is released: at any time, the count is at least what the queues have
+//! released. A leader that dies between a write and its count leaves the count to its successor, which learns from the
+//! segment and the queues what was written and not released, but not whether that was counted. So each batch first
+//! notes the count without it, and the successor takes the larger of the stored count and the expected one.
 
 use crate::delivery::Batch;
 use queue::control::{Control, ControlPage};
@@ -19,14 +19,15 @@ pub struct Delivered {
     records: u64,
     bytes: u64,
     from_queues: u64,
-    /// What the last leader had written and not released, and the slots of the control page that told where that is.
+    /// Records that the last leader had written and not released, and the slots of the control page that named their
+    /// places.
     found: u64,
     settled: Vec<usize>,
 }
 
 impl Delivered {
-    /// Begins to lead; the caller holds the leader lock. On a page that no leader has counted on, everything counts as
-    /// taken that the queues of `directory` have released: another version's page has the count of that.
+    /// Begins to lead; the caller holds the leader lock. On a page without counts of any leader, every record that the
+    /// queues of `directory` have released counts as taken: it was counted on the page of another version.
     #[must_use]
     pub fn begin(control: Control, directory: &Path) -> Self {
         let page = control.page();
@@ -55,17 +56,18 @@ impl Delivered {
     /// A sink has these records of it, and will not get the others.
     pub fn count_part(&self, records: u64, from_queues: u64) {
         self.page.records_written.fetch_add(records, Ordering::Relaxed);
-        // Pairs with the readers' Acquire: who sees what a queue has released after that sees the count of it.
+        // Pairs with the readers' Acquire: a reader that sees what a queue has released after that also sees this
+        // count.
         self.page.taken_from_queues.fetch_add(from_queues, Ordering::Release);
     }
 
-    /// The last leader's last batch has these records of queues, which it had not released, where `slot` says.
+    /// The last leader's last batch has these records of queues, not released, at the place that `slot` names.
     pub fn find(&mut self, slot: usize, records: u64) {
         self.settled.push(slot);
         self.found += records;
     }
 
-    /// Everything is found: counts what the last leader did not live to count, and returns the slots.
+    /// The search is complete: counts what the last leader did not live to count, and returns the slots.
     pub fn count_found(&mut self) -> Vec<usize> {
         if self.settled.is_empty() {
             return Vec::new();

@@ -1,11 +1,11 @@
-//! How a batch reaches its sinks: the primary, the fallback that stands in for it, and copies for additional sinks.
+//! How a batch reaches its sinks: the primary, the fallback that replaces it, and copies for additional sinks.
 //!
-//! The success of the primary, or of the fallback, frees the records in the queues (P4); nothing else does. Invariants:
+//! Only the success of the primary, or of the fallback, frees the records in the queues (P4). Invariants:
 //!
-//! * A sink has one job at a time, on a thread of its own: one that hangs holds up neither the leader nor the others.
-//! * Of a batch that failed, the next try (with either sink) begins behind what was certainly written.
-//! * A batch is given to a second sink while it hangs in the first only where there is a fallback; only then can a
-//!   record stand in both, and a `sink.fallback` record says which.
+//! * A sink has one job at a time, on a thread of its own: a sink that hangs delays neither the leader nor the others.
+//! * After a failed batch, the next try (with either sink) begins behind the last line that was certainly written.
+//! * A batch that hangs in one sink is given to a second one only if there is a fallback; only then can a record be in
+//!   both, and a `sink.fallback` record names these records.
 
 mod copies;
 mod ends;
@@ -30,7 +30,7 @@ use worker::{Desk, Worker};
 
 /// A write that takes longer is called hung.
 const HUNG_AFTER: Duration = Duration::from_secs(2);
-/// How long to look away while a sink works: its answer calls anyway.
+/// How long to wait between checks while a sink works: its answer wakes the leader anyway.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reads both clocks.
@@ -49,7 +49,7 @@ pub struct Batch {
 /// Sentences for the operator.
 pub type Kept = Arc<Mutex<Vec<String>>>;
 
-/// An open sink, and how the configuration calls it.
+/// An open sink, and its name in the configuration.
 pub struct NamedSink {
     pub name: String,
     pub sink: Box<dyn Sink>,
@@ -62,13 +62,13 @@ pub struct Sinks {
     /// How long the primary fails or hangs before the fallback takes over.
     pub fallback_delay: Duration,
     pub additional: Vec<NamedSink>,
-    /// What one additional sink keeps while it does not keep up.
+    /// The size of an additional sink's buffer.
     pub buffer_bytes: usize,
     /// The listener's, for records about the sinks.
     pub boot_id: String,
     /// The process's own queue, for records about segments that were repaired.
     pub reports: Option<Arc<QueueFile>>,
-    /// What the leader left as it found it, though it was not as it should be.
+    /// Damage that the leader found and left as it is.
     pub kept: Kept,
 }
 
@@ -87,10 +87,10 @@ impl From<Box<dyn Sink>> for Sinks {
     }
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryStep {
-    /// The batch stands where it should.
+    /// The batch is written.
     Done { records: u64, bytes: usize },
     /// Not before this time has passed, unless a sink answers.
     Waiting(Duration),
@@ -103,7 +103,7 @@ enum At {
     Fallback,
 }
 
-/// Sinks at work.
+/// The sinks at work.
 pub struct Delivery {
     control: Control,
     primary: Outlet,
@@ -118,7 +118,7 @@ pub struct Delivery {
     /// Bytes and records of the batch that one sink or the other certainly has.
     written: usize,
     left: u64,
-    /// How much of `written` is the primary's, if all of it is.
+    /// How much of `written` the primary has, if it has all of it.
     continues: bool,
     fallback_records: u64,
     notices: Notices,
@@ -186,13 +186,13 @@ impl Delivery {
         self.batch.is_some()
     }
 
-    /// Whether there is something to say about the sinks.
+    /// Whether there are records about the sinks to write.
     #[must_use]
     pub fn has_notices(&self) -> bool {
         !self.notices.is_empty()
     }
 
-    /// Whether another sink stands in for the primary.
+    /// Whether another sink can replace the primary.
     #[must_use]
     pub fn has_fallback(&self) -> bool {
         self.fallback.is_some()
@@ -218,8 +218,8 @@ impl Delivery {
         }
     }
 
-    /// Gives an empty buffer for the next batch, with what there is to say about the sinks if it `tells`, and the lines
-    /// of that.
+    /// Returns an empty buffer for the next batch, with the records about the sinks if it `tells`, and the number of
+    /// their lines.
     pub fn begin_batch(&mut self, capacity: usize, tells: bool) -> Batch {
         let mut lines = std::mem::take(&mut self.spare);
         lines.clear();
@@ -249,7 +249,7 @@ impl Delivery {
         self.batch.as_ref().map_or(0, |batch| crate::sink::count_lines(&batch.lines[..self.written]))
     }
 
-    /// Moves the batch on. `spans` tells the processes and sequence numbers in it as a JSON list.
+    /// Moves the batch on. `spans` returns the processes and sequence numbers in it as a JSON list.
     pub fn step(&mut self, now: Now, spans: &dyn Fn() -> String) -> DeliveryStep {
         self.check_sinks(now);
         loop {
@@ -334,7 +334,7 @@ impl Delivery {
         }
     }
 
-    /// Looks after sinks that hang, and does what time asks for while there is no batch.
+    /// Checks for sinks that hang, and does periodic work while there is no batch.
     pub fn check_sinks(&mut self, now: Now) {
         let outlets = [Some(&mut self.primary), self.fallback.as_mut()];
         let mut news = Vec::new();

@@ -3,13 +3,14 @@
 //!
 //! Invariants:
 //!
-//! * One housekeeper at a time per directory and prefix, of whatever process: it holds `.{prefix}.housekeeping.lock`
-//!   for a round, and a round that does not get it does nothing.
-//! * Removal goes before compression, so a full disk is met by what frees most; one segment is compressed per round.
-//! * Nothing disappears silently: each removal is counted in the control page and told by a `segments.removed` record.
-//!   That is in the queue, and so outlives this process, before the segment goes; where the queue has no room it is
-//!   tried again, by the next leader if need be: a full disk is not kept full for it.
-//! * It works at the lowest priority and rests as long as it works, and nobody ever waits for it.
+//! * One housekeeper at a time per directory and prefix, in whichever process: it holds `.{prefix}.housekeeping.lock`
+//!   for a round, and a round without the lock does nothing.
+//! * Removal comes before compression, because it frees the most on a full disk; one segment is compressed per round.
+//! * Nothing disappears silently: each removal is counted in the control page and reported by a `segments.removed`
+//!   record. The record is in the queue, and so survives this process, before the segment is removed; if the queue has
+//!   no room, the record is tried again, by the next leader if necessary: the removal does not wait for it on a full
+//!   disk.
+//! * It works at the lowest priority, rests as long as it works, and no other thread ever waits for it.
 
 use queue::control::Control;
 use queue::event;
@@ -38,19 +39,20 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 const ROUND_INTERVAL: Duration = Duration::from_secs(5);
-/// How often it looks whether a round is due earlier, for the quota: once this part of it was written since the last.
+/// How often it checks whether the quota needs an earlier round: once this part of the quota was written since the last
+/// one.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const PART_OF_QUOTA: u64 = 16;
-/// How long nothing is compressed after an error: a full disk is not to be filled every five seconds.
+/// How long nothing is compressed after an error: a full disk should not be filled again every five seconds.
 const REST_AFTER_ERROR: Duration = Duration::from_secs(60);
-/// Longest rest between two steps, and what a stop waits for the thread.
+/// Longest rest between two steps, and how long a stop waits for the thread.
 const LONGEST_REST: Duration = Duration::from_millis(200);
-/// What one `segments.removed` record holds: some 6 KB.
+/// The number of spans in one `segments.removed` record: some 6 KB.
 const SPANS_PER_REPORT: usize = 64;
 /// Nice value: the lowest priority, for processor and disk.
 const NICE: libc::c_int = 19;
 
-/// What is to be kept, and how.
+/// What is kept, and how.
 #[derive(Clone, Debug)]
 pub struct HousekeepingSettings {
     /// Directories of segments; each has the limits for itself.
@@ -58,9 +60,10 @@ pub struct HousekeepingSettings {
     pub prefix: String,
     pub limits: Limits,
     pub compression: Option<Compression>,
-    /// Names of the shippers without which no segment of a directory is removed for its age, and that directory.
+    /// Names of the shippers that must have shipped a segment before it is removed for its age, and the directory of
+    /// their offsets.
     pub waits_for: (Vec<String>, PathBuf),
-    /// Whom the sinks ask to keep the quota.
+    /// Through this the sinks ask for the quota to be kept.
     pub rotations: Rotations,
 }
 
@@ -90,7 +93,7 @@ pub struct Compression {
     pub keep_segments: usize,
 }
 
-/// Where a report of what was removed goes; returns whether it was taken.
+/// Takes a report of removed segments; returns whether it was accepted.
 pub type Report<'a> = &'a mut dyn FnMut(Reason, &Removed) -> bool;
 
 /// The rounds, without a thread.
@@ -98,20 +101,21 @@ pub struct Rounds<S: Store = RealStore> {
     settings: HousekeepingSettings,
     words: &'static HousekeepingWords,
     store: S,
-    /// Announced, and not told yet.
+    /// Announced, and not reported yet.
     unreported: [Removed; REASONS.len()],
     /// Names of segments that were announced, and could not be removed yet.
     announced: HashSet<String>,
-    /// Segments that cannot be compressed: left to retention.
+    /// Segments that cannot be compressed: only retention touches them.
     given_up: HashSet<SegmentName>,
     /// Unix nanoseconds before which nothing is compressed.
     rest_until: u64,
-    /// The clock that nobody sets.
+    /// A clock that is never set.
     boottime_nano: Box<dyn Fn() -> u64 + Send>,
 }
 
 impl<S: Store> Rounds<S> {
-    /// Prepares rounds on a given operating system; the first to be told is `unreported`, which another process removed.
+    /// Prepares rounds on a given operating system; the first report is about `unreported`, which another process
+    /// removed.
     pub fn new(
         settings: HousekeepingSettings,
         words: &'static HousekeepingWords,
@@ -123,7 +127,7 @@ impl<S: Store> Rounds<S> {
         Self { settings, words, store, unreported, announced, given_up, rest_until: 0, boottime_nano }
     }
 
-    /// Takes another clock in the place of the one that nobody sets.
+    /// Replaces the clock that is never set.
     #[must_use]
     pub fn by_clock(mut self, boottime_nano: impl Fn() -> u64 + Send + 'static) -> Self {
         self.boottime_nano = Box::new(boottime_nano);
@@ -197,7 +201,7 @@ impl<S: Store> Rounds<S> {
                 (None, Some(Compression { level, .. })) => {
                     compress::compress(&mut self.store, dir, &stored.name, plain, level, pace)
                 }
-                // An earlier compression came as far as both names.
+                // An earlier compression stopped when both names were there.
                 _ => compress::remove_plain(&mut self.store, dir, &stored.name, plain, pace).map(|()| None),
             };
             return self.account(stored, done).map(|()| true);
@@ -205,7 +209,7 @@ impl<S: Store> Rounds<S> {
         Ok(false)
     }
 
-    /// Segments that stand there twice, then those that are to be compressed, the oldest first.
+    /// Segments that are there in both forms, then those that should be compressed, the oldest first.
     fn choose<'a>(&mut self, dir: &Path, inventory: &'a Inventory, now: u64) -> io::Result<Vec<&'a Stored>> {
         let segments = &inventory.segments;
         let plain = || segments.iter().filter(|stored| stored.plain.is_some());
@@ -262,7 +266,7 @@ impl<S: Store> Rounds<S> {
     }
 }
 
-/// Reports what was announced, as far as the reports are taken; returns whether all is told.
+/// Reports what was announced, as far as the reports are accepted; returns whether everything is reported.
 fn report_all(words: &HousekeepingWords, unreported: &mut [Removed; REASONS.len()], report: Report<'_>) -> bool {
     for (reason, removed) in REASONS.into_iter().zip(unreported.iter_mut()) {
         while !removed.is_empty() {
@@ -279,7 +283,7 @@ fn report_all(words: &HousekeepingWords, unreported: &mut [Removed; REASONS.len(
     unreported.iter().all(Removed::is_empty)
 }
 
-/// The running threads: one for each directory, so that one that hangs holds up no other.
+/// The running threads: one for each directory, so that a directory that hangs delays no other.
 pub struct Housekeeper {
     stopping: Arc<AtomicBool>,
     threads: Vec<(Thread, Receiver<()>)>,
@@ -287,7 +291,8 @@ pub struct Housekeeper {
 }
 
 impl Housekeeper {
-    /// Starts the threads; reports go into `queue`. Where there can be no thread that is counted, and the leader leads on.
+    /// Starts the threads; reports go into `queue`. If a thread cannot be started, that is counted, and the leader goes
+    /// on.
     #[must_use]
     pub fn start(settings: Option<&HousekeepingSettings>, control: Control, queue: &Arc<QueueFile>) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
@@ -307,7 +312,7 @@ impl Housekeeper {
 }
 
 impl Drop for Housekeeper {
-    /// Ends the threads, and waits for them only as long as a step may take: their work can be broken off anywhere.
+    /// Ends the threads, and waits for them only as long as a step may take: their work can be interrupted anywhere.
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
         self.threads.iter().for_each(|(thread, _)| thread.unpark());
@@ -330,7 +335,7 @@ fn spawn(
     let (alive, ended) = channel::<()>();
     let handle = std::thread::Builder::new().name("inference-house".into()).spawn(move || {
         mask_signals();
-        // Behind every other thread, for processor and disk alike.
+        // After every other thread, for the processor and for the disk.
         system::lower_priority(NICE);
         run(rounds, control, &stopping, &queue);
         drop(alive);
@@ -339,7 +344,7 @@ fn spawn(
 }
 
 fn run(mut rounds: Rounds, control: Control, stopping: &AtomicBool, queue: &QueueFile) {
-    // Once the queue is closed, what is removed could not be told any more.
+    // Once the queue is closed, a removal could not be reported any more.
     let goes_on = || !stopping.load(Ordering::Acquire) && !queue.ring().is_closed();
     let bytes_written = || control.page().bytes_written.load(Ordering::Relaxed);
     let rotation = rounds.settings.directories.first().map(|dir| rounds.settings.rotations.of(dir)).unwrap_or_default();
@@ -352,7 +357,8 @@ fn run(mut rounds: Rounds, control: Control, stopping: &AtomicBool, queue: &Queu
         };
         let mut pace = |spent: Duration| {
             if !spent.is_zero() {
-                // Only compression takes its time, after the limits are kept; whoever asks again does not wait for it.
+                // Only compression takes long, and it comes after the limits are kept; a sink that asks again does not
+                // wait for it.
                 rotation.answer(asked);
                 rotation.wait(asked, spent.min(LONGEST_REST));
             }
@@ -367,14 +373,14 @@ fn run(mut rounds: Rounds, control: Control, stopping: &AtomicBool, queue: &Queu
     rotation.end();
 }
 
-/// Puts a report into this process's queue. A full one refuses: that is not a lost record, it comes again.
+/// Puts a report into this process's queue. A full queue refuses it: no record is lost, the report comes again.
 fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
     let mut payload = Scratch::new();
     payload.push_str(reason.name());
     payload.push_uint(removed.segments);
     payload.push_uint(removed.bytes);
     for name in [&removed.oldest, &removed.newest] {
-        // Absent where another process removed them, and did not live to tell.
+        // Absent if another process removed them, and did not live to report them.
         if name.is_empty() { payload.push_absent() } else { payload.push_str(name) }
     }
     if removed.spans.is_empty() {
@@ -382,7 +388,7 @@ fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
     } else {
         payload.push_json(spans_json(removed.spans.iter()).as_bytes());
     }
-    // Too old is what was asked for; too much may be younger than somebody counted on.
+    // Removal by age is what the operator asked for; removal by quota may hit segments that were still needed.
     let severity = if reason == Reason::Age { INFO } else { WARN };
     report::put(queue, event::SEGMENTS_REMOVED, severity, &payload)
 }

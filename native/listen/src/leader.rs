@@ -1,8 +1,8 @@
 //! The leading listener: drains every queue of a directory into its sinks, in rounds.
 //!
-//! A round reads what is committed, encodes it into one batch, has it written, and only then releases it. While a batch
-//! cannot be written it is kept, nothing further is read, and the records stay in their queues (P1, P4). Rounds go on
-//! while a sink writes or hangs, so that the directory can tell that its leader lives.
+//! A round reads the committed records, encodes them into one batch, has it written, and only then releases them. While
+//! a batch cannot be written it is kept, nothing further is read, and the records stay in their queues (P1, P4). Rounds
+//! go on while a sink writes or hangs, so that other processes can see that the leader lives.
 
 mod settling;
 
@@ -40,18 +40,18 @@ pub struct ListenerSettings {
     pub hash_key: Option<[u8; 32]>,
 }
 
-/// How long to look away at most while something waits for a sink.
+/// Longest pause between checks while something waits for a sink.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// How long to look away at most while nothing does: each look costs the server's core some 50 µs. Producers call only at
-/// a fill in bytes, so this is how late `flush_records` is seen.
+/// Longest pause between checks otherwise: each check costs the server's core some 50 µs. Producers wake the leader
+/// only at a fill in bytes, so this is how late `flush_records` is noticed.
 const IDLE_INTERVAL: Duration = Duration::from_millis(250);
 const RESCAN_INTERVAL: Duration = Duration::from_millis(500);
-/// What the end of a leader waits for one sink.
+/// How long the end of a leader waits for one sink.
 const CLOSING_PATIENCE: Duration = Duration::from_millis(100);
 /// Ended queues whose counts the footers still carry.
 const REMEMBERED_COUNTS: usize = 256;
 
-/// What a round did.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     /// A batch was written; there may be more.
@@ -74,20 +74,20 @@ pub struct Leader {
     last_flush: Duration,
     last_scan: Option<Duration>,
     flushes_done: u32,
-    /// What the last leader left in its sinks, until it is settled.
+    /// The slots of the last leader's writes that are not settled yet.
     unsettled: Vec<usize>,
-    /// What a sink is just asked about that.
+    /// The inquiry that a sink is answering about the last of them.
     settling: Option<Inquiry>,
-    /// The directory is a copy of another one, of which its files still speak.
+    /// The directory is a copy of another one, which its files still describe.
     is_copy: bool,
-    /// Copied queues that another listener goes on with, and those that have nothing any more that it did not write.
+    /// Copied queues that another listener reads, and those without any record that it has not written.
     left_to_others: Vec<PathBuf>,
     obsolete: Vec<PathBuf>,
     delivered: Delivered,
     /// The lock under which it leads a directory, and its path.
     lock: Option<(ProcessLock, PathBuf)>,
     reader: ReaderId,
-    /// The directory is another one by now, or its lock is: what is attached is all there is to do.
+    /// The directory or its lock has been replaced: only the attached queues are left to do.
     lost_leadership: bool,
 }
 
@@ -119,7 +119,7 @@ impl Leader {
             notices: 0,
             last_flush: now.monotonic,
             last_scan: None,
-            // Who asked before anybody led does not ask again.
+            // A flush that was requested before there was a leader is not requested again.
             flushes_done: control.flush_requests().wrapping_sub(1),
             unsettled: SLOTS_OLDEST_FIRST.iter().rev().copied().collect(),
             settling: None,
@@ -132,7 +132,7 @@ impl Leader {
         }
     }
 
-    /// Leads under a rule that can end.
+    /// Leads under a leadership that can end.
     #[must_use]
     pub fn leading(mut self, leadership: Leadership) -> Self {
         match leadership {
@@ -141,7 +141,7 @@ impl Leader {
                 self.lock = Some((lock, path));
             }
             Leadership::Queue(queue) => {
-                // The histograms are counted by who leads the directory.
+                // Only the leader of the directory counts the histograms.
                 self.encoder.series = None;
                 self.queues.push(*queue);
                 self.lost_leadership = true;
@@ -150,13 +150,13 @@ impl Leader {
         self
     }
 
-    /// Whether the rule has ended, and everything that nobody else can find is written.
+    /// Whether the leadership is lost, and every record that no other listener can find is written.
     #[must_use]
     pub fn has_handed_over(&self) -> bool {
         self.lost_leadership && self.queues.is_empty() && !self.delivery.has_batch()
     }
 
-    /// Whether there are queues that nobody else can find, and that are not at their ends.
+    /// Whether there are queues that no other listener can find, and that are not at their ends.
     #[must_use]
     pub fn has_vanished_queues(&self) -> bool {
         self.lost_leadership && !self.queues.is_empty()
@@ -174,7 +174,8 @@ impl Leader {
         self.queues.iter().any(|queue| std::ptr::eq(&raw const *queue.file, file))
     }
 
-    /// Sees whether the lock still stands for the directory. If not, queues that have their names are the next leader's.
+    /// Checks whether the lock still has its name in the directory. If not, queues that have their names belong to the
+    /// next leader.
     fn check_leadership(&mut self) {
         let Some((lock, path)) = &self.lock else { return };
         if !self.lost_leadership && !lock.is_named(path) {
@@ -185,21 +186,21 @@ impl Leader {
         }
     }
 
-    /// Closes queues that nobody else can find any more: their owners go on in others, where they are found, and these
-    /// are read to their ends.
+    /// Closes queues that no other listener can find any more: their owners continue in new ones, which are found, and
+    /// these are read to their ends.
     fn close_vanished(&self) {
         let vanished = self.queues.iter().filter(|queue| !queue.is_ending() && queue.file.has_vanished());
         vanished.for_each(|queue| queue.file.ring().close());
     }
 
-    /// Says of each queue that it is read. One that somebody else reads by now is not this leader's any more, once the
-    /// batch with its records is done.
+    /// Writes a sign of life into each queue. A queue that another reader has taken is dropped, once the batch with its
+    /// records is done.
     fn keep_queues(&mut self, now: Now) {
         let may_drop = !self.delivery.has_batch();
         self.queues.retain(|queue| queue.keep(now.monotonic) || !may_drop);
     }
 
-    /// Does one round. With `force`, writes what is there without waiting for the interval.
+    /// Does one round. With `force`, writes everything that is there without waiting for the interval.
     pub fn round(&mut self, now: Now, force: bool) -> Round {
         let page = self.control.page();
         page.heartbeat_unix_nano.store(now.unix_nano, Ordering::Relaxed);
@@ -245,8 +246,8 @@ impl Leader {
             if self.lost_leadership { Ok(Vec::new()) } else { queue_file::list(&self.settings.queue_directory) };
         for path in listed.unwrap_or_default() {
             if !self.queues.iter().any(|queue| queue.file.path == path) && !self.left_to_others.contains(&path) {
-                // A file that cannot be attached (foreign version, vanished, read by somebody else) is left alone and
-                // looked at again.
+                // A file that cannot be attached (foreign version, vanished, read by another listener) is left alone
+                // and tried again.
                 let is_copy = self.is_copy && first;
                 let Ok(mut queue) = QueueReader::open(&path, self.reader, now.monotonic, is_copy) else { continue };
                 if let Some(series) = &self.encoder.series {
@@ -279,7 +280,7 @@ impl Leader {
         until_flush.min(IDLE_INTERVAL)
     }
 
-    /// While a batch waits for the primary for long: gives additional sinks what has come since.
+    /// While a batch waits long for the primary: gives additional sinks the records that came since.
     fn read_for_copies(&mut self, now: Now) {
         if self.delivery.has_copies() && self.delivery.is_held_since(now, self.settings.flush_interval) {
             let batch = self.copy_reader.read(&self.queues, self.settings.flush_bytes);
@@ -288,12 +289,12 @@ impl Leader {
     }
 
     fn fill_batch(&mut self, now: Now) {
-        // Whoever was first last time is last this time: a busy process cannot starve the others.
+        // The first queue of the last round is the last one now: a busy process cannot starve the others.
         if !self.queues.is_empty() {
             self.queues.rotate_left(1);
         }
         let bytes = self.settings.flush_bytes;
-        // What additional sinks have already goes in batches of its own.
+        // Records that additional sinks have already go into batches of their own.
         let is_copied = self.delivery.has_copies() && self.queues.iter().any(QueueReader::is_behind_copies);
         let mut batch = self.delivery.begin_batch(bytes + (bytes >> 2), !is_copied);
         self.notices = batch.records;
@@ -341,18 +342,18 @@ impl Leader {
         self.ended.drain(..surplus);
     }
 
-    /// Whether a batch is not written, or a queue is closed or orphaned and not at its end. What live processes still
-    /// emit is for the next leader.
+    /// Whether a batch is not written, or a queue is closed or orphaned and not at its end. Records that live processes
+    /// still emit are for the next leader.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.delivery.has_batch() || self.queues.iter().any(QueueReader::has_work)
     }
 
-    /// Gives back the records of an unfinished batch that a sink already has: the next leader must not write them.
+    /// Releases the records of an unfinished batch that a sink already has: the next leader must not write them.
     fn release_written(&mut self, lines: u64) {
         let (mut left, mut from_queues) = (lines.saturating_sub(self.notices), 0);
         self.encoder.forget_observed(0);
-        // In the order of the batch: queues that came later stand at the end.
+        // In the order of the batch: queues that came later are at the end.
         for queue in &mut self.queues {
             let (reported, records) = queue.reread_lines(left, &mut self.encoder);
             (left, from_queues) = (left - reported - records, from_queues + records);
@@ -369,7 +370,7 @@ impl Leader {
     /// Ends the output with a footer that carries every process's counts, in every sink that answers.
     pub fn close(mut self, now: Now) {
         if !self.unsettled.is_empty() {
-            // Nothing is written, and what the last leader wrote is for the next one to see.
+            // Nothing is written here, and the next leader examines what the last one wrote.
             return;
         }
         if self.delivery.has_batch() {
@@ -395,8 +396,8 @@ impl Leader {
     /// Waits until `pause` has passed or a producer calls.
     pub fn wait(&self, pause: Duration) {
         if self.delivery.has_batch() || !self.unsettled.is_empty() {
-            // No call of a producer helps before the next try, only a sink's answer or the end of the thread. The rounds
-            // go on meanwhile: a failing sink is not a listener that hangs.
+            // Before the next try, a producer's wake-up does not help: only a sink's answer or the end of the thread
+            // does. The rounds go on meanwhile: a failing sink is not a listener that hangs.
             return std::thread::park_timeout(pause.min(LOOK_INTERVAL));
         }
         let asked = self.flushes_done;

@@ -1,4 +1,4 @@
-//! Who drains the queues: rounds of read → encode → write → release.
+//! The listener, which drains the queues: rounds of read → encode → write → release.
 //!
 //! ```text
 //! service                      queue and listener of one process: open, flush, drain, close, fork

@@ -1,7 +1,7 @@
 //! The listener's thread: waits to become the leader of its queue directory, leads, and drains at the end.
 //!
 //! It never touches Python. Exactly one thread leads a directory, by a lock that the kernel releases with the process;
-//! the others look again every 50 ms. A leader that panics begins anew, with fresh sinks, as if it had died.
+//! the others try again every 50 ms. A leader that panics begins again, with fresh sinks, as if it had died.
 
 use crate::attached::{QueueReader, ReaderId};
 use crate::delivery::{Delivery, Sinks, read_now};
@@ -23,21 +23,21 @@ use std::thread::Thread;
 use std::time::Duration;
 
 const LOCK_NAME: &str = "leader.lock";
-/// Short enough that one look may be missed and the leadership still moves within 200 ms; it costs three system calls.
+/// Short enough that one try may fail and the leadership still moves within 200 ms; a try costs three system calls.
 const ELECTION_INTERVAL: Duration = Duration::from_millis(50);
 const ELECTION_INTERVAL_AT_STOP: Duration = Duration::from_millis(2);
 const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(5);
-/// What a stop waits beyond its deadline for the thread: for footers, copies of additional sinks, housekeeping.
+/// How long a stop waits beyond its deadline for the thread: for footers, copies of additional sinks, housekeeping.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How often a process sees whether its queue is still there.
+/// How often a process checks that its queue is still there.
 pub const LOOK_AFTER_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How a time as the leader ended.
+/// How a period as the leader ended.
 enum LeadResult {
     ToTheEnd,
-    /// The lock's file has another name or none: whoever locks the new one leads.
+    /// The lock's file has another name or none: the holder of the new lock leads.
     LostLeadership,
     Failed,
 }
@@ -54,22 +54,23 @@ pub struct Listener {
 }
 
 struct ListenerThread {
-    /// Another queue has taken the place of this one's: only what is left in it is still to be written.
+    /// Another queue has replaced this thread's: only the rest of it is still to be written.
     retired_at: AtomicU64,
     look_after: Box<dyn Fn() + Send + Sync>,
     looked_at: AtomicU64,
     /// Monotonic nanoseconds after which the thread must be gone; 0 while it should run.
     stop_at: AtomicU64,
     queue: Arc<QueueFile>,
-    /// None: whatever an operator has changed is gone with the directory.
+    /// None: the overrides of an operator vanished with the directory.
     runtime: Option<Runtime>,
     directory: PathBuf,
-    /// The control page for a time as the leader of `queue` alone.
+    /// The control page for a period as the leader of `queue` alone.
     apart: OnceLock<Control>,
 }
 
 impl Listener {
-    /// Starts the thread. It serves the whole directory; at the stop it sees that `queue`, its process's own, is drained.
+    /// Starts the thread. It serves the whole directory; at the stop it makes sure that `queue`, its process's own, is
+    /// drained.
     ///
     /// # Errors
     /// The control page cannot be mapped, or no thread can be started.
@@ -78,8 +79,8 @@ impl Listener {
         Self::start_looking_after(settings, open, (queue, control), Box::new(|| ()))
     }
 
-    /// As `start`, with the control page that the queue has had since it was made: its directory may be gone already. Now
-    /// and then the thread calls `look_after`, which sees whether the process needs another queue.
+    /// As `start`, with the control page that the queue has had since it was made: its directory may be gone already.
+    /// From time to time the thread calls `look_after`, which checks whether the process needs another queue.
     ///
     /// # Errors
     /// No thread can be started.
@@ -108,7 +109,7 @@ impl Listener {
         Ok(Self { shared, thread: handle.thread().clone(), ended, control })
     }
 
-    /// Lets the thread drain its queue, which another one has replaced, and end by itself. Waits for nothing.
+    /// Lets the thread drain its replaced queue and end by itself. Waits for nothing.
     pub fn retire(&self) {
         self.shared.retired_at.store(now_monotonic_nano().max(1), Ordering::Release);
         self.thread.unpark();
@@ -138,7 +139,7 @@ impl Listener {
     #[must_use]
     pub fn stop(&self, deadline: Duration) -> bool {
         self.begin_stop(deadline);
-        // Disconnected: the thread has dropped its end, as the last thing it did.
+        // Disconnected: the thread has dropped its end, as its last act.
         matches!(self.ended.recv_timeout(deadline + GRACE), Err(RecvTimeoutError::Disconnected))
     }
 }
@@ -147,7 +148,7 @@ impl ListenerThread {
     fn run(&self, settings: &ListenerSettings, control: Control, mut open: OpenSinks, alive: Sender<()>) {
         let mut restart_pause = FIRST_RESTART_PAUSE;
         loop {
-            // Before any thought of the end: the last process of a directory also leads once, and leaves no file behind.
+            // Before the check for the end: the last process of a directory also leads once, and leaves no file behind.
             if let Some(leadership) = self.may_lead(settings) {
                 let housekeeper = Housekeeper::start(settings.housekeeping.as_ref(), control, &self.queue);
                 let led = open().map_or(LeadResult::Failed, |sinks| self.lead(settings, control, sinks, leadership));
@@ -175,15 +176,15 @@ impl ListenerThread {
         drop(alive);
     }
 
-    /// What this thread may lead now, if anything.
+    /// The leadership that this thread may take now, if any.
     fn may_lead(&self, settings: &ListenerSettings) -> Option<Leadership> {
         let path = settings.queue_directory.join(LOCK_NAME);
         if self.retired_at.load(Ordering::Acquire) == 0 && !self.queue.has_vanished() {
             let Ok(Attempt::Acquired(lock)) = ProcessLock::try_acquire(&path, true) else { return None };
             return Some(Leadership::Directory { lock, path });
         }
-        // Whoever leads by the name finds a queue that has one. One that was read before it lost its name still is, unless
-        // its reader is gone as well.
+        // The leader of the directory finds a queue that has a name. It still reads one that lost its name while
+        // attached, unless that leader is gone as well.
         if self.is_at_end() || !self.queue.has_vanished() {
             return None;
         }
@@ -191,7 +192,7 @@ impl ListenerThread {
         Some(Leadership::Queue(Box::new(queue)))
     }
 
-    /// Sees whether the process needs another queue, from time to time.
+    /// Checks, from time to time, whether the process needs another queue.
     fn look_after(&self) {
         let now = now_monotonic_nano();
         if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_AFTER_INTERVAL.as_nanos() as u64 {
@@ -207,12 +208,12 @@ impl ListenerThread {
         self.stop_at.load(Ordering::Acquire) != 0 || self.retired_at.load(Ordering::Acquire) != 0
     }
 
-    /// Leads until the stop, or until the directory has become another one; after a panic returns once no thread of a
-    /// sink writes any more.
+    /// Leads until the stop, or until the directory is replaced; after a panic returns once no sink's thread writes any
+    /// more.
     fn lead(&self, settings: &ListenerSettings, control: Control, sinks: Sinks, leadership: Leadership) -> LeadResult {
         let control = match leadership {
             Leadership::Directory { .. } => control,
-            // Somebody else may lead with the other one.
+            // Another process may lead with the directory's page.
             Leadership::Queue(_) => *self.apart.get_or_init(|| control.apart()),
         };
         let (alive, ended) = channel::<()>();
@@ -224,7 +225,7 @@ impl ListenerThread {
         drop(alive);
         if led.is_err() {
             control.page().listener_restarts.fetch_add(1, Ordering::Relaxed);
-            // The next leader reads what was written last: nothing may be added to it after that.
+            // The next leader reads the last write: nothing may be added to it after that.
             let _ = ended.recv_timeout(LONGEST_RESTART_PAUSE);
         }
         led.unwrap_or(LeadResult::Failed)
@@ -260,13 +261,13 @@ impl ListenerThread {
         led
     }
 
-    /// Whether the leader has more to do. Without a stop it also waits for requests that are in flight in queues which
-    /// nobody else can find.
+    /// Whether the leader has more to do. Without a stop it also waits for requests in flight in queues that no other
+    /// listener can find.
     fn has_work(&self, leader: &Leader) -> bool {
         leader.has_work() || self.stop_at.load(Ordering::Acquire) == 0 && leader.has_vanished_queues()
     }
 
-    /// Whether what is still to be done is not done by this leader: the directory is another one by now.
+    /// Whether this leader is not the one to do the rest: the directory has been replaced.
     fn is_elsewhere(&self, leader: &Leader) -> bool {
         let is_replaced = self.retired_at.load(Ordering::Acquire) != 0 && !leader.reads(&self.queue);
         leader.has_handed_over() || (is_replaced && !self.has_work(leader))
@@ -276,18 +277,18 @@ impl ListenerThread {
         self.is_ending() && (self.is_at_end() || self.is_past_deadline())
     }
 
-    /// Whether nobody has to do anything more with the queue: who leads in this one's place also tells its end.
+    /// Whether the queue needs nothing more from this thread: the leader that takes over also reports its end.
     fn is_without_queue(&self) -> bool {
         self.retired_at.load(Ordering::Acquire) != 0 || self.is_past_deadline() || self.queue.has_vanished()
     }
 
-    /// Whether nothing is left in the queue that anybody could read.
+    /// Whether no readable record is left in the queue.
     fn is_drained(&self) -> bool {
         self.queue.ring().is_drained() || self.queue.is_headless()
     }
 
-    /// Whether nothing is left to do for the queue. One that nobody else can find is read to its end, which is on record
-    /// then; at the stop there is no time to wait for requests that are in flight in it.
+    /// Whether nothing is left to do for the queue. A queue that no other listener can find is read to its end, and the
+    /// end is reported; at the stop there is no time to wait for requests that are in flight in it.
     fn is_at_end(&self) -> bool {
         let has_requests = self.queue.slots().taken() > 0;
         let is_closed = !has_requests && self.queue.are_drops_reported() && self.queue.is_end_reported();

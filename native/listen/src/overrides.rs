@@ -1,4 +1,4 @@
-//! Changing what is overridden: one writer at a time, each change on record before it takes effect.
+//! Changing the overrides: one writer at a time, each change on record before it takes effect.
 
 use queue::event::CONTROL_CHANGED;
 use queue::layout::LEVELS;
@@ -20,10 +20,10 @@ pub struct Writer {
     _lock: ProcessLock,
 }
 
-/// What is to be different, until it is over.
+/// The new override.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Nothing is recorded, the audit lane excepted.
+    /// Nothing is recorded, except in the audit lane.
     Disabled,
     /// Least severity number of application records.
     Level(u8),
@@ -33,7 +33,7 @@ pub enum Change {
     Capture(CaptureTarget),
 }
 
-/// A change as its record tells it: JSON texts.
+/// A change as its record reports it: JSON texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeChange {
     pub what: &'static str,
@@ -61,10 +61,10 @@ impl Writer {
         }
     }
 
-    /// Makes a change, once `record` has accepted the payload that tells it.
+    /// Makes a change, once `record` has accepted the payload that reports it.
     ///
     /// # Errors
-    /// A sentence: all captures are in use, or there is no record, and so no change.
+    /// A sentence: all captures are in use, or the record was refused, so nothing is changed.
     pub fn change(
         &self,
         change: &Change,
@@ -86,7 +86,8 @@ impl Writer {
         self.end(|_| true, who, record)
     }
 
-    /// Ends what is over at `now`, and captures that have all the errors they wanted; returns how many.
+    /// Ends the overrides that have expired at `now`, and captures that have all the errors they wanted; returns how
+    /// many.
     ///
     /// # Errors
     /// As [`Writer::change`].
@@ -94,7 +95,7 @@ impl Writer {
         self.end(|ends| ends.is_over(now), who, record)
     }
 
-    /// Ends that logging is switched off; returns whether it was.
+    /// Switches logging on again; returns whether it was off.
     ///
     /// # Errors
     /// As [`Writer::change`].
@@ -146,13 +147,14 @@ impl Ends {
     }
 }
 
-/// Whether something is over at `now` that is still published.
+/// Whether an expired override is still published at `now`.
 #[must_use]
 pub fn has_over(settings: &Settings, now: Until) -> bool {
     !remove(&mut settings.clone(), |ends| ends.is_over(now)).is_empty()
 }
 
-/// The leader's part: ends what is over, and tells it through its own process's queue; a full one is tried again later.
+/// The leader's part: ends expired overrides, and reports that through its own process's queue; if that is full, it
+/// tries again later.
 pub fn clear_over(runtime: Runtime, directory: &Path, queue: &QueueFile) {
     let now = now();
     if !runtime.is_active() || !has_over(&runtime.settings(), now) {

@@ -23,7 +23,7 @@ use segments::segment_lock;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// Opens the sinks, or says which parameter is at fault. An additional one that cannot be had is an error too.
+/// Opens the sinks, or names the parameter at fault. An additional sink that cannot be opened is an error too.
 fn open_sinks(settings: &DeliverySettings, queue: &Arc<QueueFile>, kept: &Kept) -> Result<Sinks, String> {
     let boot_id = queue.header().boot_id;
     let open = |settings: &SinkSettings| -> Result<NamedSink, String> {
@@ -42,7 +42,8 @@ fn open_sinks(settings: &DeliverySettings, queue: &Arc<QueueFile>, kept: &Kept) 
     })
 }
 
-/// How long a wait for a release sleeps at most: a leader that dies between a release and its wake-up call is noticed so.
+/// How long a wait for a release sleeps at most: so it notices a leader that died between a release and its wake-up
+/// call.
 const RELEASE_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A process's logging. Closing is idempotent; a forked child starts anew at its first record.
@@ -50,15 +51,15 @@ pub struct Service {
     pub producer: Arc<Producer>,
     /// Limits the records of the process by call site; unset: no limit.
     pub budget: OnceLock<Arc<Budget>>,
-    /// What an operator has changed for a while.
+    /// The temporary overrides of an operator.
     pub runtime: Runtime,
     listener_settings: ListenerSettings,
     delivery_settings: DeliverySettings,
-    /// The last one is of the queue that is there now; those before it drain queues that were lost.
+    /// The last one belongs to the current queue; those before it drain queues that were lost.
     listeners: ForkSafe<Vec<Listener>>,
     runs_listener: bool,
     kept: Kept,
-    /// Where this process runs no listener.
+    /// For a process that runs no listener.
     caretaker: ForkSafe<Option<Caretaker>>,
     me: Weak<Self>,
 }
@@ -67,7 +68,7 @@ impl Service {
     /// Creates the queue and starts the listener thread, if this process is to run one.
     ///
     /// # Errors
-    /// What cannot be created, in words.
+    /// A sentence that names what cannot be created.
     pub fn open(
         queue: QueueSettings,
         listener: ListenerSettings,
@@ -77,7 +78,7 @@ impl Service {
         let directory = queue.directory.clone();
         let bytes = queue.queue_bytes;
         let producer = Producer::open(queue).map_err(|error| match error.kind() {
-            // Another configuration's directory.
+            // The directory belongs to another configuration.
             std::io::ErrorKind::AddrInUse => format!("queue_directory={error}"),
             _ => format!(
                 "a queue of {bytes} bytes cannot be created in queue_directory={}: {error}",
@@ -99,7 +100,7 @@ impl Service {
             kept: Kept::default(),
             caretaker: ForkSafe::new(None),
         });
-        // Opened here first, so that what is wrong with them stops the start.
+        // Opened here first, so that an error in them stops the start.
         let opened = service.open_first().and_then(|sinks| service.start_listener(sinks));
         if opened.is_err() {
             service.close(Duration::ZERO);
@@ -107,13 +108,13 @@ impl Service {
         opened?;
         let child = Arc::downgrade(&service);
         service.producer.after_reopen(move || {
-            // The child's sinks are opened by its listener's thread: this call is on the way of a request.
+            // The child's sinks are opened by its listener's thread: a request waits for this call.
             child.upgrade().map(|service| service.start_listener(None));
         });
         Ok(service)
     }
 
-    /// What begins requests whose records go to the service.
+    /// Begins requests whose records go to the service.
     #[must_use]
     pub fn requests(&self, settings: ObserverSettings) -> Requests {
         Requests { producer: Arc::clone(&self.producer), runtime: self.runtime, settings }
@@ -146,7 +147,7 @@ impl Service {
         let listener = started.map_err(|error| format!("the listener thread cannot be started: {error}"))?;
         self.listeners.with(|listeners| {
             listeners.retain(|before| !before.has_ended());
-            // Of a queue that was lost: it writes what is left of that.
+            // A replaced queue's listener drains the old file, then exits.
             listeners.iter().for_each(Listener::retire);
             listeners.push(listener);
         });
@@ -164,7 +165,8 @@ impl Service {
         let me = self.me.clone();
         let look = move || {
             let Some(service) = me.upgrade() else { return false };
-            // First what was replaced at the last look: whoever was just committing a record into it has done so.
+            // First the queues that were replaced before the last check: a thread that was committing a record then has
+            // done so.
             let _ = service.producer.save_replaced();
             service.producer.look_after_queue()
         };
@@ -224,7 +226,7 @@ impl Service {
             self.count_left(&queue.file);
             return false;
         }
-        // Each has its time, whatever became of the others.
+        // Each gets its time, whatever the others returned.
         let unwritten = lost.iter().filter(|listener| !(listener.stop(left()) && listener.is_drained())).count();
         let drained = if self.runs_listener {
             queue.file.ring().is_drained()
@@ -238,7 +240,7 @@ impl Service {
             && queue.file.is_end_reported()
             && totals::add_ended(&queue.control.page().totals, &queue.file)
         {
-            // Usually the leader has done so. Not if it ended between the last write and this process's end.
+            // Usually the leader has removed it. Not if the leader ended between the last write and this process's end.
             queue.file.remove_name();
         }
         let is_done = drained && queue.file.has_vanished();
@@ -249,7 +251,7 @@ impl Service {
         drained && unwritten == 0
     }
 
-    /// Closes the producer. If its queue is just being replaced, that is waited for: the next one has a listener, too.
+    /// Closes the producer. If its queue is being replaced, this waits for the next one, which has a listener too.
     fn last_queue(&self, deadline: Duration) -> Option<&Queue> {
         self.producer.close();
         let queue = self.producer.queue()?;
@@ -257,14 +259,14 @@ impl Service {
         self.producer.queue()
     }
 
-    /// Counts what stays behind, unless another process's listener is at work on it.
+    /// Counts the records that stay behind, unless another process's listener is writing them.
     fn count_left(&self, file: &QueueFile) {
         let counts = file.counts();
         let counted: u64 = counts.dropped[Reason::ShutdownDeadline as usize].iter().sum();
         file.header().dropped.add(Reason::ShutdownDeadline, INFO, counts.in_queue.saturating_sub(counted));
     }
 
-    /// Starts anew in a forked child: the parent's queue and thread are not its own.
+    /// Begins again in a forked child: the parent's queue and thread are not its own.
     pub fn after_fork_in_child(&self) {
         self.listeners.with(|listeners| std::mem::forget(std::mem::take(listeners)));
         self.caretaker.with(|caretaker| std::mem::forget(caretaker.take()));
@@ -272,7 +274,7 @@ impl Service {
         self.producer.after_fork_in_child();
     }
 
-    /// What this process's listener left as it found it, though it was not as it should be, in words.
+    /// The damage that this process's listener found and left as it is, in words.
     #[must_use]
     pub fn kept(&self) -> Vec<String> {
         self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
@@ -291,7 +293,7 @@ impl Service {
     }
 }
 
-/// Looks every millisecond, and keeps asking the listener for a flush, until `reached` or the deadline.
+/// Checks every millisecond, and keeps asking the listener for a flush, until `reached` or the deadline.
 fn poll(control: Control, deadline: Duration, reached: impl Fn() -> bool) -> bool {
     let end = now_monotonic_nano().saturating_add(deadline.as_nanos() as u64);
     while !reached() {

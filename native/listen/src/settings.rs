@@ -1,8 +1,8 @@
 //! The configuration as the core reads it: JSON in, the settings of queue, listener, sinks and requests out.
 //!
-//! Names, limits and defaults are those of the published schema (`settings/schema.json`, written by
-//! `inference-logging config schema`), so that each of them stands once. What several parameters must fulfil together
-//! stands in `rules`. All problems are reported at once.
+//! Names, limits and defaults come from the published schema (`settings/schema.json`, written by `inference-logging
+//! config schema`), so that each is stated once. The rules about several parameters are in `rules`. All problems are
+//! reported at once.
 //!
 //! Reading a configuration opens nothing. The functions that return the settings of a lane or a sampler read the key files.
 
@@ -37,7 +37,7 @@ const ADVANCED: &str = "advanced";
 #[derive(Clone, Debug)]
 pub struct Settings {
     values: Values,
-    /// The names of those that are no defaults.
+    /// The names of the parameters that were given.
     given: HashSet<String>,
     redaction: Option<Arc<Rules>>,
 }

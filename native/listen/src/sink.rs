@@ -7,7 +7,7 @@
 //! 3. After [`WriteError`], exactly the first `written` bytes were; `written` is 0 or stands just
 //!    behind a `\n`, so `&lines[written..]` starts with a whole line. The listener calls again
 //!    with that rest (and `records - error.records`); nothing is written twice or torn by that.
-//! 4. A sink stays usable after every error: the next call tries again, from the directory up.
+//! 4. A sink stays usable after every error: the next call tries again, beginning with the directory.
 //! 5. A sink reads no clock: time comes as [`Now`].
 
 use std::fmt;
@@ -77,12 +77,12 @@ impl std::error::Error for WriteError {
     }
 }
 
-/// Why a sink could not be opened. Both are for the operator: retrying unchanged does not help.
+/// Why a sink could not be opened. Both are for the operator: retrying without a change does not help.
 #[derive(Debug)]
 pub enum OpenError {
     /// A parameter of the configuration is out of its range.
     Invalid { parameter: &'static str, value: String, reason: &'static str },
-    /// The directory or stream of the sink cannot be had.
+    /// The directory or stream of the sink is not available.
     Unavailable { parameter: &'static str, value: String, source: io::Error },
 }
 
@@ -117,7 +117,7 @@ pub struct SinkStats {
     pub segments_abandoned: u64,
 }
 
-/// Whose segments a sink writes.
+/// The directory and prefix of the segments that a sink writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
     pub directory: &'a Path,
@@ -129,8 +129,8 @@ pub trait Sink: Send {
     /// Name the sink in metrics: a constant like `"file"`.
     fn name(&self) -> &'static str;
 
-    /// Get ready for `bytes` more (rotate, begin a segment) and tell the file and the offset where they will stand, so
-    /// that the next listener can see how far a write went that this one did not live to finish.
+    /// Get ready for `bytes` more (rotate, begin a segment) and return the file and the offset where they will be. The
+    /// next listener then knows where to look for a write that this one did not live to finish.
     ///
     /// # Errors
     /// As [`Sink::write`]: nothing is written, and trying again is allowed.
@@ -139,25 +139,25 @@ pub trait Sink: Send {
         Ok(None)
     }
 
-    /// Write all of `lines` (complete JSON lines, `records` of them), or say how far it came.
+    /// Write all of `lines` (complete JSON lines, `records` of them), or return how far it came.
     fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError>;
 
-    /// Do what time asks for (rotation by age, writeback); call it at least every flush interval.
+    /// Do periodic work (rotation by age, writeback); call it at least every flush interval.
     fn maintain(&mut self, now: Now) -> io::Result<()>;
 
     /// End the output: `footer` is extra JSON members (`,"processes":[…]`) for the last line, or empty.
     ///
-    /// Idempotent. After an error it can be called again; a write after it begins anew.
+    /// Idempotent. After an error it can be called again; a later write begins again.
     fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()>;
 
-    /// Take a flag that says, once it is up, that nobody waits for the sink any more: a write that waits for a reader
-    /// then stops, so that what it has written is known.
+    /// Take a flag that is set once no one waits for the sink any more: a write that waits for a reader then stops, so
+    /// that the number of written bytes is known.
     fn heed(&mut self, ending: &Arc<AtomicBool>) {
         let _ = ending;
     }
 
-    /// Return how many records since the last call can never be written here (larger than a datagram), and were left
-    /// out as if they had been.
+    /// Return how many records since the last call can never be written here (larger than a datagram), and were skipped
+    /// as if they had been.
     fn take_refused(&mut self) -> u64 {
         0
     }
@@ -167,7 +167,7 @@ pub trait Sink: Send {
         None
     }
 
-    /// Tell whether `Ok` means that the lines outlive the loss of power, and an error that none of them stands.
+    /// Return whether `Ok` means that the lines survive the loss of power, and an error that none of them is written.
     fn is_durable(&self) -> bool {
         false
     }

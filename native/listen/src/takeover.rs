@@ -1,14 +1,14 @@
-//! What a new leader does about the last write of one that died (P7): exactly once per file.
+//! A new leader's treatment of the last write of a leader that died (P7): exactly once per file.
 //!
 //! Before each write the leader publishes where it goes. If it dies between the write and the release of the records,
 //! they are in the segment and in the queue. Its successor reads the segment from the published offset on and releases
-//! what stands there; an unfinished last line is cut off, since its record is still in the queue, and that is said in
-//! a `segment.repaired` record. It is said before it is done: a listener that dies in between leaves its successor the
-//! same to say and to do.
+//! the records that it finds there; an unfinished last line is cut off, since its record is still in the queue, and a
+//! `segment.repaired` record reports that. The report comes before the repair: a listener that dies in between leaves
+//! both to its successor.
 //!
-//! What is published stands in shared memory, and is not believed (P14): [`place`] has the conditions under which it is,
-//! [`repair`] those under which anything is cut off. Where they do not hold, and where the queue directory is a copy,
-//! nothing is cut, and all segments of the sink's directory are searched for what the queues hold ([`survey`]).
+//! The published place lies in shared memory, and is not trusted (P14): [`place`] has the conditions for trusting it,
+//! [`repair`] those for cutting anything off. If they do not hold, or the queue directory is a copy, nothing is cut,
+//! and all segments of the sink's directory are searched for the queues' records ([`survey`]).
 
 mod place;
 mod repair;
@@ -26,27 +26,27 @@ pub use repair::{Write, repair};
 /// What a new leader asks about the last write of a sink.
 #[derive(Clone, Debug, Default)]
 pub struct Inquiry {
-    /// Where that began, as it was published.
+    /// Where the write began, as it was published.
     pub place: Option<(PathBuf, u64)>,
     pub held: Vec<Held>,
-    /// The queue directory is a copy: what it says is about another one.
+    /// The queue directory is a copy: its content describes another one.
     pub is_copy: bool,
 }
 
-/// What came of it.
+/// The answer to an inquiry.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub standing: Standing,
-    /// Processes whose records a segment has that somebody writes just now.
+    /// Processes whose records are in a segment that another listener is writing right now.
     pub written_elsewhere: HashSet<u64>,
-    /// A write that was to be cut off, and stays: which segment, and why.
+    /// A write that should have been cut off, and stays: which segment, and why.
     pub kept: Option<String>,
 }
 
-/// What stands in segments, by process.
+/// What segments hold, by process.
 pub type Standing = HashMap<u64, Left>;
 
-/// What stands in segments of one process.
+/// What segments hold of one process.
 #[derive(Debug, Default)]
 pub struct Left {
     pub last: Option<u64>,
@@ -66,8 +66,8 @@ impl Left {
     }
 }
 
-/// Reads over what is `standing` in segments, where the last leader's last write left it: it is to be released, and not
-/// written again. Returns how many records of queues that are.
+/// Skips the records that are `standing` in segments, written by the last leader: they are released, and not written
+/// again. Returns how many records of queues they are.
 pub fn read_written(standing: &Standing, queues: &mut [QueueReader], encoder: &mut Encoder) -> u64 {
     let mut records = 0;
     for queue in queues {
@@ -87,7 +87,7 @@ pub struct Torn {
     pub segment: String,
     /// Where its whole lines end.
     pub offset: u64,
-    /// What stands behind them.
+    /// The number of bytes behind them.
     pub bytes: u64,
 }
 

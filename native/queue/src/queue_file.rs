@@ -314,8 +314,8 @@ impl QueueFile {
     pub fn disown(self: &Arc<Self>, is_done: bool) {
         OWNED.with(|owned| owned.retain(|entry| !Arc::ptr_eq(&entry.file, self)));
         if is_done {
-            // The header stays mapped, and with it the file: without this all of it would stay in memory. SAFETY: whole
-            // pages of our own mapping; late readers see zeroes.
+            // The header stays mapped, and with it the file: without this all of it would stay in memory.
+            // SAFETY: whole pages of our own mapping; late readers see zeroes.
             unsafe { memory::give_back(self.base.add(SLOTS_OFFSET), self.bytes - SLOTS_OFFSET) };
         }
         // SAFETY: whole pages inside our own mapping; whoever still reads them sees zeroes.

@@ -168,7 +168,8 @@ fn install() {
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes valid pointers to a handler with SA_SIGINFO; errno is the interrupted code's own.
     let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
-    // A signal that a process sent has no address: its code is not positive. SAFETY: as above.
+    // A signal that a process sent has no address: its code is not positive.
+    // SAFETY: as above.
     let is_access = unsafe { (*info).si_code } > 0;
     if !(is_access && find(address).is_some_and(|(entry, start)| replace(entry, start, address))) {
         pass_on(signal, info, context);

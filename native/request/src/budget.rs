@@ -1,17 +1,19 @@
 //! An adaptive budget: all call sites of a process together may keep about so many records per second.
 //!
 //! Invariants:
-//! * While all offer no more than the budget, everything is kept. Above it, each origin (a logger at a severity, an
-//!   event, a route) gets the same part, or what it offered if that is less; so does each call site of an origin.
-//! * The share that a call site keeps is known before the record is looked at: from what all offered in the last window,
-//!   halved within a window where twice the budget is kept and the site has more than its part of it. So every record
-//!   kept stands for `1 / share`, and the sum of these weights estimates what was offered, floods included.
-//! * A share is applied by trace id where there is one, so kept sets nest: what a smaller share keeps, a larger one
-//!   keeps too, in every process. Records without a trace are kept evenly.
+//! * While all call sites together offer no more than the budget, everything is kept. Above it, each origin (a logger
+//!   at a severity, an event, a route) gets the same part, or what it offered if that is less; so does each call site
+//!   of an origin.
+//! * The share that a call site keeps is known before the record is examined: it follows from the offers of all sites
+//!   in the last window, and is halved within a window when twice the budget is kept and the site has more than its
+//!   part of it. So every kept record stands for `1 / share`, and the sum of these weights estimates the number of
+//!   offered records, floods included.
+//! * A share is applied by trace id if there is one, so kept sets nest: every record that a smaller share keeps, a
+//!   larger one keeps too, in every process. Records without a trace are kept evenly.
 //!
-//! The table is of fixed size. A new site takes a free place or one that nobody has used in the last window; where
-//! there is none (each message a text of its own, say), sites of one origin share a place and its budget. There is no
-//! lock; two threads that meet may count a record too few, which no invariant above depends on.
+//! The table is of fixed size. A new site takes a free place or one that was not used in the last window; if there is
+//! none (each message a text of its own, say), sites of one origin share a place and its budget. There is no lock; two
+//! threads that meet may count a record too few, which no invariant above depends on.
 
 use crate::ratio::{Threshold, Way};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,16 +25,16 @@ pub const WINDOW_NANO: u64 = 1_000_000_000;
 pub const PLACES: usize = 1024;
 const SHARED_PLACES: usize = 64;
 const PROBES: usize = 8;
-/// From this many budgets on that a window has kept, each more halves the shares of all call sites.
+/// Once a window has kept this many budgets, each further one halves the shares of all call sites.
 const STRICT_FROM: u32 = 16;
 /// A share is not halved below this.
 const LEAST_SHARE: f64 = 1.0 / (1_u64 << 40) as f64;
 
-/// Where records come from.
+/// The origin of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSite {
     exact: u64,
-    /// Whose place it uses where it has none of its own.
+    /// The origin whose place it uses if it has none of its own.
     origin: u64,
 }
 
@@ -45,8 +47,8 @@ impl CallSite {
         Self { exact, origin: exact }
     }
 
-    /// The site that a text stands for: a message of a logger. Words with a digit in them count as one and the same, so
-    /// `step 7` and `step 8` are one site; `v1` is a name.
+    /// The site of a text: a message of a logger. All words with a digit in them count as the same word, so `step 7`
+    /// and `step 8` are one site; `v1` is a name.
     #[must_use]
     pub fn text(origin: u64, text: &[u8]) -> Self {
         Self { exact: mix(origin ^ folded(text)), origin: mix(origin) }
@@ -57,12 +59,12 @@ impl CallSite {
 #[derive(Debug)]
 pub struct Budget {
     per_window: u32,
-    /// The window that shares are of.
+    /// The window to which the shares belong.
     window: AtomicU64,
     /// Places that have been used in this window, and records kept.
     active: AtomicU32,
     kept: AtomicU32,
-    /// What all shares are multiplied by, as the bits of an f64; 1 at the beginning of a window.
+    /// The factor of all shares, as the bits of an f64; 1 at the beginning of a window.
     common: AtomicU64,
     places: Box<[SitePlace]>,
     shared: Box<[SitePlace]>,
@@ -74,17 +76,17 @@ struct SitePlace {
     /// The site's hash; 0 while free.
     site: AtomicU64,
     origin: AtomicU64,
-    /// Number of the window that the counts are of.
+    /// Number of the window to which the counts belong.
     window: AtomicU64,
     offered: AtomicU32,
     kept: AtomicU32,
     /// Share kept now, as the bits of an f64.
     share: AtomicU64,
-    /// Where the even distribution stands, in 2^-64 of a record.
+    /// The state of the even distribution, in 2^-64 of a record.
     phase: AtomicU64,
 }
 
-/// What a call site keeps at the moment; asking for it has counted one record as offered.
+/// The share that a call site keeps at the moment; asking for it has counted one record as offered.
 #[derive(Debug)]
 pub struct Share<'a> {
     budget: &'a Budget,
@@ -104,8 +106,8 @@ impl Budget {
         Self { per_window, window, active, kept, common, places: places(PLACES), shared: places(SHARED_PLACES) }
     }
 
-    /// Decides by trace id, as consistent probability sampling does, or by `random` where the id does not count; returns
-    /// what a kept record stands for.
+    /// Decides by trace id, as consistent probability sampling does, or by `random` if the id does not count; returns
+    /// the weight of a kept record.
     #[inline]
     #[must_use]
     pub fn keep_by_trace(
@@ -123,7 +125,7 @@ impl Budget {
         })
     }
 
-    /// Decides so that kept records lie evenly among the offered ones; returns what a kept record stands for.
+    /// Decides so that kept records are spread evenly among the offered ones; returns the weight of a kept record.
     #[inline]
     #[must_use]
     pub fn keep_evenly(&self, site: CallSite, now_nano: u64) -> Option<f64> {
@@ -138,7 +140,7 @@ impl Budget {
     #[inline]
     #[must_use]
     pub fn share(&self, site: CallSite, now_nano: u64) -> Share<'_> {
-        // Window 0 is that of a place which was never used.
+        // A place that was never used has window 0.
         let window = now_nano / WINDOW_NANO + 2;
         self.enter(window);
         let place = self.place(site, window);
@@ -149,17 +151,17 @@ impl Budget {
         Share { budget: self, place, of_all: (place.share() * common).max(LEAST_SHARE) }
     }
 
-    /// Forgets a record of `site` that is decided anew.
+    /// Takes back a record of `site` that is decided again.
     pub fn take_back(&self, site: CallSite, was_kept: bool) {
         if let Some(place) = self.held(site) {
-            // A window may have begun in between: nothing is below 0.
+            // A window may have begun in between: nothing goes below 0.
             let less = |counter: &AtomicU32| counter.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
             let _ = less(&place.offered);
             let _ = was_kept.then(|| (less(&place.kept), less(&self.kept)));
         }
     }
 
-    /// Goes on to `window`, if that is a new one: shares follow from what all have offered in the one before.
+    /// Advances to `window`, if that is a new one: shares follow from the offers of all sites in the one before.
     #[inline]
     fn enter(&self, window: u64) {
         let last = self.window.load(Relaxed);
@@ -171,7 +173,8 @@ impl Budget {
         }
     }
 
-    /// Sets the share of each place that was used in the window `last`. Once a window, over what fits on the stack.
+    /// Sets the share of each place that was used in the window `last`. Runs once a window, over arrays that fit on the
+    /// stack.
     #[cold]
     fn divide(&self, last: u64) {
         let mut used = [(0, 0_u32, &self.shared[0]); PLACES + SHARED_PLACES];
@@ -237,7 +240,7 @@ impl Share<'_> {
     }
 }
 
-/// The level up to which each may go, so that all together come to `budget`; without end where none goes beyond it.
+/// The level up to which each may go, so that all together reach `budget`; infinite if none goes beyond it.
 fn level<I: Iterator<Item = f64>>(budget: f64, all: impl Fn() -> I) -> f64 {
     let mut level = f64::INFINITY;
     if all().sum::<f64>() <= budget {
@@ -275,8 +278,8 @@ impl SitePlace {
         f64::from_bits(self.share.load(Relaxed))
     }
 
-    /// Goes on to `window`, if that is a new one. A site that was there in the last one has its share already; of more
-    /// new ones than the budget has records, each keeps its part.
+    /// Advances to `window`, if that is a new one. A site of the last window has its share already; if there are more
+    /// new sites than the budget has records, each keeps its part.
     #[inline]
     fn enter(&self, window: u64, budget: &Budget) {
         let last = self.window.load(Relaxed);
@@ -292,7 +295,7 @@ impl SitePlace {
         }
     }
 
-    /// Takes a place that is free, or that nobody used in this window or the last.
+    /// Takes a place that is free, or that was not used in this window or the last.
     #[inline]
     fn claim(&self, site: u64, window: u64) -> bool {
         let held = self.site.load(Relaxed);
@@ -300,7 +303,7 @@ impl SitePlace {
         unused && self.site.compare_exchange(held, site, Relaxed, Relaxed).is_ok()
     }
 
-    /// Whether the even distribution comes to its next whole record with this one.
+    /// Whether the even distribution reaches its next whole record with this one.
     #[inline]
     fn is_next(&self, share: f64) -> bool {
         if share >= 1.0 {
@@ -311,7 +314,7 @@ impl SitePlace {
     }
 }
 
-/// Of a longer text only the beginning counts.
+/// Only the beginning of a longer text counts.
 const LOOKED_AT_BYTES: usize = 128;
 
 /// The origin of a logger's messages of one severity.
@@ -322,7 +325,7 @@ pub fn origin(logger: &str, severity: u8) -> u64 {
     hasher.finish()
 }
 
-/// FNV-1a over the words of a text, each word with a digit replaced by one and the same. What stands between words does
+/// FNV-1a over the words of a text; every word with a digit is replaced by the same word. Characters between words do
 /// not count.
 fn folded(text: &[u8]) -> u64 {
     const BEGIN: u64 = 0xcbf2_9ce4_8422_2325;

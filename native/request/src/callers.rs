@@ -1,5 +1,5 @@
-//! Callers whose sampling decision counts: networks in CIDR form, or everybody. And what counts of all others: nothing
-//! that they can choose, so their trace ids are weighed by a hash whose key they do not know.
+//! Callers whose sampling decision counts: networks in CIDR form, or all callers. Other callers cannot influence
+//! sampling, so their trace ids are weighed by a hash whose key they do not know.
 
 use crate::ratio::R_END;
 use queue::system::random_id;
@@ -7,18 +7,18 @@ use std::fmt;
 use std::hash::Hasher;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Where a request's trace comes from.
+/// The origin of a request's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// It begins here, or in a tracer of this process: its id is random.
     Nobody,
     /// A caller that is not trusted: it may have chosen the id.
     Stranger,
-    /// A trusted caller, and what it says of the trace.
+    /// A trusted caller, and its statements about the trace.
     Trusted(Parent),
 }
 
-/// What a trusted caller told of its trace.
+/// The statements of a trusted caller about its trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parent {
     /// The flag of `traceparent`.
@@ -29,7 +29,8 @@ pub struct Parent {
     pub rv: Option<u64>,
 }
 
-/// Randomness of the traces of strangers: SipHash-2-4 of the trace id. Equal in all processes with the same key.
+/// Randomness of the traces of untrusted callers: SipHash-2-4 of the trace id. Equal in all processes with the same
+/// key.
 #[expect(deprecated, reason = "its successor takes no key, and has no fixed algorithm")]
 #[derive(Clone)]
 pub struct Strangers(std::hash::SipHasher);
@@ -59,18 +60,18 @@ impl Strangers {
 }
 
 impl fmt::Debug for Strangers {
-    /// Without the key.
+    /// The key is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Strangers")
     }
 }
 
 fn secret_of_host() -> Vec<u8> {
-    // Where the kernel does not say, each process decides alone.
+    // If the kernel does not provide it, each process decides alone.
     std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| random_id().unwrap_or(0).to_le_bytes().to_vec())
 }
 
-/// Addresses that are trusted; by default nobody's.
+/// Trusted addresses; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Callers {
     everybody: bool,
@@ -94,14 +95,15 @@ impl Callers {
         Ok(Self { everybody, networks: networks.transpose()?.unwrap_or_default().into() })
     }
 
-    /// Whether anybody is trusted at all: without, no address needs to be looked at.
+    /// Whether no caller is trusted: then no address needs to be examined.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.everybody && self.networks.is_empty()
     }
 
-    /// Whether the caller at `address` is trusted. One without an address (a Unix socket) is with `*` only.
+    /// Whether the caller at `address` is trusted. A caller without an address (a Unix socket) is trusted only with
+    /// `*`.
     #[must_use]
     pub fn contains(&self, address: &str) -> bool {
         if self.everybody {
@@ -117,7 +119,7 @@ fn network(text: &str) -> Option<(u128, u128)> {
     let ip: IpAddr = address.parse().ok()?;
     let bits = if ip.is_ipv4() { 32 } else { 128 };
     let length: u32 = length.map_or(Some(bits), |length| length.parse().ok().filter(|length| *length <= bits))?;
-    // Of an IPv4 network the 96 bits of the mapping are part of it.
+    // The 96 bits of the mapping are part of an IPv4 network.
     let mask = u128::MAX.checked_shl(bits - length).unwrap_or(0);
     let network = mapped(ip);
     (network & !mask == 0).then_some((network, mask))

@@ -1,6 +1,6 @@
 //! Capped capture of a body: its first and last bytes, whatever its length (P12).
 //!
-//! Only copies; what the bytes mean is read by the listener (see `extract`).
+//! It only copies; the listener interprets the bytes (see `extract`).
 
 pub use media::{Media, MediaFacts};
 use packed::PackedStream;
@@ -11,7 +11,7 @@ mod media;
 pub mod packed;
 mod settings;
 
-/// What is kept of one body as it passes by.
+/// The captured part of one body, filled as the body passes.
 #[derive(Debug)]
 pub enum Captured {
     Ends(Capture),
@@ -40,7 +40,7 @@ impl Captured {
     }
 }
 
-/// Head and tail of one body as it passes by.
+/// Head and tail of one body, filled as the body passes.
 #[derive(Debug)]
 pub struct Capture {
     kind: BodyKind,
@@ -63,7 +63,7 @@ impl Capture {
         Self { kind, text, head_limit, tail_limit, head: Vec::new(), tail: Vec::new(), tail_at: 0, missing: 0 }
     }
 
-    /// Says what may be written of its text, which nobody may by itself.
+    /// Sets what may be written of its text; without this, nothing may.
     #[must_use]
     pub fn with_text(self, text: BodyText) -> Self {
         Self { text, ..self }

@@ -1,4 +1,4 @@
-//! Trace, span and request ids: made here, or taken from the client where they are well-formed.
+//! Trace, span and request ids: made here, or taken from the client if they are well-formed.
 
 use crate::callers::{Caller, Parent};
 use crate::sampler::HeadDecision;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SAMPLED: u8 = 0x01;
 /// W3C Level 2 flag: the right-most 7 bytes of the trace id are random.
 const RANDOM_TRACE_ID: u8 = 0x02;
-/// Flags with a meaning; all others are zero in what we send.
+/// Flags with a meaning; all others are sent as zero.
 const KNOWN_FLAGS: u8 = SAMPLED | RANDOM_TRACE_ID;
 /// Longest client request id that is kept.
 pub const MAX_REQUEST_ID_BYTES: usize = 128;
@@ -28,7 +28,7 @@ impl IdSource {
     /// Seeds from the system.
     ///
     /// # Errors
-    /// No random bits can be had.
+    /// The system provides no random bits.
     pub fn new() -> io::Result<Self> {
         let source = Self { counter: AtomicU64::new(0), seeds: Default::default() };
         source.reseed()?;
@@ -38,7 +38,7 @@ impl IdSource {
     /// Draws new seeds; a forked child must, or it repeats its parent's ids.
     ///
     /// # Errors
-    /// No random bits can be had; the seeds stay as they are.
+    /// The system provides no random bits; the seeds stay as they are.
     pub fn reseed(&self) -> io::Result<()> {
         for seed in &self.seeds {
             seed.store(random_id()?, Ordering::Relaxed);
@@ -64,18 +64,19 @@ impl IdSource {
     }
 }
 
-/// The ids of one request: all that its other records need to know of it.
+/// The ids of one request, for all of its other records.
 #[derive(Clone, Debug)]
 pub struct RequestIds {
-    /// Trace and span of its records: ours, or those of a tracer that is mounted beside us.
+    /// Trace and span of its records: this package's, or those of a tracer that is mounted beside it.
     pub trace: Trace,
-    /// The span id that we made. It names the request whatever client or tracer call it.
+    /// The span id that was made here. It identifies the request, whatever ids client or tracer use.
     own: [u8; 8],
     client: Option<Box<[u8]>>,
     state: Option<TraceState>,
-    /// Of a trace that begins here or comes from a stranger: the threshold that keeps it, for the services that we call.
+    /// For a trace that begins here or comes from an untrusted caller: the threshold that keeps it, for the services
+    /// that this one calls.
     threshold: Option<u64>,
-    /// Of a stranger's trace: the randomness that decides about it in place of its id.
+    /// For the trace of an untrusted caller: the randomness that decides about it instead of its id.
     random: Option<u64>,
     /// Flags as the caller sent them.
     caller_flags: u8,
@@ -116,7 +117,7 @@ impl RequestIds {
         self.trace.parent_span_id != [0; 8]
     }
 
-    /// Where the trace comes from, as the sampler wants to know it; `is_trusted` is asked where there is a caller.
+    /// The origin of the trace, for the sampler; `is_trusted` is called if there is a caller.
     #[inline]
     #[must_use]
     pub fn caller(&self, is_trusted: impl FnOnce() -> bool) -> Caller {
@@ -127,15 +128,15 @@ impl RequestIds {
             return Caller::Stranger;
         }
         if !self.has_caller() {
-            // By headers that only the tracer reads, which says nothing of a threshold.
+            // By headers that only the tracer reads, so no threshold is known.
             return Caller::Nobody;
         }
         let (sampled, th, rv) = self.declared_by_caller();
         Caller::Trusted(Parent { sampled, th, rv })
     }
 
-    /// Writes the decision into what the services that we call are given, unless a trusted caller or a tracer has
-    /// decided for them.
+    /// Writes the decision into the headers for the services that this one calls, unless a trusted caller or a tracer
+    /// has decided for them.
     #[inline]
     pub fn set_decision(&mut self, caller: Caller, head: &HeadDecision) {
         self.random = head.rv;
@@ -143,20 +144,20 @@ impl RequestIds {
             return;
         }
         let sampled = if head.kept { SAMPLED } else { 0 };
-        // Whether the id is random is for its maker to say.
+        // Only the maker of the id knows whether it is random.
         self.trace.flags = sampled | self.caller_flags & RANDOM_TRACE_ID;
         self.threshold = head.th;
     }
 
-    /// R where a keyed hash decides in place of the trace id: for other decisions about the same trace.
+    /// R if a keyed hash decides instead of the trace id: for other decisions about the same trace.
     #[inline]
     #[must_use]
     pub const fn random(&self) -> Option<u64> {
         self.random
     }
 
-    /// The value of `tracestate` for the services that we call: the caller's, with our own member of OpenTelemetry's
-    /// where the decision is ours.
+    /// The value of `tracestate` for the services that this one calls: the caller's, with OpenTelemetry's member
+    /// replaced if the decision is made here.
     #[must_use]
     pub fn outgoing_state(&self) -> Option<String> {
         let th = self.threshold.map(|threshold| format!("th:{}", encode_threshold(threshold)));
@@ -170,14 +171,14 @@ impl RequestIds {
         }
     }
 
-    /// What the caller told of its own sampling: its flag, threshold and random value.
+    /// The caller's statements about its own sampling: its flag, threshold and random value.
     #[must_use]
     pub fn declared_by_caller(&self) -> (bool, Option<u64>, Option<u64>) {
         let (threshold, random) = self.state.as_ref().map_or((None, None), TraceState::probability);
         (self.caller_flags & SAMPLED != 0, threshold, random)
     }
 
-    /// Takes over the ids of a tracer's span. The caller's span stays the parent where it belongs to the same trace.
+    /// Takes over the ids of a tracer's span. The caller's span stays the parent if it belongs to the same trace.
     /// Returns whether the trace is another one now.
     pub fn follow(&mut self, trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> bool {
         let is_other = trace_id != self.trace.trace_id;
@@ -192,7 +193,7 @@ impl RequestIds {
         is_other
     }
 
-    /// Says whether the trace of the tracer came with the request, by whatever headers the tracer reads.
+    /// Notes whether the trace of the tracer came with the request, by whatever headers the tracer reads.
     pub const fn set_remote(&mut self, is_remote: bool) {
         self.remote = is_remote;
     }
@@ -210,27 +211,27 @@ impl RequestIds {
         self.client.as_deref()
     }
 
-    /// Our id of the request as a number.
+    /// This package's id of the request as a number.
     #[inline]
     #[must_use]
     pub const fn own_id(&self) -> [u8; 8] {
         self.own
     }
 
-    /// Our id of the request: 16 hex digits.
+    /// This package's id of the request: 16 hex digits.
     #[inline]
     #[must_use]
     pub fn request_id(&self) -> [u8; 16] {
         hex16(self.own)
     }
 
-    /// Appends our request id.
+    /// Appends this package's request id.
     #[inline]
     pub fn push_request_id(&self, scratch: &mut Scratch) {
         scratch.push_bytes(&self.request_id());
     }
 
-    /// Appends the client's request id, or nothing in its place.
+    /// Appends the client's request id, or an absent value.
     #[inline]
     pub fn push_client_request_id(&self, scratch: &mut Scratch) {
         match &self.client {

@@ -1,4 +1,4 @@
-//! What a request's record says, whichever server the request came through.
+//! The content of a request's record, whichever server the request came through.
 //!
 //! ```text
 //! requests                     the beginning of a request: decision, overrides, slot

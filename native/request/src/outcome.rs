@@ -10,12 +10,12 @@ pub enum Outcome {
     ClientDisconnect,
     Timeout,
     ServerShutdown,
-    /// The process died; told by whoever recovers its queue.
+    /// The process died; reported by the listener that recovers its queue.
     ProcessDied,
 }
 
 impl Outcome {
-    /// Decides from how the call ended and what was seen of the answer; returns also the `error.type`, or "".
+    /// Decides from the end of the call and the answer as far as it was seen; also returns the `error.type`, or "".
     #[must_use]
     pub fn of<'a>(ending: Ending<'a>, answer: &Answered) -> (Self, &'a str) {
         let Answered { status, complete, disconnected, failed, aborted } = *answer;
@@ -61,18 +61,18 @@ impl Outcome {
     }
 }
 
-/// How a request over HTTP ended: its answer, and what the application did behind that.
+/// How a request over HTTP ended: its answer, and the application's work after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended<'a> {
     pub outcome: Outcome,
     /// `error.type`, or "".
     pub error_type: &'a str,
-    /// A failure behind an answer that was good, such as a background task's; it does not make the answer another one.
+    /// A failure after a good answer, such as a background task's; it does not change the outcome of the answer.
     pub after_response: Option<(Outcome, &'a str)>,
 }
 
 impl<'a> Ended<'a> {
-    /// Decides as [`Outcome::of`] of the answer, and of what came after it.
+    /// Decides as [`Outcome::of`] about the answer, and about what came after it.
     #[must_use]
     pub fn of(ending: Ending<'a>, answer: &Answered) -> Self {
         let ended = Outcome::of(ending, answer);
@@ -82,7 +82,7 @@ impl<'a> Ended<'a> {
         Self { outcome: ended.0, error_type: ended.1, after_response: None }
     }
 
-    /// Whether the application failed, at the answer or behind it.
+    /// Whether the application failed, at the answer or after it.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.outcomes().any(|outcome| matches!(outcome, Outcome::Error | Outcome::Timeout))
@@ -105,7 +105,7 @@ impl<'a> Ended<'a> {
     }
 }
 
-/// What was seen of the answer until then.
+/// The answer, as far as it was seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answered {
     /// 0: it has not begun.
@@ -114,9 +114,9 @@ pub struct Answered {
     pub complete: bool,
     /// The client went away before.
     pub disconnected: bool,
-    /// A stream told of an error, whatever its status.
+    /// A stream reported an error, whatever its status.
     pub failed: bool,
-    /// The engine gave the request up, though the client waits.
+    /// The engine gave the request up, although the client waits.
     pub aborted: bool,
 }
 
@@ -127,7 +127,7 @@ pub enum Ending<'a> {
     /// An exception other than the two below; its class name.
     Raised(&'a str),
     TimedOut(&'a str),
-    /// An exception that says that the client is gone.
+    /// An exception that means that the client is gone.
     Disconnected(&'a str),
     /// Cancelled, or its coroutine thrown away.
     Cancelled(&'a str),

@@ -1,8 +1,9 @@
-//! Which share of traces is kept, decided by trace id alone: one threshold per ratio, in each of OpenTelemetry's ways.
+//! The share of traces that is kept, decided by trace id alone: one threshold per ratio, in each of OpenTelemetry's
+//! ways.
 //!
-//! All ways are laid on one scale of 64 bits, so that one comparison serves them all: a trace has a *position*, and is
-//! kept if that is at or above the ratio's *threshold*. A lower ratio has a higher threshold, so its kept set lies
-//! within that of a higher one. What stands on the scale:
+//! All ways use one scale of 64 bits, so that one comparison serves them all: a trace has a *position*, and is kept if
+//! that is at or above the ratio's *threshold*. A lower ratio has a higher threshold, so its kept set lies within that
+//! of a higher one. On the scale:
 //!
 //! | way | position | threshold |
 //! |---|---|---|
@@ -44,7 +45,7 @@ pub enum Threshold {
 impl Threshold {
     pub const ALWAYS: Self = Self::At(0);
 
-    /// The threshold of a T told by `th`, below [`R_END`].
+    /// The threshold of a T from `th`, below [`R_END`].
     #[inline]
     #[must_use]
     pub const fn from_th(t: u64) -> Self {
@@ -70,7 +71,7 @@ impl Threshold {
         }
     }
 
-    /// How many traces one kept trace stands for; 0 where none is kept.
+    /// How many traces one kept trace stands for; 0 if none is kept.
     #[inline]
     #[must_use]
     pub fn adjusted_count(self) -> f64 {
@@ -81,7 +82,7 @@ impl Threshold {
         }
     }
 
-    /// The threshold that keeps this `share` (0 to 1) of what this one keeps.
+    /// The threshold that keeps this `share` (0 to 1) of the traces that this one keeps.
     #[inline]
     #[must_use]
     pub fn thinned(self, share: f64) -> Self {
@@ -90,7 +91,7 @@ impl Threshold {
             return self;
         }
         let width = (SCALE_END - u128::from(threshold)) as f64 * share;
-        // Whole 56-bit values only, so that it can be told as `th`; at least the highest of them stays.
+        // Whole 56-bit values only, so that it can be sent as `th`; at least the highest of them stays.
         let width = (width as u128 & !0xff).clamp(1 << 8, SCALE_END);
         Self::At((SCALE_END - width) as u64)
     }
@@ -100,7 +101,8 @@ impl Way {
     /// Consistent probability sampling with thresholds that are not rounded.
     pub const EXACT: Self = Self::Consistent { precision: MAX_PRECISION };
 
-    /// Where a trace lies; `rv`, told by a caller, goes before the trace id in consistent sampling and nowhere else.
+    /// The position of a trace; in consistent sampling, and only there, a caller's `rv` takes precedence over the trace
+    /// id.
     #[inline]
     #[must_use]
     pub fn position(self, trace_id: &[u8; 16], rv: Option<u64>) -> u64 {
@@ -127,7 +129,8 @@ impl Way {
                 Threshold::At((SCALE_END - bound.clamp(1, SCALE_END)) as u64)
             }
             Self::LegacyJava => {
-                // The conversion saturates at the largest value, as Java's: ratio 1 leaves out the two ids of that value.
+                // The conversion saturates at the largest value, as Java's: ratio 1 leaves out the two ids of that
+                // value.
                 let bound = (ratio * i64::MAX as f64) as i64;
                 Threshold::At(((1 << 63) - bound as u64) << 1)
             }

@@ -1,5 +1,5 @@
-//! The beginning of a request, whichever server it came through: the sampler's decision with what an operator has
-//! overridden, and the slot of the flight recorder.
+//! The beginning of a request, whichever server it came through: the sampler's decision, an operator's overrides, and
+//! the slot of the flight recorder.
 
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
@@ -12,27 +12,28 @@ use queue::producer::Producer;
 use queue::system::now_unix_nano;
 use std::sync::Arc;
 
-/// The requests of one middleware or one model: where their records go, and what is observed of them.
+/// The requests of one middleware or one model: the destination of their records, and what is observed of them.
 pub struct Requests {
     pub producer: Arc<Producer>,
     pub runtime: Runtime,
     pub settings: ObserverSettings,
 }
 
-/// What is known of a request at its beginning.
+/// The facts about a request at its beginning.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// Monotonic nanoseconds.
     pub now: u64,
     pub method: &'a [u8],
-    /// What the sampler and captures go by; the request's own, unless a model serves it.
+    /// The path that decides about sampling and captures; the request's own, unless a model serves it.
     pub path: &'a [u8],
     /// As [`Begun::model`].
     pub model: &'a [u8],
 }
 
 impl Requests {
-    /// Begins a request. `trusts_caller` is asked whether the one who sent its trace may decide, where anybody may.
+    /// Begins a request. `trusts_caller` is called to find out whether the sender of its trace may decide, if any
+    /// caller may.
     #[inline]
     pub fn begin(
         &self,
@@ -60,8 +61,8 @@ impl Requests {
         observer
     }
 
-    /// Asks the sampler about a request, and writes its decision into a trace that is ours to decide. What an operator has
-    /// overridden comes back too.
+    /// Asks the sampler about a request, and writes its decision into the trace unless another party decides it. Also
+    /// returns the operator's overrides.
     #[inline]
     pub fn decide(
         &self,

@@ -1,15 +1,16 @@
-//! Path patterns of the configuration: `/ready`, `/items/{id}`, `/v1/*`, each over bytes as the server gave them.
+//! Path patterns of the configuration: `/ready`, `/items/{id}`, `/v1/*`, each over bytes as the server received them.
 //!
-//! `{name}` stands for one segment that is not empty, a `*` at the end for all that follows. Matching allocates nothing.
+//! `{name}` stands for one segment that is not empty, a `*` at the end for any rest of the path. Matching allocates
+//! nothing.
 
 /// One compiled pattern.
 #[derive(Clone, Debug)]
 pub struct RoutePattern {
-    /// The path up to the first segment that may be any: most paths are told apart by it.
+    /// The path up to the first variable segment: it rules out most paths.
     prefix: Box<[u8]>,
     /// The segments behind it.
     segments: Box<[Segment]>,
-    /// Whatever follows is matched too.
+    /// Any rest of the path is matched too.
     open: bool,
 }
 
@@ -42,7 +43,7 @@ impl RoutePattern {
         Ok(Self { prefix: prefix.into_bytes().into(), segments: segments.into(), open })
     }
 
-    /// Whether `path` is one of those the pattern stands for.
+    /// Whether the pattern matches `path`.
     #[inline]
     #[must_use]
     pub fn matches(&self, path: &[u8]) -> bool {
@@ -66,7 +67,7 @@ impl RoutePattern {
         self.open
     }
 
-    /// The path itself, where the pattern stands for one path only.
+    /// The path itself, if the pattern stands for one path only.
     #[must_use]
     pub fn literal(&self) -> Option<&[u8]> {
         (self.segments.is_empty() && !self.open).then_some(&self.prefix)
@@ -100,10 +101,10 @@ impl Segment {
     }
 }
 
-/// Patterns of which it is only asked whether one matches: most of them plain paths.
+/// Patterns that are only asked whether one of them matches: most of them plain paths.
 #[derive(Clone, Debug, Default)]
 pub struct PathSet {
-    /// Plain paths, and a bit for each of their lengths: most other paths are told apart by length alone.
+    /// Plain paths, and a bit for each of their lengths: the length alone rules out most other paths.
     literals: Box<[Box<[u8]>]>,
     lengths: u64,
     patterns: Box<[RoutePattern]>,

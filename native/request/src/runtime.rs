@@ -1,7 +1,7 @@
-//! Run-time control: what an operator has changed for a while, in a page that every process of a queue directory maps.
+//! Run-time control: an operator's temporary overrides, in a page that every process of a queue directory maps.
 //!
-//! No signal, no socket, no restart: whoever changes something stores one word, and every process sees it with its next
-//! load, a forked one too. The file `runtime-2` is a page, version 2, of words in the machine's byte order:
+//! No signal, no socket, no restart: a change stores one word, and every process sees it with its next load, also a
+//! forked one. The file `runtime-2` is a page, version 2, of words in the machine's byte order:
 //!
 //! ```text
 //!    0  magic          "INFLOGR\0"
@@ -17,8 +17,9 @@
 //! * `published` names the valid copy by the lowest bit of its generation. A writer (one at a time, by a lock that the
 //!   kernel releases) fills the other copy and then stores `published`: a writer that is killed has changed nothing or
 //!   everything.
-//! * A reader that finds `published` changed after it read a copy reads again: only then can the copy have been refilled.
-//! * An override whose time is over is ignored by whoever reads it; the leader removes it later.
+//! * A reader that finds `published` changed after it read a copy reads again: only then can the copy have been
+//!   refilled.
+//! * A reader ignores an override that has expired; the leader removes it later.
 
 pub mod settings;
 
@@ -32,7 +33,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGR\0");
 pub const VERSION: u32 = 2;
 const BYTES: usize = 4096;
 
-/// Bits of `published`: what is overridden.
+/// Bits of `published`: the overridden settings.
 const LEVEL: u64 = 1;
 const RATIO: u64 = 2;
 const CHUNKS: u64 = 4;
@@ -44,10 +45,10 @@ const FLAGS: u64 = 0xff;
 pub const MAX_ROUTE_BYTES: usize = 128;
 const TIMED_WORDS: usize = 3;
 const RULE_WORDS: usize = 5 + MAX_ROUTE_BYTES / 8;
-/// Where a copy says until when logging is switched off.
+/// The words of a copy with the end of a switch-off of logging.
 const DISABLED_AT: usize = 3 * TIMED_WORDS + RULES * RULE_WORDS;
 const COPY_WORDS: usize = DISABLED_AT + 2;
-/// How often a reader begins anew when a writer comes in between; then it takes nothing as overridden.
+/// How often a reader begins again when a writer comes in between; then it assumes that nothing is overridden.
 const ATTEMPTS: u32 = 16;
 
 queue::shared! {
@@ -71,17 +72,17 @@ impl std::fmt::Debug for Runtime {
     }
 }
 
-/// A mapped page. Never unmapped: requests may be on their way to it, and it is one page per directory.
+/// A mapped page. Never unmapped: requests may be about to read it, and there is one page per directory.
 #[derive(Clone, Copy)]
 pub struct Runtime(&'static Page);
 
-/// What is different for one request.
+/// The overrides for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Overrides {
     pub ratio: Option<f64>,
     /// The code of a chunks mode, see [`settings`].
     pub chunks: Option<u8>,
-    /// Keep all of it, whatever the sampler says.
+    /// Keep all of it, whatever the sampler decides.
     pub is_captured: bool,
     /// If it fails, it may be one of the next errors that are wanted.
     pub watches_errors: bool,
@@ -100,7 +101,7 @@ impl Runtime {
     #[inline]
     #[must_use]
     pub fn is_active(&self) -> bool {
-        // Relaxed: what the word refers to is read behind an Acquire load of it.
+        // Relaxed: the data that the word refers to is read after an Acquire load of it.
         self.0.published.load(Ordering::Relaxed) & FLAGS != 0
     }
 
@@ -116,7 +117,7 @@ impl Runtime {
         self.read(|flags, copy| flags & DISABLED != 0 && now < copy.word(DISABLED_AT)).unwrap_or_default()
     }
 
-    /// What is different for a request that begins at `now` (monotonic nanoseconds).
+    /// The overrides for a request that begins at `now` (monotonic nanoseconds).
     #[must_use]
     pub fn of_request(&self, trace_id: &[u8; 16], path: &[u8], now: u64) -> Overrides {
         self.read(|flags, copy| {
@@ -140,7 +141,7 @@ impl Runtime {
         .unwrap_or_default()
     }
 
-    /// A request failed at `now`: takes one of the errors that are wanted, if any is left for all processes together.
+    /// A request failed at `now`: takes one of the wanted errors, if any is left for all processes together.
     #[cold]
     #[must_use]
     pub fn take_error(&self, now: u64) -> bool {
@@ -165,7 +166,7 @@ impl Runtime {
         if word >> 32 == u64::from(id) { word as u32 } else { 0 }
     }
 
-    /// Reads everything that is published, also what is over.
+    /// Reads everything that is published, also expired overrides.
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.read(|_, copy| {
@@ -206,7 +207,7 @@ impl Runtime {
         None
     }
 
-    /// An id that no rule has had: the generation to come, of which there is one per change.
+    /// An id that no rule has had: the coming generation, since there is one per change.
     #[must_use]
     pub fn next_id(&self) -> u32 {
         ((self.0.published.load(Ordering::Relaxed) >> 8) as u32).wrapping_add(1)
@@ -230,7 +231,7 @@ impl Runtime {
             stored.store(word, Ordering::Relaxed);
         }
         for (slot, rule) in settings.rules.iter().enumerate() {
-            // A rule that stays keeps its count, which others go on counting down.
+            // A rule that stays keeps its count, which other processes go on counting down.
             if let Some(Timed { value: CaptureRule { id, target: CaptureTarget::Errors(_) }, .. }) = rule
                 && self.0.left[slot].load(Ordering::Relaxed) >> 32 != u64::from(*id)
             {

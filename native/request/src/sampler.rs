@@ -1,13 +1,13 @@
-//! Which requests are recorded: a decision at the beginning (the *head*) by trace id, and reasons to record one anyway
-//! that are known at its end (the *tail*).
+//! Decides which requests are recorded: at the beginning (the *head*) by trace id, and at the end (the *tail*) for
+//! reasons to record one anyway.
 //!
-//! A trace id counts as random where the trace begins here or comes from a trusted caller. Of any other caller neither
-//! id nor `th`, `rv` and flag count: a keyed hash of the id decides in its place ([`Caller::Stranger`]).
+//! A trace id counts as random if the trace begins here or comes from a trusted caller. From any other caller neither
+//! id nor `th`, `rv` and flag count: a keyed hash of the id decides instead ([`Caller::Stranger`]).
 //!
-//! Weights: `adjusted_count` of a record is one over the probability that it is kept, so that the sum of it over any
-//! set of records estimates how many requests there were. What the tail keeps, it keeps for certain: each such request
-//! counts 1, also where the head had kept it (an error kept by a head of 10 % does not stand for 10 errors, since the
-//! other 9 are recorded too). Where a caller says that it samples but not at which threshold, the weight is not known:
+//! Weights: the `adjusted_count` of a record is one over the probability that it is kept, so that the sum of it over
+//! any set of records estimates how many requests there were. The tail keeps a request for certain: each such request
+//! counts 1, also if the head had kept it (an error kept by a head of 10 % does not stand for 10 errors, since the
+//! other 9 are recorded too). If a caller samples a request but does not send its threshold, the weight is unknown:
 //! [`UNKNOWN_COUNT`], and the record has no `adjusted_count`.
 
 use crate::budget::{Budget, CallSite};
@@ -17,16 +17,16 @@ use crate::route_pattern::{PathSet, RoutePattern};
 use queue::layout::SampledOut;
 use std::sync::{Arc, OnceLock};
 
-/// NaN, the adjusted count of a request whose caller sampled it with a probability that it did not tell.
+/// NaN, the adjusted count of a request that its caller sampled with an unknown probability.
 pub const UNKNOWN_COUNT: f64 = f64::NAN;
 
-/// Call sites of requests are others than those of application records.
+/// Keeps the call sites of requests apart from those of application records.
 const REQUESTS: u64 = 0x7265_7175_6573_7473;
 
-/// Who decides at the beginning.
+/// How the beginning decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplerKind {
-    /// The caller, where it is trusted and sent a trace; else as `Probability`.
+    /// The caller decides, if it is trusted and sent a trace; else as `Probability`.
     Parent,
     /// Consistent probability sampling (`th`, `rv`).
     Probability,
@@ -40,13 +40,13 @@ pub enum SamplerKind {
 #[derive(Clone, Copy, Debug)]
 pub struct HeadDecision {
     pub kept: bool,
-    /// How many requests this one stands for; [`UNKNOWN_COUNT`], or 0 where it is not kept.
+    /// How many requests this one stands for; [`UNKNOWN_COUNT`], or 0 if it is not kept.
     pub adjusted_count: f64,
-    /// Who left it out; without meaning where it is kept.
+    /// Why it is left out; without meaning if it is kept.
     pub left_out_by: SampledOut,
-    /// T to tell others as `ot=th:…`: only where the request is kept by consistent sampling with a known threshold.
+    /// T to send to others as `ot=th:…`: only if the request is kept by consistent sampling with a known threshold.
     pub th: Option<u64>,
-    /// R to tell others as `ot=rv:…`: only of a stranger's trace, whose id says nothing.
+    /// R to send to others as `ot=rv:…`: only for an untrusted caller's trace, whose id is not trusted to be random.
     pub rv: Option<u64>,
 }
 
@@ -84,9 +84,9 @@ pub struct SamplerSettings {
     pub precision: u8,
     /// Path patterns and their own ratios; the first that matches counts.
     pub routes: Vec<(String, f64)>,
-    /// Path patterns recorded only where they fail.
+    /// Path patterns of requests that are recorded only if they fail.
     pub skip_paths: Vec<String>,
-    /// Networks of callers whose decision counts; `*`: everybody.
+    /// Networks of callers whose decision counts; `*`: all callers.
     pub trusted_callers: Vec<String>,
     /// Requests that take at least as long are kept; 0: off.
     pub slow_nano: u64,
@@ -113,7 +113,7 @@ impl Default for SamplerSettings {
     }
 }
 
-/// Decides which requests are recorded. Shared by all requests; asks nothing of the system, allocates nothing.
+/// Decides which requests are recorded. Shared by all requests; makes no system call, allocates nothing.
 #[derive(Debug)]
 pub struct Sampler {
     by_parent: bool,
@@ -125,7 +125,7 @@ pub struct Sampler {
     strangers: Strangers,
     slow_nano: u64,
     budget: Option<Arc<Budget>>,
-    /// The one that the process has for all of its records, in place of our own.
+    /// The budget for all records of the process, which replaces the sampler's own.
     shared_budget: OnceLock<Arc<Budget>>,
 }
 
@@ -170,7 +170,7 @@ impl Sampler {
         self.budget.as_ref().map(|own| &**self.shared_budget.get().unwrap_or(own))
     }
 
-    /// Whether the caller at this address may decide; false for all, cheaply, where nobody is trusted.
+    /// Whether the caller at this address may decide; cheap if no caller is trusted.
     #[inline]
     #[must_use]
     pub fn trusts(&self, client_address: &str) -> bool {
@@ -191,7 +191,7 @@ impl Sampler {
         self.slow_nano != u64::MAX
     }
 
-    /// Whether requests of this path are recorded only where they fail: probes, scrapes.
+    /// Whether requests of this path are recorded only if they fail: probes, scrapes.
     #[inline]
     #[must_use]
     pub fn is_skipped(&self, path: &[u8]) -> bool {
@@ -205,8 +205,8 @@ impl Sampler {
         self.decide(None, trace_id, caller, path, now_nano)
     }
 
-    /// As [`Sampler::head`], with this ratio in place of the configured ones, those of routes included: for a change at
-    /// run time. A trusted caller still goes before.
+    /// As [`Sampler::head`], with this ratio instead of the configured ones, those of routes included: for an override
+    /// at run time. A trusted caller still takes precedence.
     #[must_use]
     pub fn head_at_ratio(
         &self,
@@ -219,7 +219,7 @@ impl Sampler {
         self.decide(Some(self.way.threshold(ratio)), trace_id, caller, path, now_nano)
     }
 
-    /// Forgets a decision that is made anew, since the request belongs to another trace than it seemed to.
+    /// Takes back a decision that is made again, since the request belongs to another trace than assumed.
     pub fn take_back(&self, head: &HeadDecision, path: &[u8]) {
         if let Some(budget) = self.budget()
             && (head.kept || head.left_out_by == SampledOut::Budget)
@@ -229,7 +229,7 @@ impl Sampler {
     }
 
     /// Decides at the end: why the request is recorded and how many it stands for; None: it is not. `failed`: the
-    /// application's error or timeout; `aborted`: by client or shutdown; `forced`: wanted by name (targeted capture).
+    /// application's error or timeout; `aborted`: by client or shutdown; `forced`: by a targeted capture.
     #[inline]
     #[must_use]
     pub fn tail(
@@ -294,7 +294,7 @@ impl Sampler {
             Caller::Trusted(Parent { th: Some(t), .. }) if self.by_parent => {
                 (Threshold::from_th(t), true, SampledOut::Parent)
             }
-            // The caller has decided already, by what it did not tell.
+            // The caller has decided already, with an unknown threshold.
             Caller::Trusted(Parent { sampled: true, .. }) if self.by_parent => {
                 (Threshold::ALWAYS, false, SampledOut::Parent)
             }
@@ -310,7 +310,7 @@ impl Sampler {
         }
     }
 
-    /// Decides once more, by a higher threshold that the route's budget makes.
+    /// Decides again, by a higher threshold that the route's budget gives.
     fn within(
         &self,
         budget: &Budget,

@@ -1,16 +1,16 @@
-//! W3C `tracestate`: what the tracing systems before us want passed on, and what OpenTelemetry says in it.
+//! W3C `tracestate`: the members that earlier tracing systems want passed on, and OpenTelemetry's member.
 //!
-//! Rules of Trace Context Level 2: the lines of a request are one list, at most 32 members, each `key=value`. A list that
-//! breaks a rule is dropped whole; it never harms the `traceparent` beside it. Of members with the same key the first one
-//! is kept, since the latest writer puts its own in front. A list beyond [`MAX_BYTES`] is shortened as the recommendation
-//! says: whole members, the long ones first, then from the end.
+//! Rules of Trace Context Level 2: the lines of a request are one list, at most 32 members, each `key=value`. A list
+//! that breaks a rule is dropped whole; it never affects the `traceparent` beside it. Of members with the same key the
+//! first one is kept, since the latest writer puts its own in front. A list beyond [`MAX_BYTES`] is shortened as the
+//! recommendation says: whole members, the long ones first, then from the end.
 
 /// Longest list that is passed on; the recommendation asks for at least 512.
 pub const MAX_BYTES: usize = 2048;
 const MAX_MEMBERS: usize = 32;
 const MAX_KEY_BYTES: usize = 256;
 const MAX_VALUE_BYTES: usize = 256;
-/// Members longer than this go first where a list is too long.
+/// Members longer than this are removed first if a list is too long.
 const LONG_MEMBER_BYTES: usize = 128;
 /// Hex digits of the 56-bit values of consistent probability sampling.
 const HEX_DIGITS: usize = 14;
@@ -20,7 +20,7 @@ const HEX_DIGITS: usize = 14;
 pub struct TraceState(Box<str>);
 
 impl TraceState {
-    /// Joins the header's lines in their order; None if nothing is in them or a rule is broken.
+    /// Joins the header's lines in their order; None if they are empty or break a rule.
     pub fn from_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let mut members: Vec<&str> = Vec::new();
         let mut count = 0;
@@ -44,7 +44,7 @@ impl TraceState {
         &self.0
     }
 
-    /// The list with this value of OpenTelemetry's member `ot` in front, in place of the caller's.
+    /// The list with this value of OpenTelemetry's member `ot` in front, instead of the caller's.
     #[must_use]
     pub fn with_probability(&self, value: &str) -> String {
         let own = format!("ot={value}");
@@ -54,7 +54,8 @@ impl TraceState {
         members.join(",")
     }
 
-    /// What OpenTelemetry's member `ot` says: the rejection threshold `th` and the random value `rv`, each if valid.
+    /// The values of OpenTelemetry's member `ot`: the rejection threshold `th` and the random value `rv`, each if
+    /// valid.
     #[must_use]
     pub fn probability(&self) -> (Option<u64>, Option<u64>) {
         let entry = self.0.split(',').find_map(|member| member.strip_prefix("ot="));
@@ -82,7 +83,7 @@ pub fn encode_threshold(threshold: u64) -> String {
     digits[..significant].to_owned()
 }
 
-/// Removes what HTTP calls optional white space.
+/// Removes the characters that HTTP calls optional white space.
 pub(crate) fn trim_blanks(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
         text = rest;

@@ -1,4 +1,4 @@
-//! A hash chain over lines: whoever alters, removes, adds or moves one breaks it there, and verification says where.
+//! A hash chain over lines: altering, removing, adding or moving a line breaks it there, and verification shows where.
 //!
 //! Each line carries its own value as its last member:
 //!
@@ -8,11 +8,12 @@
 //! ```
 //!
 //! H is BLAKE3 or SHA-256; with a key, BLAKE3's keyed mode or HMAC-SHA-256. The first value before any line is 32 zero
-//! bytes. Without a key the chain shows what happened by accident or without knowledge of it: who can write the file can
-//! also compute it anew. With a key that they have not, or with the last value noted elsewhere, they cannot.
+//! bytes. Without a key the chain shows accidental changes and those made without knowledge of it: whoever can write
+//! the file can also compute it again. With a key that they do not have, or with the last value noted elsewhere, they
+//! cannot.
 //!
-//! A segment's header and footer are lines of the chain too, and the header tells the value before it
-//! ([`Chain::header_members`]): so segments link, and one that is missing shows.
+//! A segment's header and footer are lines of the chain too, and the header contains the value before it
+//! ([`Chain::header_members`]): so segments link, and a missing one shows.
 
 use hmac::{Hmac, KeyInit, Mac};
 use lines::json::hex;
@@ -21,7 +22,7 @@ use sha2::{Digest, Sha256};
 /// A value of the chain, or a key.
 pub type Value = [u8; 32];
 
-/// The value before the first line of all.
+/// The value before the very first line.
 pub const START: Value = [0; 32];
 
 /// The name of the member.
@@ -58,16 +59,16 @@ impl Algorithm {
     }
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// It carries no value of a chain.
     Missing,
-    /// Its value is not the one that follows from it and the line before.
+    /// Its value does not follow from it and the line before.
     Differs,
 }
 
-/// The end of a chain: what is needed to go on.
+/// The end of a chain: everything needed to continue it.
 #[derive(Clone)]
 pub struct Chain {
     algorithm: Algorithm,
@@ -76,7 +77,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Goes on behind a line whose value is `previous`.
+    /// Continues behind a line whose value is `previous`.
     #[must_use]
     pub fn new(algorithm: Algorithm, key: Option<Value>, previous: Value) -> Self {
         Self { algorithm, key, value: previous }
@@ -96,7 +97,7 @@ impl Chain {
     /// As [`Chain::append`], for the line that begins at `start` of `lines` and ends with them.
     ///
     /// # Panics
-    /// If no JSON object stands there.
+    /// If there is no JSON object at `start`.
     pub fn append_at(&mut self, lines: &mut Vec<u8>, start: usize) {
         let newline = lines.last() == Some(&b'\n');
         lines.truncate(lines.len() - usize::from(newline));
@@ -130,11 +131,11 @@ impl Chain {
         format!(",\"chain_algorithm\":\"{name}\",\"chain_keyed\":{keyed},\"chain_previous\":\"{previous}\"")
     }
 
-    /// Checks the next line, without its `\n`, and goes on behind it; behind one that breaks the chain, from the value
-    /// that it carries, so that a single altered line is one finding.
+    /// Checks the next line, without its `\n`, and continues behind it; behind a line that breaks the chain, from the
+    /// value that it carries, so that a single altered line is one finding.
     ///
     /// # Errors
-    /// [`Broken`] says what is wrong with it.
+    /// [`Broken`] names the fault.
     pub fn check(&mut self, line: &[u8]) -> Result<(), Broken> {
         let (body, carried) = split(line).ok_or(Broken::Missing)?;
         let expected = self.hash(&[body, b"}"]);
@@ -145,7 +146,7 @@ impl Chain {
     /// Checks lines one after the other; returns the first that does not fit, counted from 0.
     ///
     /// # Errors
-    /// The number of that line, and what is wrong with it.
+    /// The number of that line, and its fault.
     pub fn check_lines(&mut self, lines: &[u8]) -> Result<(), (usize, Broken)> {
         let lines = lines.strip_suffix(b"\n").unwrap_or(lines);
         for (number, line) in lines.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
@@ -181,13 +182,13 @@ impl Chain {
     }
 }
 
-/// Tells the value that a line carries, with or without its `\n`; None if it carries none.
+/// Returns the value that a line carries, with or without its `\n`; None if it carries none.
 #[must_use]
 pub fn value_of(line: &[u8]) -> Option<Value> {
     split(line.strip_suffix(b"\n").unwrap_or(line)).map(|(_, value)| value)
 }
 
-/// Tells the value that a segment's header names as the one before it, and how the chain is computed.
+/// Returns the value that a segment's header names as the one before it, and how the chain is computed.
 #[must_use]
 pub fn of_header(line: &[u8]) -> Option<(Algorithm, bool, Value)> {
     let text = std::str::from_utf8(line).ok()?;
@@ -197,7 +198,7 @@ pub fn of_header(line: &[u8]) -> Option<(Algorithm, bool, Value)> {
     Some((Algorithm::named(name)?, keyed == "true", parse_hex(rest.as_bytes().get(..HEX_LEN)?)?))
 }
 
-/// Reads 64 lowercase hexadecimal digits, as they stand in lines and in key files.
+/// Reads 64 lowercase hexadecimal digits, the form in lines and in key files.
 #[must_use]
 pub fn parse_hex(digits: &[u8]) -> Option<Value> {
     let (pairs, []) = digits.as_chunks::<2>() else { return None };

@@ -1,16 +1,16 @@
-//! Ages of files whose times come from a clock that somebody may set: a step forward makes none of them older.
+//! Ages of files whose times come from a clock that may be set: a step forward makes none of them older.
 //!
-//! Beside the wall clock runs one that nobody sets and that goes on while the machine sleeps. Where the wall clock
-//! advances by more than that one, it was set; files from before the step are younger by as much. What was seen last, and
-//! the steps so far, stand in the housekeeper's lock file, for the next housekeeper of the same boot.
+//! Beside the wall clock runs one that is never set and that continues while the machine sleeps. If the wall clock
+//! advances by more than that one, it was set; files from before the step are younger by the difference. The last
+//! moment and the steps so far are stored in the housekeeper's lock file, for the next housekeeper of the same boot.
 
 use queue::system::boot_id;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Drift, and what passes between two looks at the clocks, are less.
+/// More than the drift, and more than what passes between two readings of the clocks.
 const TOLERANCE_NANO: u64 = 60_000_000_000;
-/// Of more steps the oldest is forgotten.
+/// If there are more steps, the oldest is forgotten.
 const MOST_STEPS: usize = 16;
 const MOST_BYTES: usize = 1024;
 
@@ -18,19 +18,19 @@ const MOST_BYTES: usize = 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     pub unix_nano: u64,
-    /// Of the clock that nobody sets, since the machine began.
+    /// By the clock that is never set, since the machine began.
     pub boottime_nano: u64,
 }
 
 /// The clock was set forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ClockStep {
-    /// What it would have said.
+    /// The time that it would have shown.
     before_unix_nano: u64,
     by_nano: u64,
 }
 
-/// Steps of the wall clock, as far as they were seen.
+/// The known steps of the wall clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClockSteps {
     boot: String,
@@ -39,7 +39,7 @@ pub struct ClockSteps {
 }
 
 impl ClockSteps {
-    /// Reads what the last housekeeper has left in `file`, if the machine was not started again since.
+    /// Reads what the last housekeeper has left in `file`, unless the machine was restarted since.
     #[must_use]
     pub fn read(file: &File) -> Self {
         let mut bytes = vec![0; MOST_BYTES];
@@ -62,13 +62,13 @@ impl ClockSteps {
         Some(Self { boot, last, steps: steps.take(MOST_STEPS).collect() })
     }
 
-    /// Leaves it to the next one. Without room for it the next one begins anew.
+    /// Stores them for the next housekeeper. Without room for them, the next one begins without.
     pub fn write(&self, file: &File) {
         let mut text = format!("{} {} {}", self.boot, self.last.unix_nano, self.last.boottime_nano);
         for step in &self.steps {
             text += &format!(" {} {}", step.before_unix_nano, step.by_nano);
         }
-        // Longer than any before, so that nothing of what stood there is left.
+        // Longer than any text before, so that nothing of the old one is left.
         let _ = file.write_all_at(format!("{text:MOST_BYTES$}").as_bytes(), 0);
     }
 
@@ -81,7 +81,7 @@ impl ClockSteps {
             let surplus = self.steps.len().saturating_sub(MOST_STEPS);
             self.steps.drain(..surplus);
         }
-        // A step back undoes the last ones forward: what was written in between has times that are still to come.
+        // A step back undoes the last ones forward: files written in between have times in the future.
         while self
             .steps
             .last()
@@ -92,7 +92,7 @@ impl ClockSteps {
         self.last = now;
     }
 
-    /// How old a file is that was written at `unix_nano` as the clock said then.
+    /// The age of a file that was written at `unix_nano` by the clock of that moment.
     #[must_use]
     pub fn age_nano(&self, unix_nano: u64) -> u64 {
         let later = self.steps.iter().filter(|step| unix_nano <= step.before_unix_nano);

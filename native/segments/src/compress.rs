@@ -1,4 +1,5 @@
-//! Compresses a segment that has no writer into `<name>.zst`, so that at any moment, whatever dies, a reader finds it.
+//! Compresses a segment that has no writer into `<name>.zst`, so that readers find it at any moment, whichever process
+//! dies.
 //!
 //! ```text
 //! .<name>.zst.tmp   written, given the segment's time, synced
@@ -6,9 +7,9 @@
 //! <name>            removed, once <name>.zst was read back and holds the same
 //! ```
 //!
-//! So a complete copy has a segment's name at every step; two between the last two steps, which [`remove_plain`] ends, and of
-//! which a reader takes the plain one. A leftover of the first step is removed by the housekeeper. An unfinished last
-//! line, which only a dead writer's segment has, is not a record and stays behind.
+//! So a complete copy has a segment's name at every step. Between the last two steps there are two copies: a reader
+//! takes the plain one, and [`remove_plain`] removes it. A leftover of the first step is removed by the housekeeper. An
+//! unfinished last line, which only a dead writer's segment has, is not a record and is left out.
 
 use crate::segment::{Form, SegmentName};
 use crate::segment_store::{Reading, Store};
@@ -23,7 +24,7 @@ const STEP_BYTES: usize = 256 << 10;
 /// Dirty pages that a compression leaves in the page cache, at most.
 const SYNC_BYTES: u64 = 8 << 20;
 
-/// What keeps the work slow, and ends it: called with the time that the last step took, returns whether to go on.
+/// Slows the work down, and ends it: called with the duration of the last step, returns whether to go on.
 pub type Pace<'a> = &'a mut dyn FnMut(Duration) -> bool;
 
 /// Compresses the segment `name` of `dir`, which is open as `plain` and locked; returns the sizes before and after, or
@@ -56,18 +57,18 @@ pub fn compress(
         Ok(bytes)
     });
     let bytes = renamed.inspect_err(|_| {
-        // The first error is the one to report; what cannot be removed now is a leftover.
+        // The first error is the one to report; a file that cannot be removed now is a leftover.
         let _ = store.remove(&temporary);
     })?;
     remove_plain(store, dir, name, plain, pace)?;
     Ok(Some((whole, bytes)))
 }
 
-/// Removes the plain copy of a segment that stands there twice, if the compressed one holds the same; returns whether.
+/// Removes the plain copy of a segment that exists in both forms, if the compressed one holds the same.
 ///
 /// # Errors
 /// As the system says; `Interrupted` if `pace` ended it; `InvalidData` if the compressed copy is damaged or differs:
-/// then both stay, and neither is touched any more but by retention.
+/// then both stay, and only retention touches them any more.
 pub fn remove_plain(
     store: &mut impl Store,
     dir: &Path,
@@ -159,7 +160,7 @@ fn write_out(store: &mut impl Store, file: &File, bytes: &mut Vec<u8>) -> io::Re
     Ok(taken as u64)
 }
 
-/// Bytes up to and with the last newline; of a segment with a footer, all.
+/// Bytes up to and with the last newline; all of them for a segment with a footer.
 fn whole_lines(store: &mut impl Store, mut file: &File) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
     let mut block = vec![0; STEP_BYTES];

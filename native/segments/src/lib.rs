@@ -1,4 +1,4 @@
-//! What is left on disk.
+//! The files on disk.
 //!
 //! ```text
 //! verify                       proves that nothing is missing: segments and queues, read without taking part

@@ -1,7 +1,7 @@
-//! What stands at the beginning of a line, read without parsing it: event, process, sequence.
+//! The beginning of a line, read without parsing the line: event, process, sequence.
 //!
 //! `encode` writes these members first and in this order, and escapes every quote in a text, so that they cannot be
-//! found elsewhere. Who needs more of a line parses it.
+//! found elsewhere. A reader that needs more of a line parses it.
 
 use lines::json::timestamp::TIMESTAMP_BYTES;
 use std::io::{self, Read};
@@ -22,13 +22,13 @@ pub const LONGEST_LINE: usize = 128 << 20;
 pub struct LinePrefix<'a> {
     /// RFC 3339, UTC, nanoseconds.
     pub timestamp: &'a [u8],
-    /// As it stands there, escapes included.
+    /// With its escapes.
     pub event: &'a [u8],
     /// None for a segment's own lines.
     pub process: Option<Process>,
 }
 
-/// Whose line it is.
+/// The process that a line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     pub boot_id: u64,
@@ -70,7 +70,7 @@ impl Process {
     }
 }
 
-/// Reads a boot id as it stands in lines.
+/// Reads a boot id in the form of lines.
 #[must_use]
 pub fn parse_boot_id(digits: &[u8; BOOT_ID_DIGITS]) -> Option<u64> {
     let mut value = 0;
@@ -108,7 +108,7 @@ fn number(rest: &[u8]) -> Option<(u64, &[u8])> {
     (digits > 0).then_some((value, &rest[digits..]))
 }
 
-/// What of a file is read at a time.
+/// A piece of a file.
 pub enum Piece<'a> {
     /// Whole lines.
     Lines(&'a [u8]),
@@ -116,7 +116,7 @@ pub enum Piece<'a> {
     OfLong { bytes: &'a [u8], is_end: bool },
 }
 
-/// Reads to the end, in memory for one line, and lets `take` have it in pieces; returns the bytes of an unfinished line
+/// Reads to the end, in memory for one line, and passes it to `take` in pieces; returns the bytes of an unfinished line
 /// behind them.
 ///
 /// # Errors

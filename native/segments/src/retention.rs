@@ -1,11 +1,11 @@
-//! Which segments go when they are too old, or too many: the oldest first, and never one that has a writer.
+//! Removes segments that are too old, or too many: the oldest first, and never one that has a writer.
 //!
 //! Invariants:
 //!
 //! * Only files of the inventory are removed (see [`crate::segment_store`]).
 //! * A plain segment is removed while its lock is held, so a live one, of whatever process, stays, though it counts for
-//!   the quota. An empty one is being begun, until it has been empty for [`BEGINNING`].
-//! * What is removed was announced before, and is counted, by reason, whatever else fails.
+//!   the quota. An empty one may be about to begin, until it has been empty for [`BEGINNING`].
+//! * Every removal is announced before, and is counted, by reason, whatever else fails.
 
 use crate::clock_steps::ClockSteps;
 use crate::segment::Form;
@@ -34,8 +34,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Why `stored` is to go, of segments of `total` bytes; None: it may stay. It waits for the shippers of these names,
-    /// as long as the quota does.
+    /// Why `stored` must be removed, if the segments have `total` bytes; None: it may stay. It waits for the shippers
+    /// of these names, as long as the quota allows.
     fn exceeded_by(&self, stored: &Stored, total: u64, clock: &ClockSteps, waits_for: &[String]) -> Option<Reason> {
         let age_nano = clock.age_nano(stored.last_written_unix_nano());
         let shipped = waits_for.iter().all(|name| stored.shipped.contains(name));
@@ -60,7 +60,7 @@ pub struct Removed {
 }
 
 impl From<(u64, u64)> for Removed {
-    /// Of segments and bytes whose names are not known.
+    /// From segments and bytes whose names are not known.
     fn from((segments, bytes): (u64, u64)) -> Self {
         Self { segments, bytes, ..Self::default() }
     }
@@ -87,7 +87,7 @@ impl Removed {
         }
     }
 
-    /// Takes out what one report can tell: everything, or the first `spans` of more; what is left are spans alone.
+    /// Takes out what fits into one report: everything, or the first `spans` of more; then only spans are left.
     #[must_use]
     pub fn take(&mut self, spans: usize) -> Self {
         let more = self.spans.split_off(self.spans.len().min(spans));
@@ -116,10 +116,10 @@ struct Doomed {
     _dead: Dead,
 }
 
-/// Removes what is beyond the limits from `dir`, and from the inventory, while `goes_on`; what a shipper of `waits_for`
-/// has not done yet goes for the quota alone. First it announces what goes:
-/// whoever dies in between has told of segments that still stand there, and not kept silent about some that do not.
-/// What could not be announced goes all the same while the work goes on: a full disk is not kept full for a report.
+/// Removes segments beyond the limits from `dir`, and from the inventory, while `goes_on`; a segment that a shipper of
+/// `waits_for` has not shipped is removed for the quota alone. Removals are announced first: a process that dies in
+/// between has reported segments that are still there, rather than kept silent about missing ones. A segment that could
+/// not be announced is removed too while the work goes on: the removal does not wait for a report on a full disk.
 pub fn enforce(
     store: &mut impl Store,
     dir: &Path,
@@ -165,13 +165,13 @@ pub fn enforce(
 }
 
 fn what_goes(store: &mut impl Store, dir: &Path, stored: &Stored, dead: &Dead) -> Removed {
-    // One that cannot be read goes all the same: a damaged segment must not keep a disk full.
+    // A segment that cannot be read is removed too: it must not keep a disk full.
     let spans = spans_of(store, dir, stored, dead.0.as_ref()).unwrap_or_default();
     let name = stored.name.to_string();
     Removed { segments: 1, bytes: stored.bytes(), oldest: name.clone(), newest: name, spans }
 }
 
-/// Removes a segment's files and counts it. Where that fails it stays in the inventory, and the round ends.
+/// Removes a segment's files and counts it. If that fails it stays in the inventory, and the round ends.
 fn remove(store: &mut impl Store, dir: &Path, inventory: &mut Inventory, doomed: Doomed, outcome: &mut Outcome) {
     let Doomed { stored, reason, .. } = doomed;
     if outcome.error.is_some() {
@@ -189,7 +189,7 @@ fn remove(store: &mut impl Store, dir: &Path, inventory: &mut Inventory, doomed:
         return inventory.segments.push(stored);
     }
     for name in &stored.shipped {
-        // One that stays is a leftover of the next round.
+        // A mark that stays is a leftover for the next round.
         let _ = store.remove(&dir.join(stored.name.marker(name)));
     }
     if any {
@@ -198,13 +198,14 @@ fn remove(store: &mut impl Store, dir: &Path, inventory: &mut Inventory, doomed:
     }
 }
 
-/// What keeps a writer away from a segment while this lives. A compressed one has none.
+/// Keeps a writer away from a segment while this lives. A compressed one has no writer.
 pub struct Dead(pub Option<File>);
 
-/// Locks a segment that has no writer, or returns None. One that may not be opened is another user's, and left alone.
+/// Locks a segment that has no writer, or returns None. A segment that may not be opened belongs to another user, and
+/// is left alone.
 ///
 /// # Errors
-/// It cannot be opened, or the file system has no locks: then nobody can tell.
+/// It cannot be opened, or the file system has no locks: then it is unknown whether it has a writer.
 pub fn lock_dead(store: &mut impl Store, dir: &Path, stored: &Stored, now_unix_nano: u64) -> io::Result<Option<Dead>> {
     let Some(facts) = stored.plain else { return Ok(Some(Dead(None))) };
     let is_new = now_unix_nano.saturating_sub(stored.last_written_unix_nano()) < BEGINNING.as_nanos() as u64;

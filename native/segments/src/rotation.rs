@@ -1,5 +1,5 @@
-//! Between the sink that begins another segment and the housekeeper of its directory: the sink waits until that has kept
-//! the quota, so that a directory never holds more than the quota and one segment.
+//! The agreement between a sink that begins another segment and the housekeeper of its directory: the sink waits until
+//! the housekeeper has kept the quota, so that a directory never holds more than the quota and one segment.
 
 use queue::futex::{self, Scope};
 use queue::lock::ForkSafe;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a sink waits at most: a directory above its quota is better than records that nobody writes.
+/// How long a sink waits at most: a directory above its quota is better than records that are not written.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 type ByDirectory = Vec<(PathBuf, Arc<Rotation>)>;
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Rotations {
 }
 
 impl Rotations {
-    /// What sink and housekeeper of `directory` share.
+    /// The shared state of the sink and the housekeeper of `directory`.
     #[must_use]
     pub fn of(&self, directory: &Path) -> Arc<Rotation> {
         self.0.with(|all| {
@@ -44,7 +44,7 @@ impl Rotations {
     }
 }
 
-/// Two futex words, as the sinks' threads and the housekeeper's are forked away with everything else.
+/// Two futex words, because the threads of the sinks and of the housekeeper do not exist in a forked child.
 #[derive(Debug, Default)]
 pub struct Rotation {
     asked: AtomicU32,
@@ -90,7 +90,7 @@ impl Rotation {
         self.keeper_pid.store(std::process::id(), Ordering::SeqCst);
     }
 
-    /// The housekeeper ends: nobody waits for it any more.
+    /// The housekeeper ends: no sink waits for it any more.
     pub fn end(&self) {
         self.keeper_pid.store(0, Ordering::SeqCst);
         self.answer(self.asked());
@@ -108,7 +108,7 @@ impl Rotation {
         futex::wake_all(&self.answered, Scope::Process);
     }
 
-    /// Waits until somebody asks more than the question of this number, at most `pause`.
+    /// Waits until a sink asks more than the question of this number, at most `pause`.
     pub fn wait(&self, asked: u32, pause: Duration) {
         futex::wait(&self.asked, Scope::Process, asked, pause);
     }

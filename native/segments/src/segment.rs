@@ -14,18 +14,19 @@
 //!
 //! Invariants:
 //!
-//! * A name is given once and never changes; a live segment only grows, except that an unfinished
-//!   last line is cut off again when its write failed.
-//! * `records` and `bytes` count the record lines with their `\n`, not header and footer; `crc32` and `spans` say more of
-//!   them ([`crate::segment_account`]). `processes`, the counts of the processes' queues, stands in a listener's last one.
-//! * The footer is the last line. A segment without one was live when its listener died, or its
-//!   file failed; only then can it end in a line without `\n`, which is to be ignored. Of a file that
-//!   failed the header of the listener's next segment says so: `abandoned`.
+//! * A name is given once and never changes; a live segment only grows, except that an unfinished last line is cut off
+//!   again when its write failed.
+//! * `records` and `bytes` count the record lines with their `\n`, not header and footer; `crc32` and `spans` describe
+//!   them further ([`crate::segment_account`]). `processes`, the counts of the processes' queues, is in a listener's
+//!   last footer.
+//! * The footer is the last line. A segment without one was live when its listener died, or its file failed; only then
+//!   can it end in a line without `\n`, which readers must ignore. If the file failed, the header of the listener's
+//!   next segment names it: `abandoned`.
 //! * Nothing is `fsync`ed: lines survive the death of every process, not the loss of power.
-//! * Who writes a segment holds its lock ([`crate::segment_lock`]).
-//! * A sealed segment may be compressed into `{name}.zst` (one zstd frame with a checksum) and removed, by age or
-//!   quota ([`listen::housekeeper`]). While both stand there they hold the same lines; `.{name}.zst.tmp` is unfinished.
-//! * An empty file `{name}.shipped-{shipper}` says that a shipper's destination has acknowledged all of it.
+//! * The writer of a segment holds its lock ([`crate::segment_lock`]).
+//! * A sealed segment may be compressed into `{name}.zst` (one zstd frame with a checksum) and removed, by age or quota
+//!   ([`listen::housekeeper`]). While both files exist they hold the same lines; `.{name}.zst.tmp` is unfinished.
+//! * An empty file `{name}.shipped-{shipper}` means that a shipper's destination has acknowledged all of it.
 
 use lines::json::escape::push_string;
 use lines::json::timestamp;
@@ -42,7 +43,7 @@ pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 pub const EXTENSION: &str = ".jsonl";
 /// What follows the name of a compressed segment.
 pub const COMPRESSED_EXTENSION: &str = ".zst";
-/// What stands between the name of a segment and that of a shipper, in the name of an empty file: its destination has
+/// Separates the name of a segment from that of a shipper, in the name of an empty file: its destination has
 /// acknowledged all of the segment.
 const SHIPPED: &str = ".shipped-";
 const TEMPORARY_EXTENSION: &str = ".zst.tmp";
@@ -84,7 +85,7 @@ impl SegmentName {
     }
 }
 
-/// What a file that bears a segment's name holds.
+/// The content of a file with a segment's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Plain,
@@ -104,7 +105,7 @@ impl SegmentName {
         Self::parse(file.strip_suffix(COMPRESSED_EXTENSION).unwrap_or(file)).map(|name| (name, form))
     }
 
-    /// Return the segment and the shipper that the name of a mark tells.
+    /// Return the segment and the shipper that the name of a mark contains.
     #[must_use]
     pub fn parse_marker(file: &str) -> Option<(Self, String)> {
         let (name, shipper) = file.split_once(SHIPPED)?;
@@ -140,20 +141,20 @@ impl fmt::Display for SegmentName {
     }
 }
 
-/// Tell whether `prefix` can begin a segment's name: 1 to 100 of `A-Z a-z 0-9 . _ -`, not first a dot.
+/// Return whether `prefix` can begin a segment's name: 1 to 100 of `A-Z a-z 0-9 . _ -`, not first a dot.
 pub fn is_prefix(prefix: &str) -> bool {
     (1..=PREFIX_MAX).contains(&prefix.len())
         && !prefix.starts_with('.')
         && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-/// Tell whether `boot_id` is 16 lowercase hexadecimal digits.
+/// Return whether `boot_id` is 16 lowercase hexadecimal digits.
 pub fn is_boot_id(boot_id: &str) -> bool {
     boot_id.len() == BOOT_ID_LEN && boot_id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Return the members of a header that say whose records these are: the directory of the queues that they come from, and
-/// the fingerprint of its configuration ([`queue::configuration`]).
+/// Return the members of a header that name the origin of the records: the directory of the queues that they come from,
+/// and the fingerprint of its configuration ([`queue::configuration`]).
 pub fn origin(queue_directory: &Path, configuration: Option<&str>) -> String {
     let directory = std::path::absolute(queue_directory).unwrap_or_else(|_| queue_directory.to_owned());
     let mut members = b",\"queue_directory\":".to_vec();
@@ -228,7 +229,7 @@ fn day_of_date(year: u64, month: u64, day: u64) -> Option<u64> {
     (era * 146_097 + of_era).checked_sub(719_468)
 }
 
-/// Read `YYYYMMDDTHHMMSS.mmmZ` as milliseconds since the epoch; ranges are the caller's to check.
+/// Read `YYYYMMDDTHHMMSS.mmmZ` as milliseconds since the epoch; the caller checks ranges.
 fn parse_stamp(stamp: &str) -> Option<u64> {
     if stamp.len() != STAMP_LEN || !stamp.is_ascii() {
         return None;

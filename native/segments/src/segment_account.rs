@@ -1,9 +1,9 @@
-//! What a segment's footer says about the lines in it: whose records they are, and a checksum.
+//! A segment's footer describes its lines: the processes of the records, and a checksum.
 //!
-//! So a reader can tell, line by line or without reading them, what a segment held, also when it is removed:
+//! So a reader can find out, line by line or without reading them, what a segment held, also when it is removed:
 //!
-//! * `spans`: for each process the first and the last sequence, and how many of its records stand here;
-//! * `crc32`: CRC-32 (IEEE) of all record lines, their `\n` included, which shows what was altered since.
+//! * `spans`: for each process the first and the last sequence, and how many of its records are here;
+//! * `crc32`: CRC-32 (IEEE) of all record lines, their `\n` included, which shows later alterations.
 
 use crate::line::{self, LinePrefix, Process};
 use crate::spans::{Span, spans_json};
@@ -18,11 +18,11 @@ pub struct SegmentAccount {
 }
 
 impl SegmentAccount {
-    /// Counts whole lines that stand in the segment, `records` of them.
+    /// Counts whole lines of the segment, `records` of them.
     ///
-    /// In a batch the lines of one process stand together, first those about it, then its records, whose sequences are
-    /// dense but for what is torn: so it is enough to read where such a run begins and ends. One that does not add up
-    /// is read line by line.
+    /// In a batch the lines of one process are consecutive, first those about it, then its records, whose sequences
+    /// have no gaps except torn records: so it is enough to read where such a run begins and ends. A run that does not
+    /// add up is read line by line.
     pub fn add(&mut self, lines: &[u8], records: u64) {
         self.checksum.update(lines);
         let (mut rest, mut left) = (lines, records);
@@ -43,7 +43,7 @@ impl SegmentAccount {
         }
     }
 
-    /// Counts whole lines, in whatever order they stand; without the checksum.
+    /// Counts whole lines in any order; without the checksum.
     pub fn add_each(&mut self, lines: &[u8]) {
         line::whole_lines(lines).filter_map(numbered).for_each(|(process, seq)| self.merge(Span::of(process, seq)));
     }
@@ -75,7 +75,7 @@ fn numbered(line: &[u8]) -> Option<(Process, u64)> {
     Some((process, process.seq?))
 }
 
-/// Where the lines of the process that the first one is of end, as far as they stand together.
+/// The end of the run of lines that belong to the process of the first one.
 fn end_of_run(lines: &[u8], boot_id: u64) -> usize {
     let is_of_run = |start: usize| {
         let line = line::whole_lines(&lines[start..]).next();

@@ -1,12 +1,12 @@
-//! The lock of a live segment: who writes a segment holds it, and the kernel releases it with the writer, however that
-//! dies. Whoever wants to compress or remove a segment tries it first.
+//! The lock of a live segment: its writer holds it, and the kernel releases it with the writer, however that dies. A
+//! process that wants to compress or remove a segment tries it first.
 //!
 //! `flock`, not the record locks of [`queue::lock`]: users read segments in the process that writes them, and closing a
-//! descriptor would drop a record lock. Its one trap is met here: a forked child shares the lock of the descriptors it
-//! inherits, and would keep a dead parent's segment live, so [`close_inherited`] closes them in the child.
+//! descriptor would drop a record lock. It has one trap: a forked child shares the lock of the descriptors it inherits,
+//! and would keep a dead parent's segment live, so [`close_inherited`] closes them in the child.
 //!
-//! Order, on which others rely: the lock is taken while the segment is empty, and released behind its last line. So an
-//! empty segment may be live without a lock, and one with a header and no lock has no writer.
+//! The order, on which other modules rely: the lock is taken while the segment is empty, and released behind its last
+//! line. So an empty segment may be live without a lock, and one with a header and no lock has no writer.
 
 use queue::lock::ForkSafe;
 use queue::system;
@@ -31,7 +31,7 @@ pub struct LiveLock {
 }
 
 impl LiveLock {
-    /// Locks a segment that was just created. A file system without locks is none of the writer's troubles: there, no
+    /// Locks a segment that was just created. A file system without locks is not an error for the writer: there, no
     /// segment can be locked for removal either.
     #[must_use]
     pub fn hold(file: Arc<File>) -> Self {
@@ -49,14 +49,14 @@ impl Drop for LiveLock {
         }
         let held = Held { pid: self.pid, descriptor: self.file.as_raw_fd() };
         HELD.with(|table| table.retain(|entry| *entry != held));
-        // Not left to the close: the file may be open a while longer, for its writeback or in a child.
+        // Explicitly, and not by the close: the file may be open a while longer, for its writeback or in a child.
         let _ = system::lock_file(&self.file, libc::LOCK_UN);
     }
 }
 
 /// Locks a segment that has no writer; false while it has one. Closing `file` releases the lock.
 ///
-/// Shared: readers look for the writer by the same lock, and must not pass for one.
+/// Shared: readers look for the writer by the same lock, and must not be taken for a writer.
 ///
 /// # Errors
 /// The file system cannot lock.
@@ -73,8 +73,8 @@ pub fn close_inherited() {
     let pid = std::process::id();
     HELD.with(|table| {
         for entry in table.iter().filter(|entry| entry.pid != pid) {
-            // The descriptor was open in the parent at the fork. Here it belongs to a sink of a thread that
-            // does not exist, so nobody else uses or closes it.
+            // The descriptor was open in the parent at the fork. Here it belongs to a sink of a thread that does not
+            // exist, so nothing else uses or closes it.
             system::close_inherited(entry.descriptor);
         }
         table.retain(|entry| entry.pid == pid);

@@ -1,4 +1,4 @@
-//! Which records a segment holds that is about to be removed: by its footer, or by its lines.
+//! The records of a segment that is about to be removed: from its footer, or from its lines.
 
 use crate::line::{self, Piece};
 use crate::segment::Form;
@@ -9,10 +9,10 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// A footer is shorter, unless thousands of processes wrote into one segment.
+/// More than any footer, unless thousands of processes wrote into one segment.
 const FOOTER_BYTES: u64 = 256 << 10;
 
-/// Tells the spans of a segment that has no writer; `plain` is its plain form, if it has one.
+/// Returns the spans of a segment that has no writer; `plain` is its plain form, if it has one.
 ///
 /// # Errors
 /// It cannot be read, or is damaged.
@@ -38,7 +38,7 @@ fn spans_of_footer(store: &mut impl Store, mut file: &File) -> io::Result<Option
     Ok(serde_json::from_slice(last).ok().as_ref().and_then(read_footer))
 }
 
-/// Reads the spans of a footer; None of another line, or where one is not as it should be.
+/// Reads the spans of a footer; None for another line, or if one is malformed.
 #[must_use]
 pub fn read_footer(footer: &serde_json::Value) -> Option<Vec<Span>> {
     (footer.get("event_name")? == "segment.footer").then_some(())?;

@@ -1,10 +1,10 @@
-//! Every call of the housekeeper to the operating system, behind one small trait, and what it finds in a directory.
+//! Every call of the housekeeper to the operating system, behind one small trait, and the inventory of a directory.
 //!
 //! [`RealStore`] maps each method to one or two system calls and decides nothing. A test wraps it to produce full disks,
 //! and processes that die between any two calls.
 //!
-//! Only names that [`SegmentName::parse_file`] knows, of one prefix, and only regular files, are ever seen further up:
-//! a symbolic link or a foreign file cannot be compressed or removed, because it is not in the inventory.
+//! Only names that [`SegmentName::parse_file`] knows, of one prefix, and only regular files, reach the modules above: a
+//! symbolic link or a foreign file cannot be compressed or removed, because it is not in the inventory.
 
 use crate::segment::{Form, SegmentName};
 use crate::segment_lock;
@@ -14,11 +14,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What is known of a file without opening it.
+/// The facts about a file that is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileFacts {
     pub bytes: u64,
-    /// When it was last written, as far as the file system says; compression keeps it.
+    /// When it was last written, by the file system; compression keeps it.
     pub modified_unix_nano: u64,
 }
 
@@ -26,7 +26,7 @@ pub struct FileFacts {
 pub trait Store: Send {
     /// List the names in `dir`.
     fn list(&mut self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Look at a file; None if it is gone, or no regular file.
+    /// Examine a file; None if it is gone, or not a regular file.
     fn facts(&mut self, path: &Path) -> io::Result<Option<FileFacts>>;
     /// Open a file for reading, not through a link.
     fn open(&mut self, path: &Path) -> io::Result<File>;
@@ -34,7 +34,7 @@ pub trait Store: Send {
     fn try_lock(&mut self, file: &File) -> io::Result<bool>;
     /// Read up to the length of `into`.
     fn read(&mut self, file: &File, into: &mut [u8]) -> io::Result<usize>;
-    /// Create `path` anew, with the permissions and, where allowed, the owner of `like`.
+    /// Create a new file at `path`, with the permissions and, if allowed, the owner of `like`.
     fn create(&mut self, path: &Path, like: &File) -> io::Result<File>;
     /// Make one `write` call.
     fn write(&mut self, file: &File, bytes: &[u8]) -> io::Result<usize>;
@@ -50,7 +50,7 @@ pub trait Store: Send {
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 }
 
-/// A file as the standard library's readers want it, read through the store.
+/// A file with the interface of the standard library's readers, read through the store.
 pub struct Reading<'a, S: Store> {
     pub store: &'a mut S,
     pub file: &'a File,
@@ -97,7 +97,7 @@ impl Store for RealStore {
     fn create(&mut self, path: &Path, like: &File) -> io::Result<File> {
         let meta = like.metadata()?;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        // Who may read it stays as it is. Only root can give files away; others own what they compress.
+        // Its readers stay the same. Only root can give files away; other users own the files that they compress.
         let _ = std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()));
         file.set_permissions(meta.permissions())?;
         Ok(file)
@@ -128,13 +128,13 @@ impl Store for RealStore {
     }
 }
 
-/// A segment in a directory: plain, compressed, or both while its compression was not brought to its end.
+/// A segment in a directory: plain, compressed, or both if its compression was interrupted.
 #[derive(Clone, Debug)]
 pub struct Stored {
     pub name: SegmentName,
     pub plain: Option<FileFacts>,
     pub compressed: Option<FileFacts>,
-    /// Names of the shippers that are done with it.
+    /// Names of the shippers that have shipped it.
     pub shipped: Vec<String>,
 }
 
@@ -145,7 +145,8 @@ impl Stored {
         self.files().map(|(_, facts)| facts.bytes).sum()
     }
 
-    /// The time of its last line. Not before its beginning: a clock or a copy can set files back, names not.
+    /// The time of its last line. Not before its beginning: a clock or a copy can set the times of files back, but not
+    /// names.
     #[must_use]
     pub fn last_written_unix_nano(&self) -> u64 {
         let modified = self.files().map(|(_, facts)| facts.modified_unix_nano).max().unwrap_or(0);
@@ -159,7 +160,7 @@ impl Stored {
     }
 }
 
-/// What a directory holds of one prefix.
+/// The segments of one prefix in a directory.
 #[derive(Debug, Default)]
 pub struct Inventory {
     /// In the order of their beginning.
@@ -169,10 +170,10 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Looks at the files of `prefix` in `dir`.
+    /// Lists the files of `prefix` in `dir`.
     ///
     /// # Errors
-    /// The directory cannot be listed; a file that cannot be looked at is left out.
+    /// The directory cannot be listed; a file that cannot be examined is left out.
     pub fn take(store: &mut impl Store, dir: &Path, prefix: &str) -> io::Result<Self> {
         let mut found = BTreeMap::<SegmentName, Stored>::new();
         let (mut leftovers, mut marks) = (Vec::new(), Vec::new());

@@ -1,13 +1,15 @@
-//! Proves the books of directories (P6): per process `accepted = written + torn + corrupt + in_queue`, or where not.
+//! Proves that the books of directories balance (P6): per process `accepted = written + torn + corrupt + in_queue`; or
+//! shows where they do not.
 //!
-//! Read are the segments of directories, plain, compressed and live, and the queues of queue directories. Of each
-//! process it is known how many records it accepted: by its `process.ended` record, or by its queue. Their sequences
-//! are dense, so each one must stand in a segment, wait in the queue, be told as torn or corrupt, or have stood in a
-//! segment that retention removed and told of. What is left is a gap. Beyond that, a sealed segment must hold what its
-//! footer says, and a chained one must be a chain.
+//! It reads the segments of directories, plain, compressed and live, and the queues of queue directories. The number of
+//! records that a process accepted is known by its `process.ended` record, or by its queue. Their sequences have no
+//! gaps, so each one must be in a segment, wait in the queue, be reported as torn or corrupt, or have been in a segment
+//! whose removal by retention is reported. All other missing sequences are a gap. Beyond that, a sealed segment must
+//! hold what its footer says, and a chained one must be a chain.
 //!
-//! A directory in use can be verified: queues are looked at before segments, so that all that they released must be
-//! found. A segment that is compressed meanwhile is found in its other form; one that is removed is told of before.
+//! A directory in use can be verified: queues are read before segments, so that every record that they released must be
+//! found. A segment that is compressed meanwhile is found in its other form; the removal of a segment is reported
+//! before it happens.
 
 mod account;
 mod chains;
@@ -35,7 +37,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// What is to be verified.
+/// The directories and stores to verify.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub directories: Vec<PathBuf>,
@@ -44,7 +46,7 @@ pub struct Request {
     pub queue_directories: Vec<PathBuf>,
     /// Names of services; empty: all.
     pub prefixes: Vec<String>,
-    /// Of chains that have one.
+    /// For chains that have one.
     pub chain_key: Option<ChainValue>,
 }
 
@@ -112,7 +114,7 @@ fn accounts<'a>(
     for queue in queues {
         of(queue.counts.boot_id, queue.counts.pid, &mut |account| account.queue = Some(queue.clone()));
     }
-    // Known by a footer's counts alone: it never had a record, and says nothing.
+    // Known only by a footer's counts: it never had a record, and has nothing to prove.
     accounts.retain(|_, account| !account.is_empty());
     accounts
 }
@@ -132,7 +134,7 @@ fn totals(verdicts: &[Verdict]) -> Value {
     totals
 }
 
-/// What an operator may want to know and that is no fault.
+/// Facts that an operator may want to know and that are no faults.
 fn notes(listed: &[Listed], found: &[Found]) -> Vec<Value> {
     let mut notes = Vec::new();
     for (listed, found) in listed.iter().zip(found) {

@@ -1,4 +1,4 @@
-//! What is known of a request or response: collected from scalars with their paths, written as members of a line.
+//! The facts of a request or response: collected from scalars with their paths, written as members of a line.
 
 use super::ExtractedFacts;
 use super::keys::Key;
@@ -9,14 +9,14 @@ use crate::json::{escape, number};
 
 /// Longest string taken from a body; the rest is cut.
 pub const MAX_TEXT_BYTES: usize = 256;
-/// Most finish reasons; choices with a higher index are passed over.
+/// Most finish reasons; choices with a higher index are skipped.
 pub const MAX_CHOICES: usize = 16;
 /// Longest number that is read.
 const MAX_NUMBER_BYTES: usize = 64;
 /// Floats up to here count integers exactly.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Facts of a request. A key that stands twice counts where it stands last, as JSON readers have it; null is no value.
+/// Facts of a request. If a key is there twice, the last one counts, as in JSON readers; null is no value.
 #[derive(Default)]
 pub struct RequestFacts<'a> {
     pub model: Option<&'a [u8]>,
@@ -72,7 +72,7 @@ pub struct ResponseFacts<'a> {
     /// The usage object that is being read; it replaces `usage` if there is anything in it.
     open_usage: Usage,
     finish_reasons: [Option<&'a [u8]>; MAX_CHOICES],
-    /// Index that a choice without an index has: one behind the choice before.
+    /// The index of a choice without an index: one after the choice before.
     next_index: usize,
     open_choice: Choice<'a>,
     /// Events wrap the body in `response`.
@@ -88,7 +88,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// What is told here, or else there.
+    /// The counts of this one, or else those of the other.
     fn or(self, other: Self) -> Self {
         Self {
             input: self.input.or(other.input),
@@ -111,7 +111,7 @@ impl<'a> ResponseFacts<'a> {
         Self { stream, ..Self::default() }
     }
 
-    /// Take over what a document that was cut left open.
+    /// Take over the open facts of a document that was cut.
     pub fn end_document(&mut self) {
         self.take_usage();
         if self.open_choice.finish_reason.is_some() {
@@ -146,7 +146,7 @@ impl<'a> ResponseFacts<'a> {
         }
     }
 
-    /// What was found, for those who look at it.
+    /// The facts, for the counts of requests.
     pub fn extracted(&self) -> ExtractedFacts<'a> {
         let Usage { input, output, cached, .. } = self.usage;
         ExtractedFacts {
@@ -160,7 +160,7 @@ impl<'a> ResponseFacts<'a> {
     fn take_usage(&mut self) {
         let usage = std::mem::take(&mut self.open_usage);
         if usage != Usage::default() {
-            // The Messages API tells of the input at a stream's begin only.
+            // The Messages API reports the input only at the beginning of a stream.
             self.usage = if usage.input.is_none() { usage.or(self.usage) } else { usage };
         }
     }
@@ -202,7 +202,7 @@ impl<'a> Visit<'a, Key> for ResponseFacts<'a> {
             [Key::Choices, Key::Item, Key::Index] => {
                 set(&mut self.open_choice.index, Number::count(value).and_then(Number::index));
             }
-            // The end of a long choice is often all that was kept of it; nothing else in a response has this key.
+            // Often only the end of a long choice was kept; nothing else in a response has this key.
             [Key::Choices | Key::Lost, Key::Item, Key::FinishReason] => {
                 set(&mut self.open_choice.finish_reason, as_text(value));
             }

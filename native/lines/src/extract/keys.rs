@@ -3,13 +3,13 @@
 use super::scan::DocumentKey;
 use crate::json::text;
 
-/// Longest key that is looked at with its escapes resolved.
+/// Longest key that is compared with its escapes resolved.
 const LONGEST_KEY: usize = 32;
 
-/// Levels of a body in which facts stand.
+/// Levels of a body that contain facts.
 pub const LEVELS: usize = 4;
 
-/// A key, or the place of a value where no key names it.
+/// A key, or the place of a value that no key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// An element of an array.
@@ -44,7 +44,7 @@ pub enum Key {
     FinishReason,
     /// `stop_reason`, the finish reason of the Messages API
     StopReason,
-    /// `delta`, in which the Messages API tells it of a stream
+    /// `delta`, which has it in streams of the Messages API
     Delta,
     /// `response` or `message`, which wraps the body in events of the Responses and of the Messages API
     Response,
@@ -64,7 +64,7 @@ pub enum Key {
     ReasoningTokens,
 }
 
-/// Return the key for what stands between the quotes, as `plain` knows it; an escaped spelling is the same key.
+/// Return the key for the bytes between the quotes, as `plain` knows it; an escaped spelling is the same key.
 #[inline]
 pub fn key_of<K: DocumentKey>(raw: &[u8], plain: impl Fn(&[u8]) -> K) -> K {
     if !raw.contains(&b'\\') {

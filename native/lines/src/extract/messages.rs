@@ -1,7 +1,7 @@
-//! Texts of a body as messages, where its record says that they may be written (P11); see `reader` for what is read and
-//! `write` for what stands in the line.
+//! Texts of a body as messages, if its record allows them to be written (P11); `reader` describes what is read and
+//! `write` what is in the line.
 //!
-//! Invariants: no input makes it panic; time is linear in the capture, memory in its number of texts; what is written is
+//! Invariants: no input makes it panic; time is linear in the capture, memory in its number of texts; the output is
 //! valid JSON, and all of it was in the body; bytes of media are never written.
 
 use super::{lex, scan::scan, without_mark};
@@ -21,7 +21,7 @@ mod write;
 
 type Resume = lex::Resume<LEVELS>;
 
-/// Append the texts of `body` to `out` as members, as its record asks for.
+/// Append the texts of `body` to `out` as members, in the form that its record requests.
 #[cold]
 pub fn push_texts(out: &mut Vec<u8>, body: &Body<'_>, hash_key: Option<&[u8; 32]>) {
     let mut writer = Writer { mode: body.text, key: hash_key, joined: Vec::new() };

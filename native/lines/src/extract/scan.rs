@@ -1,12 +1,12 @@
 //! Walks the structure of a JSON document, whole or cut at either side, and shows its scalars with their paths.
 //!
-//! Invariants: one pass, no recursion, no allocation; paths are known to a number of levels, `LEVELS`, deeper values are passed
-//! over; a string without its end and a word that touches the end are never shown, since they may be cut. Broken JSON is
-//! read in some way, but always ends.
+//! Invariants: one pass, no recursion, no allocation; paths are known to a number of levels, `LEVELS`, deeper values
+//! are skipped; a string without its end and a word that touches the end are never shown, since they may be cut. Broken
+//! JSON is read in some way, but the scan always ends.
 
 use crate::json::lex::{self, Resume, Scalar};
 
-/// What paths are made of: the keys that mean something to a visitor.
+/// The elements of paths: the keys that mean something to a visitor.
 pub trait DocumentKey: Copy {
     /// An element of an array.
     const ITEM: Self;
@@ -14,7 +14,7 @@ pub trait DocumentKey: Copy {
     const LOST: Self;
     /// A key without a meaning.
     const OTHER: Self;
-    /// The key for what stands between the quotes.
+    /// The key for the bytes between the quotes.
     fn of(raw: &[u8]) -> Self;
 }
 
@@ -22,7 +22,7 @@ pub trait DocumentKey: Copy {
 pub trait Visit<'a, P: DocumentKey> {
     /// A string or a word.
     fn scalar(&mut self, path: &[P], value: Scalar<'a>);
-    /// A string whose end is missing, with what there is of it.
+    /// A string whose end is missing, with the bytes that are there.
     #[inline]
     fn cut(&mut self, _path: &[P], _raw: &'a [u8]) {}
     /// An object or array begins.
@@ -31,7 +31,7 @@ pub trait Visit<'a, P: DocumentKey> {
     fn close(&mut self, _path: &[P]) {}
 }
 
-/// Show what `bytes` hold from `start` on to `visit`; a new document begins with `Resume::default()`.
+/// Show the content of `bytes` from `start` on to `visit`; a new document begins with `Resume::default()`.
 pub fn scan<'a, P: DocumentKey, const LEVELS: usize>(
     bytes: &'a [u8],
     start: Resume<LEVELS>,
@@ -59,7 +59,7 @@ pub fn scan<'a, P: DocumentKey, const LEVELS: usize>(
             _ => lex::word_end(bytes, at).inspect(|end| walk.scalar(Scalar::Word(&bytes[at..*end]), visit)),
         };
         match next {
-            // Behind the root, or not in an object at all: there is nothing to find.
+            // After the root, or not in an object at all: there is nothing to find.
             Some(next) if walk.depth > 0 || byte.is_ascii_whitespace() => at = next,
             _ => return,
         }

@@ -1,8 +1,8 @@
 //! A block of bytes in a register: 16 with SSE2 (part of every x86_64), 8 in a plain integer elsewhere.
 //!
-//! Both answer one question: how many leading bytes can stand in a JSON string as they are? A block loaded from fewer
-//! bytes than it is wide is filled up with zeros, which count as bytes that cannot stay; so the answer never passes the
-//! end of the input by more than a block, and the caller takes the minimum.
+//! Both answer one question: how many leading bytes can be in a JSON string unescaped? A block loaded from fewer bytes
+//! than its width is filled up with zeros, which count as bytes to escape; so the answer never passes the end of the
+//! input by more than a block, and the caller takes the minimum.
 
 #[cfg(target_arch = "x86_64")]
 pub use sse2::{Block, WIDTH};

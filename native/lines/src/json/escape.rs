@@ -1,11 +1,11 @@
 //! Writes bytes as a JSON string, copying clean runs a block at a time.
 //!
-//! Escaped are `"`, `\` and everything below 0x20, in the short form where JSON has one; all else stands as it is (also
-//! 0x7F, U+2028, U+2029). Bytes that are not UTF-8 become U+FFFD, one per maximal subpart, as `String::from_utf8_lossy`
-//! does it. So whatever goes in, a valid JSON string comes out.
+//! Escaped are `"`, `\` and everything below 0x20, in the short form if JSON has one; all other bytes stay as they are
+//! (also 0x7F, U+2028, U+2029). Bytes that are not UTF-8 become U+FFFD, one per maximal subpart, as in
+//! `String::from_utf8_lossy`. So any input results in a valid JSON string.
 //!
-//! A block is loaded, stored to the output as it is, and searched; up to the first byte that cannot stay, the store was
-//! already the copy. Invariant: before each block the output has room for the input that is left and [`SLACK`] bytes.
+//! A block is loaded, stored to the output as it is, and searched; up to the first byte to escape, the store was
+//! already the copy. Invariant: before each block the output has room for the rest of the input and [`SLACK`] bytes.
 
 use super::block::{Block, WIDTH};
 
@@ -26,7 +26,7 @@ pub fn push_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Append what may be UTF-8. Each turn checks bytes that no other turn sees, so that noise is linear too.
+/// Append bytes that may be UTF-8. Each turn checks bytes that no other turn sees, so that noise is linear too.
 #[cold]
 #[inline(never)]
 fn push_text(out: &mut Vec<u8>, mut bytes: &[u8]) {
@@ -66,7 +66,7 @@ fn push_run<const ASCII: bool>(out: &mut Vec<u8>, bytes: &[u8]) -> usize {
     at
 }
 
-/// Copy bytes up to the first that cannot stay, or all; `out` has room for `bytes` and [`SLACK`]. Return their number.
+/// Copy bytes up to the first one to escape, or all; `out` has room for `bytes` and [`SLACK`]. Return their number.
 #[inline(always)]
 fn copy_clean<const ASCII: bool>(out: &mut Vec<u8>, bytes: &[u8]) -> usize {
     debug_assert!(out.capacity() - out.len() >= bytes.len() + WIDTH);

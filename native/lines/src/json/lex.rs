@@ -1,25 +1,25 @@
-//! Where JSON strings and scalars end, forwards and backwards. Nothing here allocates, recurses or looks at a byte more
+//! The ends of JSON strings and scalars, forwards and backwards. Nothing here allocates, recurses or reads a byte more
 //! than a fixed number of times.
 //!
 //! Backwards is well defined too: inside a string every `"` is escaped, that is preceded by an odd number of
-//! backslashes; a `"` that begins or ends a string never is. So from the end of a document its strings can be told from
-//! its structure without its beginning, and text in a string cannot pass for structure.
+//! backslashes; a `"` that begins or ends a string never is. So the strings of a document can be separated from its
+//! structure from the end, without its beginning, and text in a string cannot pass for structure.
 
 use crate::json::block::{Block, WIDTH};
 
 /// A token that has a value, as it stands in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalar<'a> {
-    /// What stands between the quotes, still escaped.
+    /// The bytes between the quotes, still escaped.
     Text(&'a [u8]),
     /// A number, `true`, `false`, `null`, or noise.
     Word(&'a [u8]),
 }
 
-/// Where the end of a document can be read forwards from, and in which containers that is, of `LEVELS` from the root on.
+/// A point from which the end of a document can be read forwards, and its containers, of `LEVELS` from the root on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resume<const LEVELS: usize> {
-    /// Index of the first byte that is known to stand outside of strings.
+    /// Index of the first byte that is known to be outside of strings.
     pub at: usize,
     /// Number of open containers; 0 if the root itself begins here.
     pub depth: usize,
@@ -51,7 +51,7 @@ pub fn string_end(bytes: &[u8], mut from: usize) -> Option<usize> {
     }
 }
 
-/// Return the index behind the word that begins at `from`, or `None` if it touches the end and so may be cut.
+/// Return the index after the word that begins at `from`, or `None` if it touches the end and so may be cut.
 #[inline]
 pub fn word_end(bytes: &[u8], from: usize) -> Option<usize> {
     let len = bytes[from..].iter().position(|byte| ends_word(*byte))?;
@@ -129,7 +129,7 @@ fn string_start(bytes: &[u8], end: usize) -> Start {
     Start::Lost
 }
 
-/// Return whether an odd number of backslashes precedes `at`, or `None` if what precedes them is not in the bytes.
+/// Return whether an odd number of backslashes precedes `at`, or `None` if the bytes before them are missing.
 fn escaped(bytes: &[u8], at: usize) -> Option<bool> {
     let other = bytes[..at].iter().rposition(|byte| *byte != b'\\')?;
     Some((at - other).is_multiple_of(2))

@@ -1,4 +1,4 @@
-//! Numbers as JSON has them.
+//! Numbers in JSON's form.
 
 use queue::record::append_short as put;
 

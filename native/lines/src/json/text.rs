@@ -2,7 +2,7 @@
 
 const REPLACEMENT: char = '\u{FFFD}';
 
-/// Write the text of `raw`, what stands between the quotes, to `out`; cut between characters if it does not fit.
+/// Write the text of `raw`, the bytes between the quotes, to `out`; cut between characters if it does not fit.
 ///
 /// Return the bytes written and whether that is all. Broken escapes and lone surrogates become U+FFFD; bytes that are
 /// not UTF-8 stay as they are.
@@ -31,7 +31,7 @@ pub fn unescape(raw: &[u8], out: &mut [u8]) -> (usize, bool) {
     (len, true)
 }
 
-/// Append the text of `raw`, what stands between the quotes, as [`unescape`] reads it.
+/// Append the text of `raw`, the bytes between the quotes, as [`unescape`] reads it.
 pub fn unescape_onto(out: &mut Vec<u8>, raw: &[u8]) {
     let mut rest = raw;
     while let Some(run) = memchr::memchr(b'\\', rest) {
@@ -43,7 +43,7 @@ pub fn unescape_onto(out: &mut Vec<u8>, raw: &[u8]) {
     out.extend_from_slice(rest);
 }
 
-/// Return `raw`, whose end is missing, without an escape or a character that is cut.
+/// Return `raw`, whose end is missing, without a cut escape or character.
 pub fn without_cut_end(raw: &[u8]) -> &[u8] {
     let mut end = raw.len();
     loop {
@@ -58,7 +58,7 @@ pub fn without_cut_end(raw: &[u8]) -> &[u8] {
     without_cut_last_character(&raw[..end])
 }
 
-/// Return `kept`, whose end is missing, without a character that is cut.
+/// Return `kept`, whose end is missing, without a cut character.
 pub fn without_cut_last_character(kept: &[u8]) -> &[u8] {
     let start = kept.len() - kept.iter().rev().take(4).take_while(|byte| **byte & 0xC0 == 0x80).count().min(3);
     match start.checked_sub(1).map(|first| (first, kept[first])) {
@@ -88,7 +88,7 @@ const fn width(first: u8) -> usize {
 
 /// Return `raw`, whose beginning is missing, from the first byte on that is certainly not in an escape or a character.
 pub fn without_cut_start(raw: &[u8]) -> &[u8] {
-    // A backslash that is missing may have escaped what stands here: a letter, four digits, or a backslash.
+    // A missing backslash may have escaped the first bytes: a letter, four digits, or a backslash.
     let slashes = raw.iter().take_while(|byte| **byte == b'\\').count();
     let rest = &raw[slashes..];
     let first = usize::from(!rest.is_empty());

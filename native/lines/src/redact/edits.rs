@@ -1,4 +1,4 @@
-//! What is to be replaced in a line: collected in any order, applied in one pass.
+//! The replacements in a line: collected in any order, applied in one pass.
 
 use std::ops::Range;
 
@@ -37,14 +37,14 @@ impl Edits {
         self.keys = 0;
     }
 
-    /// Replace a whole value, which `quoting` strings are around, by a string.
+    /// Replace a whole value, within `quoting` strings, by a string.
     pub fn value(&mut self, range: Range<usize>, text: &str, quoting: usize) {
         let mut quoted = Vec::with_capacity(text.len() + 2);
         escape::push_string(&mut quoted, text.as_bytes());
         self.all.push(Edit { range, text: escaped(quoted, quoting), is_value: true });
     }
 
-    /// Replace a part of a text, which `quoting` strings are around.
+    /// Replace a part of a text, within `quoting` strings.
     pub fn text(&mut self, range: Range<usize>, text: &str, quoting: usize) {
         self.all.push(Edit { range, text: escaped(text.as_bytes().to_vec(), quoting), is_value: false });
     }
@@ -58,8 +58,8 @@ impl Edits {
         self.text(range, &format!("{text}#{}", self.keys), quoting);
     }
 
-    /// Append `line` with all replacements to `out`, and forget them. Of those that overlap the first one stands for
-    /// all, and a value goes before a text in it.
+    /// Append `line` with all replacements to `out`, and forget them. If several overlap, the first one replaces all of
+    /// them, and a value takes precedence over a text in it.
     pub fn apply(&mut self, line: &[u8], out: &mut Vec<u8>) {
         self.all.sort_by(|a, b| {
             let order = (a.range.start, !a.is_value, b.range.end);
@@ -78,7 +78,7 @@ impl Edits {
     }
 }
 
-/// What stands in a string of a string, and so on.
+/// Escapes a text that is in a string of a string, and so on.
 fn escaped(text: Vec<u8>, times: usize) -> Vec<u8> {
     (0..times).fold(text, |text, _| {
         let mut quoted = Vec::with_capacity(text.len() + 2);

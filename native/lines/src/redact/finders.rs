@@ -1,8 +1,8 @@
-//! The built-in patterns. Each errs on the side of replacing too much, and is linear: no match reaches further than what
-//! it replaces, by more than a few bytes.
+//! The built-in patterns. Each errs on the side of replacing too much, and is linear: no match depends on text beyond
+//! what it replaces, by more than a few bytes.
 //!
-//! A text that was cut says so with an ellipsis ([`CUT`]). What stands beside one may be a part of a secret, which would
-//! not be found as such: there a beginning or an end is enough.
+//! A text that was cut has an ellipsis ([`CUT`]). The text beside one may be a part of a secret, which would not be
+//! found as such: there a beginning or an end is enough.
 
 mod numbers;
 
@@ -14,7 +14,7 @@ use regex::bytes::Regex;
 /// Receives a range and the name of its pattern.
 pub type Hits<'h> = dyn FnMut(Range<usize>, &str) + 'h;
 
-/// Stands where a text was cut.
+/// Marks the place where a text was cut.
 pub const CUT: &[u8] = "…".as_bytes();
 
 fn expression(text: &str) -> Regex {
@@ -109,11 +109,11 @@ fn domain_end(text: &[u8], from: usize) -> usize {
     if dot > 0 && top.len() >= 2 && !top[0].is_ascii_digit() { from + kept } else { from }
 }
 
-/// Whether a character can stand in a name: a letter or digit of any script, or one of `marks`.
+/// Whether a character can be in a name: a letter or digit of any script, or one of `marks`.
 fn is_of_name(character: &[u8], marks: &[u8]) -> bool {
     match character[0] {
         byte if byte < 0x80 => byte.is_ascii_alphanumeric() || marks.contains(&byte),
-        // Punctuation: U+0080 to U+00BF, U+2000 to U+2FFF, U+3000 to U+303F; but not what stands for a broken byte.
+        // Punctuation: U+0080 to U+00BF, U+2000 to U+2FFF, U+3000 to U+303F; but not the replacement of a broken byte.
         0xC2 | 0xE2 => false,
         0xE3 => character.get(1) != Some(&0x80),
         0xEF => character.get(1) != Some(&0xBC),
@@ -139,7 +139,7 @@ fn previous(text: &[u8], at: usize) -> Option<usize> {
 
 // --- key -------------------------------------------------------------------------------------------------------------
 
-/// Keys that say what they are, and values that are called keys or passwords.
+/// Keys of known forms, and values that are called keys or passwords.
 pub fn key() -> [Regex; 2] {
     let known = concat!(
         // Not the end of a word, as of risk-.
@@ -165,7 +165,7 @@ pub fn key() -> [Regex; 2] {
     [expression(known), expression(called)]
 }
 
-/// What each of them needs, without regard to case; but for passwords in URLs, which need an at sign.
+/// Words that each of these needs, without regard to case; except passwords in URLs, which need an at sign.
 pub fn key_words() -> Vec<String> {
     const KNOWN: &str = "sk- sk_live sk_test rk_live rk_test pk_live pk_test whsec_ akia asia abia acca ghp_ gho_ ghu_ ghs_ \
         ghr_ github_pat_ glpat- xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xapp- aiza ya29. hf_ nvapi- gsk_ r8_ xai- \
@@ -188,7 +188,7 @@ pub fn keys([known, called]: &[Regex; 2], text: &[u8], hit: &mut Hits<'_>) {
     first_groups(called, text, "key", hit);
 }
 
-/// Whether what stands behind a cut is rather the end of a word than that of a key.
+/// Whether the text after a cut is rather the end of a word than that of a key.
 fn is_word(found: &[u8]) -> bool {
     let Some(rest) = found.strip_prefix(CUT) else { return false };
     let is_mixed = rest.iter().any(u8::is_ascii_digit) && rest.iter().any(u8::is_ascii_alphabetic);
@@ -206,7 +206,7 @@ pub fn bearer() -> Regex {
     ))
 }
 
-/// What each of them needs, without regard to case.
+/// Words that each of these needs, without regard to case.
 pub const BEARER_WORDS: [&str; 5] = ["bearer", "basic", "authorization", "x-api-key", "cookie"];
 
 pub fn bearers(expression: &Regex, text: &[u8], hit: &mut Hits<'_>) {

@@ -1,7 +1,8 @@
-//! Looks over a text once, quickly, for what any rule could need: most lines hold nothing of it and are left alone.
+//! Searches a text once, quickly, for anything that a rule could need: most lines hold nothing of it and are left
+//! alone.
 //!
-//! It may see something where nothing is, never the reverse: each finder's first condition stands here too. A text that
-//! is encoded ([`Sight::CODED`]) says nothing about what it is when it is decoded, and has to be looked over again then.
+//! It may report something that is not there, never the reverse: each finder's first condition is here too. An encoded
+//! text ([`Sight::CODED`]) does not show its decoded content, and has to be searched again after decoding.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::{memchr, memchr_iter, memchr2, memmem};
@@ -11,7 +12,7 @@ use super::finders::CUT;
 use super::paths::Paths;
 use super::patterns::Patterns;
 
-/// What there is in a text.
+/// What a text may contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sight(u8);
 
@@ -20,13 +21,13 @@ impl Sight {
     pub const AT: Self = Self(1);
     /// Digits enough for a number of a card or a phone.
     pub const DIGITS: Self = Self(2);
-    /// How a key or credentials begin, or what they are called.
+    /// The beginning of a key or credentials, or their names.
     pub const KEYS: Self = Self(4);
     /// The name of a field.
     pub const NAMES: Self = Self(8);
     /// Escapes or percent-encoding that can hide any of the others.
     pub const CODED: Self = Self(16);
-    /// What an expression of the configuration matches.
+    /// A match of an expression of the configuration.
     pub const CUSTOM: Self = Self(32);
     /// The mark of a cut.
     pub const CUT: Self = Self(64);
@@ -56,15 +57,15 @@ impl std::ops::BitOr for Sight {
     }
 }
 
-/// What to look for.
+/// The searches of all rules.
 #[derive(Debug)]
 pub struct Gate {
     at: bool,
-    /// All words; the other two say which of them it was.
+    /// All words; the other two show which of them it was.
     words: Option<AhoCorasick>,
     keys: Option<AhoCorasick>,
     names: Option<AhoCorasick>,
-    /// A rule has no name that could be looked for.
+    /// A rule has no name that could be searched for.
     every_line: bool,
 }
 
@@ -83,7 +84,7 @@ impl Gate {
         })
     }
 
-    /// Look over what stands in a line, escapes and all, or over a text; only for what there is in `seen`.
+    /// Search a text, or a part of a line with its escapes; only for the things in `seen`.
     pub fn sight_of(&self, text: &[u8], patterns: &Patterns, seen: Sight) -> Sight {
         let mut sight = Sight::default();
         if seen.has(Sight::AT) && self.at {

@@ -1,4 +1,4 @@
-//! Field rules: where they lead, step by step, while a line is walked.
+//! Field rules: the places that they lead to, step by step, while a line is walked.
 //!
 //! ```text
 //! password                     a member of this name, wherever it stands
@@ -19,7 +19,7 @@ const MAX_STEPS: usize = 32;
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PathStep {
-    /// A part of a name: with others that follow it may be one key with dots.
+    /// A part of a name: together with the following parts it may be one key with dots.
     Name(String),
     /// All of a key.
     Key(String),
@@ -33,9 +33,9 @@ struct PathRule {
     steps: Vec<PathStep>,
     /// From the beginning of the line on; else it may begin anywhere.
     anchored: bool,
-    /// What its matches are replaced as.
+    /// The name under which its matches are replaced.
     name: &'static str,
-    /// Objects and arrays are not replaced, only what is said in them.
+    /// Objects and arrays are not replaced, only the scalars in them.
     scalars: bool,
 }
 
@@ -48,7 +48,7 @@ impl PathRule {
     }
 }
 
-/// How far a rule has come: its number, and the step that is next.
+/// The progress of a rule: its number, and the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     rule: u16,
@@ -62,13 +62,13 @@ impl State {
     }
 }
 
-/// What a member or element is to the rules.
+/// The meaning of a member or element for the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     Nothing,
     /// To be replaced, under this name.
     Whole(&'static str),
-    /// To be replaced if it is no object or array.
+    /// To be replaced if it is not an object or array.
     Scalar(&'static str),
     /// To be replaced if it is a text.
     Text(&'static str),
@@ -81,7 +81,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Compile `paths`, and the names of fields that built-in patterns bring.
+    /// Compile `paths`, and the names of fields that built-in patterns add.
     pub fn compile(paths: &[String], patterns: &Patterns) -> Result<Self, Refused> {
         let refused = |what: String, why: &str| Refused { what, why: why.to_owned() };
         if paths.len() > super::MAX_RULES {
@@ -104,18 +104,19 @@ impl Paths {
         self.rules.is_empty()
     }
 
-    /// Where all rules are at the beginning of a line.
+    /// The states of all rules at the beginning of a line.
     pub fn start(&self, states: &mut Vec<State>) {
         states.extend((0..self.rules.len() as u16).map(|rule| State { rule, step: 0 }));
     }
 
-    /// Where rules are that may begin anywhere.
+    /// The states of rules that may begin anywhere.
     fn restart(&self, states: &mut Vec<State>) {
         let anywhere = self.rules.iter().enumerate().filter(|(_, rule)| !rule.anchored);
         states.extend(anywhere.map(|(rule, _)| State { rule: rule as u16, step: 0 }));
     }
 
-    /// Follow the rules in `states[from..to]` into the member `key`; what goes on in it is appended to `states`.
+    /// Follow the rules in `states[from..to]` into the member `key`; the states of rules that continue in it are
+    /// appended to `states`.
     pub fn member(&self, states: &mut Vec<State>, from: usize, to: usize, key: &[u8]) -> Found {
         let mut found = Found::Nothing;
         for at in from..to {
@@ -160,13 +161,14 @@ impl Paths {
         }
     }
 
-    /// Of each rule a name without which it finds nothing, also in texts that are no JSON: if it has one.
+    /// For each rule a name without which it finds nothing, also in texts that are not JSON: if it has one.
     pub fn needed_names(&self) -> impl Iterator<Item = Option<&str>> {
         let is_spelled_once = |name: &&str| !name.contains(['"', '\\', '/']);
         self.rules.iter().map(move |rule| rule.last_name().filter(is_spelled_once))
     }
 
-    /// The last key of each rule that may begin anywhere, what it is replaced as, and whether that key is all of it.
+    /// The last key of each rule that may begin anywhere, the name under which it is replaced, and whether that key is
+    /// all of it.
     pub fn last_names(&self) -> impl Iterator<Item = (&str, &'static str, bool)> {
         let anywhere = self.rules.iter().filter(|rule| !rule.anchored);
         anywhere.filter_map(|rule| rule.last_name().map(|last| (last, rule.name, rule.steps.len() == 1)))

@@ -1,8 +1,8 @@
 //! Texts that are secrets by their form: built-in patterns and regular expressions of the configuration.
 //!
-//! Time is linear in the text. The expressions of `regex` are, for one match; searching on behind each match is so only
-//! where a match has a greatest length. Of an expression without one, [`MOST_UNBOUNDED`] matches are replaced one by
-//! one, and then all that follows as a whole.
+//! Time is linear in the text. For one match, the expressions of `regex` are linear; the search after each match is so
+//! only if a match has a greatest length. For an expression without one, [`MOST_UNBOUNDED`] matches are replaced one by
+//! one, and then the rest of the text as a whole.
 
 use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::ParserBuilder;
@@ -16,7 +16,7 @@ use super::gate::Sight;
 pub const BUILT_IN: [&str; 5] = ["email", "phone", "card", "key", "bearer"];
 const LONGEST_EXPRESSION: usize = 4096;
 const LONGEST_NAME: usize = 64;
-/// What a compiled expression may take; `\w{1000}` takes more.
+/// Memory that a compiled expression may take; `\w{1000}` takes more.
 const MOST_COMPILED_BYTES: usize = 1 << 20;
 const DEEPEST: u32 = 50;
 const MOST_UNBOUNDED: usize = 256;
@@ -50,7 +50,7 @@ const FIELD_NAMES: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// Parts of names of fields that hold a credential where their value is a text: see [`Patterns::credential`].
+/// Parts of names of fields that hold a credential if their value is a text: see [`Patterns::credential`].
 const NAME_PARTS: [&str; 4] = ["token", "secret", "pass", "session"];
 /// Words with "pass" in them that have nothing to do with one.
 const NO_PASSWORDS: [&str; 8] =
@@ -62,7 +62,7 @@ struct Custom {
     name: String,
     expression: Regex,
     most: usize,
-    /// Whether a match in a text is one in any line that holds the text as it is.
+    /// Whether a match in a text is also one in any line that holds the text unchanged.
     is_local: bool,
 }
 
@@ -198,7 +198,7 @@ impl Patterns {
         }
     }
 
-    /// Whether a number is a secret: a card's, or one that an expression matches; under which name.
+    /// Whether a number is a secret: a card's, or one that an expression matches; returns the name.
     pub fn number(&self, word: &[u8]) -> Option<&str> {
         if self.card && finders::is_card_number(word) {
             return Some("card");
@@ -240,7 +240,7 @@ fn is_of_lines(sight_of: Look) -> bool {
     matches!(sight_of, Look::StartLF | Look::EndLF | Look::StartCRLF | Look::EndCRLF)
 }
 
-/// The last line of the parser's message says what is wrong; those before show where.
+/// The last line of the parser's message names the error; the lines before show where.
 fn one_line(error: &str) -> String {
     let last = error.lines().last().unwrap_or_default().trim();
     format!("is no regular expression: {}", last.strip_prefix("error: ").unwrap_or(last))

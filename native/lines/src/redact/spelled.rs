@@ -1,6 +1,6 @@
 //! Fields that are spelled out in a text: `request failed: {"password": "…`, `password=…&`, `{'password': …}`.
 //!
-//! A text that is whole JSON has paths; this is for all others. There the structure is not known, so the last name of a
+//! A text that is whole JSON has paths; this is for all others. Their structure is not known, so the last name of a
 //! rule counts wherever something follows it that looks like its value; better too much than too little.
 
 use std::ops::Range;
@@ -17,7 +17,7 @@ const MOST_BLANKS: usize = 16;
 #[derive(Debug, Default)]
 pub struct Spelled {
     search: Option<AhoCorasick>,
-    /// What each name is replaced as, and whether it is all of its rule.
+    /// The name under which each is replaced, and whether it is all of its rule.
     rules: Vec<(&'static str, bool)>,
 }
 
@@ -39,7 +39,7 @@ impl Spelled {
         let mut done = 0;
         for found in search.find_overlapping_iter(text) {
             let (name, is_all) = self.rules[found.pattern().as_usize()];
-            // What is replaced already is not looked at again: an attacker could have it looked at very often.
+            // A replaced text is not searched again: an attacker could cause very many searches of it.
             if found.start() < done || text[..found.start()].last().is_some_and(is_of_word) {
                 continue;
             }
@@ -77,7 +77,7 @@ fn value_after(text: &[u8], at: usize, plain: bool) -> Option<Range<usize>> {
     let end = match (quote, text.get(at)?) {
         (None, _) if is_pair => return None,
         (Some(quote), _) => closing(text, start, quote, start - at - 1),
-        // Where it ends is not certain.
+        // Its end is not certain.
         (None, b'{' | b'[') => text.len(),
         (None, _) => {
             let ends = |byte: &u8| match byte {
@@ -90,7 +90,7 @@ fn value_after(text: &[u8], at: usize, plain: bool) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// The quote at `at`, behind backslashes, and where it ends.
+/// The quote at `at`, after backslashes, and where it ends.
 fn quote_at(text: &[u8], at: usize) -> (Option<u8>, usize) {
     let escapes = text[at..].iter().take(MOST_BLANKS).take_while(|byte| **byte == b'\\').count();
     match text.get(at + escapes) {

@@ -1,7 +1,7 @@
-//! A text as a reader sees it, and where each of its bytes stands in the line.
+//! A text as a reader sees it, and the place of each of its bytes in the line.
 //!
-//! Escapes can hide a secret from a search: `\u0040` and `%40` are an at sign to whoever reads on. So a text is decoded
-//! and searched again, round by round, and what is found is mapped back to what stands in the line.
+//! Escapes can hide a secret from a search: later readers see an at sign for `\u0040` and `%40`. So a text is decoded
+//! and searched again, round by round, and the matches are mapped back to the line.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,9 +17,9 @@ pub struct View<'a> {
 }
 
 enum Places {
-    /// The byte at `i` stands at `i` plus this.
+    /// The byte at `i` is at `i` plus this.
     Shifted(usize),
-    /// Of each byte where its spelling begins, and where that of the last one ends.
+    /// For each byte the beginning of its spelling, and the end of the last one's.
     Each(Vec<u32>),
 }
 
@@ -29,7 +29,7 @@ impl<'a> View<'a> {
         Self { bytes: Cow::Borrowed(line), places: Places::Shifted(0), quoting: 0 }
     }
 
-    /// A part of it, as it is spelled here.
+    /// A part of it, in the spelling of this view.
     pub fn part(&self, range: Range<usize>) -> View<'_> {
         let places = match &self.places {
             Places::Shifted(by) => Places::Shifted(by + range.start),
@@ -38,7 +38,7 @@ impl<'a> View<'a> {
         View { bytes: Cow::Borrowed(&self.bytes[range]), places, quoting: self.quoting }
     }
 
-    /// The text of a JSON string of which `range` is what stands between the quotes.
+    /// The text of a JSON string; `range` is between the quotes.
     pub fn string(&self, range: Range<usize>) -> View<'_> {
         let mut raw = self.part(range);
         raw.quoting += 1;
@@ -55,7 +55,7 @@ impl<'a> View<'a> {
         Some(View { bytes: bytes.into(), places, quoting })
     }
 
-    /// Where what stands at `range` is spelled in the line, whole escapes and whole characters.
+    /// The place in the line of the text at `range`, in whole escapes and whole characters.
     pub fn spelled(&self, range: Range<usize>) -> Range<usize> {
         let is_inside = |at: usize| self.bytes.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
         let (mut start, mut end) = (range.start, range.end);
@@ -69,7 +69,7 @@ impl<'a> View<'a> {
             Places::Shifted(by) => start + by..end + by,
             Places::Each(places) => {
                 let last = places[end.max(1) - 1];
-                // Several bytes can come of one escape.
+                // One escape can give several bytes.
                 let after = places[end..].iter().find(|place| **place > last);
                 places[start] as usize..after.map_or(last as usize, |place| *place as usize)
             }
@@ -105,7 +105,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The character of the escape that `bytes` begin with, and its length; the backslash itself where it is none.
+/// The character of the escape at the beginning of `bytes`, and its length; the backslash itself if it is none.
 fn escaped<'a>(bytes: &'a [u8], buffer: &'a mut [u8; 4]) -> (&'a [u8], usize) {
     match escape_at(bytes) {
         (_, 1) => (&bytes[..1], 1),

@@ -1,7 +1,7 @@
-//! Walks a line, and the JSON in its strings, and notes what is to be replaced.
+//! Walks a line, and the JSON in its strings, and notes the replacements.
 //!
-//! Invariants: no recursion but into the JSON of a string, [`MAX_NESTED`] deep; what is not valid JSON is never taken for
-//! a document. Each byte is looked at a fixed number of times.
+//! Invariants: no recursion except into the JSON of a string, [`MAX_NESTED`] deep; invalid JSON is never taken for a
+//! document. Each byte is read a fixed number of times.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ const MAX_ROUNDS: usize = 3;
 
 /// Members of the line that are never touched.
 const IDS: [&[u8]; 4] = [b"trace_id", b"span_id", b"parent_span_id", b"trace_flags"];
-/// As they, where it has the form of our own: it joins records.
+/// As these, if it has the form that this package gives: it joins records.
 const REQUEST_ID: &[u8] = b"request_id";
 const ID_DIGITS: [usize; 3] = [2, 16, 32];
 
@@ -39,15 +39,16 @@ struct Frame {
     /// Where the rules are, in `states`.
     states: Range<usize>,
     index: usize,
-    /// Of an array whose first element is the name of a header or field: what its second one is replaced as.
+    /// For an array whose first element is the name of a header or field: the name under which its second one is
+    /// replaced.
     named: Option<&'static str>,
 }
 
-/// The value that comes next: what rules say of it, and where they go on in it.
+/// The next value: the rules for it, and the states in which they continue in it.
 struct Next {
     found: Found,
     states: Range<usize>,
-    /// An id that is passed over.
+    /// An id that is skipped.
     is_id: bool,
 }
 
@@ -56,9 +57,9 @@ pub struct Walk<'r, 'e> {
     rules: &'r Rules,
     edits: &'e mut Edits,
     states: Vec<State>,
-    /// What there can be in a text.
+    /// What the texts may contain.
     seen: Sight,
-    /// Whether the name of any field can be met.
+    /// Whether the name of a field may occur.
     follows: bool,
     /// Whether JSON in texts has to be read.
     enters: bool,
@@ -66,16 +67,16 @@ pub struct Walk<'r, 'e> {
 }
 
 impl<'r, 'e> Walk<'r, 'e> {
-    /// Begin with what was seen in the line.
+    /// Begin with the things that were seen in the line.
     pub fn new(rules: &'r Rules, edits: &'e mut Edits, seen: Sight) -> Self {
         let follows = seen.has(Sight::NAMES | Sight::CODED);
         let enters = follows || seen.has(Sight::DIGITS | Sight::CUSTOM);
-        // What is encoded can become anything.
+        // Encoded text can become anything.
         let seen = if seen.has(Sight::CODED) { Sight::ALL } else { seen };
         Self { rules, edits, states: Vec::new(), seen, follows, enters, nested: 0 }
     }
 
-    /// Walk what follows the head of a line: members and the brace that ends it. Returns whether that is valid.
+    /// Walk the part of a line after its head: members and the brace that ends it. Returns whether that is valid.
     pub fn line(mut self, fields: &[u8]) -> bool {
         if self.follows {
             self.rules.paths.start(&mut self.states);
@@ -84,7 +85,7 @@ impl<'r, 'e> Walk<'r, 'e> {
         self.document(&View::of_line(fields), vec![root], Expect::CommaOrEnd).is_some()
     }
 
-    /// Walk a document to its end; None where it is not valid.
+    /// Walk a document to its end; None if it is not valid.
     fn document(&mut self, view: &View<'_>, mut frames: Vec<Frame>, mut expect: Expect) -> Option<()> {
         let bytes = &*view.bytes;
         let outermost = frames.first().map(|frame| frame.states.clone()).unwrap_or_default();
@@ -126,7 +127,7 @@ impl<'r, 'e> Walk<'r, 'e> {
                     }
                     (at, expect) = self.value(view, at, &next, &mut frames)?;
                     if frames.is_empty() {
-                        // A root that is no object and no array is not taken for a document.
+                        // A root that is neither an object nor an array does not count as a document.
                         return None;
                     }
                 }
@@ -168,7 +169,7 @@ impl<'r, 'e> Walk<'r, 'e> {
         Next { found, states: from.end..self.states.len(), is_id: false }
     }
 
-    /// A header as ASGI and others have it is an array of name and value.
+    /// A header in ASGI and elsewhere is an array of name and value.
     fn pair(&self, view: &View<'_>, at: usize, frame: &mut Frame, next: &mut Next) {
         if !self.follows || view.bytes[at] != b'"' {
             return;
@@ -182,7 +183,7 @@ impl<'r, 'e> Walk<'r, 'e> {
         }
     }
 
-    /// Look at the value that begins at `at`; return where to go on, and what is expected there.
+    /// Examine the value that begins at `at`; return where to continue, and what is expected there.
     fn value(&mut self, view: &View<'_>, at: usize, next: &Next, frames: &mut Vec<Frame>) -> Option<(usize, Expect)> {
         let bytes = &*view.bytes;
         let is_container = matches!(bytes[at], b'{' | b'[');
@@ -228,7 +229,7 @@ impl<'r, 'e> Walk<'r, 'e> {
         }
     }
 
-    /// Look at the text of a value, into which `states` lead.
+    /// Examine the text of a value, into which `states` lead.
     fn string(&mut self, text: &View<'_>, states: Range<usize>) {
         if self.enters && self.nested < MAX_NESTED && matches!(text.bytes.trim_ascii_start().first(), Some(b'{' | b'['))
         {
@@ -248,7 +249,7 @@ impl<'r, 'e> Walk<'r, 'e> {
             }
             self.edits.truncate(mark);
             if leads {
-                // A rule leads into what cannot be read: nobody knows where it ends.
+                // A rule leads into a text that cannot be read: its end is unknown.
                 let replacement = self.rules.replacement(FIELD);
                 return self.edits.text(text.spelled(0..text.bytes.len()), &replacement, text.quoting);
             }
@@ -256,7 +257,7 @@ impl<'r, 'e> Walk<'r, 'e> {
         self.search_rounds(text, false);
     }
 
-    /// Search a text, and what it becomes when it is decoded.
+    /// Search a text, and its decoded forms.
     fn search_rounds(&mut self, text: &View<'_>, is_key: bool) {
         let mut coded = self.search(text, is_key);
         let mut decoded = None;
@@ -270,7 +271,7 @@ impl<'r, 'e> Walk<'r, 'e> {
         }
     }
 
-    /// Walk a text that begins as a document does.
+    /// Walk a text that begins like a document.
     fn root(&mut self, text: &View<'_>, states: Range<usize>) -> Option<()> {
         let bytes = &*text.bytes;
         let at = blanks(bytes, 0);
@@ -308,7 +309,7 @@ fn blanks(bytes: &[u8], at: usize) -> usize {
     at + bytes[at..].iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count()
 }
 
-/// The end of the value that begins at `at`, which is not looked into.
+/// The end of the value that begins at `at`, which is not examined.
 fn value_end(bytes: &[u8], at: usize) -> Option<usize> {
     let (mut at, mut depth) = (at, 0_usize);
     loop {
@@ -339,7 +340,7 @@ fn is_id(text: &[u8]) -> bool {
     ID_DIGITS.contains(&text.len()) && text.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Whether a word is a number; None if it is no word of JSON.
+/// Whether a word is a number; None if it is not a word of JSON.
 fn is_number(word: &[u8]) -> Option<bool> {
     match word {
         b"true" | b"false" | b"null" => Some(false),
@@ -347,7 +348,7 @@ fn is_number(word: &[u8]) -> Option<bool> {
     }
 }
 
-/// What stands behind a number as JSON has them; None if no number stands there.
+/// The rest after a number in JSON's form; None if there is no number.
 fn number_end(word: &[u8]) -> Option<&[u8]> {
     let unsigned = word.strip_prefix(b"-").unwrap_or(word);
     let mut rest = if unsigned.starts_with(b"0") { &unsigned[1..] } else { behind_digits(unsigned)? };
@@ -360,7 +361,7 @@ fn number_end(word: &[u8]) -> Option<&[u8]> {
     Some(rest)
 }
 
-/// What stands behind digits, of which there is one at least.
+/// The rest after digits, of which there must be at least one.
 fn behind_digits(text: &[u8]) -> Option<&[u8]> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     (digits > 0).then(|| &text[digits..])

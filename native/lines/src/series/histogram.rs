@@ -1,4 +1,4 @@
-//! Which histograms there are, their buckets, and where their numbers and those of tokens stand in a series.
+//! The histograms, their buckets, and the places of their numbers and of the tokens in a series.
 
 /// Bounds of `gen_ai.server.request.duration`, seconds (GenAI semantic conventions 1.41).
 const DURATION_S: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
@@ -12,9 +12,9 @@ const PER_TOKEN_S: [f64; 13] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0
 pub const KINDS: usize = 4;
 /// Buckets of all of them, the last one of each without bound.
 pub const ALL_BUCKETS: usize = DURATION_S.len() + FIRST_CHUNK_S.len() + 2 * PER_TOKEN_S.len() + KINDS;
-/// What tokens are counted by, in the order of their words.
+/// The types of tokens, in the order of their words.
 pub const TOKEN_TYPES: [&str; 2] = ["input", "output"];
-/// The first of their words, behind the histograms.
+/// The first of their words, after the histograms.
 pub const TOKENS_WORD: usize = ALL_BUCKETS + KINDS;
 /// Words of a series: its buckets, a sum for each histogram, and its tokens.
 pub const WORDS: usize = TOKENS_WORD + TOKEN_TYPES.len();
@@ -63,7 +63,7 @@ impl Histogram {
         self.bounds_s.len() + 1
     }
 
-    /// The word behind the last bucket's.
+    /// The word after the last bucket's.
     #[must_use]
     pub const fn sum_word(&self) -> usize {
         self.first_word + self.buckets()

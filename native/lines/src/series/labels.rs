@@ -1,15 +1,15 @@
 //! Labels of the numbers in tables of fixed size, which no client can grow or fill with names of its own.
 //!
-//! * outcome: those that there are; anything else is `_OTHER`.
+//! * outcome: the known ones; anything else is `_OTHER`.
 //! * operation: the names that this library gives; anything else, and none, is `_OTHER`.
-//! * model: the one that answered, else the one asked for. A new name needs a successful answer. The first
+//! * model: the one that answered, else the requested one. A new name needs a successful answer. The first
 //!   [`FREE_MODELS`] get their place at once; then a name must come back [`RETURNS`] times while it is among the
-//!   [`CANDIDATES`] most frequent new ones (Misra and Gries), so that a client that makes a name up for each request
-//!   of a server that takes any name neither gets places nor keeps a model that is really used from getting one.
+//!   [`CANDIDATES`] most frequent new ones (Misra and Gries). So a client that invents a name for each request, on a
+//!   server that accepts any name, gets no places, and does not keep a model that is really used from getting one.
 //! * error: the record's `error.type`, else the status from 400 on, else the outcome; the first [`MAX_ERRORS`] of them.
 //! * Failed requests may take half of the series, so that there is always room for successful ones.
 //!
-//! Whatever has no place counts as `_OTHER`. A place is never taken away: what a counter counts does not change.
+//! A name without a place counts as `_OTHER`. A place is never taken away: the meaning of a counter does not change.
 
 use super::observe::InferenceRequest;
 use crate::json::text::unescape;
@@ -25,7 +25,7 @@ const FREE_MODELS: usize = 16;
 const CANDIDATES: usize = 64;
 const RETURNS: u32 = 16;
 
-/// Index of what has no place of its own, in each table of names.
+/// Index for names without a place, in each table of names.
 const OTHER: u8 = 1;
 pub const OTHER_NAME: &str = "_OTHER";
 /// Names of operations by index; 0 is not used, so that a key is never 0.
@@ -92,7 +92,7 @@ pub struct Labels {
     models: Vec<Box<[u8]>>,
     errors: Vec<Box<[u8]>>,
     series: Vec<u64>,
-    /// The last successful request's operation, model as it stood in the body, and series: the next is mostly alike.
+    /// The last successful request's operation, model in the form of the body, and series: the next is mostly the same.
     last: (Vec<u8>, Vec<u8>, u8),
     candidates: Vec<(Box<[u8]>, u32)>,
 }
@@ -129,7 +129,7 @@ impl Labels {
         let error = if seen.is_ok() { 0 } else { self.error(seen) };
         let model = self.model(seen);
         let series = self.place(u64::from_le_bytes([operation, model, error, 0, 0, 0, 0, 0]));
-        // What has no place of its own yet must be looked up again: it may get one.
+        // A name without a place must be looked up again: it may get one.
         if error == 0 && operation != OTHER && model != OTHER && seen.model.len() <= NAME_BYTES {
             self.last.0.clear();
             self.last.0.extend_from_slice(seen.operation);
@@ -145,7 +145,7 @@ impl Labels {
             return place as u8;
         }
         let failed = key.to_le_bytes()[2] != 0;
-        // The last two places are for what has no other: successful, and failed.
+        // The last two places are for requests without another: successful, and failed.
         let (room, fallback) = if failed { (MAX_SERIES / 2, [OTHER; 3]) } else { (MAX_SERIES - 2, [OTHER, OTHER, 0]) };
         let others = u64::from_le_bytes([fallback[0], fallback[1], fallback[2], 0, 0, 0, 0, 0]);
         if self.series.len() >= room && key != others {

@@ -1,8 +1,8 @@
-//! What is counted of a request's record.
+//! The values of a request's record that are counted.
 //!
-//! While the record is encoded, a few of its values are picked up, and what its bodies tell: outcome and weight count for
-//! every request. Most requests are not for inference, have neither an operation nor tokens, and cost next to nothing
-//! more. Of the others the values are read again.
+//! While the record is encoded, a few of its values and of the facts of its bodies are picked up: outcome and weight
+//! count for every request. Most requests are not for inference, have neither an operation nor tokens, and cost next to
+//! nothing more. For the others the values are read again.
 
 use super::histogram::{KINDS, TOKEN_TYPES};
 use super::labels::OTHER_NAME;
@@ -11,10 +11,10 @@ use crate::rate::per_token;
 use queue::event::CHUNKS_S;
 use queue::record::{BodyKind, Trace, Value, Values};
 
-/// More tokens than any request has: a larger number is no count, and would spoil the sum for good.
+/// More tokens than any request has: a larger number is not a count, and would spoil the sum for good.
 const MAX_TOKENS: u64 = u32::MAX as u64;
 
-/// What a field of a request's record means here.
+/// The meaning of a field of a request's record here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Other,
@@ -65,7 +65,7 @@ impl Role {
     }
 }
 
-/// The roles of an event's fields; none for events other than requests, which are not looked at.
+/// The roles of an event's fields; none for events other than requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     of: Box<[Role]>,
@@ -83,7 +83,7 @@ impl Roles {
         Self { of, observed }
     }
 
-    /// Whether nothing is looked at.
+    /// Whether no field has a role.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -96,11 +96,11 @@ const fn bit(position: usize) -> u64 {
     1 << (position % u64::BITS as usize)
 }
 
-/// Sees what goes into a line.
+/// Sees the values that go into a line.
 pub trait Observe<'a> {
     /// A value other than Trace and Body, and the position of its field.
     fn value(&mut self, position: usize, value: &Value<'a>);
-    /// What a body tells.
+    /// The facts of a body.
     fn extracted(&mut self, kind: BodyKind, extracted: &ExtractedFacts<'a>);
 }
 
@@ -114,7 +114,7 @@ impl<'a> Observe<'a> for NoObserver {
     fn extracted(&mut self, _: BodyKind, _: &ExtractedFacts<'a>) {}
 }
 
-/// Picks up what counts for every request, and what says whether there is more to count.
+/// Picks up the values that count for every request, and those that show whether there is more to count.
 pub struct FieldObserver<'r, 'a> {
     roles: &'r Roles,
     outcome: &'a [u8],
@@ -148,7 +148,7 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
         self.outcome
     }
 
-    /// How many requests this one stands for; a record that says nothing sensible counts as itself.
+    /// How many requests this one stands for; a record without a sensible number counts as itself.
     #[inline]
     #[must_use]
     pub fn weight(&self) -> f64 {
@@ -229,16 +229,16 @@ fn tokens(count: Option<u64>) -> f64 {
     count.filter(|count| *count <= MAX_TOKENS).map_or(0.0, |count| count as f64)
 }
 
-/// Whether a name stands between quotes as it is.
+/// Whether a name needs no escape between quotes.
 fn is_plain(name: &[u8]) -> bool {
     name.iter().all(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20))
 }
 
-/// What was seen of one request for inference, or of another one that took tokens.
+/// The values of one inference request, or of another one that took tokens.
 pub struct InferenceRequest<'a> {
     pub trace: Trace,
     pub operation: &'a [u8],
-    /// As it stands between the quotes: of the answer, else of the request, else the server's name of it; empty if none
+    /// In the form between the quotes: the answer's, else the request's, else the server's name for it; empty if none
     /// is named.
     pub model: &'a [u8],
     pub outcome: &'a [u8],
@@ -246,9 +246,9 @@ pub struct InferenceRequest<'a> {
     pub status: u64,
     /// How many requests this one stands for.
     pub weight: f64,
-    /// As [`TOKEN_TYPES`] has them; 0 where nothing tells.
+    /// As [`TOKEN_TYPES`] has them; 0 if not reported.
     pub tokens: [f64; TOKEN_TYPES.len()],
-    /// It was for inference: only that is what the histograms are over.
+    /// It was for inference: the histograms cover only such requests.
     is_timed: bool,
     duration_s: f64,
     first_chunk_s: f64,
@@ -256,7 +256,7 @@ pub struct InferenceRequest<'a> {
     chunks_s: f64,
 }
 
-/// Stands for a value that is not there: none of them is negative.
+/// Stands for a missing value: no real one is negative.
 const NONE: f64 = -1.0;
 
 impl<'a> InferenceRequest<'a> {
@@ -287,8 +287,8 @@ impl<'a> InferenceRequest<'a> {
         self.error_type.is_empty() && self.status < 400 && self.outcome == b"ok"
     }
 
-    /// The values by histogram, negative or not finite where there is none. Chunks and tokens are timed of successful
-    /// answers only, as the conventions have it.
+    /// The values by histogram, negative or not finite if missing. Chunks and tokens are timed only for successful
+    /// answers, as the conventions say.
     #[must_use]
     pub fn values(&self) -> [f64; KINDS] {
         if !self.is_timed {

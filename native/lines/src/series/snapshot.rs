@@ -1,4 +1,4 @@
-//! What any process reads from the file `metrics`.
+//! The content of the file `metrics`, as any process reads it.
 
 use super::histogram::{ALL_BUCKETS, WORDS};
 use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, OUTCOMES, text};
@@ -26,7 +26,7 @@ impl Exemplar {
     }
 }
 
-/// What is counted of a directory's requests; zeroes where no listener has led it yet.
+/// The counts of a directory's requests; zeroes if no listener has led it yet.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Requests by outcome, as [`super::OUTCOMES`] names them.
@@ -46,7 +46,7 @@ pub struct SeriesSnapshot {
     pub exemplars: [Option<Exemplar>; ALL_BUCKETS],
 }
 
-/// Reads what is counted in a queue directory.
+/// Reads the counts of a queue directory.
 ///
 /// # Errors
 /// The file cannot be read, or `InvalidData` if it is of another version.
@@ -68,7 +68,7 @@ fn other_version() -> io::Error {
 
 fn read_page(page: &Page) -> io::Result<Snapshot> {
     match (page.version.load(Ordering::Acquire), page.magic.load(Ordering::Relaxed)) {
-        // Its leader is just making it.
+        // Its leader is making it right now.
         (0, _) => return Ok(Snapshot::default()),
         (VERSION, MAGIC) => {}
         _ => return Err(other_version()),

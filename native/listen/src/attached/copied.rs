@@ -1,4 +1,5 @@
-//! Reading on for additional sinks, which can be further than the primary: by a second reader, and by a mark in the header.
+//! Reading ahead for additional sinks, which can be further than the primary: by a second reader, and by a mark in the
+//! header.
 
 use super::reports::Reports;
 use super::{QueueReader, Room};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl QueueReader {
-    /// A second reader, from where this one has come to, which gives nothing back.
+    /// A second reader, which starts at this one's position and releases nothing.
     #[must_use]
     pub fn second_reader(&self) -> Self {
         Self {
@@ -27,18 +28,18 @@ impl QueueReader {
         self.sequence < other.sequence
     }
 
-    /// Notes that additional sinks were given all that this reader has come to.
+    /// Notes that additional sinks were given everything that this reader has read.
     pub fn note_copied(&self) {
         self.file.header().copied_sequence.store(self.sequence, Ordering::Relaxed);
     }
 
-    /// Whether additional sinks have records that this reader has not come to.
+    /// Whether additional sinks have records that this reader has not reached.
     #[must_use]
     pub fn is_behind_copies(&self) -> bool {
         self.unread() > 0 && self.sequence < self.file.header().copied_sequence.load(Ordering::Relaxed)
     }
 
-    /// As `read_into`, as far as additional sinks have the records already.
+    /// As `read_into`, but only as far as additional sinks have the records already.
     pub fn read_copied_into(&mut self, batch: &mut Vec<u8>, bytes: usize, encoder: &mut Encoder) -> u64 {
         let until = self.file.header().copied_sequence.load(Ordering::Relaxed);
         self.read_into(batch, Room { until, ..Room::of_bytes(bytes) }, encoder)

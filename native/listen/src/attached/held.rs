@@ -1,15 +1,15 @@
-//! What a queue holds that is not released, for who compares it with segments.
+//! The records of a queue that are not released, for comparison with segments.
 
 use super::QueueReader;
 
-/// What a queue at hand holds: records that are not released.
+/// The records of an available queue that are not released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     pub boot_id: u64,
-    /// Sequences: from `first`, up to but not with `end`.
+    /// Sequences from `first` up to, and without, `end`.
     pub first: u64,
     pub end: u64,
-    /// When the oldest of them was made; None: there is none, or it cannot be seen.
+    /// When the oldest of them was made; None: there is none, or it cannot be read.
     pub oldest_unix_nano: Option<u64>,
     /// When the queue was made.
     pub created_unix_nano: u64,
@@ -33,7 +33,7 @@ impl QueueReader {
         }
     }
 
-    /// Goes on behind everything, of which nothing is to be written or counted.
+    /// Moves behind all records without writing or counting any of them.
     pub fn pass_over(&mut self) {
         let head = self.file.ring().head();
         self.skip_to(head.sequence);

@@ -1,8 +1,8 @@
-//! What becomes of a dead process's requests in flight (P5): each gets its terminal record, in the process's own ring.
+//! The end of a dead process's requests in flight (P5): each gets its terminal record, in the process's own ring.
 //!
-//! There it has a sequence, and everything that holds for a record holds for it: the books, all sinks, exactly once
-//! whenever the listener dies. Who recovers does in a slot what its owner would have done, step by step, so that the
-//! next one who finds it tells by the same rule whether its record is there.
+//! There the record has a sequence, and the rules for every record apply: it is counted, goes to all sinks, and is
+//! written exactly once whenever the listener dies. The recovering listener does the same steps in a slot as the owner
+//! would have done, so that the next listener decides by the same rule whether the record is there.
 
 use super::QueueReader;
 use queue::event::{REQUEST, REQUEST_FIELDS};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl QueueReader {
-    /// The owner is dead: finds out which requests have their record already.
+    /// The owner is dead: finds the requests that have their record already.
     pub(super) fn settle_requests(&self) {
         let ring = self.file.ring();
         for slot in self.file.slots().iter() {
@@ -26,20 +26,20 @@ impl QueueReader {
         self.count_requests();
     }
 
-    /// Whether a request of this queue may still want its record.
+    /// Whether a request of this queue may still need its record.
     pub(super) fn has_requests(&self) -> bool {
         self.file.slots().taken() > 0
     }
 
-    /// Whether there is something to do for a queue whose owner has closed it or died.
+    /// Whether something is left to do for a queue that is closed or whose owner has died.
     #[must_use]
     pub fn has_work(&self) -> bool {
         let waits_for_owner = self.orphaned.is_none() && self.file.ring().is_drained() && self.has_requests();
         self.is_ending() && !waits_for_owner
     }
 
-    /// Once all that a dead owner committed is written: puts a terminal record into its ring for each request in flight,
-    /// as many as have room. Of an owner that had closed its queue they were cut off by the shutdown.
+    /// Once every record that a dead owner committed is written: puts a terminal record into its ring for each request
+    /// in flight, as many as have room. If the owner had closed its queue, the shutdown cut them off.
     pub fn end_requests(&mut self) {
         let file = Arc::clone(&self.file);
         let ring = file.ring();
@@ -62,7 +62,7 @@ impl QueueReader {
         self.count_requests();
     }
 
-    /// Its owner may have died between a step and its count.
+    /// The owner may have died between a step and its count.
     fn count_requests(&self) {
         self.file.header().in_flight.store(self.file.slots().taken() as u64, Ordering::Relaxed);
     }

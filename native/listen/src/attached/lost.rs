@@ -1,4 +1,4 @@
-//! A queue whose file somebody cut to nothing while it was mapped: what was seen of it last is all that is known.
+//! A queue whose file was cut to nothing while it was mapped: only its last known counts are left.
 
 use super::{QueueReader, UNKNOWN_SEVERITY};
 use lines::encode::Encoder;
@@ -15,7 +15,7 @@ impl QueueReader {
         self.seen.max(self.sequence)
     }
 
-    /// Records that were accepted, as far as is known, and can not be read any more.
+    /// Accepted records, as far as known, that cannot be read any more.
     fn lost_counts(&self) -> DroppedCounts {
         let mut counts = DroppedCounts::default();
         counts[Reason::Corrupt as usize][level_index(UNKNOWN_SEVERITY)] = self.accepted().saturating_sub(self.released);
@@ -36,7 +36,7 @@ impl QueueReader {
         self.push(batch, encoder, EventSchema::log_dropped(), (now_unix_nano, ERROR), &payload)
     }
 
-    /// As `finish`: adds what is known, and removes the file, which nobody can open any more.
+    /// As `finish`: adds the known counts, and removes the file, which no process can open any more.
     pub(super) fn finish_lost(&self, words: &TotalsWords) -> Option<QueueCounts> {
         let boot_id = u64::from_str_radix(&self.boot_id, 16).unwrap_or_default();
         let (accepted, written, dropped) = (self.accepted(), self.released, self.lost_counts());

@@ -1,8 +1,8 @@
-//! What the listener itself writes about a process: what was lost (`log.dropped`), and that it has ended
-//! (`process.ended`), each once.
+//! The listener's own lines about a process: its losses (`log.dropped`) and its end (`process.ended`), each reported
+//! once.
 //!
-//! Both are noted in the queue's header when the sink has them. A leader that dies before that leaves its successor the
-//! lines, which it finds where it looks for released records ([`crate::takeover`]).
+//! Both are noted in the queue's header when the sink has them. A leader that dies before that leaves the lines to its
+//! successor, which finds them where it looks for released records ([`crate::takeover`]).
 
 use super::QueueReader;
 use lines::encode::{Encoder, LineHead};
@@ -16,19 +16,19 @@ use segments::segment::Utc;
 use segments::spans::{Lost, lost_json, reasons_json};
 use std::sync::atomic::Ordering;
 
-/// Runs of lost records that one `log.dropped` names; of more, only the number is told.
+/// Runs of lost records that one `log.dropped` names; for further runs, it reports only the number of records.
 const NAMED_LOSSES: usize = 64;
 
-/// What of this queue is to be told, and what of that stands in the batch.
+/// The losses and the end that are still to be reported, and those whose reports are in the batch.
 #[derive(Default)]
 pub(super) struct Reports {
-    /// In the batch: how many drops a `log.dropped` tells.
+    /// In the batch: how many drops a `log.dropped` reports.
     pub(super) dropped: u64,
     /// In the batch: `process.ended`.
     pub(super) ended: bool,
-    /// Read over in the batch.
+    /// Skipped in the batch.
     lost: Vec<Lost>,
-    /// Read over and released.
+    /// Skipped and released.
     unreported: Vec<Lost>,
 }
 
@@ -40,20 +40,20 @@ impl Reports {
         }
     }
 
-    /// The batch is read anew.
+    /// The batch is read again.
     pub(super) fn forget_lost(&mut self) {
         self.lost.clear();
     }
 
-    /// What was read over is released: it is counted, and to be told.
+    /// The skipped records are released: counted, and to be reported.
     pub(super) fn release_lost(&mut self) {
         self.unreported.append(&mut self.lost);
     }
 }
 
 impl QueueReader {
-    /// Adds what there is to tell: a `log.dropped` line if records were refused or lost since the last one, and
-    /// `process.ended` once nothing can come any more; returns how many lines it added.
+    /// Adds the reports that are due: a `log.dropped` line if records were refused or lost since the last one, and
+    /// `process.ended` once no record can follow; returns how many lines it added.
     pub fn report(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
         if self.file.is_headless() {
             return self.report_lost(batch, encoder, now_unix_nano);
@@ -64,8 +64,8 @@ impl QueueReader {
         dropped + self.report_ended(batch, encoder, now_unix_nano)
     }
 
-    /// Nothing comes behind the end that is about to be reported: an owner that was taken for dead and lives is noticed
-    /// here at the latest.
+    /// No record may follow the end that is about to be reported: an owner that lives, but was taken for dead, is
+    /// noticed here at the latest.
     fn close_for_dead(&mut self) -> bool {
         let is_at_end = self.orphaned.is_none() || self.file.close_for_dead();
         if !is_at_end {
@@ -76,7 +76,7 @@ impl QueueReader {
 
     fn report_dropped(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
         let mut counts = self.file.header().dropped.snapshot();
-        // Those are still here, and about to be written after all.
+        // These are still in the queue, and about to be written after all.
         counts[Reason::ShutdownDeadline as usize] = Default::default();
         // Wraps, as sequences do: a damaged header must not stop the listener.
         let total = counts.iter().flatten().fold(0, |total: u64, count| total.wrapping_add(*count));
@@ -120,7 +120,7 @@ impl QueueReader {
         self.push(batch, encoder, EventSchema::process_ended(), (now_unix_nano, severity), &payload)
     }
 
-    /// The counts at the end. What the owner counted as `shutdown_deadline` has been written after all.
+    /// The counts at the end. The records that the owner counted as `shutdown_deadline` have been written after all.
     fn last_counts(&self) -> QueueCounts {
         let mut counts = self.file.counts();
         counts.dropped[Reason::ShutdownDeadline as usize] = Default::default();
@@ -136,19 +136,19 @@ impl QueueReader {
         payload: &Scratch,
     ) -> u64 {
         let head = LineHead { time_unix_nano, severity, boot_id: &self.boot_id, pid: self.pid, seq: None };
-        // Cannot fail: the payload is this file's own.
+        // Cannot fail: this file made the payload.
         let _ = encoder.line(batch, &head, &LinePlan::from(schema), payload.as_slice());
         1
     }
 
-    /// A listener that died had told of all losses up to this sum of them, and maybe of the end, but not noted that.
+    /// A listener that died had reported all losses up to this sum of them, and maybe the end, but had not noted that.
     pub fn note_reported(&mut self, losses: u64, ended: bool) {
         self.file.header().dropped_reported.fetch_max(losses, Ordering::Relaxed);
         self.reports.ended |= ended;
     }
 
-    /// The sink took only the first `lines` of what this queue has in the batch: returns how many of those were told
-    /// here, and forgets the others.
+    /// The sink took only the first `lines` of this queue's lines in the batch: returns how many of those were reports,
+    /// and forgets the others.
     pub(super) fn keep_reported(&mut self, lines: u64) -> u64 {
         let dropped = u64::from(self.reports.dropped > 0 && lines > 0);
         if dropped == 0 {
@@ -158,7 +158,7 @@ impl QueueReader {
         dropped + u64::from(self.reports.ended)
     }
 
-    /// The sink has what was told.
+    /// The sink has the reports.
     pub(super) fn release_reported(&mut self) {
         let header = self.file.header();
         if self.reports.dropped > 0 {

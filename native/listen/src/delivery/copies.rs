@@ -1,7 +1,7 @@
 //! An additional sink: copies of every batch, through a bounded buffer, at the sink's own pace.
 //!
-//! It never holds anything back: what does not fit into its buffer is dropped and counted for this sink alone, and told
-//! to it, by a `sink.dropped` record where the gap is, once it takes lines again.
+//! It never holds anything back: lines that do not fit into its buffer are dropped and counted for this sink alone.
+//! Once it takes lines again, it gets a `sink.dropped` record where the gap is.
 
 use super::notice::Notices;
 use super::{Batch, HUNG_AFTER, NamedSink, read_now};
@@ -30,7 +30,7 @@ struct CopyWorker {
     name: String,
     boot_id: String,
     row: &'static SinkWords,
-    /// Of the buffer; one batch more can be held by a part of it.
+    /// Of the buffer; a part of it can keep one batch more in memory.
     capacity: usize,
     buffer: Mutex<Buffer>,
     changed: Condvar,
@@ -107,7 +107,7 @@ impl Copies {
         worker.changed.notify_all();
     }
 
-    /// Notes that a write does not come back.
+    /// Notes that a write has not returned for long.
     pub fn check_worker(&self, now: Now) {
         let since = self.worker.busy_since.load(Relaxed);
         if since != 0 && now.monotonic >= Duration::from_nanos(since) + HUNG_AFTER {
@@ -115,14 +115,14 @@ impl Copies {
         }
     }
 
-    /// Asks the thread to write what is left, and to be gone at `end`.
+    /// Asks the thread to write what is left, and to end by `end`.
     pub fn begin_end(&self, end: Duration) {
         self.worker.lock().end = Some(end);
         self.worker.ending.store(true, Relaxed);
         self.worker.changed.notify_all();
     }
 
-    /// Waits for that. A thread that hangs is left behind, and what it still has is counted as dropped.
+    /// Waits for that. A thread that hangs is left behind, and its remaining lines are counted as dropped.
     pub fn end(self, end: Duration) {
         let _ = self.ended.recv_timeout(end.saturating_sub(read_now().monotonic));
         let left = std::mem::take(&mut *self.worker.lock());

@@ -1,4 +1,4 @@
-//! How a leader begins and ends: what its dead predecessor had written, and the end of every sink's output.
+//! How a leader begins and ends: the last writes of its dead predecessor, and the end of every sink's output.
 
 use super::outlet::Written;
 use super::worker::{Answer, Job};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Delivery {
-    /// Finds what a dead leader's last write left, by the sink whose place that is. None: not yet.
+    /// Finds the result of a dead leader's last write, by the sink to which it belongs. None: not yet.
     pub fn read(&mut self, slot: usize, inquiry: &Inquiry, now: Now) -> Option<Findings> {
         let delay = self.fallback_delay;
         let elsewhere = self.fallback.is_some();
@@ -29,7 +29,7 @@ impl Delivery {
                     self.notices.repaired(&torn, now.unix_nano);
                 }
                 match findings {
-                    // Somebody still writes there, or just did: it is asked again.
+                    // Another process still writes there, or just did: it is asked again.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
                     findings => {
                         let findings = findings.unwrap_or_default();
@@ -42,7 +42,7 @@ impl Delivery {
                 }
             }
             Some(_) => Some(Findings::default()),
-            // With a fallback, records are written rather once more than late.
+            // With a fallback, a record is rather written twice than late.
             None if elsewhere && outlet.busy_for(now) >= delay => {
                 outlet.hang(now);
                 outlet.abandon();
@@ -55,7 +55,7 @@ impl Delivery {
         }
     }
 
-    /// Notes for the operator what was left as it is, in words.
+    /// Notes, for the operator, damage that was left as it is.
     pub fn keep(&self, what: String) {
         self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(what);
     }
@@ -85,7 +85,7 @@ impl Delivery {
         let outlets = [(PRIMARY_SLOT, Some(&mut self.primary)), (FALLBACK_SLOT, self.fallback.as_mut())];
         for (slot, outlet) in outlets.into_iter().filter_map(|(slot, outlet)| Some((slot, outlet?))) {
             if !outlet.is_free() {
-                // It hangs. Where its write began stays published: the next leader looks there.
+                // It hangs. The place where its write began stays published: the next leader looks there.
                 continue;
             }
             outlet.submit(Job::Close { now, footer: footer.to_vec() }, now);

@@ -1,8 +1,8 @@
-//! When the fallback stands in for the primary, and when it hands back.
+//! When the fallback replaces the primary, and when the primary takes over again.
 //!
-//! The primary goes first whenever it is ready: it is offered the batch at hand again after growing pauses, so that one
-//! batch that it takes is the proof that it works. Between those tries, and while a write hangs in it, batches go to the
-//! fallback, once the trouble has lasted for the configured delay.
+//! The primary goes first whenever it is ready: it is offered the current batch again after growing pauses, so a batch
+//! that it takes proves that it works. Between those tries, and while a write hangs in it, batches go to the fallback,
+//! once the trouble has lasted for the configured delay.
 
 use super::outlet::Outlet;
 use super::{At, Delivery, LOOK_INTERVAL};
@@ -69,7 +69,7 @@ impl Delivery {
         pause
     }
 
-    /// The end is near: the next try is now, and the fallback waits no longer than `delay`.
+    /// The end is near: the next try is now, and the fallback waits at most `delay`.
     pub fn hurry(&mut self, delay: Duration) {
         self.fallback_delay = self.fallback_delay.min(delay);
         self.primary.hurry();

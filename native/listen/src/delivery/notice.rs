@@ -1,7 +1,7 @@
-//! What happened to the sinks, said twice: in the log itself, and in one line on stderr for whoever runs the server.
+//! What happened to the sinks, reported twice: in the log itself, and in one line on stderr for the operator.
 //!
-//! In-band records have no sequence number, as `log.dropped`: they are the listener's, not a queue's. The line on stderr
-//! is written by a thread that lives for it alone: stderr can be a pipe that nobody reads.
+//! In-band records have no sequence number, as `log.dropped`: they are the listener's, not a queue's. A thread of its
+//! own writes the line on stderr: stderr can be a pipe without a reader.
 
 use super::outlet::Trouble;
 use crate::sink::Now;
@@ -32,18 +32,18 @@ impl Notices {
         Self { boot_id, lines: Vec::new(), records: 0, operator }
     }
 
-    /// Whether nothing waits to be said.
+    /// Whether no report is waiting.
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Moves what waits to the end of `batch`; returns how many lines that is.
+    /// Moves the waiting lines to the end of `batch`; returns how many lines they are.
     pub fn move_into(&mut self, batch: &mut Vec<u8>) -> u64 {
         batch.append(&mut self.lines);
         std::mem::take(&mut self.records)
     }
 
-    /// A sink does not take what it should.
+    /// A sink does not take its batch.
     pub fn failed(&mut self, sink: &str, trouble: &Trouble, now: Now) {
         let what = if trouble.kind.is_some() { "fails: " } else { "hangs" };
         self.report(|| format!("the sink {sink} {what}{}; records wait in the queue", trouble.message), now);
@@ -70,7 +70,7 @@ impl Notices {
     }
 
     /// The fallback takes over, or took a batch that hangs in the primary: `doubtful` is a JSON list of the processes
-    /// and sequence numbers that can stand in both.
+    /// and sequence numbers that can be in both.
     pub fn fallback(&mut self, sink: &str, fallback: &str, reason: &str, doubtful: Option<&str>, now: Now) {
         self.report(|| format!("the sink {sink} is {reason}; {fallback} takes over"), now);
         let mut values = Scratch::new();
@@ -93,12 +93,12 @@ impl Notices {
         self.push("sink.dropped", &["sink", "dropped"], ERROR, unix_nano, &values);
     }
 
-    /// An unfinished line was cut off, and the process's own queue could not take the record of that.
+    /// An unfinished line was cut off, and the process's own queue had no room for the record about it.
     pub fn repaired(&mut self, torn: &Torn, unix_nano: u64) {
         self.push_as(EventSchema::segment_repaired(), WARN, unix_nano, &torn.payload());
     }
 
-    /// A segment was left as it is, though the last leader's write in it was to be cut off.
+    /// A segment was left as it is, although the last leader's write in it should have been cut off.
     pub fn kept(&mut self, what: &str, now: Now) {
         self.report(|| what.to_owned(), now);
         let mut values = Scratch::new();
@@ -133,7 +133,7 @@ impl Notices {
 #[derive(Default)]
 pub struct Operator {
     last: Option<Duration>,
-    /// What was reported and has not been taken back.
+    /// A trouble was reported, and its end was not.
     open: bool,
     writing: Weak<()>,
 }

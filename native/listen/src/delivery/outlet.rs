@@ -1,4 +1,4 @@
-//! One sink of the two that can free the queue: how it is, when it is tried again, and its job under way.
+//! One of the two sinks that can free the queue: its state, when it is tried again, and its job under way.
 
 use super::worker::{Answer, Job, Worker};
 use super::{Batch, HUNG_AFTER};
@@ -10,7 +10,7 @@ use std::time::Duration;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
-/// A sink that has not taken what it should.
+/// The trouble of a sink that does not take its batch.
 #[derive(Clone, Debug)]
 pub struct Trouble {
     pub since: Now,
@@ -28,7 +28,7 @@ pub struct Outlet {
     /// Since its last success.
     pub trouble: Option<Trouble>,
     busy: Option<Busy>,
-    /// Records that it can never take, since that was last told.
+    /// Records that it can never take, since the last report of them.
     pub refused: u64,
     backoff: Duration,
     pub retry_at: Duration,
@@ -38,11 +38,11 @@ struct Busy {
     since: Now,
     /// Records and bytes of the write, if it is one.
     size: (u64, usize),
-    /// Somebody else has taken the batch meanwhile.
+    /// Another sink has taken the batch meanwhile.
     abandoned: bool,
 }
 
-/// What a write came to.
+/// The result of a write.
 pub enum Written {
     All,
     Part(WriteError),
@@ -69,7 +69,7 @@ impl Outlet {
         self.busy.as_ref().map_or(Duration::ZERO, |busy| now.monotonic.saturating_sub(busy.since.monotonic))
     }
 
-    /// How long it has not taken what it should.
+    /// For how long it has not taken its batch.
     pub fn troubled_for(&self, now: Now) -> Option<Duration> {
         self.trouble.as_ref().map(|trouble| now.monotonic.saturating_sub(trouble.since.monotonic))
     }
@@ -86,14 +86,14 @@ impl Outlet {
         self.worker.submit(job);
     }
 
-    /// Lets the job under way run, for nothing.
+    /// Lets the job under way go on; its result is ignored.
     pub fn abandon(&mut self) {
         if let Some(busy) = &mut self.busy {
             busy.abandoned = true;
         }
     }
 
-    /// Whether the job under way is for nothing.
+    /// Whether the result of the job under way is ignored.
     pub fn is_abandoned(&self) -> bool {
         self.busy.as_ref().is_some_and(|busy| busy.abandoned)
     }
@@ -108,7 +108,7 @@ impl Outlet {
     /// Takes the answer to a write, if it is there, and counts it.
     ///
     /// # Panics
-    /// The sink has: only the file itself tells how far it came, which is for the next leader to read.
+    /// The sink panicked: only the file itself shows how far it came, and the next leader reads that.
     pub fn written(&mut self, now: Now) -> Option<Written> {
         let answer = self.worker.poll()?;
         self.count(answer, now)
@@ -156,7 +156,7 @@ impl Outlet {
         trouble.kind = Some(SinkErrorType::of(&error.source));
     }
 
-    /// Notes that the job under way does not come back; returns whether that is news.
+    /// Notes that the job under way has not returned for long; returns whether that is news.
     pub fn check_worker(&mut self, now: Now) -> bool {
         self.busy_for(now) >= HUNG_AFTER && self.hang(now)
     }

@@ -1,8 +1,8 @@
-//! Who calls a sink: a thread of its own, or the caller itself.
+//! The thread that calls a sink: one of its own, or the caller's.
 //!
-//! A sink can hang for as long as its file system or its reader likes. On a thread of its own that holds up nobody: the
+//! A sink can hang for as long as its file system or its reader does. On a thread of its own it delays no other: the
 //! leader hands over a job, goes on with its rounds, and finds the answer later. `Here` does the job at once: for tests
-//! with a clock of their own, and where the system gives no more threads.
+//! with a clock of their own, and when the system gives no more threads.
 
 use super::{Batch, read_now};
 use crate::sink::{Now, Sink, WriteError};
@@ -22,20 +22,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// How often an idle sink is looked after (rotation by age, paced writeback).
+/// How often an idle sink is maintained (rotation by age, paced writeback).
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a sink is asked to do.
+/// A job for a sink.
 pub enum Job {
-    /// Write the lines of the batch from a byte on. `continues`: what stands before that byte it has written itself.
+    /// Write the lines of the batch from a byte on. `continues`: this sink has written everything before that byte.
     Write { batch: Arc<Batch>, from: usize, records: u64, continues: bool, now: Now },
-    /// Find what a dead leader's last write left.
+    /// Find the result of a dead leader's last write.
     Read(Inquiry),
     /// End the output.
     Close { now: Now, footer: Vec<u8> },
 }
 
-/// What came of it.
+/// The result of a job.
 pub enum Answer {
     /// `refused`: records that can never be written there.
     Written {
@@ -43,27 +43,27 @@ pub enum Answer {
         took: Duration,
         refused: u64,
     },
-    /// With the repairs that the process's own queue has no room to tell.
+    /// With the repairs that the process's own queue has no room to report.
     Read(io::Result<Findings>, Option<Torn>),
     Closed(io::Result<()>),
     /// How far it came is not known.
     Panicked,
 }
 
-/// A sink with what its jobs need.
+/// A sink with everything that its jobs need.
 pub struct Desk {
     pub sink: Box<dyn Sink>,
     pub control: Control,
     /// Where in the control page this sink publishes its writes.
     pub slot: usize,
-    /// The process's own queue, which tells of repairs.
+    /// The process's own queue, which takes reports of repairs.
     reports: Option<Arc<QueueFile>>,
-    /// Where the batch at hand began.
+    /// Where the current batch began.
     begun: Option<(PathBuf, u64)>,
 }
 
 impl Desk {
-    /// `ending` says that nobody waits for the sink any more.
+    /// `ending` is set once no one waits for the sink any more.
     pub fn new(
         mut sink: Box<dyn Sink>,
         control: Control,
@@ -84,7 +84,8 @@ impl Desk {
                 Answer::Written { result, took, refused: self.sink.take_refused() }
             }
             Job::Read(inquiry) => {
-                // Nobody relies on what is not on the device, and a sync of another process would not prove that it is.
+                // No process relies on lines that are not on the device, and a sync of another process would not prove
+                // that they are.
                 let write = match (self.sink.is_durable(), self.control.is_committed(self.slot)) {
                     (false, _) => Write::Plain,
                     (true, true) => Write::Committed,
@@ -99,7 +100,7 @@ impl Desk {
         }
     }
 
-    /// Reports a repair; returns it where that is refused.
+    /// Reports a repair; returns it if the report is refused.
     fn unreported(&self, torn: Torn) -> Option<Torn> {
         let queue = self.reports.as_deref();
         let is_reported = queue.is_some_and(|queue| report::put(queue, SEGMENT_REPAIRED, WARN, &torn.payload()));
@@ -110,7 +111,7 @@ impl Desk {
         let (lines, is_durable) = (&batch.lines[from..], self.sink.is_durable());
         let place = self.sink.prepare(lines.len(), now).map_err(WriteError::nothing_written)?;
         if let Some((path, offset)) = place {
-            // The rest of a batch in the same file: the records before it are in the queue still.
+            // The rest of a batch in the same file: the records before it are still in the queue.
             let same = self.begun.as_ref().filter(|(begun, _)| continues && begun == path);
             let offset = same.map_or(offset, |(_, first)| *first);
             if from == 0 {
@@ -133,7 +134,7 @@ impl Desk {
     }
 }
 
-/// A sink, and who calls it. It has one job at a time.
+/// A sink, and the thread that calls it. It has one job at a time.
 pub enum Worker {
     Here { desk: Box<Desk>, answer: Option<Answer> },
     Thread { jobs: Sender<Job>, answers: Receiver<Answer>, cpu_nano: Arc<AtomicU64> },
@@ -152,7 +153,7 @@ impl Worker {
         let (done, answers) = channel();
         let cpu_nano = Arc::new(AtomicU64::new(0));
         let (cpu, leader) = (Arc::clone(&cpu_nano), std::thread::current());
-        // The desk stands where a thread that cannot be started leaves it.
+        // If the thread cannot be started, the desk is taken back out of this.
         let desk = Arc::new(std::sync::Mutex::new(Some(desk)));
         let theirs = Arc::clone(&desk);
         let thread = std::thread::Builder::new().name("inference-sink".into()).spawn(move || {
@@ -193,7 +194,7 @@ impl Worker {
         }
     }
 
-    /// Does what time asks for, where no thread does.
+    /// Does the periodic work, if no thread does.
     pub fn maintain(&mut self, now: Now) {
         if let Self::Here { desk, .. } = self {
             let _ = desk.sink.maintain(now);
@@ -221,7 +222,7 @@ fn serve(mut desk: Desk, jobs: &Receiver<Job>, answers: &Sender<Answer>, leader:
                 leader.unpark();
             }
             Err(RecvTimeoutError::Timeout) => {
-                // What goes wrong here goes wrong again in the next write, which counts it.
+                // An error here comes again in the next write, which counts it.
                 let _ = catch_unwind(AssertUnwindSafe(|| desk.sink.maintain(read_now())));
             }
             Err(RecvTimeoutError::Disconnected) => return,

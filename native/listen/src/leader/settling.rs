@@ -1,4 +1,4 @@
-//! What a leader does before its first batch: it releases what the last one had written.
+//! The first work of a leader, before its first batch: it releases the records that the last leader had written.
 
 use super::Leader;
 use crate::attached;
@@ -10,7 +10,7 @@ impl Leader {
     /// Releases what the last leader had written. Returns whether that is done.
     pub(super) fn settle_predecessor(&mut self, now: Now) -> bool {
         while let Some(slot) = self.unsettled.last().copied() {
-            // Asked once: the last leader may still be ending, and take the place back.
+            // Asked once: the last leader may still be ending, and withdraw the place.
             if let Some(inquiry) = self.settling.take().or_else(|| self.inquiry(slot)) {
                 let Some(findings) = self.delivery.read(slot, &inquiry, now) else {
                     self.settling = Some(inquiry);
@@ -29,8 +29,8 @@ impl Leader {
         true
     }
 
-    /// Everything is looked at: releases it at once, since a part that is released is not found again by the next leader,
-    /// if this one dies.
+    /// All sinks have answered: releases everything at once, since the next leader would not find a part that is
+    /// released, if this one dies.
     fn conclude(&mut self) {
         let settled = self.delivered.count_found();
         if !settled.is_empty() {
@@ -49,14 +49,14 @@ impl Leader {
     fn inquiry(&self, slot: usize) -> Option<Inquiry> {
         let place = self.control.published_write(slot);
         let is_copy = self.is_copy;
-        // In a copy every sink is asked, once: its records can stand anywhere.
+        // In a copied directory every sink is asked, once: the records can be in any of them.
         let is_sink = slot == PRIMARY_SLOT || (slot == FALLBACK_SLOT && self.delivery.has_fallback());
         let is_asked = if is_copy { is_sink } else { place.is_some() };
         let held = || self.queues.iter().map(attached::QueueReader::held).collect();
         is_asked.then(|| Inquiry { place, held: held(), is_copy })
     }
 
-    /// The original of a copied queue has a listener still, which writes what is in it.
+    /// The original of a copied queue still has a listener, which writes its records.
     fn leave_to_others(&mut self, findings: &Findings) {
         if !self.is_copy {
             return;
@@ -77,7 +77,7 @@ impl Leader {
         });
     }
 
-    /// A copied queue of a process that went on, or has ended, by what stands in segments: its books are there.
+    /// A copied queue whose process went on, or has ended, as segments show: its counts are there.
     fn pass_over(&mut self, standing: &Standing) {
         if !self.is_copy {
             return;

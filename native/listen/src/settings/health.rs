@@ -1,4 +1,4 @@
-//! From where on the logging is not well, and how long a process drains: what a process that only listens needs besides.
+//! The thresholds of health, and how long a process drains: further settings for a process that only listens.
 
 use super::{Lane, Settings};
 use crate::status::health::Limits;
@@ -23,7 +23,7 @@ impl Settings {
         }
     }
 
-    /// Whether the configuration's own processes listen.
+    /// Whether processes with this configuration listen themselves.
     #[must_use]
     pub fn listens(&self) -> bool {
         self.values.is("listener", "thread")

@@ -26,12 +26,12 @@ const OWN_QUEUE_BYTES: u64 = 64 << 10;
 pub enum Lane {
     /// Requests, events and application records.
     Fast,
-    /// Records that are on the device before whoever made them goes on.
+    /// Records that are on the device before the caller continues.
     Audit,
 }
 
 impl Lane {
-    /// The lane of a name.
+    /// The lane with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -42,12 +42,12 @@ impl Lane {
     }
 }
 
-/// What a process does in its queue directory.
+/// The role of a process in its queue directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It produces records, and listens if the parameter `listener` is `thread`.
     Serves,
-    /// It listens for other processes, whatever `listener` is, and produces the listener's own reports alone.
+    /// It listens for other processes, whatever `listener` is, and produces only the listener's own reports.
     OnlyListens,
 }
 
@@ -57,7 +57,7 @@ pub struct LaneSettings {
     pub listener: ListenerSettings,
     pub sinks: DeliverySettings,
     pub runs_listener: bool,
-    /// Records per second that the process may leave; 0: without limit.
+    /// Records per second that the process may write; 0: without limit.
     pub budget_records_s: u32,
 }
 
@@ -139,14 +139,14 @@ impl Settings {
         })
     }
 
-    /// All but the directory and its configuration.
+    /// Everything except the directory and its configuration.
     fn queue(&self, lane: Lane, role: Role) -> QueueSettings {
         let values = &self.values;
         let (queue_bytes, in_flight_slots, overflow_info_ratio) = match lane {
             Lane::Fast => {
                 (values.whole("queue_bytes"), values.whole("in_flight_slots"), values.number("overflow_info_ratio"))
             }
-            // Every level may fill it.
+            // Records of every level may fill it.
             Lane::Audit => (values.whole("audit_queue_bytes"), 0, 1.0),
         };
         let (queue_bytes, in_flight_slots) = match role {
@@ -164,7 +164,7 @@ impl Settings {
         }
     }
 
-    /// All but the directory and the housekeeping.
+    /// Everything except the directory and the housekeeping.
     fn listener(&self, lane: Lane) -> Result<ListenerSettings, String> {
         let values = &self.values;
         let (interval, records, hash_key) = match lane {
@@ -182,7 +182,7 @@ impl Settings {
         })
     }
 
-    /// All but the origin of the records.
+    /// Everything except the origin of the records.
     fn segments(&self, lane: Lane) -> Result<FileSinkConfig, String> {
         let (values, name) = (&self.values, self.values.text("service_name"));
         let (dir, prefix, durable) = match lane {
@@ -203,7 +203,7 @@ impl Settings {
     }
 
     fn durable(&self) -> Result<DurableSettings, String> {
-        // `off` is the name of none.
+        // `off` names no algorithm.
         let algorithm = Algorithm::named(self.values.text("audit_chain"));
         let key = self.audit_chain_key()?;
         Ok(DurableSettings { chain: algorithm.map(|algorithm| ChainSettings { algorithm, key }) })

@@ -58,7 +58,7 @@ fn absolute(path: &Path) -> Value {
             other => clean.push(other),
         }
     }
-    // POSIX leaves to the system what exactly two slashes at the beginning mean.
+    // POSIX leaves the meaning of exactly two slashes at the beginning to the system.
     let text = whole.to_string_lossy();
     let first = if text.starts_with("//") && !text.starts_with("///") { "/" } else { "" };
     Value::String(format!("{first}{}", clean.display()))

@@ -1,4 +1,4 @@
-//! What other configurations of a service left or produce that nobody who listens now writes.
+//! Records of other configurations of a service that no running listener writes.
 
 use super::Settings;
 use super::place::{entries, is_own, queue_directories};
@@ -7,8 +7,8 @@ use queue::{configuration, inspect};
 use std::path::{Path, PathBuf};
 
 impl Settings {
-    /// Returns each queue directory with such records, and a sentence: what waits where, why, and what writes it. The
-    /// queue directory of these settings is `own`.
+    /// Returns each queue directory with such records, and a sentence: what waits where, why, and which program writes
+    /// it. The queue directory of these settings is `own`.
     #[must_use]
     pub fn of_others(&self, own: &Path) -> Vec<(PathBuf, String)> {
         let mine = self.configuration();
@@ -28,7 +28,7 @@ impl Settings {
     }
 }
 
-/// Whether a directory has the name of what was moved aside: a fingerprint, and perhaps a number.
+/// Whether a directory has the name of one that was moved aside: a fingerprint, and perhaps a number.
 fn is_set_aside(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (digits, number) = name.split_once('-').unwrap_or((&name, "0"));

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Names tried where other users have taken the first one.
+/// Names tried when other users have taken the first one.
 const TRIES: u32 = 8;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const FINGERPRINT_DIGITS: usize = 12;
@@ -18,7 +18,8 @@ const FINGERPRINT_DIGITS: usize = 12;
 impl Settings {
     /// The directory of the queues: the configured one, or the default one for this user, service and configuration.
     ///
-    /// Of the default ones, this user's own is taken before one that is not there yet, and another user's never.
+    /// Among the default ones, one that this user owns comes before one that does not exist yet; another user's is
+    /// never taken.
     #[must_use]
     pub fn resolved_queue_directory(&self) -> PathBuf {
         if let Some(configured) = self.configured_queue_directory() {
@@ -36,7 +37,7 @@ impl Settings {
         self.values.maybe_path("queue_directory").map(|path| plain(&path))
     }
 
-    /// The same settings with this directory of the queues.
+    /// The same settings with this queue directory.
     #[must_use]
     pub fn with_queue_directory(&self, directory: &Path) -> Self {
         let mut named = self.clone();
@@ -56,7 +57,7 @@ impl Settings {
         plain(Path::new(self.values.text("directory")))
     }
 
-    /// Returns a sentence about the directory that should be the queue directory and is another user's, if it is so.
+    /// Returns a sentence about the default queue directory if another user owns it.
     #[must_use]
     pub fn passed_over(&self) -> Option<String> {
         if self.configured_queue_directory().is_some() {
@@ -109,7 +110,7 @@ pub fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Whether a path is a directory of this user's, into which nobody else may write.
+/// Whether a path is a directory that this user owns and no other user may write into.
 #[must_use]
 pub fn is_own(path: &Path) -> bool {
     symlink_metadata(path)
@@ -129,7 +130,7 @@ fn prefix(service_name: &str) -> String {
 
 /// Where default queue directories can be.
 ///
-/// Shared memory comes first: the directory of the session goes with the last log-out, and a service has none.
+/// Shared memory comes first: the session's directory is removed at the last log-out, and a service has none.
 fn roots() -> Vec<PathBuf> {
     let memory = PathBuf::from(SHARED_MEMORY);
     let mut roots = vec![if memory.is_dir() { memory } else { std::env::temp_dir() }];
@@ -147,7 +148,7 @@ fn whose(path: &Path) -> String {
     format!("belongs to {} (uid {})", user_name(found.uid()).unwrap_or_else(|| "?".to_owned()), found.uid())
 }
 
-/// The name of a user of this machine's own list.
+/// The name of a user in this machine's own list.
 fn user_name(uid: u32) -> Option<String> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
     let mut fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());

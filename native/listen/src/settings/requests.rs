@@ -90,8 +90,8 @@ impl Settings {
         self.values.is("trace_source", "auto")
     }
 
-    /// Whether the application gets our trace, and our request id, in headers where the client sent none. `server_traces`:
-    /// its own tracing is known to be on.
+    /// Whether the application gets this package's trace and request id in headers, if the client sent none.
+    /// `server_traces`: its own tracing is known to be on.
     #[must_use]
     pub fn forwards(&self, server_traces: bool) -> (bool, bool) {
         match self.values.text("forward_ids") {
@@ -120,7 +120,7 @@ impl Settings {
     }
 }
 
-/// The schema has these four.
+/// The schema allows these four.
 fn kind_named(name: &str) -> SamplerKind {
     match name {
         "probability" => SamplerKind::Probability,

@@ -4,7 +4,7 @@ use super::values::Values;
 use request::callers::Callers;
 use std::collections::HashMap;
 
-/// What a request record takes besides captures and timeline: ids, method, route, counters, tags, the engine's facts.
+/// Bytes of a request record besides captures and timeline: ids, method, route, counters, tags, the engine's facts.
 const REQUEST_RECORD_OVERHEAD_BYTES: i64 = 5120;
 const GAP_BYTES: i64 = 4;
 /// Paths at which the middleware answers itself, or adds to the answer.
@@ -22,7 +22,8 @@ pub fn violations(values: &Values) -> Vec<String> {
         .collect()
 }
 
-/// Returns the callers that have the form of a network and are none: bits of a host are set, or the prefix is too long.
+/// Returns the callers that have the form of a network but are not one: bits of a host are set, or the prefix is too
+/// long.
 pub fn invalid_callers(values: &Values) -> impl Iterator<Item = String> {
     values.texts("trusted_callers").into_iter().filter(|caller| Callers::parse(&[caller]).is_err())
 }

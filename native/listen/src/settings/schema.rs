@@ -1,4 +1,4 @@
-//! The published JSON schema: checks a value by the few keywords that the schema uses, and says what it allows.
+//! The published JSON schema: checks a value by the few keywords that the schema uses, and describes what it allows.
 
 use super::ADVANCED;
 use regex::Regex;
@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 const PUBLISHED: &str = include_str!("schema.json");
-/// In a description these words precede what is allowed.
+/// In a description, the allowed values follow these words.
 const ALLOWED: &str = " Allowed: ";
 /// Longest value that a sentence shows whole, in characters.
 const LONGEST_VALUE: usize = 120;
@@ -15,7 +15,7 @@ const LONGEST_VALUE: usize = 120;
 /// The parameters of a schema.
 pub struct Schema {
     parameters: Map<String, Value>,
-    /// Each is compiled at its first use: most values are no texts.
+    /// Each is compiled at its first use: most values are not texts.
     patterns: RefCell<HashMap<String, Option<Regex>>>,
 }
 
@@ -25,7 +25,7 @@ impl Schema {
         let mut schema: Value = serde_json::from_str(PUBLISHED).unwrap_or_default();
         let parameters = schema.get_mut("properties").map(Value::take);
         let Some(Value::Object(mut parameters)) = parameters else { panic!("schema.json is no schema") };
-        // It refers to the parameters beside it, which are checked once they stand there.
+        // It refers to the parameters beside it, which are checked there.
         parameters.shift_remove(ADVANCED);
         Self { parameters, patterns: RefCell::default() }
     }
@@ -71,7 +71,7 @@ impl Schema {
         keywords.iter().all(|(keyword, wanted)| self.keeps(keyword, wanted, value))
     }
 
-    /// Whether `value` fulfils one keyword, which concerns values of its own kind only.
+    /// Whether `value` fulfils one keyword, which applies only to values of its own kind.
     fn keeps(&self, keyword: &str, wanted: &Value, value: &Value) -> bool {
         let number = |test: fn(&f64, &f64) -> bool| {
             value.as_f64().is_none_or(|value| wanted.as_f64().is_some_and(|wanted| test(&value, &wanted)))

@@ -1,4 +1,5 @@
-//! A configuration from its sources: what a command line gives comes before the environment, and that before a file.
+//! A configuration from its sources: the command line takes precedence over the environment, and the environment over a
+//! file.
 //!
 //! `inference_logging/config/config.py` reads the same variables and files. A file here must be JSON, which
 //! is YAML too, or have lines of a name and JSON, as `configuration.yaml` has in each queue directory.
@@ -13,7 +14,8 @@ use std::path::Path;
 const PREFIX: &str = "INFERENCE_LOGGING_";
 const CONFIG_FILE: &str = "config_file";
 const VERSION: &str = "version";
-/// Kubernetes gives each pod variables for each Service of its namespace. One called inference-logging must not stop it.
+/// Kubernetes gives each pod variables for each Service of its namespace. A Service called inference-logging must not
+/// stop it.
 const SERVICE_LINK: &str = "^(?:[A-Za-z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Za-z0-9_]+)?\
                             |PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_[A-Za-z0-9_]+)?)?)$";
 
@@ -95,7 +97,7 @@ impl Gathered {
 }
 
 fn is_service_link(name: &str) -> bool {
-    // No other name needs the pattern.
+    // Other names do not need the pattern.
     (name.ends_with("HOST") || name.contains("PORT")) && Regex::new(SERVICE_LINK).is_ok_and(|link| link.is_match(name))
 }
 
@@ -124,7 +126,7 @@ fn read_file(path: &Path) -> Result<Map<String, Value>, String> {
     flat(values).map_err(|error| error.to_string())
 }
 
-/// Lines of a name and JSON behind a colon; comments are left out. None: it has others.
+/// Lines of a name and JSON behind a colon; comments are left out. None: it has other lines.
 fn lines_of_json(bytes: &[u8]) -> Option<Value> {
     let lines = std::str::from_utf8(bytes).ok()?.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let pairs = lines.map(|line| {
@@ -134,7 +136,7 @@ fn lines_of_json(bytes: &[u8]) -> Option<Value> {
     pairs.collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
-/// What the text of a variable stands for, by the type of its parameter.
+/// The value that the text of a variable stands for, by the type of its parameter.
 fn meant(schema: &Value, text: &str) -> Value {
     let forms = schema["anyOf"].as_array().into_iter().flatten();
     let types: Vec<&str> = std::iter::once(schema).chain(forms).filter_map(|form| form["type"].as_str()).collect();
@@ -173,7 +175,7 @@ fn is_of(list: Option<&Vec<Value>>, test: fn(&Value) -> bool) -> bool {
     list.is_some_and(|list| list.iter().all(test))
 }
 
-/// A mapping in JSON, or pairs of a path and a ratio between commas; of a path that stands twice the first counts.
+/// A mapping in JSON, or pairs of a path and a ratio between commas; if a path is given twice, the first counts.
 fn ratios(text: &str) -> Value {
     let mut pairs = Map::new();
     let Some(parts) = mapping(text).map_or_else(

@@ -90,7 +90,7 @@ impl Values {
     }
 }
 
-/// Returns the one form of a value that can be written in several ways.
+/// Returns the canonical form of a value that can be written in several ways.
 fn canonical(name: &str, schema: &Value, value: Value) -> Value {
     let value = match value {
         Value::Bool(is_on) => on_or_off(is_on),

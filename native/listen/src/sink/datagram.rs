@@ -1,7 +1,7 @@
 //! The datagram sink: one line per datagram, over UDP or to a Unix socket, for a local aggregator.
 //!
-//! A datagram is sent or not, so no line is ever torn; whether anybody receives it is not known here, except that a
-//! closed port of this machine answers, which the next write then reports. A line that no datagram can hold is left out
+//! A datagram is sent or not, so no line is ever torn. Whether it is received is not known here, except that a closed
+//! port of this machine answers, which the next write then reports. A line that is too long for a datagram is skipped
 //! and counted as refused: trying again would never help.
 
 use queue::system;
@@ -95,7 +95,7 @@ impl DatagramSink {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
-                // The socket is gone with this: the next try connects anew.
+                // The socket is dropped: the next try connects again.
                 Err(error) => return Err(error),
             }
         }

@@ -4,11 +4,11 @@
 //!   a footer, before the batch that would carry it past `rotate_bytes`, at `rotate_interval`, or on
 //!   close. A batch is never divided by rotation: one larger than `rotate_bytes` makes one larger
 //!   segment.
-//! * A passing error (full disk, quota, read-only remount) keeps the segment, a footer included: the
-//!   next call goes on in it. A failing or torn file is given up and the next write begins a new one.
-//! * A segment removed from outside is noticed by the write that hit it; that batch is written again
-//!   into a new segment, below a new directory if need be.
-//! * With [`FileSinkConfig::durable`] a batch is on the device before the sink says so; see [`durable`].
+//! * A temporary error (full disk, quota, read-only remount) keeps the segment, also at its footer: the next call
+//!   continues in it. A failing or torn file is given up and the next write begins a new one.
+//! * A segment that was removed from outside is noticed by the write into it; that batch is written again into a new
+//!   segment, in a new directory if necessary.
+//! * With [`FileSinkConfig::durable`] a batch is on the device before the sink returns `Ok`; see [`durable`].
 //! * `latest` in the directory is a symlink to the newest segment with records; a convenience, so its
 //!   errors are ignored and a foreign file of that name is left alone.
 
@@ -30,7 +30,7 @@ use segments::rotation::Rotations;
 use segments::segment::{self, SegmentName};
 
 const LATEST: &str = "latest";
-/// Names tried in a row before a directory full of our own names is an error.
+/// How many names are tried in a row before a directory full of segments is an error.
 const NAME_TRIES: u32 = 16;
 
 /// Where segments go and when they end.
@@ -42,17 +42,17 @@ pub struct FileSinkConfig {
     pub prefix: String,
     /// The listener's boot id, 16 lowercase hexadecimal digits.
     pub boot_id: String,
-    /// Size a segment does not pass unless a single batch is larger; its footer may. 0: no limit.
+    /// A segment exceeds this size only if a single batch is larger; its footer may. 0: no limit.
     pub rotate_bytes: u64,
-    /// Age at which a segment ends, seen at the next call. Zero: no limit.
+    /// Age at which a segment ends, checked at the next call. Zero: no limit.
     pub rotate_interval: Duration,
     /// Window of paced writeback, best a multiple of the page size. 0: left to the kernel.
     pub writeback_bytes: u64,
-    /// Lines outlive the loss of power. None: they outlive every process.
+    /// Lines survive the loss of power. None: they survive every process.
     pub durable: Option<DurableSettings>,
     /// Members of the headers that say whose records these are ([`segment::origin`]), or empty.
     pub origin: String,
-    /// Who keeps the quota before another segment is begun. None: there is no quota.
+    /// Keeps the quota before another segment is begun. None: there is no quota.
     pub rotations: Option<Rotations>,
 }
 
@@ -121,7 +121,8 @@ impl<O: Os> FileSink<O> {
             source,
         })?;
         let durable = config.durable.as_ref().map(Durable::new);
-        // Who waits for paced writeback is told its errors, and the sync that must know them is not.
+        // A wait for paced writeback consumes the writeback's errors, and the sync that must know them does not see
+        // them.
         let pacer = Pacer::new(if durable.is_some() { 0 } else { config.writeback_bytes });
         let stats = SinkStats::default();
         Ok(Self { config, os, live: None, pacer, next_number: 1, stats, durable, abandoned: None, divided: false })
@@ -132,7 +133,7 @@ impl<O: Os> FileSink<O> {
         self.live.as_ref().map(|live| live.path.as_path())
     }
 
-    /// Append to the live segment, or to a new one; true if that one was removed underneath.
+    /// Append to the live segment, or to a new one; true if the live one was removed from outside.
     fn append(&mut self, lines: &[u8], records: u64, now: Now) -> Result<bool, WriteError> {
         let mut live = match self.live.take() {
             Some(live) => live,
@@ -185,7 +186,7 @@ impl<O: Os> FileSink<O> {
         Ok(live)
     }
 
-    /// Create a file under a name nobody has, and the directory if it is missing.
+    /// Create a file under a free name, and the directory if it is missing.
     fn create(&mut self, now: Now) -> io::Result<(File, PathBuf)> {
         let mut last = io::ErrorKind::AlreadyExists.into();
         for _ in 0..NAME_TRIES {
@@ -202,7 +203,7 @@ impl<O: Os> FileSink<O> {
             }
             match last.kind() {
                 io::ErrorKind::NotFound => self.create_dir()?,
-                // A leftover is not ours to touch: it keeps its number.
+                // A leftover is not touched: it keeps its number.
                 io::ErrorKind::AlreadyExists => self.next_number += 1,
                 _ => break,
             }
@@ -215,7 +216,7 @@ impl<O: Os> FileSink<O> {
             return;
         }
         if live.records == 0 {
-            // From its first record on a segment stays, and so its number is taken.
+            // With its first record a segment stays, and its number is taken.
             self.next_number = live.number + 1;
             self.abandoned = None;
             self.stats.segments += 1;
@@ -235,7 +236,7 @@ impl<O: Os> FileSink<O> {
 
     /// End the live segment if it is too old, or too full for `more` bytes.
     fn rotate_if_due(&mut self, more: usize, now: Now) -> io::Result<()> {
-        // A leader that dies has told only where the rest of its batch goes, so that is where its beginning is.
+        // A leader that dies has published only where the rest of its batch went, so the beginning must be there too.
         let Some(live) = self.live.as_ref().filter(|_| !self.divided) else {
             return Ok(());
         };
@@ -259,7 +260,7 @@ impl<O: Os> FileSink<O> {
 
     /// End the live segment with a footer and return it, unless it is gone or had no records.
     ///
-    /// After an error it is live still if the error may pass.
+    /// After an error the segment is still live if the error may pass.
     fn seal(&mut self, now: Now, extra: &[u8]) -> io::Result<Option<LiveSegment>> {
         let Some(mut live) = self.live.take() else {
             return Ok(None);
@@ -276,7 +277,7 @@ impl<O: Os> FileSink<O> {
             }
             Err(stopped) => {
                 self.give_up(live);
-                // Who removed a segment does not miss its footer.
+                // If the segment was removed, its footer is not missed.
                 if stopped.fate == Fate::Removed { Ok(None) } else { Err(stopped.source) }
             }
         }
@@ -308,7 +309,7 @@ impl<O: Os> FileSink<O> {
         }
     }
 
-    /// Remove a segment without records; its number is free again once its name is.
+    /// Remove a segment without records; its number is free again once the name is removed.
     fn discard(&mut self, live: &LiveSegment) {
         self.pacer.forget();
         match self.os.remove(&live.path) {
@@ -347,7 +348,7 @@ impl<O: Os> Sink for FileSink<O> {
         // Before the write, not after it: the listener frees the queue first, then waits for a device.
         self.pace();
         self.rotate_if_due(lines.len(), now).map_err(WriteError::nothing_written)?;
-        // A second removal within one call is somebody fighting us: that goes to the caller.
+        // A second removal within one call is deliberate interference: the caller gets the error.
         let append = if self.durable.is_some() { Self::commit } else { Self::append };
         if append(self, lines, records, now)? && append(self, lines, records, now)? {
             return Err(WriteError::nothing_written(io::ErrorKind::NotFound.into()));

@@ -1,7 +1,7 @@
 //! The segment being written: appends whole lines or cuts back to them, and counts.
 //!
-//! Invariants: after every call the file ends behind a `\n`, or [`Fate`] says that it must not be
-//! written again; `len` is the file's size; what [`Stopped::whole`] covers stands in the file.
+//! Invariants: after every call the file ends behind a `\n`, or [`Fate`] says that it must not be written again; `len`
+//! is the file's size; the lines that [`Stopped::whole`] counts are in the file.
 
 use std::fs::File;
 use std::io;
@@ -14,16 +14,16 @@ use super::whole_lines;
 use segments::segment_account::SegmentAccount;
 use segments::segment_lock::LiveLock;
 
-/// What an append that failed means for the segment.
+/// The consequence of a failed append for the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The condition passes (a full disk): go on in this segment.
+    /// The condition is temporary (a full disk): continue in this segment.
     Usable,
     /// The file fails but ends behind a whole line: try a footer, then begin a new one.
     Failed,
     /// The end of the file is torn or unknown: nothing may follow it.
     Torn,
-    /// The file has no name any more: what stands in it is lost.
+    /// The file has no name any more: its lines are lost.
     Removed,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct LiveSegment {
     pub(super) records: u64,
     pub(super) bytes: u64,
     pub(super) account: SegmentAccount,
-    /// Says to other processes that it is live.
+    /// Shows other processes that the segment is live.
     _lock: LiveLock,
 }
 
@@ -64,8 +64,8 @@ impl LiveSegment {
     /// Append `lines`, or as many whole ones as possible.
     pub(super) fn append(&mut self, os: &mut impl Os, lines: &[u8]) -> Result<(), Stopped> {
         let (taken, stop) = write_fully(os, &self.file, lines);
-        // Asked after the write: lines in a file that was removed meanwhile are written once more,
-        // into a new one, while the listener still has them.
+        // Checked after the write: if the file was removed meanwhile, its lines are written again into a new one, while
+        // the listener still has them.
         let size = match os.status(&self.file) {
             Ok(status) if status.links > 0 => status.len,
             Ok(_) => return Err(removed(io::ErrorKind::NotFound.into())),
@@ -80,14 +80,14 @@ impl LiveSegment {
         }
     }
 
-    /// Count lines that stand in the file as its records.
+    /// Count lines in the file as its records.
     pub(super) fn count(&mut self, records: u64, lines: &[u8]) {
         self.records += records;
         self.bytes += lines.len() as u64;
         self.account.add(lines, records);
     }
 
-    /// Cut everything behind `len` off; false if that cannot be.
+    /// Cut everything behind `len` off; false if that fails.
     pub(super) fn cut_to(&mut self, os: &mut impl Os, len: u64) -> bool {
         let cut = self.len == len || os.truncate(&self.file, len).is_ok();
         if cut {
@@ -100,7 +100,7 @@ impl LiveSegment {
     fn cut_back(&mut self, os: &mut impl Os, taken: &[u8], size: u64, source: io::Error) -> Stopped {
         let expected = self.len + taken.len() as u64;
         if size < expected {
-            // Cut from outside between two calls: which lines stand cannot be told.
+            // Cut from outside between two calls: it is unknown which lines are there.
             return Stopped { whole: 0, fate: Fate::Torn, source };
         }
         let whole = whole_lines(taken);
@@ -120,7 +120,7 @@ fn removed(source: io::Error) -> Stopped {
     Stopped { whole: 0, fate: Fate::Removed, source }
 }
 
-/// Tell whether the same file can take more later; any other error gives the file up.
+/// Return whether the same file can take more later; after any other error the file is given up.
 fn passes(error: &io::Error) -> bool {
     const PASSING: [i32; 6] = [libc::ENOSPC, libc::EDQUOT, libc::EROFS, libc::EAGAIN, libc::ENOMEM, libc::ENOBUFS];
     error.raw_os_error().is_some_and(|code| PASSING.contains(&code))

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub struct FileStatus {
     /// Size in bytes.
     pub len: u64,
-    /// Directory entries that name the file: 0 once it was removed, whoever holds it open.
+    /// Directory entries that name the file: 0 once it was removed, even while it is open.
     pub links: u64,
     /// A pipe, socket or terminal: writes can block for ever and cannot be taken back.
     pub is_stream: bool,
@@ -31,7 +31,7 @@ pub trait Os: Send {
     fn create_segment(&mut self, path: &Path) -> io::Result<File>;
     /// Make one `write` call; may take fewer bytes than given.
     fn write(&mut self, file: &File, bytes: &[u8]) -> io::Result<usize>;
-    /// Wait until a write would take something; false when `timeout` went by.
+    /// Wait until a write would take something; false when `timeout` has passed.
     fn wait_writable(&mut self, file: &File, timeout: Duration) -> io::Result<bool>;
     /// Cut the file to `len` bytes.
     fn truncate(&mut self, file: &File, len: u64) -> io::Result<()>;
@@ -41,7 +41,7 @@ pub trait Os: Send {
     fn remove(&mut self, path: &Path) -> io::Result<()>;
     /// Point the symlink `link` at `target` in one step, by way of the name `temporary`.
     ///
-    /// Whatever else bears the name `link` is left alone and reported as `AlreadyExists`.
+    /// Anything else with the name `link` is left alone and reported as `AlreadyExists`.
     fn replace_link(&mut self, target: &Path, link: &Path, temporary: &Path) -> io::Result<()>;
     /// Begin to write the dirty pages of `range` to the device, without waiting for them.
     fn start_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()>;
@@ -54,7 +54,7 @@ pub trait Os: Send {
     /// Wait until the names in `dir` are on the device.
     fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
         match File::open(dir)?.sync_all() {
-            // Some file systems have nothing to sync there and say so.
+            // Some file systems have nothing to sync there and return this error.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
             other => other,
         }
@@ -80,7 +80,7 @@ impl Os for RealOs {
     }
 
     fn wait_writable(&mut self, file: &File, timeout: Duration) -> io::Result<bool> {
-        // A closed or failed stream also ends the wait: the write then says what is wrong.
+        // A closed or failed stream also ends the wait: the write then returns the error.
         system::wait_writable(file, timeout)
     }
 
@@ -130,7 +130,7 @@ fn sync_file_range(file: &File, range: &Range<u64>, flags: libc::c_uint) -> io::
     system::sync_file_range(file, from, len, flags)
 }
 
-/// Return offset and length as the kernel's signed type; no file is longer than it can say.
+/// Return offset and length as the kernel's signed type; no file is longer than its range.
 fn offsets(range: &Range<u64>) -> (libc::off64_t, libc::off64_t) {
     let signed = |n: u64| libc::off64_t::try_from(n).unwrap_or(libc::off64_t::MAX);
     (signed(range.start), signed(range.end.saturating_sub(range.start)))

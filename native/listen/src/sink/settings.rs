@@ -1,4 +1,4 @@
-//! Which sinks there are, as the configuration names them, and how each is opened.
+//! The sinks by their names in the configuration, and how each is opened.
 
 use super::datagram::DatagramSink;
 use super::unix::UnixSink;
@@ -19,15 +19,15 @@ pub enum SinkSettings {
     Stderr,
     /// One datagram per line, to `host:port`.
     Udp(String),
-    /// A stream of lines, or one datagram per line, as the socket is.
+    /// A stream of lines, or one datagram per line, depending on the socket.
     Unix(PathBuf),
     /// Takes everything and keeps nothing: for measurement.
     Null,
-    /// What the host program brings.
+    /// A sink that the host program provides.
     Other(Other),
 }
 
-/// A sink of the host program: how it is called, and how it is opened.
+/// A sink of the host program: its name, and how it is opened.
 #[derive(Clone)]
 pub struct Other {
     pub name: String,
@@ -42,7 +42,7 @@ impl fmt::Debug for Other {
 
 impl SinkSettings {
     /// Reads `file`, `stdout`, `stderr`, `null`, `udp://host:port`, `unix:///path` or `file:///directory`; `segments`
-    /// has the rest of what a file sink needs.
+    /// has the other settings of a file sink.
     #[must_use]
     pub fn parse(text: &str, segments: &FileSinkConfig) -> Option<Self> {
         let absolute = |path: &str| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
@@ -60,7 +60,7 @@ impl SinkSettings {
         })
     }
 
-    /// How the configuration names it.
+    /// Its name in the configuration.
     #[must_use]
     pub fn name(&self) -> String {
         match self {

@@ -1,14 +1,13 @@
 //! The stdout sink: lines to standard output, for platforms that collect it.
 //!
-//! What went into a pipe cannot be taken back. So when a write stops inside a line, the sink keeps a
-//! copy of the part that is out (`torn`), and the next write decides: if it begins with that part, as
-//! the listener's retry does, only the rest is sent; otherwise the part is ended with `\n` first, so
-//! that it harms no other line. Readers see every line at most once, and a broken one only if the
-//! listener gave a line up.
+//! What went into a pipe cannot be taken back. So when a write stops inside a line, the sink keeps a copy of the part
+//! that is out (`torn`), and the next write decides: if it begins with that part, as the listener's retry does, only
+//! the rest is sent; otherwise the part is ended with `\n` first, so that it damages no other line. Readers see every
+//! line at most once, and a broken one only if the listener gave a line up.
 //!
-//! Writes to a stream wait at most [`STALL`] for room, and are no larger than what a pipe with room
-//! takes at once: a reader that stops costs an error, not a hung listener. Standard output is shared:
-//! other writers of the process can come between two writes, never inside one of those.
+//! A write to a stream waits at most [`STALL`] for room, and is no larger than what a pipe with room takes at once: a
+//! reader that stops causes an error, not a hung listener. Standard output is shared: other writers of the process can
+//! write between two writes, never inside one.
 //!
 //! There are no segments here: no header, no footer, no rotation.
 
@@ -24,7 +23,7 @@ use super::{Now, OpenError, Sink, SinkStats, WriteError, whole_lines};
 
 /// How long one write waits for a reader.
 pub const STALL: Duration = Duration::from_secs(1);
-/// How often a wait looks whether the end has come.
+/// How often a wait checks whether the end has come.
 const LOOK: Duration = Duration::from_millis(50);
 /// PIPE_BUF: a pipe that polls as writable takes this much at once, undivided.
 const STREAM_CHUNK: usize = 4096;
@@ -67,7 +66,7 @@ impl<O: Os> StdoutSink<O> {
         Ok(Self { os, file, is_stream, torn: Vec::new(), ending: Arc::default(), stats: SinkStats::default() })
     }
 
-    /// Send `bytes`; on an error, also say how many of them are out.
+    /// Send `bytes`; on an error, also return how many of them are out.
     fn send(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut sent = 0;
         while sent < bytes.len() {

@@ -1,8 +1,8 @@
-//! The Unix socket sink: a stream of lines to a local aggregator, or datagrams where the socket takes those.
+//! The Unix socket sink: a stream of lines to a local aggregator, or datagrams if the socket takes those.
 //!
 //! It connects when there is something to write, and again after the other end has gone. Each connection begins with a
-//! whole line: one that was cut off by the end of a connection is sent again from its beginning. What the other end had
-//! not read when it closed is lost with it, as the kernel tells nobody.
+//! whole line: a line that was cut off by the end of a connection is sent again from its beginning. What the other end
+//! had not read when it closed is lost with it; the kernel reports it to no one.
 
 use std::fs::File;
 use std::io;
@@ -56,7 +56,7 @@ impl Sink for UnixSink {
         };
         inner.heed(&self.ending);
         let result = inner.write(lines, records, now);
-        // A reader that only does not keep up has the beginning of a line: it gets the rest of it later.
+        // A reader that is only slow has the beginning of a line: it gets the rest of it later.
         let keeps = match &result {
             Ok(()) => true,
             Err(error) => matches!(error.source.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock),

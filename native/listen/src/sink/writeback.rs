@@ -1,11 +1,10 @@
 //! Paced writeback: how the file sink keeps the page cache small (property P9).
 //!
-//! The lines of a segment are cut into windows of `writeback_bytes`. A full window is started on its
-//! way to the device at once, and the window before it is waited for and dropped from the cache. So
-//! at most two windows are dirty, plus one batch, across segments: the rest of a sealed segment is
-//! a window like any other. Waiting here slows the listener to the speed of the device, never a
-//! producer. File systems without a device (tmpfs) refuse these calls, which costs nothing and means
-//! nothing: errors are ignored, a failing device shows in the next write.
+//! The lines of a segment are cut into windows of `writeback_bytes`. The writeback of a full window is started at once,
+//! and the window before it is waited for and dropped from the cache. So at most two windows are dirty, plus one batch,
+//! across segments: the rest of a sealed segment is a window like any other. Waiting here slows the listener to the
+//! speed of the device, never a producer. File systems without a device (tmpfs) refuse these calls, which costs nothing
+//! and means nothing: errors are ignored, and a failing device shows in the next write.
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,7 +17,7 @@ use super::os::Os;
 pub(super) struct Pacer {
     /// Bytes of a window; 0 leaves writeback to the kernel.
     window: u64,
-    /// Where the current segment's first unstarted byte is.
+    /// The position of the current segment's first byte whose writeback is not started.
     from: u64,
     in_flight: Option<(Arc<File>, Range<u64>)>,
 }
@@ -58,7 +57,7 @@ impl Pacer {
         self.forget();
     }
 
-    /// Let go of every file, so that a removed one gives its space back.
+    /// Release every file, so that a removed one gives its space back.
     pub(super) fn forget(&mut self) {
         self.from = 0;
         self.in_flight = None;

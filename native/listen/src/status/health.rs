@@ -1,16 +1,17 @@
-//! How the logging is, from one look at the queue directory: ok, pressured, producer_died, degraded or stuck.
+//! The state of the logging, from one look at the queue directory: ok, pressured, producer_died, degraded or stuck.
 //!
-//! [`grade`] is the whole rule, a pure function: what was seen, the limits, and which thresholds counted as reached
-//! before. A [`HealthWatch`] does the looking, in whichever process is asked: so a listener that hangs is noticed from outside
-//! of it.
+//! [`grade`] is the whole rule, a pure function of the snapshot, the limits, and the thresholds that counted as reached
+//! before. A [`HealthWatch`] takes the snapshot, in whichever process is asked: so a listener that hangs is noticed
+//! from outside of it.
 //!
-//! * ok: nothing to say.
-//! * pressured: something is not as it should be, and nothing is lost by waiting. Still ready.
-//! * producer_died: a process that has a name (a model instance of Triton) has died, and none of that name has come back.
-//!   Nothing is lost; but Triton does not start it again and says that it is ready. Still ready: other instances serve.
-//! * degraded: so much waits that records will soon be refused. Not ready: others should take the load.
-//! * stuck: records wait, and the listener that should take them makes no rounds. Not ready and not alive: of all these,
-//!   the one that a restart mends. A full disk or a failing sink is not.
+//! * ok: nothing to report.
+//! * pressured: something is wrong, and nothing is lost by waiting. Still ready.
+//! * producer_died: a process that has a name (a model instance of Triton) has died, and none of that name has come
+//!   back. Nothing is lost; but Triton does not start it again and still reports itself as ready. Still ready: other
+//!   instances serve.
+//! * degraded: the backlog is so large that records will soon be refused. Not ready: others should take the load.
+//! * stuck: records wait, and the listener that should take them makes no rounds. Not ready and not alive: of all these
+//!   states, only this one is mended by a restart. A restart does not help against a full disk or a failing sink.
 
 use super::number::general;
 use queue::lock::Holder;
@@ -28,7 +29,8 @@ pub use watch::{HealthWatch, Watched};
 
 /// How long refused records and failed writes count as recent, and how far back the drain rate is measured.
 pub const MEMORY_S: f64 = 60.0;
-/// How long one look serves all who ask: a probe is open to everybody, and a look takes time of the event loop.
+/// How long one snapshot serves all callers: a probe is open to everyone, and taking a snapshot takes time of the event
+/// loop.
 pub const RECENT_LOOK: Duration = Duration::from_millis(250);
 const LONGEST_RETRY_AFTER_S: u32 = 60;
 
@@ -62,17 +64,17 @@ impl State {
 /// The thresholds, as configured.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Waiting records from which on the logging is degraded.
+    /// From this number of waiting records on, the logging is degraded.
     pub backlog_records: f64,
-    /// Fill of the fullest queue from which on it is degraded, 0 to 1.
+    /// From this fill of the fullest queue on, 0 to 1, it is degraded.
     pub backlog_ratio: f64,
-    /// Share of these two from which on it is pressured.
+    /// From this share of these two on, it is pressured.
     pub pressured_ratio: f64,
-    /// Share of a threshold at which it does not count as reached any more.
+    /// Below this share of a threshold, it does not count as reached any more.
     pub clear_ratio: f64,
-    /// Age of the oldest record that waits, the listener's interval included, from which on it is pressured.
+    /// From this age of the oldest waiting record on, the listener's interval included, it is pressured.
     pub oldest_age_s: f64,
-    /// Time without a round of the listener from which on it is stuck.
+    /// After this time without a round of the listener, it is stuck.
     pub stuck_after_s: f64,
 }
 
@@ -86,7 +88,7 @@ pub struct FailingSink {
     pub error: String,
 }
 
-/// What one look saw, of all processes of the queue directory together.
+/// One snapshot, over all processes of the queue directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// How many queues there are.
@@ -101,24 +103,24 @@ pub struct Snapshot {
     pub fill: f64,
     /// None: no record waits.
     pub oldest_age_s: Option<f64>,
-    /// Since the listener's last round, or since this process began to look, whichever is shorter.
+    /// Since the listener's last round, or since this process's first snapshot, whichever is shorter.
     pub stalled_s: f64,
     /// Which process has the lock of the one listener.
     pub leader: Holder,
     /// Whether this process is configured to run a listener.
     pub listens: bool,
     pub failing: Vec<FailingSink>,
-    /// Whether the fallback writes in the place of the sink.
+    /// Whether the fallback writes instead of the sink.
     pub fallback: bool,
     pub recent_drops: u64,
     pub recent_errors: u64,
-    /// The time that the two counted: since the first look within [`MEMORY_S`], or since the one before it.
+    /// The time that the two counted: since the first snapshot within [`MEMORY_S`], or since the one before it.
     pub recent_s: f64,
-    /// Whether this process's queue is not where a listener finds it, and no other has taken its place yet.
+    /// Whether listeners cannot find this process's queue, and no other has replaced it yet.
     pub queue_missing: bool,
-    /// How often another queue has taken its place within the same time.
+    /// How often the queue was replaced within the same time.
     pub recent_renewals: u64,
-    /// The names of processes that have died, had one, and have no successor of that name.
+    /// The names of processes that had a name, have died and have no successor of that name.
     pub dead_producers: Vec<String>,
     /// Measured rate of writing; None: not known yet.
     pub records_per_s: Option<f64>,
@@ -150,7 +152,7 @@ impl Default for Snapshot {
     }
 }
 
-/// One thing that is not as it should be, in words and numbers.
+/// One problem, in words and numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     pub state: State,
@@ -189,20 +191,20 @@ impl Health {
         self.state() < State::Degraded
     }
 
-    /// Whether a restart would mend nothing here: false only where this process's own listener should go on.
+    /// Whether a restart would not help here: false only if this process's own listener should be running.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.state() != State::Stuck || !self.snapshot.listens
     }
 
-    /// The thresholds that count as reached, for the next look.
+    /// The thresholds that count as reached, for the next assessment.
     #[must_use]
     pub fn reached(&self) -> Reached {
         self.reasons.iter().map(|reason| (reason.kind.clone(), reason.state)).collect()
     }
 }
 
-/// Grades what was seen; a threshold that was `reached` before stays so until it is cleared.
+/// Grades a snapshot; a threshold that was `reached` before stays so until it is cleared.
 #[must_use]
 pub fn grade(snapshot: Snapshot, limits: &Limits, reached: &Reached) -> Health {
     let mut reasons = Vec::new();

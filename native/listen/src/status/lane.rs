@@ -1,4 +1,4 @@
-//! What one look reads of a lane: its queue directory, its listener's page, and this process's own queue.
+//! One reading of a lane: its queue directory, its listener's page, and this process's own queue.
 
 use super::health::FailingSink;
 use crate::service::Service;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What health and metrics read.
+/// The data that health and metrics read.
 pub trait Source {
     /// Reads the lane as it is now.
     fn read(&self, now: Now) -> LaneState;
@@ -33,17 +33,17 @@ pub struct LaneState {
     pub queues: Vec<QueueSnapshot>,
     /// Which process has the lock of the one listener.
     pub leader: Holder,
-    /// Since the listener's last round; None: none led since the machine started.
+    /// Since the listener's last round; None: there was no leader since the machine started.
     pub heartbeat_age_s: Option<f64>,
     pub sink_errors: u64,
     pub records_written: u64,
     pub fallback_active: bool,
-    /// Whether this process's queue is not where a listener finds it.
+    /// Whether listeners cannot find this process's queue.
     pub queue_missing: bool,
-    /// How often that was so, and another queue has taken its place.
+    /// How often another queue has replaced this process's.
     pub queue_renewals: u64,
     pub failing: Vec<FailingSink>,
-    /// The names of processes that have died, had one, and have no successor of that name.
+    /// The names of processes that had a name, have died and have no successor of that name.
     pub dead_producers: Vec<String>,
 }
 

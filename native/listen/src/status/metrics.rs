@@ -1,7 +1,7 @@
-//! The metrics of a queue directory: every family, collected from what all processes publish, and shown as text.
+//! The metrics of a queue directory: every family, collected from what all processes publish, and rendered as text.
 //!
-//! Any process answers for all of them, and counters never go back: what ended queues have counted stays in the queue
-//! directory. The families are the same for each face: as text here, or as they are for a registry of the application's.
+//! Any process answers for all of them, and counters never go back: the counts of ended queues stay in the queue
+//! directory. The families are the same for each face: as text here, or as objects for a registry of the application's.
 
 use super::health::{HealthWatch, RECENT_LOOK};
 use super::per_process::PerProcess;
@@ -26,9 +26,9 @@ pub use directory::books_difference;
 /// The metrics as one process shows them.
 pub struct Metrics {
     watch: Arc<HealthWatch>,
-    /// Where the kernel says how the node's memory is.
+    /// The file in which the kernel describes the node's memory.
     meminfo: PathBuf,
-    /// The version of the Python that runs this, if one does.
+    /// The version of the Python that runs this, if any.
     python_version: Option<String>,
     shown: PerProcess<Shown>,
 }
@@ -42,7 +42,7 @@ struct Shown {
 }
 
 impl Metrics {
-    /// Shows what `watch` looks at.
+    /// Shows what `watch` assesses.
     #[must_use]
     pub fn new(watch: Arc<HealthWatch>, python_version: Option<String>) -> Self {
         Self { watch, meminfo: PathBuf::from("/proc/meminfo"), python_version, shown: PerProcess::new() }

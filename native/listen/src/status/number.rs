@@ -1,4 +1,4 @@
-//! Numbers as the texts of health and metrics have them: as Python, C and Go write them.
+//! Numbers in the texts of health and metrics: as Python, C and Go write them.
 
 /// Writes a number as Python's `repr` does: the shortest text that is read back as the same number.
 pub fn python(value: f64) -> String {

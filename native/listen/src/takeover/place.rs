@@ -1,8 +1,8 @@
-//! The place of a write, as the control page names it: believed only where it can be one.
+//! The place of a write, as the control page names it: trusted only if it is plausible.
 //!
-//! It must be a segment by its name, a regular file of the same owner, not behind a link, whose first line is the header
-//! that belongs to the name; and the offset must be the beginning of a line behind that. A segment of that name in the
-//! sink's own directory is preferred, whatever the rest of the path says: a directory may have been moved.
+//! It must be a segment by its name, a regular file of the same owner, not behind a link, whose first line is the
+//! header that belongs to the name; and the offset must be the beginning of a line behind that. A segment of that name
+//! in the sink's own directory is preferred, whatever the rest of the path: a directory may have been moved.
 
 use crate::sink::Segments;
 use queue::system;
@@ -17,17 +17,18 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// More than any batch: what lies further behind was written by something else.
+/// More than any batch: further bytes were written by something else.
 pub const LONGEST_BATCH: u64 = 1 << 30;
 /// Longer than any header: it names a queue directory.
 const HEADER_BYTES: usize = 64 << 10;
-/// Longer than any footer but those of thousands of processes, which are then not seen to be cut off.
+/// Longer than any footer except those of thousands of processes; a cut in such a footer is not noticed.
 const FOOTER_BYTES: u64 = 1 << 20;
 
-/// A segment that can be what was published.
+/// A segment that can be the published one.
 pub enum PublishedPlace {
     Plain(Plain),
-    /// A housekeeper was quicker: whole lines from the offset on, as a compressed segment has no others.
+    /// A housekeeper has compressed it already: whole lines from the offset on, since a compressed segment has no
+    /// others.
     Compressed(Vec<u8>),
 }
 
@@ -45,7 +46,7 @@ impl PublishedPlace {
     /// Opens the segment that was published.
     ///
     /// # Errors
-    /// `NotFound`; `InvalidData` if it cannot be what was published, in words; as the system says.
+    /// `NotFound`; `InvalidData` with a reason if it cannot be the published one; as the system says.
     pub fn open(path: &Path, offset: u64, own: Option<Segments<'_>>) -> io::Result<Self> {
         let name = path.file_name().and_then(|name| name.to_str()).and_then(SegmentName::parse);
         let name = name.ok_or_else(|| unbelievable("the control page names it, and it is no segment"))?;
@@ -105,7 +106,7 @@ impl Plain {
         if is_line { Ok(self) } else { Err(unbelievable("no line begins where the control page says that one does")) }
     }
 
-    /// Where the header of this very segment ends.
+    /// The end of this segment's own header.
     fn header_bytes(&self) -> io::Result<u64> {
         let mut beginning = vec![0; HEADER_BYTES];
         let taken = self.file.read_at(&mut beginning, 0)?;
@@ -122,12 +123,12 @@ impl Plain {
         Err(unbelievable("its first line is not its header"))
     }
 
-    /// How many bytes stand behind the offset.
+    /// How many bytes are behind the offset.
     pub fn bytes_behind(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len().saturating_sub(self.offset))
     }
 
-    /// Reads what stands behind the offset.
+    /// Reads the bytes behind the offset.
     pub fn read_behind(&self) -> io::Result<Vec<u8>> {
         let mut lines = vec![0; usize::try_from(self.bytes_behind()?.min(LONGEST_BATCH)).unwrap_or(0)];
         let mut taken = 0;
@@ -143,7 +144,7 @@ impl Plain {
         Ok(lines)
     }
 
-    /// Whether somebody writes it.
+    /// Whether a process is writing it.
     pub fn has_writer(&self) -> bool {
         !segment_lock::try_lock(&self.file).unwrap_or(true)
     }
@@ -169,7 +170,7 @@ impl Plain {
         Ok(LinePrefix::read(last).is_some_and(|head| head.process.is_none() && head.event == b"segment.footer"))
     }
 
-    /// Whether the chain of another segment goes on from one of these lines.
+    /// Whether the chain of another segment continues from one of these lines.
     pub fn is_followed(&self, lines: &[u8], own: Segments<'_>) -> io::Result<bool> {
         let values: Vec<Value> = lines.split_inclusive(|byte| *byte == b'\n').filter_map(chain::value_of).collect();
         if values.is_empty() {
@@ -196,10 +197,10 @@ impl Plain {
         Ok(previous.any(|previous| values.contains(&previous)))
     }
 
-    /// Cuts off what stands behind `len`; with `sync`, on the device too.
+    /// Cuts off everything behind `len`; with `sync`, on the device too.
     ///
     /// # Errors
-    /// `InvalidData` if the name stands for another file by now; as the system says.
+    /// `InvalidData` if the name belongs to another file by now; as the system says.
     pub fn cut(&self, len: u64, sync: bool) -> io::Result<()> {
         let Some(directory) = &self.own else { return Err(unbelievable("it is not of this sink")) };
         let file = system::open_at(directory, &self.name.to_string(), libc::O_WRONLY)?;

@@ -1,8 +1,8 @@
-//! What is done about the end of the segment that a dead leader wrote last, and what is never done.
+//! Repairs the end of the segment that a dead leader wrote last, if that is allowed.
 //!
-//! Never cut: a segment that is not the sink's own, has a footer, or has a writer; anything for a queue directory that is
-//! a copy. A write that a durable sink has not committed is cut off only where the queues at hand hold all of it, and no
-//! chain goes on from it: it is written again then. Otherwise it stays, and that is said.
+//! Never cut: a segment that is not the sink's own, has a footer, or has a writer; anything for a queue directory that
+//! is a copy. A write that a durable sink has not committed is cut off only if the available queues hold all of it, and
+//! no chain continues from it: then it is written again. Otherwise it stays, and that is reported.
 
 use super::place::{LONGEST_BATCH, Plain, PublishedPlace};
 use super::{Findings, Held, Inquiry, Torn, survey, what_stands_in};
@@ -11,21 +11,22 @@ use segments::line::{self, LinePrefix};
 use std::io;
 use std::path::Path;
 
-/// What is known of the write that was published.
+/// The state of the published write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Of a sink whose lines outlive every process.
+    /// By a sink whose lines survive every process.
     Plain,
-    /// Of a sink whose lines outlive the loss of power; on the device.
+    /// By a sink whose lines survive the loss of power; on the device.
     Committed,
-    /// Of such a sink; nobody relies on it.
+    /// By such a sink, but not committed; no process relies on it.
     Uncommitted,
 }
 
-/// Finds out what of the last leader's last write stands, and repairs its end; `report` is called before that is done.
+/// Finds out which lines of the last leader's last write are there, and repairs its end; `report` is called before the
+/// repair.
 ///
 /// # Errors
-/// `WouldBlock` while somebody still writes what would have to be cut off.
+/// `WouldBlock` while another process still writes the lines that would have to be cut off.
 pub fn repair(
     inquiry: &Inquiry,
     own: Option<Segments<'_>>,
@@ -63,7 +64,7 @@ fn kept(path: &Path, why: &str) -> String {
     format!("{} is left as it is: {why}", path.display())
 }
 
-/// What would have been cut off for the original.
+/// The write that would have been cut off for the original.
 fn of_copy(place: io::Result<PublishedPlace>, write: Write) -> Option<String> {
     let Ok(PublishedPlace::Plain(plain)) = place else { return None };
     let is_left = write == Write::Uncommitted && plain.bytes_behind().is_ok_and(|bytes| bytes > 0);
@@ -75,7 +76,7 @@ fn of_copy(place: io::Result<PublishedPlace>, write: Write) -> Option<String> {
 
 /// Reads the whole lines behind the offset, and cuts an unfinished one off.
 fn read(plain: &Plain, report: &mut dyn FnMut(Torn)) -> io::Result<Findings> {
-    // Asked before it is read: a line that is unfinished in a segment without a writer stays so.
+    // Checked before it is read: an unfinished line in a segment without a writer stays unfinished.
     let has_writer = plain.has_writer();
     let lines = plain.read_behind()?;
     let whole = whole_lines(&lines);
@@ -88,7 +89,7 @@ fn read(plain: &Plain, report: &mut dyn FnMut(Torn)) -> io::Result<Findings> {
     Ok(standing(&lines[..whole]))
 }
 
-/// Cuts off a write that nobody relies on: its records are still in the queues.
+/// Cuts off a write that no process relies on: its records are still in the queues.
 fn withdraw(
     plain: &Plain,
     inquiry: &Inquiry,
@@ -123,7 +124,7 @@ fn withdraw(
     Ok(Findings::default())
 }
 
-/// Whether every whole line is a record that a queue holds still, or one that the listener wrote about a process.
+/// Whether every whole line is a record that a queue still holds, or one that the listener wrote about a process.
 fn are_held(lines: &[u8], listener: &str, held: &[Held]) -> bool {
     line::whole_lines(lines).all(|text| {
         let Some(process) = LinePrefix::read(text).and_then(|head| head.process) else { return false };

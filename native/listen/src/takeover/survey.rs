@@ -1,8 +1,8 @@
-//! Which of the queues' records stand in any segment of a directory, where nothing says in which.
+//! Finds the queues' records in all segments of a directory, when nothing says in which segment they are.
 //!
 //! Only segments that were written since the oldest of these records was made are read; for a copied queue without one,
-//! those since the queue was made: another listener may have written its end. A process writes in order: what
-//! its highest sequence in a segment says of it is said of all records before.
+//! those since the queue was made: another listener may have written its end. A process writes in order: if its highest
+//! sequence is in a segment, all records before it are written too.
 
 use super::{Findings, Held, Inquiry};
 use crate::sink::Segments;
@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 /// How much earlier than the oldest record a segment may have been written last: clocks are set.
 const CLOCKS: Duration = Duration::from_secs(60);
 
-/// Searches the segments of a directory, of whatever prefix. One that cannot be read has no record; with `is_durable`,
-/// nor has one that cannot be brought to the device.
+/// Searches the segments of a directory, of whatever prefix. A segment that cannot be read counts as empty; with
+/// `is_durable`, so does one that cannot be brought to the device.
 pub fn survey(inquiry: &Inquiry, own: Option<Segments<'_>>, is_durable: bool) -> Findings {
     let mut findings = Findings::default();
     let processes: HashSet<u64> = inquiry.held.iter().map(|held| held.boot_id).collect();
@@ -66,7 +66,7 @@ fn add(findings: &mut Findings, found: &Found, processes: &HashSet<u64>) {
     }
 }
 
-/// The process of which a listener wrote the line.
+/// The process that a listener's line is about.
 fn process_of(line: &Value) -> Option<u64> {
     let digits = line["boot_id"].as_str().filter(|_| line.get("seq").is_none())?;
     line::parse_boot_id(digits.as_bytes().try_into().ok()?)

@@ -1,8 +1,8 @@
-//! What passes by of a body that holds no text: its number of bytes, its hash and its type, never the bytes themselves.
+//! The facts about a body without text: its number of bytes, its hash and its type, never the bytes themselves.
 //!
-//! Hashed as it passes (BLAKE3, 1 to 3 GB/s on one core), so that the state is of one size whatever the upload (P12),
-//! and nothing binary takes room in the queue. Stored form, the head of a Body whose tail is empty: `u64` bytes, 32 bytes
-//! hash, `u8` 1 if the hash is keyed, else 0, and the type as the header has it.
+//! Hashed as it passes (BLAKE3, 1 to 3 GB/s on one core), so that the state has one size for any upload (P12), and
+//! nothing binary takes room in the queue. Stored form, the head of a Body whose tail is empty: `u64` bytes, 32 bytes
+//! hash, `u8` 1 if the hash is keyed, else 0, and the type from the header.
 
 use queue::record::{Body, BodyKind, BodyText, Scratch};
 
@@ -21,7 +21,7 @@ pub struct Media {
 }
 
 impl Media {
-    /// Begins with no bytes; with a key the hash tells nothing to whoever lacks it.
+    /// Begins with no bytes; a keyed hash reveals nothing without the key.
     #[must_use]
     pub fn new(kind: BodyKind, text: BodyText, media_type: &[u8], key: Option<&[u8; 32]>) -> Self {
         let hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
@@ -35,7 +35,7 @@ impl Media {
         self.hasher.update(bytes);
     }
 
-    /// Appends what is known as one value; absent if no byte came.
+    /// Appends the facts as one value; absent if no byte came.
     pub fn push_value(&self, scratch: &mut Scratch) {
         if self.bytes == 0 {
             return scratch.push_absent();
@@ -51,7 +51,7 @@ impl Media {
     }
 }
 
-/// What a record says of a body without text.
+/// A record's facts about a body without text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediaFacts<'a> {
     pub bytes: u64,

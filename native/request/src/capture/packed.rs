@@ -1,22 +1,23 @@
-//! Capped capture of a stream for its text: each event costs little more than what is new in it.
+//! Capped capture of a stream for its text: each event costs little more than its new part.
 //!
-//! The events of a stream repeat ids, model and structure around a few characters. So an event is kept as a difference
-//! from one of at most four earlier events, the templates: what it has in common with it at its beginning and end, and
-//! what stands between. That is two comparisons per event, no parsing; the listener puts the events together again.
+//! The events of a stream repeat ids, model and structure around a few characters. So an event is kept as its
+//! difference from one of at most four earlier events, the templates: the length of the common beginning and end, and
+//! the bytes in between. That takes two comparisons per event, and no parsing; the listener puts the events together
+//! again.
 //!
 //! Stored form: the head begins with the templates (`u8` count, then for each `u16` length and its bytes), entries
 //! follow; the tail has entries only. An entry is three numbers in LEB128 (bytes in common at the beginning × 4 + number
 //! of the template; bytes in common at the end; bytes between) and the bytes between.
 //!
-//! Invariants: all together never more than the two limits, and twice the tail's while it is collected (P12); what comes
-//! out of an unpacked head is a beginning of the stream, what comes out of a tail an end of it; noise unpacks to noise,
-//! of at most [`MAX_UNPACKED`] bytes.
+//! Invariants: all together never more than the two limits, and twice the tail's while it is collected (P12); an
+//! unpacked head is a beginning of the stream, an unpacked tail an end of it; noise unpacks to noise, of at most
+//! [`MAX_UNPACKED`] bytes.
 
 use queue::record::{Body, BodyKind, BodyText, Scratch};
 
 const MAX_TEMPLATES: usize = 4;
 const MAX_TEMPLATE_BYTES: usize = 1024;
-/// What is shorter is no template: it would save nothing.
+/// A shorter event is not a template: it would save nothing.
 const MIN_TEMPLATE_BYTES: usize = 48;
 /// An event that differs by more than this from all templates becomes one.
 const USUAL_NEW_BYTES: usize = 12;
@@ -25,7 +26,7 @@ const MAX_NUMBERS_BYTES: usize = 15;
 /// Most bytes that a head or a tail is unpacked to.
 pub const MAX_UNPACKED: usize = 64 << 20;
 
-/// Beginning and end of one stream as it passes by.
+/// Beginning and end of one stream, filled as the stream passes.
 #[derive(Debug)]
 pub struct PackedStream {
     text: BodyText,
@@ -33,11 +34,11 @@ pub struct PackedStream {
     tail_limit: usize,
     templates: Vec<Vec<u8>>,
     templates_bytes: usize,
-    /// The template that the last event was like.
+    /// The template that the last event resembled.
     usual: usize,
     head: Vec<u8>,
     is_head_full: bool,
-    /// The tail in two generations, of which the older one is thrown away when the newer one is full.
+    /// The tail in two generations; the older one is thrown away when the newer one is full.
     older: Vec<u8>,
     newer: Vec<u8>,
     is_cut: bool,
@@ -87,7 +88,7 @@ impl PackedStream {
             std::mem::swap(&mut self.older, &mut self.newer);
         }
         if size > self.tail_limit {
-            // It fills the tail alone, and its end is what counts.
+            // It fills the tail alone, and only its end counts.
             self.is_cut = true;
             let kept = self.tail_limit.saturating_sub(MAX_NUMBERS_BYTES).min(event.len());
             self.older.clear();
@@ -97,7 +98,7 @@ impl PackedStream {
         }
     }
 
-    /// What an event has in common with a template; it becomes one if that is little and there is room.
+    /// Compares an event with the templates; it becomes one if it has little in common with them and there is room.
     fn like(&mut self, event: &[u8]) -> Like {
         let mut best = Like::default();
         for number in std::iter::once(self.usual).chain(0..self.templates.len()) {
@@ -154,7 +155,7 @@ impl PackedStream {
     }
 }
 
-/// What an event has in common with a template at both ends.
+/// The common parts of an event and a template, at both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Like {
     template: usize,
@@ -180,7 +181,7 @@ impl Like {
         out.extend_from_slice(fresh);
     }
 
-    /// Takes an entry from the front of `entries`; None where there is none.
+    /// Takes an entry from the front of `entries`; None if there is none.
     fn take<'a>(entries: &mut &'a [u8]) -> Option<(Self, &'a [u8])> {
         let first = take_number(entries)?;
         let end = take_number(entries)?;
@@ -225,7 +226,7 @@ fn take_number(from: &mut &[u8]) -> Option<usize> {
     None
 }
 
-/// A stream as it was, but for what is missing between head and tail.
+/// A stream, complete except for the part that is missing between head and tail.
 #[derive(Debug, Default)]
 pub struct Unpacked {
     head: Vec<u8>,

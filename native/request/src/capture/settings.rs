@@ -1,10 +1,10 @@
-//! What is captured of which body: for its facts by default, for its text only where that is configured (P11).
+//! What is captured of each body: for its facts by default, for its text only if that is configured (P11).
 
 use super::packed::PackedStream;
 use super::{Capture, Captured, Media};
 use queue::record::{BodyKind, BodyText};
 
-/// What a body holds, as its headers say.
+/// The content of a body, by its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     Json,
@@ -16,7 +16,7 @@ pub enum Content<'a> {
     Media(&'a [u8]),
 }
 
-/// What is done with the text of one direction.
+/// What happens to the text of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextLimit {
     pub text: BodyText,
@@ -24,7 +24,7 @@ pub struct TextLimit {
     pub bytes: usize,
 }
 
-/// What is done with the text of requests and responses.
+/// What happens to the text of requests and responses.
 #[derive(Clone, Debug, Default)]
 pub struct TextCapture {
     pub input: TextLimit,
@@ -41,15 +41,15 @@ impl TextCapture {
         self.input.text != BodyText::Withheld || self.output.text != BodyText::Withheld
     }
 
-    /// Begins to capture a request's body, of which `facts` (first and last bytes) are kept where it is JSON. None:
-    /// nothing of it is wanted.
+    /// Begins to capture a request's body; `facts` (first and last bytes) are kept if it is JSON. None: nothing of it
+    /// is wanted.
     #[must_use]
     pub fn request(&self, content: Content<'_>, is_private: bool, facts: (usize, usize)) -> Option<Captured> {
         let kinds = [BodyKind::Request, BodyKind::Request, BodyKind::RequestText, BodyKind::RequestMedia];
         self.begin(content, if is_private { TextLimit::default() } else { self.input }, kinds, facts)
     }
 
-    /// As [`Self::request`], of the response.
+    /// As [`Self::request`], for the response.
     #[must_use]
     pub fn response(&self, content: Content<'_>, is_private: bool, facts: (usize, usize)) -> Option<Captured> {
         let kinds = [BodyKind::Response, BodyKind::Stream, BodyKind::ResponseText, BodyKind::ResponseMedia];

@@ -1,4 +1,4 @@
-//! The overrides in plain form: what writers compare and change, and how it becomes the words of a copy.
+//! The overrides in plain form, for writers to compare and change, and their conversion to the words of a copy.
 
 use super::{
     CAPTURE, CHUNKS, COPY_WORDS, DISABLED, DISABLED_AT, LEVEL, MAX_ROUTE_BYTES, RATIO, RULE_WORDS, TIMED_WORDS,
@@ -16,7 +16,7 @@ pub const ERRORS: u8 = 3;
 /// Names of the chunks modes, by their codes.
 pub const CHUNKS_MODES: [&str; 4] = ["off", "summary", "timeline", "events"];
 
-/// When an override ends, by both clocks: the one that nobody can set decides, the other is shown, and also ends it.
+/// When an override ends, by both clocks: the one that cannot be set decides; the other is shown, and also ends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Until {
     pub monotonic_nano: u64,
@@ -24,10 +24,10 @@ pub struct Until {
 }
 
 impl Until {
-    /// Whether it is over at `now`.
+    /// Whether it has passed at `now`.
     #[must_use]
     pub fn is_over(self, now: Self) -> bool {
-        // Also by the other clock: the monotonic one begins anew with the machine, a queue directory on disk does not.
+        // Also by the other clock: the monotonic one begins again with the machine, a queue directory on disk does not.
         now.monotonic_nano >= self.monotonic_nano || now.unix_nano >= self.unix_nano
     }
 }
@@ -39,13 +39,13 @@ pub struct Timed<T> {
     pub until: Until,
 }
 
-/// What a capture is for.
+/// The target of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaptureTarget {
     Trace([u8; 16]),
-    /// A path, with `{name}` for any one segment and `*` at the end for all that follows.
+    /// A path, with `{name}` for any one segment and `*` at the end for any rest.
     Route(Box<[u8]>),
-    /// So many errors are still wanted.
+    /// This many errors are still wanted.
     Errors(u32),
 }
 
@@ -59,7 +59,7 @@ pub struct CaptureRule {
 /// Everything that can be overridden.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Until when nothing is recorded, the audit lane excepted.
+    /// Until when nothing is recorded, except in the audit lane.
     pub disabled: Option<Until>,
     /// Least severity number of application records.
     pub level: Option<Timed<u8>>,
@@ -85,7 +85,7 @@ impl Settings {
     }
 }
 
-/// Reads a stored level; what nobody can have asked for, out of a damaged page, is none. So with the next two.
+/// Reads a stored level; an impossible value, from a damaged page, is None. So do the next two.
 pub(super) fn level(word: u64) -> Option<u8> {
     u8::try_from(word).ok()
 }

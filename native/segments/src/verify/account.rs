@@ -1,4 +1,5 @@
-//! The account of one process: what it accepted against what stands in segments, was removed, was lost, still waits.
+//! The account of one process: the records that it accepted, against those that are in segments, were removed, were
+//! lost or still wait.
 
 use super::intervals::{Doubled, Gap, Interval, Stretch, explain, walk};
 use super::listing::Listed;
@@ -12,7 +13,7 @@ use queue::lock::Holder;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What is known of one process from everything that was read.
+/// Everything that was read about one process.
 #[derive(Default)]
 pub struct Account<'a> {
     pub boot_id: u64,
@@ -22,17 +23,17 @@ pub struct Account<'a> {
     pub reported: ReportedLosses,
 }
 
-/// The segments by their position, and which numbers of them are missing.
+/// The segments by their position, and the missing numbers among them.
 pub struct Segments<'a> {
     pub listed: &'a [Listed],
-    /// By segment: records of a process that its footer counts and that are not there.
+    /// By segment: records of a process that its footer counts and that are missing.
     pub short: &'a [HashMap<u64, u64>],
-    /// By retention, of all that is told.
+    /// By retention, as far as removals are reported.
     pub newest_removed: Option<SegmentName>,
 }
 
 impl Segments<'_> {
-    /// Whether all segments stand there that their listener began after the last one that was removed.
+    /// Whether all segments are there that their listener began after the last removed one.
     fn go_on_from(&self, removed: &SegmentName) -> bool {
         let same = self.listed.iter().filter(|listed| listed.name.boot_id == removed.boot_id);
         same.map(|listed| listed.name.number)
@@ -61,7 +62,7 @@ pub struct Verdict {
 const EXPLAINED: [&str; 3] = ["retention", "torn", "corrupt"];
 
 impl<'a> Account<'a> {
-    /// Whether nothing is known of it but that it was there.
+    /// Whether nothing is known about it except that it existed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let ReportedLosses { ended, removed, dropped, .. } = &self.reported;
@@ -69,20 +70,20 @@ impl<'a> Account<'a> {
         silent && self.queue.is_none() && self.reported.last_known_accepted == 0
     }
 
-    /// How many records are known to have been accepted, and whether that is all.
+    /// How many records are known to have been accepted, and whether that is the final number.
     fn accepted(&self) -> (u64, bool) {
         let seen = self.runs.iter().map(|(_, run)| run.last + 1).max().unwrap_or(0);
         let removed = self.reported.removed.iter().map(|span| span.last + 1).max().unwrap_or(0);
         match (&self.reported.ended, &self.queue) {
             (Some(ended), _) => (ended.accepted, true),
             (None, Some(queue)) => (queue.counts.accepted.max(seen), true),
-            // All that is left of it was removed: so was the record of its end.
+            // All that is left of it was removed, and the record of its end too.
             (None, None) if self.runs.is_empty() => (removed, true),
             (None, None) => (seen.max(removed).max(self.reported.last_known_accepted), false),
         }
     }
 
-    /// Below which sequence every record is written, or lost.
+    /// The sequence below which every record is written, or lost.
     fn written_below(&self, accepted: u64) -> u64 {
         let seen = self.runs.iter().map(|(_, run)| run.last + 1).max().unwrap_or(0);
         match (&self.reported.ended, &self.queue) {
@@ -157,18 +158,18 @@ impl<'a> Account<'a> {
         pieces
     }
 
-    /// What is told about records by their sequences.
+    /// The reports about records by their sequences.
     fn explanations(&self) -> Vec<(Interval, &'static str)> {
         let lost = self.reported.lost.iter().map(|(interval, reason)| (*interval, *reason));
         let removed = self.reported.removed.iter().map(|span| (*span, "retention"));
-        // What told of the first removals was removed itself, if what comes next was.
+        // The report of the first removals was itself removed, if the reports that follow say so.
         let first = self.reported.removed.iter().map(|span| span.first).min().filter(|first| *first > 0);
         let earlier = first.map(|first| (Interval { first: 0, last: first - 1 }, "retention"));
         lost.chain(removed).chain(earlier).collect()
     }
 
-    /// Whether nothing is told of its records, but it was there when segments were written that are removed by now: it
-    /// was idle for so long that what told of its own is removed too.
+    /// Whether nothing is reported about its records, but it existed when segments were written that are removed by
+    /// now: it was idle for so long that the reports about its own records are removed too.
     fn began_before_removal(&self, segments: &Segments<'_>) -> bool {
         let started = match (&self.reported.ended, &self.queue) {
             (Some(ended), _) => ended.started.clone(),
@@ -182,7 +183,7 @@ impl<'a> Account<'a> {
         self.reported.removed.is_empty() && removed.is_some_and(|removed| segments.go_on_from(removed))
     }
 
-    /// Where records that nothing tells of must have stood.
+    /// Where records that no report explains must have been.
     fn place(&self, gap: &Gap<(usize, &Run)>, segments: &Segments<'_>) -> (&'static str, Option<String>) {
         let (after, before) = (gap.after.map(|(at, _)| at), gap.before.map(|(at, _)| at));
         if let (Some(one), true) = (after, after == before) {
@@ -203,7 +204,7 @@ impl<'a> Account<'a> {
         (if is_at_end && self.reported.at_deadline > 0 { "shutdown_deadline" } else { "unknown" }, None)
     }
 
-    /// Torn and corrupt records whose sequences nobody has told: what is missing is them, if it is no more than they.
+    /// Torn and corrupt records whose sequences are not reported: the missing records are these, if they are not more.
     fn count_unnamed(&self, pieces: &mut [Piece]) {
         let named = self.reported.lost.iter().map(|(interval, _)| interval.records()).sum::<u64>();
         let [torn, corrupt] = self.lost_counted();
@@ -215,7 +216,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Torn and corrupt records, as the process's last counts say.
+    /// Torn and corrupt records, by the process's last counts.
     fn lost_counted(&self) -> [u64; 2] {
         let reasons = self.reasons();
         ["torn", "corrupt"].map(|reason| sum_of(&reasons[reason]))
@@ -240,7 +241,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Divides what stands twice into what a `sink.fallback` record tells, and the rest.
+    /// Divides records that are there twice into those that a `sink.fallback` record explains, and the rest.
     fn excuse(&self, doubled: Vec<Doubled<(usize, &'a Run)>>) -> (u64, Vec<Doubled<(usize, &'a Run)>>) {
         let known: Vec<(Interval, ())> = self.reported.in_both.iter().map(|span| (*span, ())).collect();
         let (mut excused, mut left) = (0, Vec::new());
@@ -276,7 +277,7 @@ impl<'a> Account<'a> {
         Problem::of("end_unknown", self.boot_id, text)
     }
 
-    /// Compares what the process's last record says with itself and with what is here.
+    /// Compares the process's last record with itself and with the records that were read.
     fn check_counts(&self, counts: &BTreeMap<&'static str, u64>, problems: &mut Vec<Problem>) {
         let Some(ended) = &self.reported.ended else { return };
         let mut say = |kind, text| problems.push(Problem::of(kind, self.boot_id, text));
@@ -362,7 +363,7 @@ fn missing_segments(after: Option<usize>, before: Option<usize>, listed: &[Liste
             let last = present(one).into_iter().max()?;
             words(one, of(one).number, last)
         }),
-        // Behind the last line: a later segment of the same listener shows that one is missing before it.
+        // After the last line: a later segment of the same listener shows that one is missing before it.
         (Some(one), None) => words(one, of(one).number, present(one).into_iter().max()?),
         (None, None) => listed.iter().enumerate().find_map(|(at, _)| words(at, 1, of(at).number)),
     }

@@ -1,9 +1,9 @@
-//! Whether chained segments link: each header names the value at the end of the segment before, and none among them goes
-//! without.
+//! Checks that chained segments link: each header names the value at the end of the segment before, and no segment
+//! among them lacks a chain.
 //!
-//! A line is proven by the next one, so a chain without a key, or no chain at all, counts for something where one with
-//! the key follows it. Who has no key can go on from the last line without one: with a key given, each chain must end
-//! with it.
+//! A line is proven by the next one, so a chain without a key, or no chain at all, is trusted if a chain with the key
+//! follows it. Without the key, one can continue from the last line without a key: so with a key given, each chain must
+//! end with it.
 
 use super::listing::Listed;
 use super::report::{Problem, path_of};
@@ -13,7 +13,7 @@ use lines::json::hex;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashSet};
 
-/// How the prefix of the audit lane's segments ends: those have a chain, but for `audit_chain=off`.
+/// The end of the prefix of the audit lane's segments: those have a chain, except with `audit_chain=off`.
 const AUDIT: &str = "-audit";
 
 /// The segments of one prefix in one directory, in their order.
@@ -23,7 +23,7 @@ struct Series<'a> {
     found: &'a [Found],
 }
 
-/// Checks the links; returns what was checked, and what does not fit. `has_key`: chains must end with it.
+/// Checks the links; returns what was checked, and the problems. `has_key`: chains must end with it.
 pub fn check(listed: &[Listed], found: &[Found], has_key: bool) -> (Json, Vec<Problem>) {
     let mut by_directory = BTreeMap::<_, Vec<usize>>::new();
     for (at, one) in listed.iter().enumerate().filter(|(at, _)| found[*at].lines > 0) {
@@ -95,7 +95,7 @@ impl<'a> Series<'a> {
         Some(self.problem("chain_missing", at, text))
     }
 
-    /// `ends`: of all segments that were read. One that begins in another directory goes on in this one.
+    /// `ends`: of all segments that were read. A chain can continue in this directory from another one.
     fn unlinked(&self, ends: &HashSet<Value>) -> Vec<Problem> {
         let mut before: Option<(usize, &Links)> = None;
         let mut problems = Vec::new();

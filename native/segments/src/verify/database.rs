@@ -1,4 +1,5 @@
-//! Stores of lines that are no segments, such as an SQLite database: whoever can read one hands its lines in.
+//! Stores of lines that are not segments, such as an SQLite database: the program that can read one passes its lines
+//! in.
 
 use std::fmt;
 use std::io;

@@ -1,7 +1,7 @@
 //! Segments that were sealed and have lost their footer.
 //!
 //! A listener begins a segment only once the one before has a footer, or was given up, which the header of the next one
-//! says. So a segment without a footer, of which the listener has begun the next one without a word, was cut.
+//! says. So a segment without a footer was cut, if the listener's next one does not name it as given up.
 
 use super::listing::Listed;
 use super::report::Problem;

@@ -1,4 +1,5 @@
-//! Sequences as intervals: what is missing between them, what stands twice, and which part of it something explains.
+//! Sequences as intervals: the gaps between them, the sequences that are there twice, and the part of a gap that is
+//! explained.
 
 /// Sequences from `first` to `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,14 +15,14 @@ impl Interval {
         self.last - self.first + 1
     }
 
-    /// What both have.
+    /// The common part of both.
     #[must_use]
     pub fn overlap(self, other: Self) -> Option<Self> {
         let (first, last) = (self.first.max(other.first), self.last.min(other.last));
         (first <= last).then_some(Self { first, last })
     }
 
-    /// What is left of it without `other`.
+    /// The rest of it without `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Vec<Self> {
         let Some(cut) = self.overlap(other) else { return vec![self] };
@@ -31,14 +32,14 @@ impl Interval {
     }
 }
 
-/// A run of present sequences, and whose it is.
+/// A run of present sequences, and its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch<T> {
     pub interval: Interval,
     pub of: T,
 }
 
-/// Missing sequences, and what stands before and behind them.
+/// Missing sequences, and their neighbours on both sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Gap<T> {
     pub interval: Interval,
@@ -46,18 +47,18 @@ pub struct Gap<T> {
     pub before: Option<T>,
 }
 
-/// Sequences that stand twice.
+/// Sequences that are there twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Doubled<T> {
     pub interval: Interval,
     pub places: [T; 2],
 }
 
-/// Walks over stretches: what is missing below `until`, and what stands twice.
+/// Walks over stretches: finds the sequences that are missing below `until`, and those that are there twice.
 pub fn walk<T: Copy>(stretches: &mut [Stretch<T>], until: u64) -> (Vec<Gap<T>>, Vec<Doubled<T>>) {
     stretches.sort_by_key(|stretch| (stretch.interval.first, stretch.interval.last));
     let (mut gaps, mut doubled) = (Vec::new(), Vec::new());
-    // The sequence that should come next, and who has the one before it.
+    // The sequence that should come next, and the owner of the one before it.
     let (mut next, mut after) = (0_u64, None);
     for Stretch { interval, of } in stretches.iter().copied() {
         if interval.first > next {
@@ -78,7 +79,7 @@ pub fn walk<T: Copy>(stretches: &mut [Stretch<T>], until: u64) -> (Vec<Gap<T>>, 
     (gaps, doubled)
 }
 
-/// Divides intervals into what the explanations cover, each with its own, and the rest.
+/// Divides intervals into the parts that the explanations cover, each with its own, and the rest.
 pub fn explain<T: Copy>(whole: Interval, explanations: &[(Interval, T)]) -> (Vec<(Interval, T)>, Vec<Interval>) {
     let (mut explained, mut rest) = (Vec::new(), vec![whole]);
     for (known, why) in explanations {

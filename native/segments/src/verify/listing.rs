@@ -1,4 +1,4 @@
-//! Which segments there are to read.
+//! Lists the segments to read.
 
 use super::database::Database;
 use crate::segment::{Form, SegmentName};
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 pub struct Listed {
     pub directory: PathBuf,
     pub name: SegmentName,
-    /// The plain form is there: it is the one to read.
+    /// The plain form exists: it is the one to read.
     pub plain: bool,
     pub compressed: bool,
     pub disk_bytes: u64,
-    /// It is no segment: the name has its prefix alone.
+    /// Not a segment: the name has only its prefix.
     pub database: Option<Database>,
 }
 

@@ -1,8 +1,8 @@
-//! Reads the segments of directories in which, meanwhile, others write, compress and remove.
+//! Reads the segments of directories while other processes write, compress and remove them.
 //!
-//! A removal is told before it happens, in a queue first and later in a segment. So that none passes unseen: segments
-//! are listed, then the queues are looked at, then segments are listed once more and read. A report that has left its
-//! queue by then stands in one of these. Whatever vanished in between is looked for again; what is sealed is read once.
+//! A removal is reported before it happens, in a queue first and later in a segment. So that none is missed, segments
+//! are listed, then the queues are read, then segments are listed again and read. A report that has left its queue by
+//! then is in one of these. Segments that vanished in between are searched again; sealed ones are read once.
 
 use super::listing::{self, Listed};
 use super::scan::{self, Found};
@@ -17,21 +17,21 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often it is looked again because a segment vanished.
+/// How often everything is read again because a segment vanished.
 const ATTEMPTS: u32 = 10;
 const MOST_THREADS: usize = 16;
 
-/// Whether it is a database, where it is, and its name: in the order of what follows on each other.
+/// Whether it is a database, its place, and its name: neighbours in this order follow one another.
 type Name = (bool, PathBuf, SegmentName);
 
-/// All that was read.
+/// Everything that was read.
 #[derive(Default)]
 pub struct Reading {
     pub queues: Vec<QueueSnapshot>,
     pub segments: BTreeMap<Name, (Listed, Found)>,
     /// Reports of removals that waited in queues.
     pub reported: Vec<Value>,
-    /// Files of queues that cannot be read: who knows what is in them?
+    /// Files of queues that cannot be read: their records are unknown.
     pub unreadable: Vec<(PathBuf, io::Error)>,
 }
 
@@ -47,7 +47,7 @@ pub fn read(request: &Request) -> io::Result<Reading> {
         }
     }
     reading.unreadable = request.queue_directories.iter().flat_map(|dir| inspect::unreadable(dir)).collect();
-    // Queues that were opened meanwhile have no record that must stand here.
+    // Queues that were opened meanwhile have no record that must be in the segments.
     let known: Vec<u64> = reading.queues.iter().map(|queue| queue.counts.boot_id).collect();
     let later = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir));
     let later = later.filter(|queue| !known.contains(&queue.counts.boot_id));
@@ -59,7 +59,7 @@ pub fn read(request: &Request) -> io::Result<Reading> {
 }
 
 impl Reading {
-    /// Reads what is new; returns how many segments have vanished that were not read.
+    /// Reads the new segments; returns how many have vanished before they were read.
     fn read_new(&mut self, request: &Request) -> io::Result<usize> {
         self.segments.retain(|_, (_, found)| found.sealed && !found.live);
         self.queues = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir)).collect();

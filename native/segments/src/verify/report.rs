@@ -1,11 +1,11 @@
-//! What verification found, as JSON.
+//! The result of a verification, as JSON.
 
 use super::listing::Listed;
 use serde_json::{Map, Value, json};
 use std::io;
 use std::path::Path;
 
-/// Something that does not balance, or does not fit. Without any, the books balance.
+/// A count that does not balance, or a part that does not fit. Without any, the books balance.
 #[derive(Clone, Debug, Default)]
 pub struct Problem {
     pub kind: &'static str,
@@ -21,20 +21,20 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// One of a segment.
+    /// A problem of a segment.
     #[must_use]
     pub fn of_segment(kind: &'static str, listed: &Listed, text: String) -> Self {
         Self { kind, text, segment: Some(path_of(listed)), ..Self::default() }
     }
 
-    /// One of a file in a queue directory.
+    /// A problem of a file in a queue directory.
     #[must_use]
     pub fn of_queue(path: &Path, error: &io::Error) -> Self {
         let text = format!("what is in it is not known: {error}");
         Self { kind: "queue_unreadable", text, segment: Some(path.display().to_string()), ..Self::default() }
     }
 
-    /// One of a process.
+    /// A problem of a process.
     #[must_use]
     pub fn of(kind: &'static str, boot_id: u64, text: String) -> Self {
         let mut own = Self { kind, text, ..Self::default() };
@@ -42,26 +42,26 @@ impl Problem {
         own
     }
 
-    /// Says at which line; 0: at none.
+    /// Names the line; 0: none.
     #[must_use]
     pub fn at_line(mut self, line: u64) -> Self {
         self.line = (line > 0).then_some(line);
         self
     }
 
-    /// Says of which records.
+    /// Names the records.
     #[must_use]
     pub fn at(mut self, first: u64, last: u64) -> Self {
         (self.first, self.last) = (Some(first), Some(last));
         self
     }
 
-    /// Says of which process.
+    /// Names the process.
     pub fn of_process(&mut self, boot_id: u64) {
         self.boot_id = Some(format!("{boot_id:016x}"));
     }
 
-    /// The problem as JSON, without what is not known.
+    /// The problem as JSON, without unknown members.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let members = [
@@ -78,7 +78,7 @@ impl Problem {
     }
 }
 
-/// The path of a segment as it is shown: its plain form's, or the compressed one's if that is what there is.
+/// The path of a segment for display: its plain form's, or the compressed one's if there is no other.
 #[must_use]
 pub fn path_of(listed: &Listed) -> String {
     let form = if listed.plain { crate::segment::Form::Plain } else { crate::segment::Form::Compressed };

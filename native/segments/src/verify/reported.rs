@@ -1,4 +1,4 @@
-//! What the rare lines of segments tell about processes.
+//! The reports about processes in the rare lines of segments.
 
 use super::intervals::Interval;
 use crate::line;
@@ -17,11 +17,11 @@ pub struct Ended {
     pub written: u64,
     pub reasons: Value,
     pub sampled_out: Value,
-    /// How often it stands there.
+    /// How often it is there.
     pub times: u64,
 }
 
-/// All that is told about one process.
+/// Everything that is reported about one process.
 #[derive(Clone, Debug, Default)]
 pub struct ReportedLosses {
     pub ended: Option<Ended>,
@@ -39,11 +39,11 @@ pub struct ReportedLosses {
     pub last_reasons: Value,
 }
 
-/// Sorts lines by the process that they tell of.
+/// Sorts lines by the process that they describe.
 #[must_use]
 pub fn by_process<'a>(lines: impl Iterator<Item = &'a Value> + Clone) -> HashMap<u64, (u32, ReportedLosses)> {
     let mut all = HashMap::new();
-    // A batch that hung in the sink can stand in the fallback too, with all its lines: the records in it are told.
+    // A batch that hung in the sink can be in the fallback too, with all its lines: its records are reported.
     let is_in_both = |line: &Value| line["event_name"] == "sink.fallback" && line.get("in_both").is_some();
     let may_repeat = lines.clone().any(is_in_both);
     let mut seen = HashSet::new();
@@ -66,7 +66,7 @@ pub fn by_process<'a>(lines: impl Iterator<Item = &'a Value> + Clone) -> HashMap
     all
 }
 
-/// The newest segment that is told to be removed: those that began before it are gone too, but for live ones.
+/// The newest segment whose removal is reported: those that began before it are removed too, except live ones.
 #[must_use]
 pub fn newest_removed<'a>(lines: impl Iterator<Item = &'a Value>) -> Option<SegmentName> {
     let names = lines.filter_map(|line| SegmentName::parse(line["newest"].as_str()?));

@@ -1,4 +1,4 @@
-//! Reads one segment: which sequences stand in it, what its rare lines say, and whether it is as its footer says.
+//! Reads one segment: its sequences, its rare lines, and whether it matches its footer.
 
 use super::listing::Listed;
 use super::report::Problem;
@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Broken lines of one segment that are named.
+/// How many broken lines of one segment are named.
 const NAMED: u64 = 20;
 
 /// Records of one process with consecutive sequences, in the order of the lines.
@@ -41,12 +41,12 @@ pub struct Links {
     pub last: ChainValue,
 }
 
-/// What a segment holds.
+/// The content of a segment.
 #[derive(Default)]
 pub struct Found {
     pub live: bool,
     pub sealed: bool,
-    /// Of the content: compressed segments count as what they hold.
+    /// Of the content: a compressed segment counts with its uncompressed size.
     pub bytes: u64,
     pub lines: u64,
     pub torn_bytes: u64,
@@ -55,7 +55,7 @@ pub struct Found {
     pub reported: Vec<Value>,
     /// Processes' counts in the footer.
     pub processes: Vec<Value>,
-    /// By boot id: records that the footer counts and that are not there.
+    /// By boot id: records that the footer counts and that are missing.
     pub short: HashMap<u64, u64>,
     pub links: Option<Links>,
     /// The segment before it that its listener gave up, as its header says.
@@ -82,7 +82,7 @@ pub fn scan(listed: &Listed, key: Option<ChainValue>) -> io::Result<Option<Found
         _ => None,
     };
     if let Some(file) = file {
-        // Asked before it is read: a line that is unfinished in a segment without a writer stays so.
+        // Checked before it is read: an unfinished line in a segment without a writer stays unfinished.
         let live = !segment_lock::try_lock(&file).unwrap_or(true);
         let reading = Reading::new(listed, key);
         return Ok(Some(Found { live, ..reading.read(file) }));
@@ -108,7 +108,7 @@ struct Reading<'a> {
     listed: &'a Listed,
     key: Option<ChainValue>,
     found: Found,
-    /// The last run of each process, and whose line was last.
+    /// The last run of each process, and the process of the last line.
     open: HashMap<u64, usize>,
     last: Option<usize>,
     checksum: crc32fast::Hasher,
@@ -116,7 +116,7 @@ struct Reading<'a> {
     record_bytes: u64,
     footer: Option<Value>,
     chain: Option<Chain>,
-    /// Lines that are no records, and those that break the chain.
+    /// Lines that are not records, and those that break the chain.
     unreadable: u64,
     broken: u64,
 }
@@ -217,7 +217,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Nothing tells how the chain of a database is computed, but its lines.
+    /// Only the lines of a database show how its chain is computed.
     fn begin_chain(&mut self, text: &[u8]) {
         if chain::value_of(text).is_some() {
             self.chain = Some(Chain::new(Algorithm::Blake3, self.key, START));
@@ -226,7 +226,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Whether the line follows in one of the other ways to compute a chain, as after a change of configuration.
+    /// Whether the line follows if the chain is computed in one of the other ways, as after a change of configuration.
     fn go_on_otherwise(&mut self, text: &[u8], previous: ChainValue) -> Result<(), Broken> {
         for algorithm in ALGORITHMS {
             for key in [self.key, None] {
@@ -356,7 +356,7 @@ impl<'a> Reading<'a> {
         self.found.problems.push(Problem::of_segment("footer_disagrees", self.listed, text));
     }
 
-    /// Compares what stands there with what the footer says.
+    /// Compares the content with the footer.
     fn compare(&mut self, footer: &Value) {
         let listed_number = self.listed.name.number;
         if footer["segment"].as_u64() != Some(listed_number) {
@@ -394,8 +394,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Lines that say something about processes or segments. A listener writes them beside the records of a process, or as
-/// records of its own one.
+/// Lines that report on processes or segments. A listener writes them beside the records of a process, or as records of
+/// its own process.
 fn is_reported(event: &[u8], seq: Option<u64>) -> bool {
     match event {
         b"log.dropped" | b"process.ended" | b"sink.fallback" => seq.is_none(),

@@ -1,4 +1,4 @@
-//! What waits in queues that a proof needs: the reports of segments that housekeeping has removed.
+//! The waiting records of queues that a proof needs: the reports of segments that housekeeping has removed.
 
 use lines::encode::{Encoder, LineHead};
 use lines::plan::LinePlan;
@@ -6,7 +6,7 @@ use queue::event::{EventSchema, SEGMENTS_REMOVED};
 use queue::inspect;
 use std::path::Path;
 
-/// Returns the reports of removed segments that wait in the queues of a directory, as the lines that they will be.
+/// Returns the reports of removed segments that wait in the queues of a directory, in their final form as lines.
 #[must_use]
 pub fn reports_of_removals(directory: &Path) -> Vec<Vec<u8>> {
     let plan = LinePlan::from(EventSchema::segments_removed());

@@ -1,20 +1,20 @@
-//! Bytes that are not written: their type, length and hash stand for them.
+//! Bytes that are not written: their type, length and hash replace them.
 //!
-//! Of base64 the decoded bytes count, so that the hash is that of the file. The hash says its algorithm, and whether it
-//! has a key: `blake3:…` or `blake3-keyed:…`.
+//! For base64 the decoded bytes count, so that the hash is that of the file. The hash names its algorithm, and whether
+//! it has a key: `blake3:…` or `blake3-keyed:…`.
 
 use crate::json::{escape, hex, number};
 
-/// Stands where something of a text is missing.
+/// Marks a missing part of a text.
 pub const ELLIPSIS: &[u8] = "…".as_bytes();
-/// From this length on a text of nothing but base64 is taken for media.
+/// From this length on, a text of nothing but base64 counts as media.
 const SHORTEST_BASE64: usize = 256;
-/// The same where the beginning of the text is missing.
+/// The same if the beginning of the text is missing.
 const SHORTEST_REST: usize = 32;
 /// A data URL within a text is replaced from this length on.
 const SHORTEST_URL: usize = 64;
 
-/// What stands for bytes.
+/// The digest that replaces bytes.
 pub struct Digest {
     pub length: u64,
     pub hash: [u8; 32],
@@ -27,7 +27,7 @@ pub fn digest(bytes: &[u8], key: Option<&[u8; 32]>) -> Digest {
     Digest { length: bytes.len() as u64, hash: *hasher.finalize().as_bytes() }
 }
 
-/// Digest what base64 stands for; what is no base64, as it is.
+/// Digest the decoded bytes of base64; other text as it is.
 pub fn digest_base64(text: &[u8], key: Option<&[u8; 32]>) -> Digest {
     let mut hasher = hasher(key);
     let (mut length, mut bits, mut held, mut filled) = (0, 0u32, 0, 0);
@@ -89,7 +89,7 @@ fn push_hash(out: &mut Vec<u8>, hash: &[u8; 32], is_keyed: bool) {
     hex::push(out, *hash);
 }
 
-/// A data URL: its type, and what is encoded.
+/// A data URL: its type, and the encoded bytes.
 pub struct DataUrl<'a> {
     pub media_type: &'a [u8],
     pub is_base64: bool,
@@ -108,13 +108,13 @@ impl<'a> DataUrl<'a> {
     }
 }
 
-/// Replace base64 behind each ellipsis, whose beginning is missing, by `[cut]`.
+/// Replace base64 after each ellipsis, whose beginning is missing, by `[cut]`.
 pub fn replace_rests(text: &mut Vec<u8>) {
     let finder = memchr::memmem::Finder::new(ELLIPSIS);
     let mut from = 0;
     while let Some(found) = finder.find(&text[from..]) {
         from += found + ELLIPSIS.len();
-        // The end of what stands before the payload may be there.
+        // The end of the part before the payload may be there.
         let window = &text[from..(from + 32).min(text.len())];
         let start = from + memchr::memchr(b',', window).map_or(0, |comma| comma + 1);
         for start in [from, start] {
@@ -127,12 +127,12 @@ pub fn replace_rests(text: &mut Vec<u8>) {
     }
 }
 
-/// How much of `text` from its beginning on is base64.
+/// The length of the base64 at the beginning of `text`.
 fn run(text: &[u8]) -> usize {
     text.iter().take_while(|byte| sextet(**byte).is_some() || **byte == b'=').count()
 }
 
-/// Whether all of a text is base64 of something. Words are not: they are short, or have no digits, or only one case.
+/// Whether all of a text is base64. Words are not: they are short, or have no digits, or only one case.
 pub fn is_base64(text: &[u8], is_rest: bool) -> bool {
     let least = if is_rest { SHORTEST_REST } else { SHORTEST_BASE64 };
     let has = |kind: fn(&u8) -> bool| text.iter().any(kind);
@@ -143,7 +143,7 @@ pub fn is_base64(text: &[u8], is_rest: bool) -> bool {
         && has(u8::is_ascii_digit)
 }
 
-/// Replace data URLs within a text by `[type, 123 bytes, blake3:…]`, or `[type, cut]` where the end is missing.
+/// Replace data URLs within a text by `[type, 123 bytes, blake3:…]`, or `[type, cut]` if the end is missing.
 pub fn replace_data_urls(text: &mut Vec<u8>, key: Option<&[u8; 32]>) {
     let finder = memchr::memmem::Finder::new(b";base64,");
     let mut from = 0;

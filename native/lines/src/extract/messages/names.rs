@@ -1,12 +1,12 @@
-//! The keys of bodies under which texts stand, and what belongs to texts.
+//! The keys of bodies that name texts, and those of values that belong to texts.
 
 use crate::extract::keys::key_of;
 use crate::extract::scan::DocumentKey;
 
-/// Levels of a body in which texts stand: `choices[].message.content[].image_url.url`.
+/// Levels of a body that contain texts: `choices[].message.content[].image_url.url`.
 pub const LEVELS: usize = 7;
 
-/// A key, or the place of a value where no key names it.
+/// A key, or the place of a value that no key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// An element of an array.
@@ -25,7 +25,7 @@ pub enum Name {
     Choices,
     /// `message`, or `delta`, which is a part of one, or of a text
     Message,
-    /// `output`: items of the Responses API, or what a tool gave
+    /// `output`: items of the Responses API, or the result of a tool
     Output,
     /// `data`: of embeddings and images, or of audio
     Data,

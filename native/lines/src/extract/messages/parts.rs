@@ -1,14 +1,14 @@
 //! Messages and their parts while they are collected: pieces of the body, borrowed and still escaped.
 
-/// A piece of a text as it stands in the body.
+/// A piece of a text in the form of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Between the quotes, still escaped; or plain text where the body is no JSON.
+    /// Between the quotes, still escaped; or plain text if the body is not JSON.
     pub raw: &'a [u8],
     pub is_plain: bool,
-    /// What came before is missing.
+    /// The text before it is missing.
     pub lacks_start: bool,
-    /// What follows is missing.
+    /// The text after it is missing.
     pub lacks_end: bool,
 }
 
@@ -17,20 +17,20 @@ impl<'a> Piece<'a> {
         Self { raw, is_plain: false, lacks_start: false, lacks_end: false }
     }
 
-    /// Without its end, if that `is_cut`.
+    /// Without its end, if it `is_cut`.
     pub const fn begun(raw: &'a [u8], is_cut: bool) -> Self {
         Self { raw, is_plain: false, lacks_start: false, lacks_end: is_cut }
     }
 }
 
-/// What a part is.
+/// The kind of a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     #[default]
     Text,
     Reasoning,
     Refusal,
-    /// A body in which nothing is known: JSON, or the events of a stream.
+    /// An unknown body: JSON, or the events of a stream.
     Json,
     Events,
     ToolCall,
@@ -45,7 +45,7 @@ pub enum Kind {
 #[derive(Clone, Debug, Default)]
 pub struct Part<'a> {
     pub kind: Kind,
-    /// `type` as the body has it.
+    /// `type` in the form of the body.
     pub type_name: Option<&'a [u8]>,
     pub pieces: Vec<Piece<'a>>,
     pub id: Option<&'a [u8]>,
@@ -54,13 +54,13 @@ pub struct Part<'a> {
     pub format: Option<&'a [u8]>,
     /// Position of a tool call in its message.
     pub index: Option<u64>,
-    /// The numbers, and how many.
+    /// The numbers, and their count.
     pub numbers: Option<Box<Numbers>>,
-    /// Something of it is in the part of the body that is missing.
+    /// A part of it is in the missing part of the body.
     pub is_cut: bool,
 }
 
-/// Numbers that are not written: their count, and the hash of what stands between the brackets, without blanks.
+/// Numbers that are not written: their count, and the hash of the text between the brackets, without blanks.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
     pub count: u64,
@@ -86,13 +86,13 @@ impl<'a> Part<'a> {
         Self { kind, pieces: vec![piece], is_cut: piece.lacks_start || piece.lacks_end, ..Self::default() }
     }
 
-    /// Whether there is anything to tell.
+    /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         let is_named = self.kind == Kind::ToolCall || (self.kind == Kind::Media && self.id.is_some());
         self.pieces.is_empty() && self.numbers.is_none() && !is_named
     }
 
-    /// Whether `more`, which came later, belongs to this part.
+    /// Whether `more`, which came later, continues this part.
     fn goes_on_with(&self, more: &Self) -> bool {
         let is_text = matches!(self.kind, Kind::Text | Kind::Reasoning | Kind::Refusal);
         let is_same_call = self.kind == Kind::ToolCall && self.index.is_some() && self.index == more.index;
@@ -115,14 +115,14 @@ pub struct Message<'a> {
     pub role: Option<&'a [u8]>,
     pub finish_reason: Option<&'a [u8]>,
     pub parts: Vec<Part<'a>>,
-    /// What stands beside the parts: name, id and arguments of a call, or what a tool gave.
+    /// The members beside the parts: name, id and arguments of a call, or the result of a tool.
     pub own: Part<'a>,
-    /// The array that it stands in is not known: only if it shows a role or a type it is a message.
+    /// The array around it is unknown: it is a message only if it has a role or a type.
     pub is_doubtful: bool,
 }
 
 impl<'a> Message<'a> {
-    /// Add what goes on with a part, or is one.
+    /// Add a part, or the continuation of one.
     pub fn join(&mut self, part: Part<'a>) {
         let goes_on = |known: &&mut Part<'a>| known.goes_on_with(&part);
         let is_call = part.kind == Kind::ToolCall;
@@ -133,14 +133,14 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Add what came later of the same message.
+    /// Add a later piece of the same message.
     pub fn merge(&mut self, more: Self) {
         self.role = self.role.or(more.role);
         self.finish_reason = more.finish_reason.or(self.finish_reason);
         more.parts.into_iter().for_each(|part| self.join(part));
     }
 
-    /// Note that something is missing behind what there is: what comes later is no direct continuation.
+    /// Note that something is missing here: later text is not a direct continuation.
     pub fn cut(&mut self) {
         if let Some(part) = self.parts.last_mut()
             && let Some(piece) = part.pieces.last_mut()
@@ -151,7 +151,7 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Hold a text as what the part is.
+    /// Hold a text as the content of the part.
     pub fn hold(&mut self, kind: Kind, piece: Option<Piece<'a>>) {
         if let Some(piece) = piece {
             self.kind = kind;
@@ -161,7 +161,7 @@ impl<'a> Part<'a> {
 }
 
 impl Message<'_> {
-    /// Give what stands beside the parts its place among them.
+    /// Place the members beside the parts among them.
     pub fn place_own_part(&mut self, is_request: bool) {
         let own = std::mem::take(&mut self.own);
         self.own.type_name = own.type_name;

@@ -1,20 +1,20 @@
 //! Collects messages from the scalars of a body, whole or cut, and from the events of a stream.
 //!
-//! Chat Completions, Completions, Responses, Embeddings and Images of OpenAI's API, and what others have that look alike.
-//! Keys may come in any order. A path in which the outer keys are missing is followed where what stands inside shows what
-//! it is: a message has a role or a type, a choice its index or finish reason.
+//! Chat Completions, Completions, Responses, Embeddings and Images of OpenAI's API, and similar APIs. Keys may come in
+//! any order. A path without its outer keys is followed if the inner members show what it is: a message has a role or a
+//! type, a choice its index or finish reason.
 
 use super::names::{LEVELS, Name};
 use super::parts::{Kind, Message, Numbers, Part, Piece};
 use crate::extract::scan::Visit;
 use crate::json::lex::{Resume, Scalar};
 
-/// What is longer is neither a role nor a type, an id or a name.
+/// A longer text is neither a role nor a type, an id or a name.
 const LONGEST_NAME: usize = 64;
-/// Most messages of one body; those behind are passed over.
+/// Most messages of one body; further ones are skipped.
 const MAX_MESSAGES: usize = 4096;
 
-/// What a body is.
+/// The side of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Request,
@@ -22,22 +22,22 @@ pub enum Side {
     Stream,
 }
 
-/// Messages as far as they were read.
+/// The messages that were read so far.
 pub struct MessageReader<'a> {
     side: Side,
     hash_key: Option<[u8; 32]>,
     pub messages: Vec<Message<'a>>,
     pub system: Vec<Part<'a>>,
-    /// Something was found that only bodies with texts have, though there may be no text in it.
+    /// A member was found that only bodies with texts have, though there may be no text in it.
     pub is_known: bool,
     message: Message<'a>,
     part: Part<'a>,
     event: Event<'a>,
-    /// A text at the top level was cut: what the tail begins with goes on with it.
+    /// A text at the top level was cut: the beginning of the tail continues it.
     is_top_cut: bool,
 }
 
-/// What an event of the Responses API says.
+/// The content of an event of the Responses API.
 #[derive(Default)]
 struct Event<'a> {
     kind: Option<&'a [u8]>,
@@ -96,7 +96,7 @@ impl<'a> MessageReader<'a> {
         }
     }
 
-    /// Take over what the head of a document, which ends here, left open.
+    /// Take over the open texts of the head of a document, which ends here.
     pub fn end_document(&mut self) {
         if self.part.numbers.is_some() {
             self.part.is_cut = true;
@@ -105,12 +105,12 @@ impl<'a> MessageReader<'a> {
         self.end_event();
     }
 
-    /// What lies between is missing: texts go on behind a gap.
+    /// The part in between is missing: texts continue after a gap.
     pub fn gap(&mut self) {
         self.messages.iter_mut().for_each(Message::cut);
     }
 
-    /// Begin at the end of a document, whose first bytes are the end of a string that stands in these containers.
+    /// Begin at the end of a document, whose first bytes are the end of a string in these containers.
     pub fn begin_tail(&mut self, lost: &'a [u8], point: &Resume<LEVELS>) {
         // Shorter strings may be roles, types or names.
         let Some(objects) = point.objects.get(..point.depth).filter(|_| lost.len() > LONGEST_NAME) else { return };
@@ -124,7 +124,7 @@ impl<'a> MessageReader<'a> {
             }
             (Side::Request, [true, false, true]) => self.message.parts.push(text()),
             (Side::Response, [true, false, true] | [true, false, true, true]) => {
-                // Where one choice is known, it is most likely the one that goes on.
+                // If only one choice is known, it is most likely the one that continues.
                 self.message.index = if let [only] = &self.messages[..] { only.index } else { None };
                 self.message.parts.push(text());
             }
@@ -133,7 +133,7 @@ impl<'a> MessageReader<'a> {
         }
     }
 
-    /// The rest of a path, from the message on that it belongs to.
+    /// The rest of a path, from its message on.
     fn in_message<'p>(&self, path: &'p [Name]) -> Option<&'p [Name]> {
         use Name::{Choices, Data, Item, Lost, Message, Messages, Output, Prompt};
         match (self.side, path) {
@@ -250,7 +250,7 @@ impl<'a> MessageReader<'a> {
     }
 
     fn add(&mut self, kind: Kind, found: Found<'a>) {
-        // An empty delta says nothing, but an empty message is a message.
+        // An empty delta means nothing, but an empty message is a message.
         if let Some(piece) = found.piece().filter(|piece| self.side != Side::Stream || !piece.raw.is_empty()) {
             self.message.parts.push(Part::of(kind, piece));
         }

@@ -1,8 +1,8 @@
-//! Writes messages as OpenTelemetry has them: `[{"role":…,"parts":[{"type":"text","content":…}]}]` (gen-ai-input-messages
+//! Writes messages in OpenTelemetry's form: `[{"role":…,"parts":[{"type":"text","content":…}]}]` (gen-ai-input-messages
 //! and gen-ai-output-messages of the semantic conventions 1.41).
 //!
-//! Beyond that: `truncated` where something of a part is missing, which an ellipsis also shows in its text; `length` and
-//! `hash` instead of what is not written.
+//! Beyond that: `truncated` if something of a part is missing, which an ellipsis also shows in its text; `length` and
+//! `hash` instead of a text that is not written.
 
 use super::media::{self, DataUrl, ELLIPSIS, digest, digest_base64};
 use super::parts::{Kind, Message, Part, Piece};
@@ -11,7 +11,7 @@ use crate::json::text;
 use crate::json::{escape, number};
 use queue::record::BodyText;
 
-/// Roles that tell nothing by themselves.
+/// Roles that carry no information of their own.
 const ROLES: [&[u8]; 8] = [b"system", b"developer", b"user", b"assistant", b"tool", b"function", b"unknown", b"model"];
 
 /// Writes messages of one body.
@@ -93,10 +93,10 @@ impl Writer<'_> {
         media::is_base64(text.strip_suffix(ELLIPSIS).unwrap_or(text), is_rest)
     }
 
-    /// The joined text as a member, or what stands for it.
+    /// The joined text as a member, or its digest.
     fn text(&mut self, out: &mut Vec<u8>, member: &str, is_cut: bool) {
         if self.mode == BodyText::Hashed {
-            // Part of a text would have another hash than the text, so it has none.
+            // A part of a text would have another hash than the text, so it has none.
             if !is_cut && self.key.is_some() {
                 media::push_digest(out, &digest(&self.joined, self.key), true);
             }
@@ -175,7 +175,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Bring the pieces of a part together, with an ellipsis where something is missing.
+    /// Join the pieces of a part, with an ellipsis for each missing piece.
     fn join(&mut self, pieces: &[Piece<'_>]) {
         self.joined.clear();
         for piece in pieces {
@@ -196,7 +196,7 @@ fn push_piece(out: &mut Vec<u8>, piece: &Piece<'_>) {
         raw = if piece.is_plain { text::without_cut_character(raw) } else { text::without_cut_start(raw) };
     }
     if piece.is_plain {
-        // A character that is cut becomes U+FFFD; there is nothing else to lose.
+        // A cut character becomes U+FFFD; nothing else is lost.
         let kept = if piece.lacks_end { text::without_cut_last_character(raw) } else { raw };
         return out.extend_from_slice(kept);
     }

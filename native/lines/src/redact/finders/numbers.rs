@@ -3,7 +3,7 @@
 use super::{CUT, Hits, expression};
 use regex::bytes::Regex;
 
-/// Card numbers have at most so many digits.
+/// Card numbers have at most this many digits.
 const MOST_DIGITS: usize = 19;
 /// A run of hexadecimal digits from this length on is an id or a hash.
 const SHORTEST_ID: usize = 20;
@@ -28,7 +28,7 @@ pub fn cards(text: &[u8], hit: &mut Hits<'_>) {
     }
 }
 
-/// Whether there may be a number of a card, or of a `phone`: looked for in steps that pass over none.
+/// Whether there may be a number of a card, or of a `phone`: searched in steps that miss none.
 pub fn has_digits(text: &[u8], phone: bool) -> bool {
     let is_of_number = |byte: &u8| byte.is_ascii_digit() || *byte >= 0x80 || b" -.+_\t()/".contains(byte);
     let step = if phone { 7 } else { 12 };
@@ -47,7 +47,7 @@ pub fn has_digits(text: &[u8], phone: bool) -> bool {
     false
 }
 
-/// The least that a card and each form of a phone's number have.
+/// The shortest form of a card's number and of each phone number.
 fn is_of_card_or_phone(run: &[u8], phone: bool) -> bool {
     let digits = run.iter().filter(|byte| byte.is_ascii_digit()).count();
     let has = |mark: u8| run.contains(&mark);
@@ -99,7 +99,7 @@ fn card_end(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Five digits or more beside a cut: of a number that may go on, or has begun, where nobody sees it.
+/// Five digits or more beside a cut: of a number that may continue, or has begun, in the missing part.
 fn cut_card_end(text: &[u8], start: usize) -> Option<usize> {
     let (mut at, mut digits) = (start, 0);
     loop {

@@ -1,17 +1,17 @@
-//! Lines that outlive the loss of power: what the file sink does more for the audit lane.
+//! Lines that survive the loss of power: the file sink's additional work for the audit lane.
 //!
-//! * A batch stands whole, and on the device, or not at all: its lines are appended, `fdatasync`ed, and only then does
-//!   the sink say `Ok`. One sync serves all records that have gathered while the last one ran.
-//! * After a sync that failed nothing is believed any more (what PostgreSQL learnt in 2018): the kernel may have marked
-//!   the pages clean that it could not write, so a second sync succeeds and proves nothing. The segment is cut back to
-//!   its last committed line and given up; the caller writes the batch again, into a new one.
-//! * The descriptor stays open from the write to the sync, and nothing else waits for its writeback: an error is told
-//!   once, to whoever asks first.
-//! * The name of a new segment is on the device, and that of its directory, before a line in it counts.
-//! * One sink at a time writes the segments of a prefix in a directory, by a lock that the kernel releases: a chain has no
-//!   branches. It is taken with the first segment and given back with the close.
-//! * With a chain ([`segments::chain`]) every line carries its value. A sink begins behind the end of the newest segment;
-//!   names never go back, whatever the clock does, so that the newest is the last name.
+//! * A batch is either whole and on the device, or not there at all: its lines are appended, `fdatasync`ed, and only
+//!   then does the sink return `Ok`. One sync serves all records that have gathered during the last one.
+//! * After a failed sync nothing is trusted any more (what PostgreSQL learnt in 2018): the kernel may have marked the
+//!   pages clean that it could not write, so a second sync succeeds and proves nothing. The segment is cut back to its
+//!   last committed line and given up; the caller writes the batch again, into a new one.
+//! * The descriptor stays open from the write to the sync, and nothing else waits for its writeback: an error is
+//!   reported once, to the first caller that asks.
+//! * The name of a new segment, and that of its directory, is on the device before a line in it counts.
+//! * One sink at a time writes the segments of a prefix in a directory, by a lock that the kernel releases: a chain has
+//!   no branches. The lock is taken with the first segment and released at the close.
+//! * With a chain ([`segments::chain`]) every line carries its value. A sink begins behind the end of the newest
+//!   segment; names never go back, even if the clock does, so that the newest is the last name.
 
 use super::{Fate, FileSink, LiveSegment, Stopped};
 use crate::sink::os::Os;
@@ -27,10 +27,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Where the end of a segment is looked for first.
+/// How many bytes at the end of a segment are searched first.
 const TAIL_BYTES: u64 = 256 << 10;
 
-/// How lines outlive the loss of power.
+/// How lines survive the loss of power.
 #[derive(Clone, Debug, Default)]
 pub struct DurableSettings {
     /// A hash over all lines. None: lines as they are.
@@ -46,19 +46,19 @@ pub struct ChainSettings {
 
 impl fmt::Debug for ChainSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The key itself belongs in no message.
+        // The key itself must not appear in a message.
         write!(f, "ChainSettings({}, keyed: {})", self.algorithm.name(), self.key.is_some())
     }
 }
 
-/// What a durable file sink knows beyond its live segment.
+/// The state of a durable file sink besides its live segment.
 pub(super) struct Durable {
     settings: DurableSettings,
-    /// Behind the last line that stands; None until the first segment begins, and without a chain.
+    /// After the last written line; None until the first segment begins, and without a chain.
     chain: Option<Chain>,
     /// Before the live segment's header, which counts only with the first batch behind it.
     before_header: Option<Chain>,
-    /// Held from the first segment to the close; then the directory was looked at, and is on the device.
+    /// Held from the first segment to the close; then the directory has been searched, and is on the device.
     claim: Option<Claim>,
     /// When the newest segment began, by its name.
     newest_milli: u64,
@@ -107,8 +107,8 @@ impl Durable {
 }
 
 impl<O: Os> FileSink<O> {
-    /// Before the first segment: go on where the last one of the directory ends. Not at the opening: another process may
-    /// lead still.
+    /// Before the first segment: continue where the last one of the directory ends. Not at the opening: another process
+    /// may still lead.
     pub(super) fn find_end_of_chain(&mut self) -> io::Result<()> {
         if self.durable.as_ref().is_none_or(|durable| durable.claim.is_some()) {
             return Ok(());
@@ -162,7 +162,7 @@ impl<O: Os> FileSink<O> {
         }
     }
 
-    /// The live segment goes, its header with it.
+    /// The live segment is removed, its header with it.
     pub(super) fn forget_header(&mut self) {
         if let Some(durable) = &mut self.durable {
             durable.chain.clone_from(&durable.before_header);
@@ -207,8 +207,8 @@ impl<O: Os> FileSink<O> {
         }
     }
 
-    /// Bring the footer of a segment to the device. It is no record: without it the segment ends as if its listener had
-    /// died.
+    /// Bring the footer of a segment to the device. It is not a record: without it the segment ends as if its listener
+    /// had died.
     pub(super) fn commit_footer(&mut self, live: &mut LiveSegment, footer: Vec<u8>) -> Result<(), Stopped> {
         let (chained, end) = self.chained(&footer);
         self.append_and_sync(live, &chained)?;
@@ -216,7 +216,7 @@ impl<O: Os> FileSink<O> {
         Ok(())
     }
 
-    /// Append and sync; after an error nothing of `bytes` stands in the file, unless it cannot even be cut.
+    /// Append and sync; after an error nothing of `bytes` is in the file, unless it cannot even be cut.
     fn append_and_sync(&mut self, live: &mut LiveSegment, bytes: &[u8]) -> Result<(), Stopped> {
         let start = live.len;
         let stopped = match live.append(&mut self.os, bytes) {
@@ -231,14 +231,14 @@ impl<O: Os> FileSink<O> {
         }
         let cut = live.cut_to(&mut self.os, start);
         if stopped.fate == Fate::Failed {
-            // So that the cut lines do not come back with the next start of the machine; whether it helps is not known.
+            // So that the cut lines do not come back with the next start of the machine; whether it helps is unknown.
             let _ = self.os.sync_data(&live.file);
         }
         let fate = if cut { stopped.fate } else { Fate::Torn };
         Err(Stopped { whole: 0, fate, source: stopped.source })
     }
 
-    /// Return `lines` as they are to stand in the file, and the end of the chain behind them.
+    /// Return `lines` in the form to be written, and the end of the chain behind them.
     fn chained(&mut self, lines: &[u8]) -> (Vec<u8>, Option<Chain>) {
         let Some(durable) = &mut self.durable else { return (lines.to_vec(), None) };
         let mut out = std::mem::take(&mut durable.spare);
@@ -304,7 +304,7 @@ fn last_value_in(content: impl io::Read) -> io::Result<Option<Value>> {
     Ok(found)
 }
 
-/// The value of the last whole line that carries one; what is torn at either end carries none.
+/// The value of the last whole line that carries one; a torn line at either end carries none.
 fn last_value(bytes: &[u8]) -> Option<Value> {
     let whole = &bytes[..whole_lines(bytes)];
     whole.split_inclusive(|byte| *byte == b'\n').rev().find_map(chain::value_of)

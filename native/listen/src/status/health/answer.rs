@@ -1,6 +1,7 @@
 //! The answers to probes: a status, a JSON body, and when to ask again.
 //!
-//! The body is what Python's `json.dumps` makes of the same values: in ASCII, with a space behind each comma and colon.
+//! The body equals the output of Python's `json.dumps` for the same values: in ASCII, with a space behind each comma
+//! and colon.
 
 use super::{FailingSink, Health};
 use crate::status::number::{python, rounded};
@@ -23,13 +24,13 @@ pub fn readiness(health: &Health) -> Answer {
     answer(health.is_ready(), health)
 }
 
-/// The answer for what restarts the process.
+/// The answer for a program that restarts the process.
 #[must_use]
 pub fn liveness(health: &Health) -> Answer {
     answer(health.is_alive(), health)
 }
 
-/// The answer for what can start a process again that has died.
+/// The answer for a program that can restart a process that has died.
 #[must_use]
 pub fn producers(health: &Health) -> Answer {
     let dead = &health.snapshot.dead_producers;

@@ -1,27 +1,27 @@
-//! By how much a counter grew within the last [`MEMORY_S`]; where looks are rarer, since the one before.
+//! The growth of a counter within the last [`MEMORY_S`]; if it is read less often, since the reading before.
 
 use super::MEMORY_S;
 use std::collections::VecDeque;
 
-/// The shortest time over which a rate is told.
+/// The shortest time over which a rate is reported.
 const SHORTEST_RATE_SPAN_S: f64 = 0.5;
 
-/// What is remembered of one counter.
+/// The remembered readings of one counter.
 #[derive(Clone, Debug, Default)]
 pub struct Recent {
-    /// Time of a look in seconds of the monotonic clock, and the counter then.
+    /// Time of a reading in seconds of the monotonic clock, and the counter then.
     seen: VecDeque<(f64, u64)>,
 }
 
 impl Recent {
-    /// Notes the counter's value; one that is smaller than before (a new directory) begins anew.
+    /// Notes the counter's value; one that is smaller than before (a new directory) begins again.
     pub fn add(&mut self, now_s: f64, total: u64) {
         let seen = &mut self.seen;
         if seen.back().is_some_and(|(_, before)| total < *before) {
             seen.clear();
         }
         if seen.len() >= 2 && now_s - seen[seen.len() - 2].0 < SHORTEST_RATE_SPAN_S {
-            // Looked at more often than it matters: bounded memory.
+            // Readings in quick succession are dropped: bounded memory.
             seen.pop_back();
         }
         seen.push_back((now_s, total));
@@ -36,25 +36,25 @@ impl Recent {
         self.ends().map_or(0, |((_, first), (_, last))| last - first)
     }
 
-    /// The time that was looked at, in seconds.
+    /// The time between the first and the last reading, in seconds.
     #[must_use]
     pub fn span_s(&self) -> f64 {
         self.ends().map_or(0.0, |((first, _), (last, _))| last - first)
     }
 
-    /// The growth per second; None where too short a time was looked at.
+    /// The growth per second; None if the time is too short.
     #[must_use]
     pub fn per_s(&self) -> Option<f64> {
         (self.span_s() >= SHORTEST_RATE_SPAN_S).then(|| self.increase() as f64 / self.span_s())
     }
 
-    /// How many looks are remembered.
+    /// How many readings are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.seen.len()
     }
 
-    /// Whether there was no look yet.
+    /// Whether there is no reading yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()

@@ -1,4 +1,4 @@
-//! Looks at the logging of a queue directory from one process, and remembers what the next look needs.
+//! Assesses the logging of a queue directory from one process, and remembers what the next assessment needs.
 
 use super::{Health, Limits, RECENT_LOOK, Reached, Reason, Recent, Snapshot, grade};
 use crate::sink::Now;
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lane, and from where on it is not well.
+/// A lane, and its limits.
 pub struct Watched<S = Lane> {
     pub source: S,
     pub limits: Limits,
@@ -18,7 +18,7 @@ pub struct Watched<S = Lane> {
     pub listens: bool,
 }
 
-/// Looks at the fast lane, and at that of audit records if there is one. A forked child remembers anew.
+/// Watches the fast lane, and the lane of audit records if there is one. A forked child begins with an empty memory.
 pub struct HealthWatch<S = Lane> {
     pub fast: Watched<S>,
     pub audit: Option<Watched<S>>,
@@ -29,21 +29,21 @@ pub struct HealthWatch<S = Lane> {
 struct Looks {
     fast: Memory,
     audit: Memory,
-    /// When the last look was, by the monotonic clock, and what it saw.
+    /// When the last assessment was, by the monotonic clock, and its result.
     last: Option<(Duration, Arc<Health>)>,
 }
 
 impl<S: Source> HealthWatch<S> {
-    /// Begins with a look: what was lost before it is no news.
+    /// Begins with an assessment: earlier losses are not news.
     pub fn new(fast: Watched<S>, audit: Option<Watched<S>>, now: Now) -> Self {
         let watch = Self { fast, audit, looks: PerProcess::new() };
         watch.assess(now);
-        // The state at the start, before anything has gone on, is for nobody but the next look.
+        // The state at the start, before anything has happened, only serves the next assessment.
         watch.looks.with(|looks| looks.last = None);
         watch
     }
 
-    /// Returns what the last look saw, or looks where that is [`RECENT_LOOK`] ago.
+    /// Returns the last assessment, or makes a new one if that is [`RECENT_LOOK`] old.
     pub fn recent(&self, now: Now) -> Arc<Health> {
         self.looks.with(|looks| match &looks.last {
             Some((at, health)) if now.monotonic.saturating_sub(*at) < RECENT_LOOK => Arc::clone(health),
@@ -51,7 +51,7 @@ impl<S: Source> HealthWatch<S> {
         })
     }
 
-    /// Looks now and grades what is seen; the audit lane's reasons count like those of the fast one.
+    /// Assesses the logging now; the audit lane's reasons count like those of the fast one.
     pub fn assess(&self, now: Now) -> Arc<Health> {
         self.looks.with(|looks| self.assess_again(looks, now))
     }
@@ -74,12 +74,12 @@ fn of_audit_lane(reason: Reason) -> Reason {
     Reason { kind: kind.into(), text, ..reason }
 }
 
-/// What the next look at a lane needs of those before it.
+/// What the next assessment of a lane needs from the ones before it.
 #[derive(Default)]
 struct Memory {
-    /// When the first look was, in seconds of the monotonic clock.
+    /// When the first assessment was, in seconds of the monotonic clock.
     started_s: Option<f64>,
-    /// Lost records of each queue at the last look, by boot id.
+    /// Lost records of each queue at the last assessment, by boot id.
     dropped_of: HashMap<u64, u64>,
     dropped: u64,
     drops: Recent,
@@ -129,7 +129,7 @@ impl Memory {
         }
     }
 
-    /// Returns how many records were lost in all that this watch has seen, also by processes that are gone by now.
+    /// Returns how many records were lost in total since this watch began, also by processes that are gone by now.
     fn count_drops(&mut self, queues: &[QueueSnapshot]) -> u64 {
         let seen: HashMap<u64, u64> = queues.iter().map(|queue| (queue.counts.boot_id, lost(queue))).collect();
         for (boot_id, count) in &seen {
@@ -141,7 +141,7 @@ impl Memory {
     }
 }
 
-/// The records that a queue has lost; those of the shutdown's deadline are in it still.
+/// The lost records of a queue; those of the shutdown's deadline are still in it.
 fn lost(queue: &QueueSnapshot) -> u64 {
     let counts = queue.counts.dropped.iter().enumerate();
     let lost = counts.filter(|(reason, _)| *reason != DropReason::ShutdownDeadline as usize);

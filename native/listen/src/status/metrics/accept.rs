@@ -1,12 +1,12 @@
-//! Which format a scraper gets: the first of its `Accept` header that is known here, as prometheus_client chooses.
+//! The format that a scraper gets: the first known one of its `Accept` header, as prometheus_client chooses.
 
 /// How the metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format {
     /// OpenMetrics 1.0.0, with exemplars; else Prometheus's text format.
     pub is_openmetrics: bool,
-    /// With each underscore of a name twice, as the escaping `dots` wants it. The other kinds of escaping leave names as
-    /// they are, which have nothing to escape.
+    /// With each underscore of a name twice, as the escaping `dots` requires. The other kinds of escaping leave these
+    /// names as they are, since nothing in them needs it.
     pub doubles_underscores: bool,
 }
 

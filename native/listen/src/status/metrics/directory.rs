@@ -43,7 +43,7 @@ pub fn families(watch: &HealthWatch, now: Now) -> io::Result<Vec<Family>> {
     Ok(all)
 }
 
-/// What sinks took of a lane, and then what its queues have counted.
+/// The records that sinks took of a lane, and then the counts of its queues.
 fn given_out(lane: &Lane) -> (u64, Totals) {
     let page = lane.control.page();
     let taken = page.taken_from_queues.load(Ordering::Acquire);
@@ -54,10 +54,10 @@ fn difference(lane: &Lane, before: u64, counted: &Totals) -> i64 {
     books_difference(before, counted.written, lane.control.page().taken_from_queues.load(Ordering::Acquire))
 }
 
-/// What queues gave out less what sinks took, which was read before and after it.
+/// The records that queues gave out less those that sinks took, which was read before and after it.
 ///
-/// The two are counted apart, by headers of queues and by the listener, and a batch is taken before it is given out. So
-/// more is given out than was taken a moment later, or less than a moment before, only where the books are wrong.
+/// The two are counted independently, by headers of queues and by the listener, and a batch is taken before it is given
+/// out. So only wrong counts can show more given out than was taken a moment later, or less than a moment before.
 #[must_use]
 pub const fn books_difference(taken_before: u64, given_out: u64, taken_after: u64) -> i64 {
     let lost = given_out.wrapping_sub(taken_after).cast_signed();
@@ -80,7 +80,7 @@ fn balance(books: Vec<(&'static str, i64)>) -> Family {
     family
 }
 
-/// What the processes have counted, those that ended included.
+/// The counts of the processes, including those that ended.
 fn counters(counted: &Totals) -> Vec<Family> {
     let mut dropped = Family::counter(
         "inference_logging_records_dropped",
@@ -121,7 +121,7 @@ fn counters(counted: &Totals) -> Vec<Family> {
     ]
 }
 
-/// How full the queues of all processes are together.
+/// The fill of the queues of all processes together.
 fn queues(seen: &Snapshot) -> Vec<Family> {
     let gauge = |name, help, value: u64| Family::gauge(name, help).value(value as f64);
     vec![
@@ -150,7 +150,7 @@ fn queues(seen: &Snapshot) -> Vec<Family> {
     ]
 }
 
-/// What each sink took, refused and needed.
+/// What each sink took and refused, and how long its writes took.
 fn sinks(rows: &[SinkWords]) -> [Family; 5] {
     let mut written = Family::counter("inference_logging_records_written", "Records that a sink took");
     let mut size = Family::counter("inference_logging_bytes_written", "Bytes that a sink took");
@@ -173,7 +173,7 @@ fn sinks(rows: &[SinkWords]) -> [Family; 5] {
     [written, size, dropped, errors, seconds]
 }
 
-/// What the listener says of itself.
+/// The listener's counts of its own work.
 fn listener(page: &ControlPage) -> Vec<Family> {
     vec![
         Family::gauge("inference_logging_fallback_active", "1 while the fallback writes in place of the primary sink")
@@ -191,7 +191,7 @@ fn listener(page: &ControlPage) -> Vec<Family> {
     ]
 }
 
-/// What became of sealed segments.
+/// What happened to sealed segments.
 fn housekeeping(words: &HousekeepingWords) -> Vec<Family> {
     let mut removed =
         Family::counter("inference_logging_segments_removed", "Segments that were removed, for their age or the quota");
@@ -225,7 +225,7 @@ fn housekeeping(words: &HousekeepingWords) -> Vec<Family> {
     ]
 }
 
-/// Which of the states of health the logging is in.
+/// The current state of health.
 fn state(now: State) -> Family {
     let mut family = Family::gauge("inference_logging_state", "State of the logging: 1 for the one that it is in");
     STATES.into_iter().for_each(|state| family.add(label("state", state.name()), f64::from(u8::from(state == now))));

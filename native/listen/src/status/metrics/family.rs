@@ -1,7 +1,7 @@
 //! A metric family: its name, what it means, and its samples.
 //!
-//! Names follow Prometheus's rules (base units, `_total`), those of the histograms of inference OpenTelemetry's GenAI
-//! conventions 1.41. What the client got are chunks, not tokens, and the names say so.
+//! Names follow Prometheus's rules (base units, `_total`); the histograms of inference follow OpenTelemetry's GenAI
+//! conventions 1.41. Clients get chunks, not tokens, and the names say so.
 
 use crate::status::number::{go, python};
 use lines::series::Exemplar;
@@ -14,7 +14,7 @@ pub enum Kind {
     Gauge,
     /// Buckets that count all values up to their bound, the number of values, and their sum.
     Histogram,
-    /// 1, with what there is to say as labels.
+    /// 1, with the information as labels.
     Info,
 }
 
@@ -82,7 +82,7 @@ impl Family {
         Self::new(Kind::Histogram, name, help)
     }
 
-    /// What is said as labels.
+    /// A family whose labels carry the information.
     #[must_use]
     pub fn info(name: &'static str, help: &'static str, labels: Labels) -> Self {
         let mut family = Self::new(Kind::Info, name, help);

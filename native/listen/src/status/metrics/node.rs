@@ -1,4 +1,4 @@
-//! What runs here, and the memory of the node that it runs on.
+//! The build, and the memory of the node that it runs on.
 
 use super::family::Family;
 use std::path::Path;
@@ -10,7 +10,7 @@ const FIELDS: [(&str, &str, &str); 3] = [
     ("Writeback", "inference_logging_node_writeback_bytes", "Page cache of the node that is being written to disk"),
 ];
 
-/// The node's memory, and how much page cache waits for the disk: what all of its services write. Nothing where
+/// The node's memory, and how much page cache waits for the disk: the writes of all of its services. Nothing if
 /// `meminfo` cannot be read.
 pub fn families(meminfo: &Path) -> Vec<Family> {
     let text = std::fs::read_to_string(meminfo).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the listener counted of requests: outcomes, tokens, and the histograms over those for inference.
+//! The listener's counts of requests: outcomes, tokens, and the histograms over inference requests.
 
 use super::family::{Bucket, Family};
 use lines::series::histogram::{BOUNDS, Histogram, TOKEN_TYPES, TOKENS_WORD};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const OPERATION: &str = "gen_ai_operation_name";
 const MODEL: &str = "gen_ai_request_model";
 
-/// The last of the outcomes: what has no name of its own.
+/// The last of the outcomes: any that has no name of its own.
 const OTHER: usize = OUTCOMES.len() - 1;
 
 macro_rules! weighted {
@@ -21,7 +21,7 @@ macro_rules! weighted {
     };
 }
 
-/// What the histograms mean, in the order of [`BOUNDS`].
+/// The meanings of the histograms, in the order of [`BOUNDS`].
 const MEANINGS: [&str; BOUNDS.len()] = [
     weighted!("Time from the beginning of an inference request to its end"),
     weighted!(
@@ -49,7 +49,7 @@ pub fn families(counted: &Snapshot) -> Vec<Family> {
     families
 }
 
-/// How many requests there were, of every kind; what has no name of its own only if there was such.
+/// How many requests there were, of every kind; outcomes without a name of their own only if there were such.
 fn outcomes(counted: &Snapshot) -> Family {
     let mut family = Family::counter(
         "inference_logging_requests",
@@ -64,7 +64,7 @@ fn outcomes(counted: &Snapshot) -> Family {
     family
 }
 
-/// What the requests took of tokens, where an answer or an engine told it.
+/// The tokens of requests, if an answer or an engine reported them.
 fn tokens(all: &[SeriesSnapshot]) -> Family {
     let mut family = Family::counter(
         "inference_logging_tokens",
@@ -78,7 +78,7 @@ fn tokens(all: &[SeriesSnapshot]) -> Family {
     family
 }
 
-/// Tokens by operation, model and type. Those of failed requests are tokens: there is one sum over all errors.
+/// Tokens by operation, model and type. Tokens of failed requests count too: there is one sum over all errors.
 #[must_use]
 pub fn token_sums(all: &[SeriesSnapshot]) -> BTreeMap<(&str, &str, &'static str), f64> {
     let mut sums = BTreeMap::new();

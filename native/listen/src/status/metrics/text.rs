@@ -1,4 +1,4 @@
-//! Families as text: OpenMetrics 1.0.0, or Prometheus's text format 0.0.4; byte for byte what prometheus_client makes of
+//! Families as text: OpenMetrics 1.0.0, or Prometheus's text format 0.0.4; byte for byte as prometheus_client writes
 //! them.
 
 use super::accept::Format;
@@ -28,7 +28,7 @@ impl Text {
     fn family(&mut self, family: &Family) {
         let (name, kind) = self.head(family);
         let name = self.name(&name).into_owned();
-        // The texts are this library's own: nothing in them has to be escaped.
+        // The texts come from this library: nothing in them has to be escaped.
         self.line(format_args!("# HELP {name} {}", family.help));
         self.line(format_args!("# TYPE {name} {kind}"));
         if self.format.is_openmetrics && !family.unit.is_empty() {
@@ -37,7 +37,7 @@ impl Text {
         family.samples.iter().for_each(|sample| self.sample(family.name, sample));
     }
 
-    /// The name and the kind of a family, which has another of both in the older format where that knows it not.
+    /// The name and the kind of a family; both differ in the older format if it does not know the kind.
     fn head(&self, family: &Family) -> (String, &'static str) {
         match family.kind {
             Kind::Counter if !self.format.is_openmetrics => (format!("{}_total", family.name), family.kind.name()),
@@ -67,7 +67,7 @@ impl Text {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.out, "{line}");
     }
 }
