@@ -1,1 +1,1 @@
-"""The settings by what they are about; `inference_logging.config` puts them together and checks them."""
+"""The settings by topic; `inference_logging.config` puts them together and checks them."""

@@ -1,4 +1,4 @@
-"""The audit lane: records that are on the device before whoever made them goes on."""
+"""The audit lane: records that are on the device before the caller goes on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AUDIT_SUFFIX: Final = "-audit"
 
 
 class AuditParameters(Parameters):
-    """The audit lane: records that are on the device before whoever made them goes on."""
+    """The audit lane: records that are on the device before the caller goes on."""
 
     audit: Literal["off", "on"] = parameter(
         "off",
@@ -31,22 +31,23 @@ class AuditParameters(Parameters):
     )
     audit_queue_bytes: RingBytes = parameter(
         4 * MIB,
-        "Size of one process's audit queue, rounded up to a power of two and allocated at start. When it is full, "
-        "audit_overflow says what happens. One record takes a quarter of it at most, and max_record_bytes.",
+        "Size of one process's audit queue, rounded up to a power of two and allocated at start. audit_overflow "
+        "decides what happens when it is full. One record takes a quarter of it at most, and at most "
+        "max_record_bytes.",
         unit="bytes",
         limits=(64 * KIB, 4 * GIB),
         advanced=True,
     )
     audit_commit_interval_s: float = parameter(
         0.1,
-        "Longest time an audit record that nobody awaits waits for its commit; one that is awaited asks for it at "
-        "once, and whatever comes while one commit runs shares the next one.",
+        "Longest time an audit record that is not awaited waits for its commit. An awaited one requests a commit at "
+        "once, and all records that come while one commit runs share the next one.",
         unit="s",
         limits=(0.01, 60.0),
     )
     audit_commit_records: int = parameter(
         50,
-        "Audit records of a process after which a commit is asked for without waiting for audit_commit_interval_s: "
+        "Audit records of a process after which a commit is requested without waiting for audit_commit_interval_s: "
         "every 50th record is a checkpoint.",
         unit="records",
         limits=(1, 1_000_000),
@@ -56,7 +57,7 @@ class AuditParameters(Parameters):
         "block",
         "What happens to an audit record that finds the queue full: block, it waits up to audit_block_s for room and "
         "then fails; fail, AuditError at once, which the middleware answers with 503 if the answer has not begun; "
-        "count, it is dropped and counted as queue_full, and the caller is told by False.",
+        "count, it is dropped and counted as queue_full, and the call returns False.",
     )
     audit_block_s: float = parameter(
         5.0,
@@ -68,13 +69,13 @@ class AuditParameters(Parameters):
     )
     audit_chain: Literal["blake3", "sha256", "off"] = parameter(
         "blake3",
-        "Hash chain over all audit lines: each carries the hash of the one before and itself, so that `verify` shows "
-        "what was altered, removed or added; off: lines as they are.",
+        "Hash chain over all audit lines: each carries a hash over the line before and itself, so that `verify` shows"
+        " which lines were altered, removed or added; off: lines without a chain.",
     )
     audit_chain_key_file: OptionalPath = parameter(
         None,
-        "File with the key of the chain, 64 lowercase hexadecimal digits: without it nobody can compute a chain anew. "
-        "Empty = no key, which shows accidents, and changes by those who do not know of the chain. A file that can't "
-        "be read stops at start.",
+        "File with the key of the chain, 64 lowercase hexadecimal digits: without it a chain cannot be computed "
+        "again. Empty = no key: the chain then shows accidents, and changes made without knowledge of the chain. A "
+        "file that can't be read stops at start.",
         allowed="the path of a readable file, or empty",
     )

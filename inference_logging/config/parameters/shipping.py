@@ -40,9 +40,9 @@ class ShippingParameters(Parameters):
 
     ship_to: Destination = parameter(
         None,
-        "Where `inference-logging ship` sends the records of the segments in directory and, where there are any, in "
-        "audit_directory; each arrives at least once. Servers do not use it; a listener's retention waits for it, see "
-        "retention_waits_for.",
+        "Where `inference-logging ship` sends the records of the segments in directory and, if there are any, in "
+        "audit_directory; each arrives at least once. Servers do not use it; a listener's retention waits for it, see"
+        " retention_waits_for.",
         allowed=DESTINATIONS,
     )
     ship_name: Annotated[str | None, BeforeValidator(none_if_empty), matching(_NAME)] = parameter(
@@ -54,7 +54,7 @@ class ShippingParameters(Parameters):
     )
     ship_batch_records: int = parameter(
         1000,
-        "Most records that are sent and acknowledged together.",
+        "Largest number of records that are sent and acknowledged together.",
         unit="records",
         limits=(1, 100_000),
         advanced=True,
@@ -68,7 +68,7 @@ class ShippingParameters(Parameters):
     )
     ship_interval_s: float = parameter(
         1.0,
-        "Time between two looks for new records, once all are sent.",
+        "Time between two checks for new records, once all are sent.",
         unit="s",
         limits=(0.01, 3600.0),
         advanced=True,
@@ -96,7 +96,7 @@ class ShippingParameters(Parameters):
     ship_kafka_file: OptionalPath = parameter(
         None,
         "File with properties of librdkafka, one name=value per line, such as sasl.password. acks and "
-        "enable.idempotence are not to be changed.",
+        "enable.idempotence must not be changed.",
         allowed="the path of a readable file, or empty",
     )
     ship_headers_file: OptionalPath = parameter(
@@ -106,6 +106,6 @@ class ShippingParameters(Parameters):
     )
     ship_shared_key_file: OptionalPath = parameter(
         None,
-        "File with the shared key of Fluent's forward protocol. Empty = the destination asks for none.",
+        "File with the shared key of Fluent's forward protocol. Empty = the destination requires none.",
         allowed="the path of a readable file, or empty",
     )

@@ -1,1 +1,1 @@
-"""What inference engines add to the records."""
+"""Additions of inference engines to the records."""

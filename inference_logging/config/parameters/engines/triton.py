@@ -1,4 +1,4 @@
-"""What is recorded of requests that a model of Triton's Python backend serves."""
+"""Records of requests that a model of Triton's Python backend serves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Names = Annotated[
 
 
 class TritonParameters(Parameters):
-    """What is recorded of requests that a model of Triton's Python backend serves."""
+    """Records of requests that a model of Triton's Python backend serves."""
 
     triton_tensors: Literal["on", "off"] = parameter(
         "on",
@@ -29,11 +29,12 @@ class TritonParameters(Parameters):
     )
     triton_metrics: Literal["off", "on"] = parameter(
         "off",
-        "on: each model instance also tells Triton its own counts, every 10 s, as custom metrics on Triton's port.",
+        "on: each model instance also reports its own counts to Triton, every 10 s, as custom metrics on Triton's "
+        "port.",
     )
     triton_parameters: Names = parameter(
         (),
-        "Names of request parameters whose values are recorded; all others never are. Headers that Triton forwards are "
-        "among them.",
+        "Names of request parameters whose values are recorded; all others are never recorded. Headers that Triton "
+        "forwards are request parameters too.",
         allowed=f"at most {_MOST_NAMES} names of 1 to 128 characters, each once",
     )

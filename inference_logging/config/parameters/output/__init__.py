@@ -1,1 +1,1 @@
-"""Where records go, and what becomes of the segments."""
+"""Where records go, and what happens to the segments."""

@@ -1,4 +1,4 @@
-"""What becomes of sealed segments: how long and how much of them is kept, and in which form."""
+"""Sealed segments: how long and how many of them are kept, and in which form."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ShipNames = Annotated[tuple[ShipName, ...], BeforeValidator(split_list), AfterVa
 
 
 class SegmentParameters(Parameters):
-    """What becomes of sealed segments: how long and how much of them is kept, and in which form."""
+    """Sealed segments: how long and how many of them are kept, and in which form."""
 
     retention_s: float = parameter(
         0.0,
-        "Age of its last record at which a sealed segment is removed; 0 = never. Like every removal it is counted and "
-        "told by a segments.removed record.",
+        "Age of its last record at which a sealed segment is removed; 0 = never. Like every removal it is counted and"
+        " reported by a segments.removed record.",
         unit="s",
         limits=(0.0, 100 * 366 * 86400.0),
     )
@@ -27,26 +27,26 @@ class SegmentParameters(Parameters):
         0,
         "Bytes that the segments of this service_name may take in a directory (each file sink's by itself); above it "
         "the oldest sealed ones are removed, also those of other processes; 0 = no limit. Live segments count, but "
-        "stay. Looked at twice a second, so what is written in between can be in use for that long.",
+        "are not removed. Checked twice a second, so the bytes written in between can exceed it for that long.",
         unit="bytes",
         limits=(0, 1024 * 1024 * GIB),
     )
     retention_waits_for: ShipNames = parameter(
         (),
         "Names of shippers (ship_name): a sealed segment of directory stays, however old, until each of them has "
-        "marked it as shipped. Only quota_bytes removes it before, which is counted as unshipped. Empty = the "
+        "marked it as shipped. Only quota_bytes removes it earlier, which is counted as unshipped. Empty = the "
         "shipper of ship_to, if there is one.",
         allowed="names of shippers, each once and at most 8",
         advanced=True,
     )
     compress: Literal["off", "zstd"] = parameter(
         "off",
-        "zstd: sealed segments become .jsonl.zst, one frame with a checksum. Off by default: what reads *.jsonl today "
-        "still finds them after an update.",
+        "zstd: sealed segments become .jsonl.zst, one frame with a checksum. Off by default, so that programs that "
+        "read *.jsonl still find them after an update.",
     )
     compress_keep_segments: int = parameter(
         2,
-        "Newest sealed segments that stay plain, for shippers that are behind.",
+        "Newest sealed segments that stay uncompressed, for shippers that are behind.",
         unit="segments",
         limits=(1, 10_000),
         advanced=True,

@@ -44,17 +44,17 @@ class SinkParameters(Parameters):
 
     sink: Sink = parameter(
         "file",
-        "Where the listener writes, and what frees the queue: file (segments in directory), stdout, null (nowhere, for "
-        "measurement; in YAML write it with quotes), udp://host:port (one JSON line per datagram, which nobody "
-        "acknowledges; a line too large for one is dropped and counted), unix:///path (a stream of lines or datagrams, "
-        "as the socket there takes). While it fails, records wait in the queue.",
+        "Where the listener writes; a successful write frees the queue: file (segments in directory), stdout, null "
+        "(nowhere, for measurement; in YAML write it with quotes), udp://host:port (one JSON line per datagram, "
+        "without acknowledgement; a line too large for one is dropped and counted), unix:///path (a stream of lines "
+        "or datagrams, depending on the socket). While it fails, records wait in the queue.",
         allowed=f"file, stdout, null, {_SOCKETS}",
     )
     fallback: Fallback = parameter(
         "none",
-        "What takes over after fallback_delay_s of a sink that fails or hangs, until that takes a batch again: none, "
-        "stderr, or segments in another directory. A batch that hung can then stand in both, which a sink.fallback "
-        "record tells.",
+        "What takes over after the sink has failed or hung for fallback_delay_s, until the sink takes a batch again: "
+        "none, stderr, or segments in another directory. A batch that hung can then be in both, which a sink.fallback"
+        " record reports.",
         allowed="none, stderr, or the absolute path of a directory",
     )
     fallback_delay_s: float = parameter(
@@ -72,8 +72,8 @@ class SinkParameters(Parameters):
     )
     sink_buffer_bytes: Bytes = parameter(
         8 * MIB,
-        "What each additional sink keeps in memory while it does not keep up, plus one batch; what comes above it is "
-        "dropped and counted for that sink alone, and told to it by a sink.dropped record.",
+        "Memory of each additional sink for lines that it has not taken yet, plus one batch; further lines are "
+        "dropped and counted for that sink alone, and a sink.dropped record in its output reports them.",
         unit="bytes",
         limits=(64 * KIB, 1 * GIB),
         advanced=True,
@@ -81,7 +81,7 @@ class SinkParameters(Parameters):
     directory: Directory = parameter(
         Path("logs"),
         "Directory of the segments; created with mode 0700 when the first one is opened. When it is full or gone, "
-        "records wait in the queue, then overflow as the level says.",
+        "records wait in the queue, which then refuses records by their level.",
         allowed="a path",
     )
     rotate_bytes: Bytes = parameter(

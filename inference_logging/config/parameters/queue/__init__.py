@@ -1,1 +1,1 @@
-"""From the servers to the listener: the queues, who empties them, and what may be changed meanwhile."""
+"""From the servers to the listener: the queues, the listener, and changes at run time."""

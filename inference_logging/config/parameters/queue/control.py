@@ -1,4 +1,4 @@
-"""What may be changed while the servers run."""
+"""Changes while the servers run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ def on_or_off(value: Any) -> Any:
 
 
 class ControlParameters(Parameters):
-    """What may be changed while the servers run."""
+    """Changes while the servers run."""
 
     enabled: Annotated[Literal["on", "off"], BeforeValidator(on_or_off)] = parameter(
         "on",
-        "off (or false): nothing is opened and nothing recorded: requests pass through, loggers, events and the audit "
-        "lane do nothing, and the health routes say so. `inference-logging ctl disable` does it for a while, without a "
-        "restart, except for the audit lane.",
+        "off (or false): nothing is opened and nothing recorded: requests pass through, loggers, events and the audit"
+        " lane do nothing, and the health routes report that. `inference-logging ctl disable` does the same for a "
+        "limited time, without a restart, except for the audit lane.",
     )
     control_limit_s: float = parameter(
         900.0,
-        "Longest time for which `inference-logging ctl` changes something; at its end everything is again as "
-        "configured.",
+        "Longest time for a change by `inference-logging ctl`; at its end everything is again as configured.",
         unit="s",
         limits=(1.0, 7 * 86_400.0),
         advanced=True,

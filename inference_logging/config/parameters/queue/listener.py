@@ -1,4 +1,4 @@
-"""The listener: who it is, when it writes, how long it may take at the end."""
+"""The listener: which process runs it, when it writes, how long it may take at the end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from inference_logging.config.fields import KIB, MIB, Bytes, Parameters, paramet
 
 
 class ListenerParameters(Parameters):
-    """The listener: who it is, when it writes, how long it may take at the end."""
+    """The listener: which process runs it, when it writes, how long it may take at the end."""
 
     listener: Literal["thread", "external"] = parameter(
         "thread",
         "thread: a native thread of this process can become the listener of the queue directory; external: this "
         "process only produces, and another one listens, usually `inference-logging listen` beside it. Without any "
-        "listener the queue fills and then overflows; health says so.",
+        "listener the queue fills and then overflows, which health reports.",
     )
     flush_interval_s: float = parameter(
         0.5,
@@ -25,8 +25,8 @@ class ListenerParameters(Parameters):
     )
     flush_records: int = parameter(
         100,
-        "Records waiting in the queue at which the listener writes before flush_interval_s has passed; it looks every "
-        "250 ms, so that no request makes a system call to wake it.",
+        "Records waiting in the queue at which the listener writes before flush_interval_s has passed; it checks "
+        "every 250 ms, so that no request makes a system call to wake it.",
         unit="records",
         limits=(1, 1_000_000),
         advanced=True,
@@ -40,7 +40,7 @@ class ListenerParameters(Parameters):
     )
     drain_deadline_s: float = parameter(
         5.0,
-        "Longest time a shutdown waits for the queue to be written; what is left then is counted as "
+        "Longest time a shutdown waits for the queue to be written; records that are left then are counted as "
         "shutdown_deadline. 0 = one try without waiting.",
         unit="s",
         limits=(0.0, 600.0),

@@ -1,4 +1,4 @@
-"""The queue of each process: where it lives, how large it is, what it refuses when it fills."""
+"""The queue of each process: its place, its size, and what it refuses when it fills."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 class QueueParameters(Parameters):
-    """The queue of each process: where it lives, how large it is, what it refuses when it fills."""
+    """The queue of each process: its place, its size, and what it refuses when it fills."""
 
     service_name: Annotated[str, matching(_SERVICE_NAME)] = parameter(
         "inference",
-        "Name of the service: it begins the names of segments and of the queue directory. Processes of one name and "
-        "user that agree on where records go and what is redacted share one listener.",
+        "Name of the service: it begins the names of segments and of the queue directory. Processes of the same name "
+        "and user share one listener if their parameters for the destination of records and for redaction are equal.",
         allowed="1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
     )
     queue_directory: OptionalPath = parameter(
         None,
         "Directory of the queues, on tmpfs; created with mode 0700. Empty = "
-        "/dev/shm/inference_logging-<uid>-<service_name>-<fingerprint>, or the same below the temporary directory "
-        "where /dev/shm does not exist; where that is another user's, in XDG_RUNTIME_DIR or under a numbered name. The "
-        "fingerprint is that of where records go and what is redacted: processes that differ in it never share a "
-        "directory, and in one that is named here the later one does not start.",
+        "/dev/shm/inference_logging-<uid>-<service_name>-<fingerprint>, or the same below the temporary directory if "
+        "/dev/shm does not exist; if another user owns that, in XDG_RUNTIME_DIR or under a numbered name. The "
+        "fingerprint identifies the parameters for the destination of records and for redaction: processes that "
+        "differ in them never share a directory, and if a directory is configured here, the later one does not start.",
         allowed="a path, or empty",
     )
     queue_bytes: RingBytes = parameter(

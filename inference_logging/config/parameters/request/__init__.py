@@ -1,1 +1,1 @@
-"""What is recorded of a request, which ones are kept, and whose ids they carry."""
+"""Requests: what is recorded of them, which ones are kept, and their ids."""

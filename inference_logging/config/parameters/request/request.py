@@ -24,31 +24,32 @@ class RequestParameters(Parameters):
     )
     capture_head_bytes: Bytes = parameter(
         1024,
-        "First bytes of a body copied for the listener to read model, limits and usage from; they are never stored "
-        "as text. 0 = off. What lies behind the cap is not seen.",
+        "First bytes of a body, copied for the listener to read model, limits and usage from; they are never stored "
+        "as text. 0 = off. Bytes beyond the limit are not read.",
         unit="bytes",
         limits=(0, 1 * MIB),
         advanced=True,
     )
     capture_tail_bytes: Bytes = parameter(
         2048,
-        "Last bytes of a body copied for the same purpose, where usage and finish reason stand. 0 = off.",
+        "Last bytes of a body, copied for the same purpose, since usage and finish reason are there. 0 = off.",
         unit="bytes",
         limits=(0, 1 * MIB),
         advanced=True,
     )
     stack_frames: int = parameter(
         20,
-        "Frames of an exception's stack that are recorded, the first and the last of them; how many are left out is "
-        "stated. 0 = no stack. What an exception says, and so its stack, can hold texts of the request: both are "
-        "redacted as other fields.",
+        "Frames of an exception's stack that are recorded, the first and the last of them; the number of omitted ones"
+        " is stated. 0 = no stack. The message of an exception, and so its stack, can hold texts of the request: both"
+        " are redacted as other fields.",
         unit="frames",
         limits=(0, 1000),
     )
     in_flight_slots: int = parameter(
         1024,
-        "Requests in flight that the queue file holds, 2 KiB each: of these a killed process still tells what they "
-        "were doing. While all are taken, further requests are recorded at their end only, and counted. 0 = off.",
+        "Requests in flight that the queue file holds, 2 KiB each: if their process is killed, they are still "
+        "recorded with everything that had happened so far. While all are taken, further requests are recorded only "
+        "at their end, and counted. 0 = off.",
         unit="requests per process",
         limits=(0, 65536),
         advanced=True,

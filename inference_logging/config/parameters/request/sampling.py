@@ -26,7 +26,7 @@ class SamplingParameters(Parameters):
     )
     sampler: Literal["parent", "probability", "otel-legacy-python", "otel-legacy-java"] = parameter(
         "parent",
-        "Who decides at the beginning of a request, by trace id. parent: the caller where it is one of "
+        "How the beginning of a request decides, by trace id. parent: the caller decides if it is one of "
         "trusted_callers, by th or else its sampled flag; otherwise, and with probability always: consistent "
         "probability (th, rv). otel-legacy-python (also Go's) and otel-legacy-java: as TraceIdRatioBased of these "
         "SDKs. The trace id of a caller that is not trusted counts in none of these: a keyed hash of it takes its "
@@ -36,8 +36,8 @@ class SamplingParameters(Parameters):
         (),
         "Networks of callers whose trace ids and sampling decisions count: the services of a mesh, which then decide "
         "as OpenTelemetry does. The trace of any other caller is decided by a keyed hash of its id (the key: "
-        "capture_hash_key_file, else one per host), and other services are given our decision. * = every caller, also "
-        "one without an address; empty = nobody.",
+        "capture_hash_key_file, else one per host), and this server sends its own decision to other services. * = "
+        "every caller, also one without an address; empty = none.",
         allowed="networks such as 10.0.0.0/8 or fd00::/8, addresses, or *",
     )
     sample_ratio: Ratio = parameter(
@@ -70,17 +70,17 @@ class SamplingParameters(Parameters):
     )
     skip_paths: PathPatterns = parameter(
         PROBES,
-        "Paths recorded only where they fail: probes and scrapes. The routes that this package answers itself are "
-        "never recorded.",
+        "Paths that are recorded only if they fail: probes and scrapes. The routes that this package answers itself "
+        "are never recorded.",
         allowed=_PATH_PATTERN,
     )
     budget_records_s: int = parameter(
         0,
-        "Records per second that one process may leave, over all of its call sites; 200 to 500 suits most. A call site "
-        "is a registered event, a message of a logger (numbers in it aside) or a route of sample_routes; all other "
-        "paths are one. Above it the busiest sites are thinned first, by trace id where there is one, and each record "
-        "that stays says in adjusted_count how many it stands for. Errors of requests are never thinned, nor are "
-        "application records from WARN on. 0 = off.",
+        "Records per second that one process may write, over all of its call sites; 200 to 500 suits most. A call "
+        "site is a registered event, a message of a logger (numbers in it aside) or a route of sample_routes; all "
+        "other paths are one. Above it the busiest sites are thinned first, by trace id if there is one, and "
+        "adjusted_count of each record that stays is the number of records that it stands for. Errors of requests are"
+        " never thinned, nor are application records from WARN on. 0 = off.",
         unit="records/s",
         limits=(0, 1_000_000),
     )

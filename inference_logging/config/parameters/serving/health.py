@@ -1,4 +1,4 @@
-"""How the middleware says how the logging is, and from where on it is not well."""
+"""How the middleware reports the state of the logging, and the thresholds of that state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Route = Annotated[str | None, BeforeValidator(none_if_empty), matching(_ROUTE)]
 
 
 class HealthParameters(Parameters):
-    """How the middleware says how the logging is, and from where on it is not well."""
+    """How the middleware reports the state of the logging, and the thresholds of that state."""
 
     health_path: Route = parameter(
         "/health/logging",
@@ -26,8 +26,8 @@ class HealthParameters(Parameters):
     )
     liveness_path: Route = parameter(
         "/health/logging/live",
-        "Path at which the middleware answers for liveness: 503 only if the listener makes no progress though it "
-        "should, never because of a sink that fails. Empty = no such route.",
+        "Path at which the middleware answers for liveness: 503 only if the listener should make progress and does "
+        "not, never because of a failing sink. Empty = no such route.",
         allowed=ALLOWED_ROUTE,
     )
     wrap_health_path: Route = parameter(
@@ -38,25 +38,25 @@ class HealthParameters(Parameters):
     )
     wrap_health: Literal["header", "status"] = parameter(
         "header",
-        "What wrap_health_path adds: header: the state only; status: also 503 and Retry-After in the place of a 2xx "
-        "while readiness says 503. Another status of the server is never changed.",
+        "What wrap_health_path adds: header: only the state; status: also 503 and Retry-After instead of a 2xx while "
+        "readiness answers 503. Another status of the server is never changed.",
     )
     health_backlog_records: int = parameter(
         10_000,
-        "Records of all processes waiting for the listener from which on the logging is degraded.",
+        "The logging is degraded from this number of waiting records on, over all processes.",
         unit="records",
         limits=(1, 1_000_000_000),
     )
     health_backlog_ratio: float = parameter(
         0.5,
-        "Fill of the fullest process's queue from which on the logging is degraded.",
+        "The logging is degraded from this fill of the fullest process's queue on.",
         unit="share of queue_bytes",
         limits=(0.01, 1.0),
     )
     health_pressured_ratio: float = parameter(
         0.5,
-        "Share of health_backlog_records and health_backlog_ratio from which on the logging is pressured; 1 = degraded "
-        "at once.",
+        "The logging is pressured from this share of health_backlog_records and health_backlog_ratio on; 1 = degraded"
+        " at once.",
         unit="share of the thresholds",
         limits=(0.01, 1.0),
         advanced=True,
@@ -71,14 +71,14 @@ class HealthParameters(Parameters):
     )
     health_oldest_age_s: float = parameter(
         30.0,
-        "Age of the oldest waiting record, beyond flush_interval_s, from which on the logging is pressured.",
+        "The logging is pressured from this age of the oldest waiting record on, beyond flush_interval_s.",
         unit="s",
         limits=(0.1, 86_400.0),
         advanced=True,
     )
     stuck_after_s: float = parameter(
         30.0,
-        "Time without a round of the listener, while records wait, from which on the logging is stuck.",
+        "The logging is stuck after this time without a round of the listener while records wait.",
         unit="s",
         limits=(1.0, 86_400.0),
         advanced=True,

@@ -1,4 +1,4 @@
-"""What is kept of the texts of requests and responses: nothing, unless it is asked for."""
+"""Capture of the texts of requests and responses: none, unless configured."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class CaptureParameters(Parameters):
 
     capture_input: TextMode = parameter(
         "off",
-        "Text of requests with a body, as gen_ai.input.messages. off: no byte of it; truncated: of a body above "
-        "capture_text_bytes the first and last half of that; full: all that max_record_bytes leaves room for; hash: "
-        "length and keyed hash of each text instead of it, of one that is cut neither. Images, audio and other media "
-        "are always replaced by type, length and hash.",
+        "Text of requests with a body, as gen_ai.input.messages. off: no byte of it; truncated: the first and last "
+        "half of capture_text_bytes, if a body is longer; full: as much as max_record_bytes leaves room for; hash: "
+        "length and keyed hash of each text instead of the text, and neither for a text that is cut. Images, audio "
+        "and other media are always replaced by type, length and hash.",
     )
     capture_output: TextMode = parameter(
         "off",
@@ -38,23 +38,23 @@ class CaptureParameters(Parameters):
     )
     capture_text_bytes: Bytes = parameter(
         16 * KIB,
-        "Bytes of a body that are copied for its text where the mode is truncated, per direction: half of them its "
-        "first, half its last; of a stream only what is new in each event counts. What lies between is not seen, and "
-        "the record says so (input_truncated, output_truncated).",
+        "Bytes of a body that are copied for its text in the mode truncated, per direction: the first half and the "
+        "last half; for a stream only the new part of each event counts. The middle is not read, and the record says "
+        "so (input_truncated, output_truncated).",
         unit="bytes",
         limits=(256, 8 * MIB),
     )
     capture_opt_out_header: Annotated[str | None, BeforeValidator(none_if_empty), matching(HEADER_NAME)] = parameter(
         "X-No-Capture",
         "Request header with which a client forbids that any text of its request and answer is captured, hashes "
-        "included; of an exception the type alone is recorded then. Any value counts but 0, false, no and off. Empty = "
-        "clients aren't asked.",
+        "included; of an exception only the type is recorded then. Any value counts except 0, false, no and off. "
+        "Empty = clients cannot forbid it.",
         allowed="a header's name of at most 64 characters, or empty",
     )
     capture_hash_key_file: OptionalPath = parameter(
         None,
-        "File with the key of the hashes: 32 bytes, or 64 hexadecimal digits. Without it nobody could be kept from "
-        "trying likely texts, so the mode hash asks for one. Servers with the same key also decide alike about the "
-        "traces of callers that are not trusted (see trusted_callers). Empty = hashes of media have no key.",
+        "File with the key of the hashes: 32 bytes, or 64 hexadecimal digits. Without it, likely texts could be found"
+        " by trying, so the mode hash requires one. Servers with the same key also decide alike about the traces of "
+        "callers that are not trusted (see trusted_callers). Empty = hashes of media have no key.",
         allowed="the path of a readable file, or empty",
     )

@@ -45,18 +45,18 @@ class RedactionParameters(Parameters):
 
     redact_fields: FieldPaths = parameter(
         (),
-        "Fields whose values are replaced by the listener before any sink sees them: password (wherever it stands), "
-        "user.email, $.client_request_id (from the beginning of the line), messages[*].content, ['a.b'][0]. Names "
-        "count in any case, also in JSON within a text; in texts that are no JSON whatever follows name= or name: is "
-        "replaced.",
+        "Fields whose values the listener replaces before any sink sees them: password (anywhere), user.email, "
+        "$.client_request_id (from the beginning of the line), messages[*].content, ['a.b'][0]. Names are compared "
+        "without regard to case, also in JSON within a text; in texts that are not JSON, the text after name= or "
+        "name: is replaced.",
         allowed=f"at most {MOST_RULES} paths of names, [*], [0], .* and ['name'], each once",
     )
     redact_patterns: Patterns = parameter(
         (),
-        "Texts that are replaced wherever they stand, keys and numbers included: email; phone (+country, or with "
-        "separators); card (known networks, check digit); key (API keys, private keys, JSON Web Tokens, passwords in "
-        "URLs, and texts in fields with such names: token, *_token, *secret*, *pass*, session*); bearer (credentials "
-        "of HTTP, and headers with such names, also as pairs of name and value).",
+        "Texts that are replaced everywhere, keys and numbers included: email; phone (+country, or with separators); "
+        "card (known networks, check digit); key (API keys, private keys, JSON Web Tokens, passwords in URLs, and "
+        "texts in fields with such names: token, *_token, *secret*, *pass*, session*); bearer (credentials of HTTP, "
+        "and headers with such names, also as pairs of name and value).",
         allowed="email, phone, card, key, bearer, each once",
     )
     redact_custom: Expressions = parameter(
@@ -68,7 +68,7 @@ class RedactionParameters(Parameters):
     )
     redact_replacement: Annotated[str, matching(_REPLACEMENT)] = parameter(
         "[redacted:{name}]",
-        "What stands in place of a match; {name} becomes the name of the pattern or expression, or field.",
+        "The replacement of a match; {name} becomes the name of the pattern or expression, or field.",
         allowed="at most 200 characters without control characters",
         advanced=True,
     )

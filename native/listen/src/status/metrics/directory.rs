@@ -74,7 +74,7 @@ pub const fn books_difference(taken_before: u64, given_out: u64, taken_after: u6
 fn balance(books: Vec<(&'static str, i64)>) -> Family {
     let mut family = Family::gauge(
         "inference_logging_books_difference_records",
-        "Records that left a queue as written and that no sink took; below 0, the other way round; 0: none of either",
+        "Records that queues released as written, less those that sinks took; 0 if the books balance",
     );
     books.into_iter().for_each(|(lane, records)| family.add(label("lane", lane), records as f64));
     family
@@ -130,10 +130,10 @@ fn queues(seen: &Snapshot) -> Vec<Family> {
             "Queues of the queue directory: one for each process that logs",
             seen.queues as u64,
         ),
-        gauge("inference_logging_queue_records", "Records that wait in queues", seen.records),
-        gauge("inference_logging_queue_bytes", "Bytes of queues that are in use", seen.used_bytes).unit("bytes"),
-        gauge("inference_logging_queue_capacity_bytes", "Bytes that queues have", seen.capacity_bytes).unit("bytes"),
-        Family::gauge("inference_logging_queue_fill_ratio", "Share of its bytes that the fullest queue uses")
+        gauge("inference_logging_queue_records", "Records waiting in queues", seen.records),
+        gauge("inference_logging_queue_bytes", "Used bytes of all queues", seen.used_bytes).unit("bytes"),
+        gauge("inference_logging_queue_capacity_bytes", "Size of all queues", seen.capacity_bytes).unit("bytes"),
+        Family::gauge("inference_logging_queue_fill_ratio", "Used share of the fullest queue")
             .unit("ratio")
             .value(seen.fill),
         gauge(
@@ -143,7 +143,7 @@ fn queues(seen: &Snapshot) -> Vec<Family> {
         ),
         Family::gauge(
             "inference_logging_queue_oldest_age_seconds",
-            "Age of the oldest record that waits; 0: none waits",
+            "Age of the oldest waiting record; 0 if none waits",
         )
         .unit("seconds")
         .value(seen.oldest_age_s.unwrap_or(0.0)),
@@ -154,8 +154,10 @@ fn queues(seen: &Snapshot) -> Vec<Family> {
 fn sinks(rows: &[SinkWords]) -> [Family; 5] {
     let mut written = Family::counter("inference_logging_records_written", "Records that a sink took");
     let mut size = Family::counter("inference_logging_bytes_written", "Bytes that a sink took");
-    let mut dropped =
-        Family::counter("inference_logging_sink_records_dropped", "Records that an additional sink was too slow for");
+    let mut dropped = Family::counter(
+        "inference_logging_sink_records_dropped",
+        "Records dropped because an additional sink was too slow",
+    );
     let mut errors = Family::counter("inference_logging_sink_errors", "Failed writes");
     let mut seconds = Family::histogram("inference_logging_write_seconds", "Time of one write").unit("seconds");
     for row in rows.iter().filter(|row| row.role().is_some()) {
@@ -227,7 +229,7 @@ fn housekeeping(words: &HousekeepingWords) -> Vec<Family> {
 
 /// The current state of health.
 fn state(now: State) -> Family {
-    let mut family = Family::gauge("inference_logging_state", "State of the logging: 1 for the one that it is in");
+    let mut family = Family::gauge("inference_logging_state", "State of the logging: 1 for the current one");
     STATES.into_iter().for_each(|state| family.add(label("state", state.name()), f64::from(u8::from(state == now))));
     family
 }
@@ -261,8 +263,7 @@ fn audit_lane(lane: &Lane, counted: &Totals) -> Vec<Family> {
         dropped,
         Family::gauge(
             "inference_logging_audit_events_fill_ratio",
-            "Share of its room for kinds of audit events that the fullest queue uses; at 1 those of new events are \
-             refused",
+            "Used share of the room for kinds of audit events, of the fullest queue; at 1 new kinds are refused",
         )
         .unit("ratio")
         .value(fill),

@@ -68,7 +68,7 @@ fn outcomes(counted: &Snapshot) -> Family {
 fn tokens(all: &[SeriesSnapshot]) -> Family {
     let mut family = Family::counter(
         "inference_logging_tokens",
-        "Tokens of requests, as their answers or the engine told them; those of a sampled record count as often as it \
+        "Tokens of requests, as reported by their answers or the engine; those of a sampled record count as often as it \
          stands for, and the model is the one that answered, if the answer names it",
     );
     for ((operation, model, kind), tokens) in token_sums(all) {
