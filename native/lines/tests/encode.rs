@@ -1,4 +1,4 @@
-//! Each line parses to what went in, in the promised order, and is appended whole or not at all.
+//! Each line parses to the pushed values, in the promised order, and is appended whole or not at all.
 
 use lines::encode::{Encoder, LineHead};
 use lines::plan::LinePlan;
@@ -36,7 +36,7 @@ fn line(head: &LineHead<'_>, fields: &[&str], push: impl FnOnce(&mut Scratch)) -
     text.strip_prefix("before\n").unwrap().to_owned()
 }
 
-/// What follows the head of a line with the fields a, b, c….
+/// The part after the head of a line with the fields a, b, c….
 fn fields(push: impl FnOnce(&mut Scratch)) -> String {
     let line = line(&HEAD, &["a", "b", "c", "d"], push);
     serde_json::from_str::<Map<String, Value>>(&line).unwrap();
@@ -220,7 +220,7 @@ fn bytes_that_are_not_text_are_replaced_as_the_standard_library_does_it() {
     }
 }
 
-/// Push a JSON value with the tags it has; return what a reader shall see.
+/// Push a JSON value with the tags it has; return the value that a reader must see.
 fn push(scratch: &mut Scratch, value: &Value) {
     match value {
         Value::Null => scratch.push_null(),
@@ -247,7 +247,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<f64>().prop_filter("finite", |float| float.is_finite()).prop_map(|float| {
-            // As the reader keeps the text of numbers, it is compared in the shortest form.
+            // The reader keeps the text of numbers, so it is compared in the shortest form.
             serde_json::from_str(&serde_json::to_string(&float).unwrap()).unwrap()
         }),
         any::<String>().prop_map(Value::from),
@@ -301,7 +301,7 @@ proptest! {
 
     #[test]
     fn noise_makes_a_whole_line_or_none(noise in proptest::collection::vec(any::<u8>(), 0..200), tag in 0..14u8) {
-        // Json is trusted, so noise must not claim to be that.
+        // Json is trusted, so noise must not claim to be Json.
         let noise: Vec<u8> = std::iter::once(tag).chain(noise).map(|byte| if byte == 8 { 6 } else { byte }).collect();
         let mut out = b"before\n".to_vec();
         let result = Encoder::new().line(&mut out, &HEAD, &schema(&["a", "b", "c", "d"]), &noise);

@@ -1,4 +1,4 @@
-//! What is read from whole bodies, and from bodies whose middle is missing.
+//! The facts that are read from whole bodies, and from bodies whose middle is missing.
 
 use lines::extract::push_facts;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ mod cuts;
 
 type Facts = Map<String, Value>;
 
-/// Read the facts of a capture; a key that stands there twice, or invalid JSON, fails.
+/// Read the facts of a capture; fails for a repeated key or invalid JSON.
 fn facts(kind: BodyKind, head: &[u8], tail: &[u8], complete: bool) -> Facts {
     let mut out = b"{\"\":0".to_vec();
     push_facts(&mut out, &Body { kind, head, tail, complete, text: BodyText::Withheld });

@@ -1,4 +1,4 @@
-//! All tests of lines and what is redacted in them as one program.
+//! All tests of lines and their redaction as one program.
 
 mod encode;
 mod extract;

@@ -1,4 +1,4 @@
-//! What is read as messages from bodies, whole and cut.
+//! The messages that are read from bodies, whole and cut.
 
 use lines::extract::push_texts;
 use queue::record::{Body, BodyKind, BodyText};

@@ -1,4 +1,4 @@
-//! A packed stream: what comes out went in, and the limits are kept.
+//! A packed stream: the unpacked stream equals the original, and the limits are kept.
 
 use proptest::prelude::*;
 use queue::record::{Body, BodyText, Scratch, Value, Values};

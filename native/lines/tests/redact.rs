@@ -1,4 +1,4 @@
-//! What must not be stored is not in the line, however it is spelled; the line stays JSON, and the rest stays as it was.
+//! No secret is in the line, however it is spelled; the line stays JSON, and the rest is unchanged.
 
 use ::lines::encode::{Encoder, LineHead};
 use ::lines::redact::{RedactionSettings, Rules};
@@ -36,7 +36,7 @@ fn custom(expression: &str) -> RedactionSettings {
     RedactionSettings { custom: vec![("own".to_owned(), expression.to_owned())], ..settings(&[], &[]) }
 }
 
-/// The compiled rules: in a debug build that takes longer than all that is done with them.
+/// The compiled rules: in a debug build compiling takes longer than using them.
 fn compiled(settings: &RedactionSettings) -> Option<Arc<Rules>> {
     static COMPILED: Mutex<Vec<(RedactionSettings, Option<Arc<Rules>>)>> = Mutex::new(Vec::new());
     let mut all = COMPILED.lock().unwrap();

@@ -5,14 +5,14 @@
 //!   ├ listener, leader         the thread; the rounds
 //!   │   ├ attached             one queue as the leader sees it, alive or orphaned
 //!   │   ├ copy_reader          reads on for additional sinks while the primary takes nothing
-//!   │   ├ delivery             sinks on threads of their own; fallback, copies, what is said about them
-//!   │   ├ takeover             what a leader that died had written already
-//!   │   ├ delivered            what the leader counts as taken by sinks, beside what queues say
+//!   │   ├ delivery             sinks on threads of their own; fallback, copies, reports about them
+//!   │   ├ takeover             the last write of a leader that died: its repair and its counts
+//!   │   ├ delivered            the leader's own count of delivered records, to compare with the queues'
 //!   │   └ sink                 file, stdout, null, sockets; rotation, paced writeback
 //!   ├ housekeeper              beside the leader: retention, compression
-//!   └ caretaker                in a process whose listener is elsewhere
-//! status                       health and metrics, as every face answers them: grade, Prometheus and OpenMetrics
-//! overrides                    changing what is overridden at run time: one writer, each change on record
+//!   └ caretaker                the thread of a process whose listener is elsewhere
+//! status                       health and metrics for every face: the grade, Prometheus and OpenMetrics
+//! overrides                    run-time overrides: one writer, each change on record
 //! ```
 
 pub mod attached;

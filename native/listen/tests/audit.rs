@@ -1,5 +1,5 @@
-//! The audit lane's promise: what is released from a queue is on the device, in one chain, and each record stands once,
-//! whatever the system refuses and wherever the leader dies.
+//! The audit lane's promise: a record that is released from a queue is on the device, in one chain, and each record is
+//! there once, whichever call of the system fails and wherever the leader dies.
 
 mod device;
 
@@ -103,7 +103,7 @@ impl Lane {
         Leader::new(settings, control, Delivery::here(sink, control, self.now), self.now)
     }
 
-    /// Emits four records of each producer, in `batches` rounds; returns false where the leader died.
+    /// Emits four records of each producer, in `batches` rounds; returns false if the leader died.
     fn work(&mut self, leader: &mut Leader, batch: u64) -> bool {
         for (thread, (producer, event)) in self.producers.iter().enumerate() {
             let first = u64::from(producer.queue().unwrap().file.ring().head().sequence);
@@ -130,7 +130,7 @@ impl Lane {
         true
     }
 
-    /// What is released is on the device.
+    /// Every released record is on the device.
     fn check_promise(&self) {
         let lines = self.device.lines(&self.dir());
         for (thread, (producer, _)) in self.producers.iter().enumerate() {
@@ -141,7 +141,7 @@ impl Lane {
         }
     }
 
-    /// Each record stands once, and all lines are one chain.
+    /// Each record is there once, and all lines are one chain.
     fn check_end(&self, message: &str) {
         let (mut lines, mut chain) = (Vec::new(), Chain::new(Algorithm::Blake3, None, START));
         for path in segments(&self.dir()) {
@@ -162,8 +162,8 @@ impl Lane {
     }
 }
 
-/// Three batches, under faults and the death of a leader; then a leader without either brings all of it to its end.
-/// Returns the calls made until the death.
+/// Three batches, under faults and the death of a leader; then a leader without either finishes all of it. Returns the
+/// calls made until the death.
 fn live_through(
     faults: &[(usize, Fault)],
     dies_committed: Option<u32>,

@@ -1,5 +1,5 @@
-//! Copied, moved and lying queue directories: no byte of a segment is destroyed that a queue at hand does not hold, and
-//! what the queues hold is written, once where that can be known.
+//! Copied, moved and lying queue directories: no byte of a segment is destroyed unless an available queue holds it, and
+//! the records of the queues are written, once if that can be known.
 
 use crate::support::{INFO, dense, emit, listener_settings, numbers, queue_settings, register};
 use listen::delivery::{Delivery, Kept, Sinks};
@@ -20,10 +20,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 type Hook = Box<dyn FnMut() + Send>;
 
-/// A file sink that does something on the way of a write.
+/// A file sink that does something during a write.
 struct Watched {
     inner: FileSink,
-    /// Once the lines stand in the segment, before the sink says so.
+    /// Once the lines are in the segment, before the sink returns.
     written: Option<Hook>,
 }
 
@@ -84,7 +84,7 @@ impl Place {
         Leader::new(settings, control, Delivery::here(sinks, control, now()), now())
     }
 
-    /// Lets a new leader do all that it can with the queues of a directory.
+    /// Lets a new leader do everything that it can with the queues of a directory.
     fn recover(&mut self, queues: &str) {
         let mut leader = self.leader(queues, None);
         rounds(&mut leader);
@@ -158,7 +158,7 @@ fn emit_all(producer: &(Producer, u16), numbers: std::ops::Range<u64>) {
     numbers.for_each(|n| assert!(emit(&producer.0, producer.1, INFO, 0, n)));
 }
 
-/// Everything that stood in the segments stands there still, byte for byte.
+/// Everything that was in the segments is still there, byte for byte.
 fn assert_kept(before: &BTreeMap<String, Vec<u8>>, after: &BTreeMap<String, Vec<u8>>) {
     before.iter().for_each(|(name, bytes)| assert_eq!(after.get(name), Some(bytes), "{name} was changed"));
 }
@@ -249,8 +249,8 @@ fn a_queue_directory_that_was_moved_is_recovered_as_if_it_stood_where_it_was() {
     assert_eq!((numbers(&place.lines(), 0), place.kept()), (dense(10), vec![]));
 }
 
-/// A durable place in which a leader died within the commit of ten records that nobody holds any more, or that the queue
-/// holds, and the bytes of its one segment.
+/// A durable place in which a leader died within the commit of ten records, which the queue still holds or has lost,
+/// and the bytes of its one segment.
 fn died_within_a_commit() -> (Place, (Producer, u16)) {
     let mut place = Place::new(true);
     let producer = place.producer();
@@ -261,7 +261,7 @@ fn died_within_a_commit() -> (Place, (Producer, u16)) {
     (place, producer)
 }
 
-/// What the control page says; each of these names something that is never to be cut.
+/// Lies in the control page; each names something that must never be cut.
 fn lies(place: &Place) -> Vec<(&'static str, PathBuf, u64)> {
     let (logs, elsewhere) = (place.path("logs"), place.path("elsewhere"));
     fs::create_dir(&elsewhere).unwrap();

@@ -1,4 +1,5 @@
-//! What the leader counts as taken by sinks is what queues say that was written: at any end of a leader, on any page.
+//! The leader's count of the records that sinks took equals the queues' count of written records: at any end of a
+//! leader, on any page.
 
 use crate::support::{Bench, INFO, PATIENCE, assert_books_balance, emit, listener_settings, register};
 use listen::delivery::Delivery;

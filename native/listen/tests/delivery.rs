@@ -1,4 +1,4 @@
-//! What becomes of records when sinks fail, hang, mend, and stand in for each other.
+//! Records while sinks fail, hang, recover, and replace each other.
 
 mod ahead;
 mod copies;
@@ -130,7 +130,7 @@ fn the_fallback_takes_over_after_the_delay_and_not_before() {
     while pair.now.monotonic < Duration::from_secs(4) - TICK {
         let Round::Idle(pause) = pair.round(TICK) else { panic!("too early, at {:?}", pair.now.monotonic) };
         assert!(!pair.fallback_active() && pair.fallback.lines().is_empty());
-        // As the listener does: it looks again when told, or when the sink is ready.
+        // As the listener does: it checks again when it is woken, or when the sink is ready.
         pair.now.monotonic +=
             pause.min(Duration::from_secs(4).saturating_sub(pair.now.monotonic)).saturating_sub(TICK * 2);
     }

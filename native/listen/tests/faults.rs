@@ -1,5 +1,5 @@
-//! Damage from outside while everything runs: files cut short, removed or overwritten, clocks that jump. Each test's name
-//! says what holds nevertheless.
+//! Damage from outside while everything runs: files cut short, removed or overwritten, clocks that jump. The name of
+//! each test states the property that still holds.
 
 mod clock;
 mod cut;
@@ -63,7 +63,7 @@ fn open(path: &Path) -> Arc<Service> {
     open_either(path, true)
 }
 
-/// As `open`; one that does not listen leaves that to another one.
+/// As `open`; a process that does not listen leaves that to another one.
 fn open_either(path: &Path, listens: bool) -> Arc<Service> {
     let queues = path.join("queues");
     let listener = ListenerSettings { flush_interval: Duration::from_secs(3600), ..listener_settings(&queues) };

@@ -1,5 +1,5 @@
-//! Every input that the fuzz targets keep (`native/fuzz/corpus.tar.zst`), in every run of the tests: what was mended once
-//! stays mended. `make fuzz` looks for more, `make fuzz-corpus` keeps it.
+//! Every input that the fuzz targets keep (`native/fuzz/corpus.tar.zst`), in every run of the tests: a fixed error
+//! stays fixed. `make fuzz` looks for more, `make fuzz-corpus` keeps it.
 
 #[path = "../../fuzz/targets/extract.rs"]
 mod extract;

@@ -1,5 +1,5 @@
-//! The grading of what a look sees: each threshold, each way back, each reason in words; what a look remembers; and the
-//! answers to probes.
+//! The grading of a snapshot: each threshold, each way back, each reason in words; the memory between assessments; and
+//! the answers to probes.
 
 use listen::sink::Now;
 use listen::status::health::{
@@ -46,7 +46,7 @@ fn graded(snapshot: Snapshot) -> Health {
     grade(snapshot, &LIMITS, &Reached::new())
 }
 
-/// One test for each sight: its state, and its reason; empty: there is none.
+/// One test for each snapshot: its state, and its reason; empty: there is none.
 macro_rules! sights {
     ($($name:ident: $change:expr => $state:ident, $text:expr;)+) => {
         $(
@@ -116,7 +116,7 @@ sights! {
     } => Stuck, "the listener (elsewhere) makes no rounds for 99.0 s; stuck from 30 s, and 3 records wait";
 }
 
-/// One test for each sight: whether the process is ready, and whether it is alive.
+/// One test for each snapshot: whether the process is ready, and whether it is alive.
 macro_rules! readiness {
     ($($name:ident: $change:expr => $ready:literal, $alive:literal;)+) => {
         $(
@@ -154,7 +154,8 @@ readiness! {
     } => false, true;
 }
 
-/// One test for each sight: after how many seconds to ask again, the time in which the measured rate clears the backlog.
+/// One test for each snapshot: after how many seconds to ask again, the time in which the measured rate clears the
+/// backlog.
 macro_rules! retries {
     ($($name:ident: $change:expr => $seconds:literal;)+) => {
         $(
@@ -198,7 +199,7 @@ fn the_states_stand_from_well_to_worst() {
     assert_eq!(names, ["ok", "pressured", "producer_died", "degraded", "stuck"]);
 }
 
-/// Grades one look after the other.
+/// Grades one snapshot after the other.
 fn states(all: impl IntoIterator<Item = Snapshot>) -> Vec<State> {
     let mut reached = Reached::new();
     let grade_next = |snapshot| {

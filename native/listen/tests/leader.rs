@@ -1,5 +1,5 @@
-//! The leading listener: when it writes, what it does when the sink fails, what dead processes leave behind, and that
-//! there is only one.
+//! The leading listener: when it writes, its reaction to a failing sink, the records of dead processes, and that there
+//! is only one leader.
 
 mod alive;
 mod death;
@@ -170,8 +170,8 @@ fn a_failing_sink_is_tried_again_after_growing_pauses() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Two queues with gaps of their own, a sink that stops after any number of lines, and a leader that gives up in the
-    /// middle: the next one goes on exactly there.
+    /// Two queues with gaps of their own, a sink that stops after any number of lines, and a leader that gives up in
+    /// the middle: the next one continues exactly there.
     #[test]
     fn a_failing_sink_and_a_change_of_leaders_lose_and_double_nothing(
         faults in prop::collection::vec(0..12usize, 0..12),

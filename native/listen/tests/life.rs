@@ -1,10 +1,10 @@
-//! Processes and listeners that die at any step, against a simple model: which records each process has committed.
+//! Processes and listeners that die at any step, against a simple model: the records that each process has committed.
 //!
-//! Actions come in any order: processes begin (a fork is one more beginning), emit, have requests in flight, die at each
-//! step of an emit and of a request, close in order; the listener goes round, rotates, sees clocks jump, and dies at any
-//! byte of a write, before it or behind it. At the end everything that was committed is in the segments exactly once and
-//! in order, each request has one terminal record, every reservation that was not committed is counted as torn, the end
-//! of each process is told once with these counts, and no queue is left.
+//! Actions come in any order: processes begin (a fork is one more beginning), emit, have requests in flight, die at
+//! each step of an emit and of a request, close in order; the listener goes round, rotates, sees clocks jump, and dies
+//! at any byte of a write, before it or behind it. At the end every committed record is in the segments exactly once
+//! and in order, each request has one terminal record, every reservation that was not committed is counted as torn, the
+//! end of each process is reported once with these counts, and no queue is left.
 
 mod process;
 
@@ -54,12 +54,12 @@ enum Action {
         process: usize,
     },
     Round,
-    /// So much time passes for ages, and the other clock jumps.
+    /// Some time passes for ages, and the other clock jumps.
     Clocks {
         seconds: u64,
         jump_s: i64,
     },
-    /// The listener dies in its next write with so many bytes of it in the file: none, some, all but the release.
+    /// The listener dies in its next write with this many bytes of it in the file: none, some, all but the release.
     ListenerDies {
         bytes: usize,
     },
@@ -82,7 +82,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// A file sink whose process dies in a write, when it is told to.
+/// A file sink whose process dies in a write when the test says so.
 struct Mortal {
     inner: FileSink,
     dies_at: Arc<Mutex<Option<usize>>>,
@@ -185,7 +185,7 @@ impl World {
         Leader::new(listener_settings(self.queues.path()), control, delivery, self.now)
     }
 
-    /// One round of the leader, whom the next one follows if it dies.
+    /// One round of the leader; if it dies, the next one follows.
     fn round(&mut self) -> Option<Round> {
         self.now.monotonic += Duration::from_millis(1);
         self.now.unix_nano += 1_000_000;
@@ -197,7 +197,7 @@ impl World {
         round
     }
 
-    /// Everybody ends; what is left is recovered.
+    /// All processes end; the rest is recovered.
     fn end(&mut self) {
         self.processes.iter_mut().filter(|one| one.is_alive()).for_each(|one| one.die(DeathStep::Between));
         for _ in 0..1000 {
@@ -252,7 +252,7 @@ fn sorted(reported: &[ReportedFate]) -> Vec<(String, String, u64)> {
     reported
 }
 
-/// How each record of the end says that it ended, and how many records it had accepted.
+/// How each process ended, by its last record, and how many records it had accepted.
 fn ends(lines: &[Value]) -> Vec<(String, u64)> {
     let ended = lines.iter().filter(|line| line["event_name"] == "process.ended");
     ended.map(|line| (line["how"].as_str().unwrap().to_owned(), line["accepted"].as_u64().unwrap())).collect()

@@ -1,5 +1,5 @@
-//! The metrics of a queue directory: how often they are collected, whether the books balance, and what the texts look
-//! like.
+//! The metrics of a queue directory: how often they are collected, whether the books balance, and the form of the
+//! texts.
 
 use crate::support::{INFO, PATIENCE, emit, listener_settings, queue_settings, register};
 use lines::series::Exemplar;
@@ -54,7 +54,7 @@ fn metrics_are_collected_once_in_a_quarter_of_a_second_whoever_asks() {
     assert!(emit(&service.producer, event, INFO, 0, 1));
     assert!(service.flush(PATIENCE));
     assert_eq!(shown(&metrics, "", at(249)).0, before);
-    // The other format is written of what was collected for the first.
+    // The other format is written from the data that were collected for the first.
     let (openmetrics, kind) = shown(&metrics, OPENMETRICS, at(249));
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
     assert!(openmetrics.contains("\ninference_logging_records_accepted_total 0.0\n"), "{openmetrics}");
@@ -100,7 +100,8 @@ fn a_file_of_counts_of_another_version_is_an_error() {
     assert!(metrics.render("", at(0)).is_err());
 }
 
-/// One test for each state of the books: what sinks had taken before, what queues gave out, what sinks have taken after.
+/// One test for each state of the books: what sinks had taken before, what queues gave out, what sinks have taken
+/// after.
 macro_rules! books {
     ($($name:ident: $before:literal, $given_out:literal, $after:literal => $difference:literal;)+) => {
         $(

@@ -48,7 +48,7 @@ fn ids() -> RequestIds {
     RequestIds::new(TRACE, None, None)
 }
 
-/// The records of what `observe` does, without the members that every line has.
+/// The records that `observe` causes, without the members that every line has.
 fn records(observe: impl FnOnce(&Producer)) -> Vec<Value> {
     let mut bench = Bench::new();
     let producer = bench.producer();
@@ -239,7 +239,8 @@ fn an_exception_before_the_answer_is_the_servers_500() {
     assert_eq!(record["http.response.status_code"], 200, "what the client has seen");
 }
 
-/// What stands in the record of a request: who kept it and how many it stands for; None if there is no record.
+/// The sampling members of a request's record: why it was kept and how many requests it stands for; None if there is no
+/// record.
 fn sampled(
     trace: Trace,
     path: &[u8],

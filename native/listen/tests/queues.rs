@@ -1,4 +1,4 @@
-//! The producing side on real files: what is accepted arrives, what is not is counted; directories and their modes.
+//! The producing side on real files: accepted records arrive, others are counted; directories and their modes.
 
 use crate::support::{
     Bench, INFO, QUEUE_BYTES, WARN, child, child_directory, dense, emit, numbers, queue_settings, register, sequences,
@@ -240,7 +240,7 @@ fn a_symbolic_link_is_refused_even_with_a_slash_behind_it() {
 #[test]
 fn a_directory_of_another_user_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    // Only root can give a directory away; for everybody else, the root directory is another user's.
+    // Only root can give a directory away; for other users, the root directory belongs to another user.
     match std::os::unix::fs::chown(directory.path(), Some(12_345), None) {
         Ok(()) => assert!(refusal(directory.path()).contains("owned by another user")),
         Err(_) => assert!(refusal(Path::new("/")).contains("owned by another user")),
@@ -348,7 +348,7 @@ fn a_look_from_outside_sees_only_times_that_were_written_whatever_the_consumer_d
             }
             running.store(0, Ordering::Release);
         });
-        // More readers than cores: some are put aside in the middle of a look, for laps.
+        // More readers than cores: some are suspended in the middle of a read, for laps.
         for _ in 0..8 {
             scope.spawn(move || {
                 while running.load(Ordering::Acquire) == 1 {

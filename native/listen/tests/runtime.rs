@@ -1,4 +1,5 @@
-//! Run-time control: the page's bytes, who may write it and when, what a request finds in it, and when that is over.
+//! Run-time control: the page's bytes, which process may write it and when, the overrides that a request finds in it,
+//! and their end.
 
 use crate::support::{child, child_directory};
 use listen::overrides::{Change, Writer, checked_route, has_over};
@@ -193,7 +194,7 @@ fn what_is_over_by_either_clock_or_exhausted_is_cleared_and_told_and_nothing_els
     let change = |change: Change, until: Until| writer.change(&change, until, "test", |_| true).unwrap();
     change(Change::Level(5), at(10));
     change(Change::Ratio(0.5), at(20));
-    // After the machine began anew, the monotonic clock says nothing.
+    // After a restart of the machine, the monotonic clock means nothing.
     change(Change::Chunks(1), Until { monotonic_nano: u64::MAX, ..at(10) });
     change(Change::Capture(CaptureTarget::Errors(1)), at(20));
     let clear = |second: u64| {
@@ -294,7 +295,7 @@ fn a_reader_never_sees_a_copy_that_is_refilled_while_it_reads() {
             }
             writing.store(0, Ordering::Relaxed);
         });
-        // More readers than cores: some are put aside in the middle of a route.
+        // More readers than cores: some are suspended in the middle of a route.
         for _ in 0..4 {
             scope.spawn(|| {
                 while writing.load(Ordering::Relaxed) == 1 {

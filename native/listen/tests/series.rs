@@ -1,5 +1,5 @@
-//! What is counted of requests: outcomes, tokens, buckets and weights; each record once, whoever dies when; labels that
-//! no client can make grow.
+//! The counts of requests: outcomes, tokens, buckets and weights; each record once, whichever process dies when; labels
+//! that no client can make grow.
 
 mod counts;
 mod requests;

@@ -53,7 +53,7 @@ impl Place {
 
 fn open(path: &Path, runs_listener: bool) -> Result<Arc<Service>, String> {
     let queues = path.join("queues");
-    // Long, so that a test that waits for the interval is seen.
+    // Long, so that a test that wrongly waits for the interval shows.
     let listener = ListenerSettings { flush_interval: Duration::from_secs(3600), ..listener_settings(&queues) };
     let sink = SinkSettings::File(FileSinkConfig::new(path.join("segments"), "test", "0000000000000000"));
     Service::open(queue_settings(&queues), listener, sink, runs_listener)
@@ -191,7 +191,7 @@ fn a_listener_that_hangs_in_its_sink_does_not_hold_up_the_stop() {
 fn a_stop_does_not_wait_for_what_others_still_emit() {
     let place = Place::new();
     let other = open(place.path(), false).unwrap();
-    // A reservation that stays open as long as the other process likes.
+    // A reservation that stays open as long as the other process wants.
     let open_reservation = other.producer.queue().unwrap().file.ring().reserve(8, u32::MAX).unwrap();
     emit_all(&other, 1, 3);
     let service = open(place.path(), true).unwrap();
@@ -300,7 +300,7 @@ fn a_producer_wakes_the_listener_when_the_queue_fills() {
     let service = open(place.path(), true).unwrap();
     let event = register(&service.producer);
     assert!(service.flush(PATIENCE));
-    // The interval is an hour: only the threshold can call the listener. Each record tries again, as in a busy server.
+    // The interval is an hour: only the threshold can wake the listener. Each record tries again, as in a busy server.
     let mut n = 0;
     wait_until("a record is written", || {
         n += u64::from(emit(&service.producer, event, INFO, 0, n));

@@ -1,4 +1,5 @@
-//! A configuration's JSON: what is refused and how that is told, and what its parameters become.
+//! A configuration's JSON: which values are refused, the sentences about them, and the settings that the parameters
+//! become.
 //!
 //! `tests/vectors/settings.json` has values that the package, its JSON schema and this reader must judge alike.
 

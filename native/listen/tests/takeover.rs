@@ -1,4 +1,4 @@
-//! What a new leader finds of one that died inside its last write: each record is in the segments exactly once.
+//! A new leader after one that died inside its last write: each record is in the segments exactly once.
 
 use crate::support::{
     INFO, WARN, assert_books_balance, dense, emit, listener_settings, numbers, queue_settings, register,
@@ -27,11 +27,11 @@ const NOW: Now = Now { unix_nano: 1_000_000_000, monotonic: std::time::Duration:
 /// A file sink whose process dies when `cut` bytes of a write are in the file, after `failures` that each take a line.
 struct Dying {
     inner: FileSink,
-    /// Writes that go well before.
+    /// Writes that succeed before.
     spared: usize,
     cut: usize,
     failures: usize,
-    /// Each failure makes it go on in another segment.
+    /// Each failure makes it continue in another segment.
     moves: bool,
 }
 
@@ -54,7 +54,7 @@ impl Sink for Dying {
         if self.failures > 0 {
             self.failures -= 1;
             let line = lines.split_inclusive(|byte| *byte == b'\n').next().unwrap();
-            // Through the sink, which knows then that its segment has grown.
+            // Through the sink, which then knows that its segment has grown.
             self.inner.write(line, 1, now).unwrap();
             if self.moves {
                 self.inner.close(now, b"").unwrap();
@@ -113,7 +113,7 @@ fn lines(directory: &Path) -> Vec<Value> {
     texts.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// Compresses what the dead leader was writing, as the housekeeper of another queue directory may.
+/// Compresses the segment that the dead leader was writing, as the housekeeper of another queue directory may.
 fn compress_all(directory: &Path) {
     for (name, form) in segment_names(directory) {
         let plain = std::fs::File::open(directory.join(name.file_name(form))).unwrap();
@@ -121,7 +121,7 @@ fn compress_all(directory: &Path) {
     }
 }
 
-/// What stands behind the last whole line of each segment: (file name, offset, bytes), as a repair tells it.
+/// The bytes behind the last whole line of each segment: (file name, offset, bytes), as a repair reports them.
 fn torn_ends(directory: &Path) -> Vec<(String, u64, u64)> {
     let plain = segment_names(directory).into_iter().filter(|(_, form)| *form == Form::Plain);
     let ends = plain.map(|(name, form)| {
@@ -132,8 +132,8 @@ fn torn_ends(directory: &Path) -> Vec<(String, u64, u64)> {
     ends.filter(|(_, _, bytes)| *bytes > 0).collect()
 }
 
-/// Twelve records of three processes, each of which has lost one besides; a first leader that dies; a second one that
-/// finishes the work, and says what it has cut off.
+/// Twelve records of three processes, each of which has also lost one; a first leader that dies; a second one that
+/// finishes the work, and reports its repairs.
 fn die_and_go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), message: &str) {
     go_on(first, meanwhile, 0, message);
 }
@@ -148,7 +148,7 @@ fn go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), filled: 
     assert_eq!(losses(&lines), [1, 1, 1], "{message}: the loss of each process is told once");
 }
 
-/// What is told of the losses of the three processes.
+/// The reported losses of the three processes.
 fn losses(lines: &[Value]) -> Vec<u64> {
     let producers: HashSet<_> = lines
         .iter()
@@ -162,8 +162,8 @@ fn losses(lines: &[Value]) -> Vec<u64> {
         .collect()
 }
 
-/// The lines that both leaders leave, and what the first one left torn; `prepare` is done to each process before it
-/// leads, and the second one's own process offers `filled` records.
+/// The lines that both leaders leave, and the torn end of the first one's; `prepare` is applied to each process before
+/// it leads, and the second one's own process offers `filled` records.
 fn die_with(
     prepare: impl Fn(&Producer),
     first: impl FnOnce(&Path) -> Sinks,
@@ -310,7 +310,7 @@ fn what_is_told_about_a_process_is_told_once_wherever_the_leader_is_cut() {
         producer.refuse(Reason::Oversize, INFO);
         producer.close();
     };
-    // The first batch has the records and what was refused, the second that the processes have ended.
+    // The first batch has the records and the refused ones, the second the ends of the processes.
     for (spared, cut) in [0, 1].into_iter().flat_map(|spared| (0..3000).step_by(61).map(move |cut| (spared, cut))) {
         let sinks = |segments: &Path| {
             boxed(Dying { inner: file_sink(segments, 1), spared, cut, failures: 0, moves: false }).into()
@@ -322,7 +322,7 @@ fn what_is_told_about_a_process_is_told_once_wherever_the_leader_is_cut() {
             assert_eq!(numbers(&lines, thread), dense(4), "{message}");
         }
         assert_eq!(losses(&lines), [2, 2, 2], "{message}");
-        // The second leader's own process may have had something to say, too.
+        // The second leader's own process may have reports, too.
         let producers: HashSet<_> = of("test").iter().map(|line| line["boot_id"].to_string()).collect();
         let ended = of("process.ended").into_iter().map(|line| line["boot_id"].to_string());
         let ended: Vec<_> = ended.filter(|boot_id| producers.contains(boot_id)).collect();

@@ -1,4 +1,4 @@
-//! Verification says what was done to segments, all of it, and nothing else: on directories that the real leader wrote.
+//! Verification reports every damage to segments, and nothing else: on directories that the real leader wrote.
 
 mod damage;
 mod place;
@@ -189,7 +189,7 @@ fn a_hash_chain_shows_the_altered_line_the_missing_segment_and_the_cut_end() {
 fn a_sealed_segment_that_has_lost_its_footer_is_a_problem_and_one_that_was_given_up_is_none() {
     let place = Place::write(1, 40);
     let files = place.files();
-    // What stood between the footers is whole: nothing else shows that the end was cut off.
+    // The part between the footers is whole: nothing else shows that the end was cut off.
     let restore = place
         .alter(&files[1], |text| text.split_inclusive('\n').filter(|line| !line.contains("segment.footer")).collect());
     let problems = place.verify()["problems"].take();
@@ -254,8 +254,8 @@ fn a_segment_that_is_compressed_or_removed_while_all_is_read_is_found_or_told() 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// One or more damages to what several processes wrote, some of it compressed: exactly the records that are gone
-    /// are missing, exactly those that were doubled are doubled, and each damage is a problem of its kind.
+    /// One or more damages to the output of several processes, some of it compressed: exactly the removed records are
+    /// missing, exactly the doubled ones are doubled, and each damage is a problem of its kind.
     #[test]
     fn exactly_what_was_done_is_named(
         processes in 1_u64..4, records in 10_u64..50,

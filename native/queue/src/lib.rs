@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! producer                     emit: severity limits, counted refusals; the slots; another queue after a fork or a loss
-//! inspect, report              what anyone may see of a directory; what a listener says through its own process's queue
-//! claim                        who reads a queue: one at a time
-//! configuration                whose queue directory it is
+//! inspect, report              what any process may see of a directory; a listener's reports through its own queue
+//! claim                        the right to read a queue: one reader at a time
+//! configuration                the configuration that a queue directory belongs to
 //! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
 //! control, commits             the page that wakes the listener; waiting until records are released
 //! published                    what listeners publish for all processes: totals, states of sinks, housekeeping
 //! shared_page, two_copies      pages that all processes map; two copies, so that a change is seen whole
-//! sigbus                       mapped files that somebody cuts short do not end the process
+//! sigbus                       a mapped file that is cut short does not end the process
 //! record, event, layout        bytes: values, schemas, the queue file's header
-//! severity, futex, system      OpenTelemetry's numbers; sleeping on a word; what else is asked of the system
+//! severity, futex, system      OpenTelemetry's numbers; sleeping on a word; other system calls
 //! memory                       the one place that maps memory
 //! ```
 //! Below is the crate `ring`: records in a ring and requests in slots, on borrowed words. This crate depends only on it

@@ -122,7 +122,7 @@ impl QueueFile {
         memory::allocate(fd, bytes as usize)?;
         let mut file = Self::map(fd, bytes as usize, path, Access::WriteNow)?;
         file.note_sizes(sizes);
-        // SAFETY: a fresh, page-aligned mapping that nobody else knows yet; QueueHeader is valid for any bytes.
+        // SAFETY: a fresh, page-aligned mapping that nothing else knows yet; QueueHeader is valid for any bytes.
         let header = unsafe { &mut *file.base.cast::<QueueHeader>() };
         header.magic = layout::MAGIC;
         header.version = layout::VERSION;
@@ -318,7 +318,7 @@ impl QueueFile {
             // SAFETY: whole pages of our own mapping; late readers see zeroes.
             unsafe { memory::give_back(self.base.add(SLOTS_OFFSET), self.bytes - SLOTS_OFFSET) };
         }
-        // SAFETY: whole pages inside our own mapping; whoever still reads them sees zeroes.
+        // SAFETY: whole pages inside our own mapping; late readers see zeroes.
         unsafe { memory::zero(self.base.add(self.bytes - self.data_bytes), self.data_bytes) };
     }
 }

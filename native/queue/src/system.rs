@@ -62,7 +62,7 @@ pub fn thread_cpu_nano() -> u64 {
 /// Blocks signals in this thread. They belong to the server's threads: a handler must not interrupt this one, and
 /// Python's must not run here.
 pub fn mask_signals() {
-    // SAFETY: the set lives for the calls; masking in a fresh thread affects nobody else.
+    // SAFETY: the set lives for the calls; masking in a fresh thread affects no other.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
@@ -175,7 +175,7 @@ fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was just opened, and nobody else knows it.
+    // SAFETY: it was just opened, and nothing else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

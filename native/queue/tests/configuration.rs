@@ -1,4 +1,4 @@
-//! Whose queue directory it is: no process of another configuration produces there.
+//! The configuration that a queue directory belongs to: no process of another configuration produces there.
 
 use crate::support::{INFO, child, child_directory, die, emit, queue_settings, register};
 use queue::configuration;

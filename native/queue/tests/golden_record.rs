@@ -1,4 +1,4 @@
-//! Golden bytes of the record layout and of stored schemas: what another process, or an older version, wrote.
+//! Golden bytes of the record layout and of stored schemas, as another process, or an older version, writes them.
 
 use queue::event::{self, EventError, EventSchema};
 use queue::record::{Body, BodyKind, BodyText, INLINE_BYTES, MAX_DEPTH, Malformed, Scratch, Tag, Trace, Value, Values};
@@ -50,7 +50,7 @@ fn every_tag_has_its_golden_bytes() {
         (payload(|s| s.push_body(&body(b"ab", b"", true))), b"\x0c\x03\x02\0\0\0ab\0\0\0\0\x01"),
         (payload(|s| s.push_body(&shown(BodyText::Written, false))), b"\x0c\x03\x02\0\0\0ab\x01\0\0\0c\x02"),
         (payload(|s| s.push_body(&shown(BodyText::Hashed, true))), b"\x0c\x03\x02\0\0\0ab\0\0\0\0\x05"),
-        // A complete body has no tail: what a caller passes is dropped.
+        // A complete body has no tail: one that a caller passes is dropped.
         (payload(|s| s.push_body(&body(b"ab", b"c", true))), b"\x0c\x03\x02\0\0\0ab\0\0\0\0\x01"),
         (payload(|s| s.push_uint(u64::MAX)), b"\x0d\xff\xff\xff\xff\xff\xff\xff\xff"),
     ];

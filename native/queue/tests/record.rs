@@ -1,4 +1,5 @@
-//! Properties of the record layout and of stored schemas: what was written is read, and noise is read without a panic.
+//! Properties of the record layout and of stored schemas: every written value is read back, and noise is read without a
+//! panic.
 
 use proptest::prelude::*;
 use queue::event::EventSchema;

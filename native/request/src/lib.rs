@@ -3,11 +3,11 @@
 //! ```text
 //! requests                     the beginning of a request: decision, overrides, slot
 //!   ├ observer                 one request: ids, texts, timeline, outcome, the terminal record
-//!   ├ in_flight                its slot of the flight recorder: facts, and the record of one that nobody ended
+//!   ├ in_flight                its slot of the flight recorder: facts, and the terminal record of one whose process died
 //!   └ sampler                  which requests are recorded: ratio, callers, route_pattern, budget
-//! runtime                      what an operator has changed for a while
+//! runtime                      an operator's temporary overrides
 //! capture                      which texts are kept, and how they are packed
-//! ids, trace_state, outcome    W3C Trace Context and our own ids; how a request ended
+//! ids, trace_state, outcome    W3C Trace Context and this package's ids; how a request ended
 //! ```
 
 pub mod budget;

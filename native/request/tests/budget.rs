@@ -1,4 +1,5 @@
-//! The adaptive budget: what floods keep, what rare call sites keep, and that the weights add up to what was offered.
+//! The adaptive budget: what floods keep, what rare call sites keep, and that the weights add up to the offered
+//! records.
 
 use proptest::prelude::*;
 use request::budget::{Budget, CallSite, PLACES, WINDOW_NANO, origin};
@@ -34,7 +35,7 @@ impl Kept {
     }
 }
 
-/// Offers `rate` records in each of `windows`, by trace or evenly; what is kept in each window.
+/// Offers `rate` records in each of `windows`, by trace or evenly; returns the kept ones of each window.
 fn offered(budget: &Budget, site: CallSite, rate: u64, windows: u64, mut ids: Option<Ids>) -> Vec<Kept> {
     let offer = |window: u64, number: u64, ids: &mut Option<Ids>| {
         let now = window * WINDOW_NANO + number * WINDOW_NANO / rate;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use queue::record::{Body, BodyKind, BodyText, Scratch, Value, Values};
 use request::capture::{Capture, Content, TextCapture};
 
-/// What the capture of `parts` puts into a record: head, tail, complete; nothing if no byte came.
+/// The captured value of `parts` in a record: head, tail, complete; nothing if no byte came.
 fn captured(parts: &[&[u8]], head: usize, tail: usize) -> Option<(Vec<u8>, Vec<u8>, bool)> {
     let mut capture = Capture::new(BodyKind::Response, head, tail);
     parts.iter().for_each(|part| capture.push(part));

@@ -91,12 +91,12 @@ fn a_queue_file_has_these_bytes() {
             (48, &[1, 0, 0, 0, 0, 0, 0, 0]),
             // Head: sequence 3, closed, position 4 + 5 + 4.
             (128, &[13, 0, 0, 0x80, 3, 0, 0, 0]),
-            // Tail, release in progress: sequence 1, position 4. Then sequence_base and dropped_told.
+            // Tail, release in progress: sequence 1, position 4. Then sequence_base and dropped_reported.
             (256, &[4, 0, 0, 0, 1, 0, 0, 0]),
             (264, &[4, 0, 0, 0, 1, 0, 0, 0]),
             (272, &[1, 0, 0, 0, 0, 0, 0, 0]),
             (280, &[5, 0, 0, 0, 0, 0, 0, 0]),
-            // counted_generation, counted_sequence, added_to_totals, copied_sequence, end_told.
+            // counted_generation, counted_sequence, added_to_totals, copied_sequence, end_reported.
             (288, &[9, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0]),
             (312, &[13, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0]),
             // unreadable: torn, corrupt; then reader.
@@ -213,7 +213,7 @@ fn a_slot_of_a_request_in_flight_has_these_bytes() {
     assert_eq!(state(), [0; 8]);
     slot.wipe();
     let bytes = std::fs::read(&file.path).unwrap();
-    // What is left are times and numbers.
+    // The rest are times and numbers.
     check(&bytes[65_536 + 2048..][..2048], &golden[1..10]);
 }
 

@@ -15,7 +15,7 @@ const TRACE_ID: [u8; 16] =
     [0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36];
 const SPAN_ID: [u8; 8] = [0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7];
 
-/// The recommendation's own example, and what its rules say of its neighbours.
+/// The recommendation's own example, and variants that its rules allow or forbid.
 #[test]
 fn traceparent_headers_are_read_by_the_rules_of_trace_context() {
     let flags = |header: &str| {

@@ -1,4 +1,4 @@
-//! What is made of a slot that something else has written into.
+//! Reading a slot into which something else has written.
 
 use proptest::prelude::*;
 use queue::event::REQUEST_FIELDS;

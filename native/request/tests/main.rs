@@ -1,4 +1,4 @@
-//! All tests of what a request's record says as one program.
+//! All tests of the content of a request's record as one program.
 
 mod budget;
 mod capture;

@@ -1,4 +1,4 @@
-//! Ratios as thresholds: the specification's table, the edges of each way, and what holds for all of them.
+//! Ratios as thresholds: the specification's table, the edges of each way, and properties of all of them.
 
 use proptest::prelude::*;
 use request::ratio::{R_END, Threshold, Way};

@@ -1,4 +1,4 @@
-//! Path patterns and trusted networks: what they match, and what is refused.
+//! Path patterns and trusted networks: their matches, and the refused ones.
 
 use proptest::prelude::*;
 use request::callers::Callers;

@@ -1,4 +1,4 @@
-//! The sampler: who decides at the beginning, what overrides it at the end, and what weight stands in the record.
+//! The sampler: the decision at the beginning, the reasons at the end that override it, and the weight in the record.
 
 use queue::layout::SampledOut;
 use request::callers::Caller::{Nobody, Stranger, Trusted};
@@ -24,7 +24,7 @@ fn half(kind: SamplerKind) -> Sampler {
     sampler(SamplerSettings { kind, ratio: 0.5, ..Default::default() })
 }
 
-/// Kept, and the adjusted count (absent if unknown); or who left it out.
+/// Kept, and the adjusted count (absent if unknown); or why it was left out.
 fn reported(head: HeadDecision) -> Result<Option<f64>, SampledOut> {
     let count = (!head.adjusted_count.is_nan()).then_some(head.adjusted_count);
     if head.kept { Ok(count) } else { Err(head.left_out_by) }
@@ -113,7 +113,8 @@ fn the_tail_keeps_for_certain_what_failed_was_slow_was_aborted_or_is_wanted() {
     for ((failed, aborted, duration, forced), by) in cases {
         let tail = |head: &HeadDecision| sampler.tail(head, failed, aborted, duration, forced);
         assert_eq!(tail(&out), by.map(|by| (by, 1.0)), "{by:?}");
-        // What is kept for certain counts once, also where the head kept it: the others like it are recorded as well.
+        // A request that is kept for certain counts once, also if the head kept it: the others like it are recorded as
+        // well.
         assert_eq!(tail(&kept), Some((SampledBy::Head, if by.is_some() { 1.0 } else { 2.0 })), "{by:?}");
     }
     assert_eq!(half(SamplerKind::Parent).tail(&out, false, false, u64::MAX - 1, false), None, "slow_s = 0: off");

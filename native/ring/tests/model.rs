@@ -1,7 +1,7 @@
 //! The ring against a model: a queue of entries, each committed, half-written or untouched, and the words they take.
 //!
-//! Actions come in any order, from any starting position and sequence (both wrap). After each one the ring and the model
-//! agree on what is refused, what is read, how many words are in use, and that all other words are zero.
+//! Actions come in any order, from any starting position and sequence (both wrap). After each one the ring and the
+//! model agree on what is refused, what is read, how many words are in use, and that all other words are zero.
 
 use proptest::prelude::*;
 use ring::{Mark, Peek, RECORD_HEAD_WORDS, Refused, Reservation, Ring, record_words};
@@ -14,7 +14,7 @@ const POSITION_MASK: u32 = (1 << 31) - 1;
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// Emit a record with a payload of so many bytes, within a limit of words.
+    /// Emit a record with a payload of this many bytes, within a limit of words.
     Emit {
         len: u32,
         limit: u32,
@@ -27,16 +27,16 @@ enum Action {
     Commit {
         which: usize,
     },
-    /// What a producer leaves that dies right after its exchange of the head word.
+    /// A producer dies right after its exchange of the head word.
     DieUntouched {
         len: u32,
     },
     /// Read one entry, as the listener of a live queue does.
     Read,
-    /// Release what was read.
+    /// Release the records that were read.
     Release,
     Close,
-    /// All producers are dead: read everything, skip what is not committed, release it.
+    /// All producers are dead: read everything, skip uncommitted records, release all.
     Recover,
 }
 
@@ -204,7 +204,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Reads as the listener does once the owner is dead, and compares with what the model has as committed.
+    /// Reads as the listener does once the owner is dead, and compares with the committed records of the model.
     fn recover(&mut self) {
         self.open.clear();
         let mut position = self.model.read_mark().position;
@@ -267,7 +267,7 @@ proptest! {
         if let Some(at) = close_at {
             actions.insert(at.min(actions.len()), Action::Close);
         }
-        // However it went, a recovery must leave the ring empty.
+        // A recovery must leave the ring empty in any case.
         actions.push(Action::Recover);
         run(Mark { sequence, position }, &actions);
     }

@@ -1,5 +1,5 @@
-//! The slots of requests in flight as a protocol, on memory of the test's own: a death after any step of the owner, then
-//! after any step of whoever recovers, leaves each request with exactly one terminal record.
+//! The slots of requests in flight as a protocol, on memory of the test's own: a death after any step of the owner,
+//! then after any step of a recovering process, leaves each request with exactly one terminal record.
 
 use proptest::prelude::*;
 use ring::slots::{self, EndStep, FACTS, FreeSlots, LastRecord, Progress, SLOT_WORDS, Slot, Slots};
@@ -13,7 +13,7 @@ const OTHER: u16 = 16;
 const CAPACITY: usize = 256;
 const REQUESTS: usize = 4;
 
-/// What one request goes through, step by step; the chunk can come several times.
+/// The steps of one request; the chunk can come several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Facts,
@@ -40,7 +40,7 @@ const LIFE: [Act; 10] = [
     Act::Free,
 ];
 
-/// A queue's words, and what came out of it.
+/// A queue's words, and the records that came out of it.
 struct World {
     head: AtomicU64,
     tail: AtomicU64,
@@ -48,7 +48,7 @@ struct World {
     slots: Vec<AtomicU64>,
 }
 
-/// Names of the requests whose records were written, each with who made it.
+/// Names of the requests whose records were written, each with the process that made it.
 type Written = Vec<(u64, &'static str)>;
 
 impl World {
@@ -70,7 +70,7 @@ impl World {
         Slots::new(&self.slots).get(index).unwrap()
     }
 
-    /// Takes what is committed; of a dead owner also what is not is passed over.
+    /// Takes the committed records; skips the uncommitted ones of a dead owner.
     fn consume(&self, is_orphan: bool, written: &mut Written) {
         let (ring, head) = (self.ring(), self.ring().head());
         let mut read = ring.tail();
@@ -152,7 +152,7 @@ impl<'a> Owner<'a> {
     }
 }
 
-/// Recovers as a listener does, and dies after so many steps.
+/// Recovers as a listener does, and dies after this many steps.
 fn recover(world: &World, steps: &mut usize, written: &mut Written) {
     let mut step = || {
         *steps = steps.checked_sub(1).unwrap_or_else(|| std::panic::resume_unwind(Box::new("died")));

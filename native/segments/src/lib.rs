@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! verify                       proves that nothing is missing: segments and queues, read without taking part
-//! retention, compress          which segments go, and which are made smaller; clock_steps, rotation
+//! retention, compress          which segments are removed, and which compressed; clock_steps, rotation
 //! segment_store                the inventory of a directory
-//! segment, segment_lock        names and headers; who writes one
-//! segment_account, spans       what a segment holds, process by process; segment_spans of those that are sealed
+//! segment, segment_lock        names and headers; the lock of its writer
+//! segment_account, spans       the records of a segment by process; segment_spans for sealed segments
 //! chain, line                  a hash over lines, so that tampering shows; where a line ends
 //! ```
 

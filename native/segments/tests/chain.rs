@@ -1,4 +1,4 @@
-//! The hash chain: what a line's value is computed from, and that every change to a chain of lines is found.
+//! The hash chain: how a line's value is computed, and that every change to a chain of lines is found.
 
 use proptest::prelude::*;
 use segments::chain::{self, ALGORITHMS, Algorithm, Broken, Chain, START};

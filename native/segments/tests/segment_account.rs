@@ -1,4 +1,4 @@
-//! What a footer says of a segment's records is what stands there, however the lines lie.
+//! The records in a segment's footer equal those of its lines, in any order of the lines.
 
 use proptest::prelude::*;
 use segments::segment_account::SegmentAccount;
@@ -18,11 +18,11 @@ fn spans(account: &SegmentAccount) -> Vec<Span> {
     account.spans().copied().collect()
 }
 
-/// What a batch holds of one process: whether something is told about it, its records, and which of them is missing.
+/// A process's part of a batch: whether something is reported about it, its records, and which of them is missing.
 type Part = (u64, bool, u64, Option<u64>);
 
 proptest! {
-    /// A batch holds what is told of a process, then its records, then the next process's.
+    /// A batch holds the reports about a process, then its records, then the next process's.
     #[test]
     fn spans_and_checksum_are_those_of_the_lines(
         batches in prop::collection::vec(

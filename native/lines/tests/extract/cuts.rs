@@ -1,10 +1,11 @@
-//! Bodies of which any number of first and last bytes were kept: what is read is true, and what is there is read.
+//! Bodies with any number of first and last bytes kept: every fact that is read is true, and every fact that is there
+//! is read.
 
 use super::{Facts, facts};
 use queue::record::BodyKind;
 use serde_json::{Value, json};
 
-/// Text that tries to be taken for structure, at any byte it may be cut at.
+/// Text that tries to pass for structure, at any byte where it may be cut.
 const HOSTILE: [&str; 9] = [
     r#"","model":"x","stream":true,"n":9}"#,
     r#"\","model":"x"}"#,

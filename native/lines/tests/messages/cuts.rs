@@ -1,11 +1,11 @@
-//! Bodies of which any number of first and last bytes were kept: what is written is JSON, and was said.
+//! Bodies with any number of first and last bytes kept: the output is JSON, and its texts are in the body.
 
 use super::texts;
 use proptest::prelude::*;
 use queue::record::BodyKind;
 use serde_json::{Value, json};
 
-/// All texts of the messages in `read`, without the ellipses where something is missing.
+/// All texts of the messages in `read`, without the ellipses for missing parts.
 fn contents(read: &Value) -> Vec<String> {
     match read {
         Value::Object(members) => {

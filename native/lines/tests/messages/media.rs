@@ -1,11 +1,11 @@
-//! Media in bodies: type, length and hash stand for them, and never their bytes.
+//! Media in bodies: type, length and hash replace them, and their bytes are never written.
 
 use super::{input, output, stream, texts, whole};
 use proptest::prelude::*;
 use queue::record::{BodyKind, Scratch, Value as Stored, Values};
 use serde_json::{Value, json};
 
-/// What base64 of `bytes` looks like.
+/// The base64 of `bytes`.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Secrets that do not look like themselves where they stand.
+//! Secrets that are disguised in the line.
 
 use super::{ALL, custom, json, line, read, settings, text};
 
@@ -93,7 +93,7 @@ fn beside_a_cut_a_part_of_a_secret_is_enough() {
 
 #[test]
 fn text_that_is_made_to_be_slow_takes_as_long_as_any_other() {
-    // What is not linear here takes minutes: a hundred thousand steps for each of as many bytes.
+    // Anything that is not linear here takes minutes: a hundred thousand steps for each of as many bytes.
     let mut rules = settings(&["password", "a.b"], &ALL);
     rules.custom = vec![("own".to_owned(), "x*[^A-Z]|[A-Z]".to_owned()), ("two".to_owned(), "(?:a+)+b".to_owned())];
     for part in [

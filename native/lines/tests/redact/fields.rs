@@ -1,4 +1,4 @@
-//! Field rules: where they lead.
+//! Field rules: the places that they lead to.
 
 use super::{json, line, read, settings, text};
 

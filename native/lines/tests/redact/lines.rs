@@ -1,4 +1,4 @@
-//! A line stays a line of JSON, whatever is in it and whatever replaces it.
+//! A line stays a line of JSON, whatever its content and its replacements.
 
 use super::{ALL, HEAD, RedactionSettings, compiled, custom, json, line, read, settings, text};
 use lines::encode::Encoder;
@@ -66,7 +66,7 @@ fn the_name_of_an_event_is_searched_but_for_our_own() {
         assert_eq!(named(17, "to \"nobody\""), "to \"nobody\"");
         assert_eq!(named(15, "to alice@example.com"), "to alice@example.com", "the books refer to it");
     }
-    // It matches whatever else stands there.
+    // It matches anywhere.
     let rules = RedactionSettings { replacement: String::new(), ..custom("[a-z_.]+") };
     let mut encoder = Encoder::new().redacting(compiled(&rules));
     let mut out = Vec::new();
@@ -149,7 +149,7 @@ fn plant(value: &mut Value, path: &[u8], secret: &str) {
 
 #[test]
 fn what_only_looks_like_a_number_does_not_break_the_line() {
-    // A line that no rule can touch is not looked at: JSON is trusted to be JSON.
+    // A line that no rule can touch is not examined: JSON is trusted to be JSON.
     let rules = custom(r#"["\\].?"#);
     for word in ["-", "1-2", "1e", "1.", "01", "+1", "--1", "1e+", ".5"] {
         let after = line(&rules, |s| s.push_json(word.as_bytes()));
@@ -190,7 +190,7 @@ proptest! {
         Just("sk-abcdefghijklmnopqrst"), Just("api_key=abcd"), Just("x…12345"), Just("a%40b.com"), Just("none")
     ]) {
         let rules = settings(&["pin"], &ALL);
-        // Never matches, and its text is searched in every line for that: none is passed over.
+        // Never matches, and every line is searched for it: none is skipped.
         let thorough = RedactionSettings { custom: vec![("own".to_owned(), "$never".to_owned())], ..rules.clone() };
         let push = |s: &mut Scratch| {
             s.push_json(value.to_string().as_bytes());

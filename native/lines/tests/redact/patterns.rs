@@ -1,4 +1,4 @@
-//! Each pattern, what it finds and what it leaves.
+//! Each pattern, its matches and the texts that it leaves alone.
 
 use super::{ALL, json, settings, text};
 

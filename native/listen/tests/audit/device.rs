@@ -1,4 +1,4 @@
-//! A system that fails or dies at any of its calls, and whose device can be asked what it really has.
+//! A system that fails or dies at any of its calls, and whose device shows what it really has.
 
 use listen::sink::{FileStatus, Os, RealOs};
 use segments::segment::SegmentName;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What happens instead of, or beside, the call with this number.
+/// The event instead of, or beside, the call with this number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     Fail(i32),
@@ -27,7 +27,7 @@ pub use Fault::{DieAfter, DieBefore, Fail, HalfThenFail};
 #[derive(Clone, Copy, Default)]
 pub struct OnDevice {
     pub synced: u64,
-    /// A sync has failed: what was dirty then never arrives, however often a later sync succeeds.
+    /// A sync has failed: the pages that were dirty then never arrive, even if a later sync succeeds.
     pub poisoned: bool,
     pub is_named: bool,
 }
@@ -40,7 +40,7 @@ pub struct Machine {
     pub fails_next: Option<i32>,
 }
 
-/// A system whose device can be asked what it really has.
+/// A system whose device shows what it really has.
 #[derive(Clone, Default)]
 pub struct Device(Arc<Mutex<Machine>>);
 

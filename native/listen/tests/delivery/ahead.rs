@@ -1,4 +1,4 @@
-//! Additional sinks go on while the primary takes nothing, and get each record once all the same.
+//! Additional sinks continue while the primary takes nothing, and still get each record once.
 
 use super::named;
 use crate::support::{INFO, Memory, dense, emit, listener_settings, numbers, queue_settings, register, wait_until};
@@ -56,7 +56,7 @@ impl Bench {
         self.leader.as_mut().unwrap().round(self.now, true);
     }
 
-    /// The copy's thread writes what it was given first: a leader that closes waits for it only so long, in real time.
+    /// The copy's thread writes its lines first: a leader that closes waits for it only for a limited real time.
     fn change_leader(&mut self) {
         let given = self.producer.queue().unwrap().file.header().copied_sequence.load(Ordering::Relaxed);
         wait_until("the copy has what it was given", || self.copied().len() as u64 >= given);

@@ -1,4 +1,4 @@
-//! Additional sinks: each at its own pace, none in the way of another or of the queue.
+//! Additional sinks: each at its own pace, without delaying another sink or the queue.
 
 use super::{named, reported};
 use crate::support::{

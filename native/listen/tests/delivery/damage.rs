@@ -81,7 +81,7 @@ fn records(directory: &Path) -> Vec<Value> {
     texts.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// A damage in the middle of the work, and its end: everything is in the segments once, and counted.
+/// A damage in the middle of the work, and its end: every record is in the segments once, and counted.
 fn survives(errno: i32, expected: SinkErrorType, create: bool) {
     let (queues, segments) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let control = Control::open(queues.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Sinks that hang: a write that does not come back until the test lets it.
+//! Sinks that hang: a write that returns only when the test lets it.
 
 use super::{DELAY, Pair, TICK, names, reported};
 use crate::support::{PATIENCE, dense, numbers, wait_until};

@@ -1,4 +1,4 @@
-//! Clocks that somebody sets: ages go by the monotonic clock, names and timestamps by the one on the wall.
+//! Clocks that are set: ages use the monotonic clock, names and timestamps the wall clock.
 
 use crate::support::{INFO, dense, emit, listener_settings, numbers, queue_settings, register};
 use listen::delivery::{Delivery, Sinks};

@@ -1,4 +1,4 @@
-//! Mapped files that are cut short: where a page is gone, an access is a SIGBUS, which must end no process.
+//! Mapped files that are cut short: an access to a missing page is a SIGBUS, which must not end the process.
 
 use super::{Place, cut, emit_span, open};
 use crate::support::{Bench, INFO, PATIENCE, SIZES, dense, emit, numbers, payload, register, wait_until};

@@ -1,4 +1,4 @@
-//! Directories and files that are removed underneath.
+//! Directories and files that are removed while in use.
 
 use super::{Place, emit_span, open};
 use crate::support::{PATIENCE, child, child_directory, dense, numbers, wait_until};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 
-/// Removes a directory, in which somebody may just be making a file.
+/// Removes a directory in which another process may be creating a file.
 pub fn remove(directory: &Path) {
     wait_until("the directory can be removed", || match fs::remove_dir_all(directory) {
         Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => false,
@@ -51,7 +51,7 @@ fn a_queue_directory_that_is_deleted_is_made_anew_and_loses_nothing() {
 #[test]
 fn a_process_that_ends_right_after_its_queue_directory_was_deleted_has_written_all_of_it() {
     let place = Place::new();
-    // Nobody can lead, and it looks as if another process had read the queue until just now.
+    // No process can lead, and the queue's header shows a recent reader.
     fs::create_dir_all(place.queues().join("leader.lock")).unwrap();
     fs::set_permissions(place.queues(), PermissionsExt::from_mode(0o700)).unwrap();
     let service = open(place.path());
@@ -78,7 +78,7 @@ fn two_processes_whose_queue_directory_is_deleted_go_on_in_a_new_one_and_lose_no
             emit_span(&service, 1, n..n + 1);
             n += 1;
             std::thread::yield_now();
-            // The queue is small, and nothing of this is about a full one.
+            // The queue is small, and this test is not about a full one.
             let _ = service.flush(PATIENCE);
         }
         fs::write(path.join("accepted"), n.to_string()).unwrap();

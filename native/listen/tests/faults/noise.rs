@@ -1,4 +1,4 @@
-//! Shared files full of noise, while they are mapped: nothing in them is believed further than it can be checked.
+//! Shared files full of noise, while they are mapped: nothing in them is trusted further than it can be checked.
 
 use crate::support::{Bench, INFO, dense, emit, numbers, register};
 use lines::series;
@@ -48,7 +48,7 @@ fn noise_in_the_pages_that_processes_share_stops_neither_the_listener_nor_its_su
     }
 }
 
-/// Reads all that is published: whatever stands there, it is read to its end.
+/// Reads everything that is published to its end, whatever it contains.
 fn read_all(directory: &Path) {
     let control = Control::open(directory).unwrap();
     let page = control.page();

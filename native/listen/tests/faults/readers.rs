@@ -1,4 +1,4 @@
-//! Who reads a queue where names are removed underneath: the lock's, the queue's, that of the page that all share.
+//! The reader of a queue when names are removed: the lock's, the queue's, and that of the page that all share.
 
 use super::gone::remove;
 use super::{Place, emit_span, open};
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Leads a directory that nobody leads by its name.
+/// Leads a directory that has no other leader by its name.
 fn lead(queues: &Path, sink: &Memory, now: Now) -> Leader {
     prepare_directory(queues).unwrap();
     let path = queues.join("leader.lock");

@@ -1,8 +1,8 @@
-//! What a watch looks at, and what it remembers from look to look.
+//! The lane that a watch reads, and its memory from one assessment to the next.
 
 use super::*;
 
-/// A lane and a clock that say what they are told to.
+/// A lane and a clock whose values the test sets.
 #[derive(Clone)]
 struct Faked {
     state: Rc<RefCell<LaneState>>,

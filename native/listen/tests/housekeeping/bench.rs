@@ -37,13 +37,13 @@ pub fn content(number: u64) -> Vec<u8> {
 pub struct Bench {
     pub dir: TempDir,
     pub words: &'static HousekeepingWords,
-    /// What was told: reason, segments, bytes, oldest, newest.
+    /// The reports: reason, segments, bytes, oldest, newest.
     pub reported: Vec<(&'static str, Removed)>,
     pub limits: Limits,
     pub compression: Option<Compression>,
     pub other_directories: Vec<PathBuf>,
     pub waits_for: Vec<String>,
-    /// The clock that nobody sets.
+    /// The clock that is never set.
     pub boottime: Arc<AtomicU64>,
     /// By how much the other one was set forward.
     pub stepped_s: u64,
@@ -127,7 +127,7 @@ impl Bench {
         names
     }
 
-    /// What a reader finds of segment `number`: the plain copy, else the compressed one.
+    /// The content that a reader finds in segment `number`: the plain copy's, else the compressed one's.
     pub fn found(&self, number: u64) -> Vec<u8> {
         let plain = self.path(&name(number));
         if plain.exists() { fs::read(plain).unwrap() } else { self.decompressed(number) }

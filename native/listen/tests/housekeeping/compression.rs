@@ -1,4 +1,4 @@
-//! What is compressed, and what a compressed segment keeps of its plain form.
+//! Which segments are compressed, and which properties of the plain form a compressed one keeps.
 
 use super::bench::{Bench, at, content, name};
 use listen::housekeeper::Compression;

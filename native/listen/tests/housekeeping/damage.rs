@@ -1,10 +1,11 @@
-//! Compression that is broken off or fails at any call: a reader finds the whole segment, and the next round mends it.
+//! Compression that is interrupted or fails at any call: a reader finds the whole segment, and the next round repairs
+//! it.
 
 use super::bench::{Bench, Failing, Fault, content, name};
 use super::compression::KEEP_TWO;
 use std::fs;
 
-/// A minute and more later, when an error is slept over.
+/// More than a minute later, when the rest after an error is over.
 const LATER_S: u64 = 100;
 
 /// Lets a call of a round fail, calls `check`, and goes on with the next call until none is left.

@@ -1,4 +1,5 @@
-//! What is removed: by age, by quota, never a live segment, never a foreign file; and that it is told.
+//! Which segments are removed: by age, by quota, never a live segment, never a foreign file; and that removals are
+//! reported.
 
 use super::bench::{Bench, Failing, Fault, at, name};
 use queue::lock::{Attempt, ProcessLock};

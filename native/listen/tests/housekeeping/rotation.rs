@@ -1,4 +1,5 @@
-//! The quota while segments are written as fast as can be: whoever rotates has it kept before another segment begins.
+//! The quota while segments are written as fast as possible: a sink that rotates has it kept before another segment
+//! begins.
 
 use super::bench::{PREFIX, quota};
 use crate::support::{SIZES, wait_until};
@@ -51,7 +52,7 @@ fn a_directory_never_holds_more_than_the_quota_and_one_segment_however_fast_it_i
         sink.write(&lines, 1, now).unwrap();
         peak = peak.max(bytes_in(&directory));
     }
-    // Headers and footers may stand above it.
+    // Headers and footers may exceed it.
     assert!(peak <= QUOTA_BYTES + ROTATE_BYTES + (8 << 10), "{peak} bytes");
     drop(housekeeper);
 }

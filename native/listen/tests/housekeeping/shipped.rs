@@ -1,4 +1,4 @@
-//! What a shipper has not done yet stays, however old it is; only the quota goes before.
+//! A segment that is not shipped yet stays, however old it is; only the quota removes it earlier.
 
 use super::bench::{Bench, name};
 use std::sync::atomic::Ordering;

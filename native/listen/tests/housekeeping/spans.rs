@@ -1,4 +1,4 @@
-//! What a report of removed segments says of the records in them.
+//! The spans in a report of removed segments.
 
 use super::bench::{Bench, Failing, Fault, at, name};
 use segments::segment::footer_line;

@@ -1,4 +1,4 @@
-//! What dead processes and damaged files leave behind: each test is one known damage.
+//! The remains of dead processes and damaged files: each test is one known damage.
 
 use crate::support::{
     Bench, INFO, SLOTS, WARN, child, child_directory, dense, die, emit, numbers, payload, queue_settings, register,
@@ -28,7 +28,7 @@ fn three_records(directory: &Path) -> (Producer, u16) {
     (producer, event)
 }
 
-/// The counts in the footer: those of queues that have ended stand there too.
+/// The counts in the footer, including those of ended queues.
 fn last_books(bench: &mut Bench) -> serde_json::Value {
     bench.change_leader();
     let footer = bench.sink.taken().footer.take().unwrap();
@@ -209,7 +209,7 @@ fn a_listener_killed_during_its_release_of_torn_records_leaves_them_to_be_counte
         let file = QueueFile::open(&bench.queue_files()[0]).unwrap();
         file.header().unreadable[0].store(1, Ordering::Relaxed);
         if begun {
-            // All is written, and the successor finds the rest of the release to do.
+            // All is written, and the successor has to finish the release.
             file.header().releasing.store(file.ring().head().to_word(), Ordering::Release);
         }
         bench.drain();
@@ -267,7 +267,8 @@ fn files_that_are_no_queues_of_this_version_are_left_alone_and_disturb_nobody() 
     assert!(bench.path().join("directory.queue").is_dir());
 }
 
-/// A dead process's queue with five records, changed by `damage`, beside a living one; what arrives of the dead one.
+/// A dead process's queue with five records, changed by `damage`, beside a living one; returns the records that arrive
+/// from the dead one.
 fn with_damage(damage: impl FnOnce(&mut Vec<u8>)) -> (Vec<u64>, serde_json::Value) {
     let mut bench = Bench::new();
     let alive = bench.producer();

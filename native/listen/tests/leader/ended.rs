@@ -1,4 +1,4 @@
-//! The last record about a process: when it is written, and what it says.
+//! The last record about a process: when it is written, and its content.
 
 use crate::support::{Bench, INFO, WARN, child, child_directory, die, emit, payload, queue_settings, register};
 use queue::layout::Reason;

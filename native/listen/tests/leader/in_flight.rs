@@ -1,4 +1,4 @@
-//! Requests in flight when their process ends (P5): each has exactly one terminal record, whoever dies where.
+//! Requests in flight when their process ends (P5): each has exactly one terminal record, whichever process dies where.
 
 use crate::support::{Bench, SLOTS, child, child_directory, die, queue_settings, wait_until};
 use queue::control::Control;
@@ -128,7 +128,7 @@ fn a_killed_process_tells_what_each_of_its_requests_had_come_to() {
         "gen_ai.request.stream": true, "sampled_by": "error", "adjusted_count": 1.0,
     });
     assert_eq!(found(1), joined(&common, &own));
-    // It was alive at the last chunk of the other one: so long at least it had waited.
+    // It was alive at the last chunk of the other one: at least so long it had waited.
     let own = json!({
         "http.request.body.size": 0, "http.response.body.size": 0, "duration_s": 0.06, "sampled_by": "error",
         "adjusted_count": 1.0,
@@ -231,7 +231,7 @@ fn a_listener_killed_at_any_step_of_the_recovery_leaves_the_rest_to_the_next_one
             let _producer = three_in_flight(&directory);
             die();
         }
-        // What `QueueReader` does with a dead process's queue.
+        // The steps of `QueueReader` for a dead process's queue.
         let file = QueueFile::open(&queue_file::list(&directory).unwrap()[0]).unwrap();
         let mut done = 0;
         let mut at = || {
@@ -307,7 +307,7 @@ fn a_closed_queue_with_a_request_that_has_no_record_yet_stays_while_its_owner_li
     let mut bench = Bench::new();
     let producer = bench.producer();
     let request = begin(&producer, 1);
-    // As one that begins while the queue is just being closed.
+    // As a request that begins while the queue is being closed.
     producer.queue().unwrap().file.ring().close();
     bench.drain();
     assert!(!bench.leader.has_work(), "nothing can be done for it now");
@@ -400,7 +400,7 @@ fn a_forked_childs_copy_of_a_request_is_dead() {
     let file = std::sync::Arc::clone(&producer.queue().unwrap().file);
     let words = || std::fs::read(&file.path).unwrap()[65_536..65_536 + SLOTS as usize * 2048].to_vec();
     let before = words();
-    // What the fork hook does in the child.
+    // The work of the fork hook in the child.
     producer.after_fork_in_child();
     request.chunk(Progress { chunks: 1, bytes: 1, last_chunk: 1 }, Answer::default());
     request.bytes_in(7, b"1234567", (464, 480));

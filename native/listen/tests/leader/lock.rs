@@ -21,7 +21,7 @@ fn acquire(directory: &Path) -> ProcessLock {
     }
 }
 
-/// Starts the test's other half and waits for its word.
+/// Starts the test's other half and waits for its signal.
 fn start(test: &str, directory: &Path) -> Child {
     let mut child = child(test, directory).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
@@ -29,7 +29,7 @@ fn start(test: &str, directory: &Path) -> Child {
     child
 }
 
-/// Says so, and blocks until the test closes its end.
+/// Signals that, and blocks until the test closes its end.
 fn say_ready() {
     let mut stdout = std::io::stdout();
     stdout.write_all(b"\nready\n").and_then(|()| stdout.flush()).unwrap();

@@ -1,4 +1,4 @@
-//! One process of the model: what it does to its queue, step by step until it dies, and what must come of that.
+//! One process of the model: its actions on its queue, step by step until it dies, and the records that must result.
 
 use super::EVENT;
 use crate::support::{INFO, SIZES, payload};
@@ -40,7 +40,7 @@ pub const STEPS: [DeathStep; 9] = [
     DeathStep::Ending(slots::EndStep::Freed),
 ];
 
-/// What a request's terminal record says: its id, its outcome, the chunks of one that was cut off.
+/// The content of a request's terminal record: its id, its outcome, the chunks of one that was cut off.
 pub type ReportedFate = (String, &'static str, u64);
 
 struct Request {
@@ -55,7 +55,7 @@ impl Request {
     }
 }
 
-/// What the model knows of a process, and what a living one holds.
+/// The model's knowledge of a process, and the resources of a living one.
 pub struct Process {
     pub file: Arc<QueueFile>,
     pub committed: u64,
@@ -83,7 +83,7 @@ impl Process {
 
     pub fn emit(&mut self) {
         let bytes = payload(self.file.header().boot_id, self.committed);
-        // A full queue is somebody else's test.
+        // Another test covers a full queue.
         let Ok(reserved) = self.file.ring().reserve(bytes.as_slice().len() as u32, u32::MAX) else { return };
         reserved.commit(EVENT, INFO, 1, bytes.as_slice());
         self.committed += 1;
@@ -150,7 +150,7 @@ impl Process {
         let bytes = payload(99, 99);
         let (ring, len) = (self.file.ring(), bytes.as_slice().len() as u32);
         if let DeathStep::Reserved = at {
-            // Only the head says that something was reserved.
+            // Only the head shows the reservation.
             let head = ring.head();
             let word = Mark { sequence: head.sequence + 1, position: head.position + record_words(len) }.to_word();
             self.file.header().head.store(word, Ordering::Release);
@@ -163,7 +163,7 @@ impl Process {
         self.torn += 1;
     }
 
-    /// Ends in good order: what is in flight is ended first, and the lock goes with the process.
+    /// Ends in good order: first its requests in flight end, and the lock goes with the process.
     pub fn close(&mut self) {
         for slot in self.file.slots().iter().filter(Slot::claim) {
             let record = terminal::record(slot, Outcome::ServerShutdown, 1, &REQUEST_FIELDS);

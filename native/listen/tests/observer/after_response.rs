@@ -1,4 +1,4 @@
-//! What an application does once its answer has passed: its time and its failures are apart from those of the answer.
+//! The application's work after its answer has passed: its time and its failures are separate from those of the answer.
 
 use super::*;
 

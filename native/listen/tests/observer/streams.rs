@@ -198,7 +198,7 @@ fn the_time_of_a_stream_ends_with_its_last_chunk_and_what_follows_makes_no_gap()
     assert_eq!((record.get("chunks"), record.get("gen_ai.response.time_to_first_chunk")), (None, None));
 }
 
-/// The record of a stream of five tokens in three chunks, 10 ms apart, as the answer or the engine says.
+/// The record of a stream of five tokens in three chunks, 10 ms apart, as reported by the answer or the engine.
 fn rated(answer_reports: bool, engine_reports: Option<u64>, parts: &[&[u8]], settings: &ObserverSettings) -> Value {
     let mut observer = begin(settings);
     observer.capture_request(Content::Json, false, settings);

@@ -81,7 +81,7 @@ fn tokens_are_those_of_the_line_the_answers_own_or_else_the_engines() {
     answered.emit(&producer);
     Request { engine_tokens: Some([1000, 1000]), ..answered.clone() }.emit(&producer);
     Request { adjusted_count: 2.5, ..answered.clone() }.emit(&producer);
-    // Half of it told by the answer: the line has only that half.
+    // The answer reports half of it: the line has only that half.
     let half = r#"{"completion_tokens":1}"#;
     Request { usage: half, engine_tokens: Some([1000, 1000]), ..answered.clone() }.emit(&producer);
     Request { usage: "", engine_tokens: Some([70, 7]), ..answered.clone() }.emit(&producer);
@@ -187,7 +187,7 @@ fn a_leader_that_dies_around_its_count_leaves_a_successor_that_counts_the_rest()
         }
         drop(queue);
         assert_eq!(all_requests(bench.path()), if before { 0.0 } else { 4.0 });
-        // Comes into the same batch: what is forgotten of one queue's is not another's.
+        // In the same batch: forgetting one queue's requests does not touch another's.
         emit_both_kinds(&other, 2);
         bench.next_leader();
         bench.drain();

@@ -17,15 +17,15 @@ pub struct Request<'a> {
     pub adjusted_count: f64,
     pub request_model: &'a str,
     pub response_model: &'a str,
-    /// What the answer tells of its usage, as JSON.
+    /// The usage that the answer reports, as JSON.
     pub usage: &'a str,
-    /// What the engine tells of the tokens.
+    /// The tokens that the engine reports.
     pub engine_tokens: Option<[u64; 2]>,
     pub served_model: &'a str,
 }
 
 impl<'a> Request<'a> {
-    /// A successful request of 20 ms whose answer names the model that was asked for.
+    /// A successful request of 20 ms whose answer names the requested model.
     pub fn ok(model: &'a str) -> Self {
         Self {
             outcome: "ok",

@@ -17,7 +17,7 @@ pub const A: &[u8] = b"{\"line\":\"a\"}\n";
 pub const B: &[u8] = b"{\"line\":\"b\"}\n";
 pub const AB: &[u8] = b"{\"line\":\"a\"}\n{\"line\":\"b\"}\n";
 
-/// What one call of `write` does instead of its work.
+/// The behaviour of one call of `write`.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     Short(usize),
@@ -29,14 +29,14 @@ pub use Fault::{Fail, RemoveDirFirst, Short};
 
 #[derive(Default)]
 pub struct Plan {
-    /// One per call of `write`; `None` and what comes after the last work as usual.
+    /// One per call of `write`; `None` and the calls after the last one work as usual.
     pub writes: VecDeque<Option<Fault>>,
     pub fail_creates: VecDeque<i32>,
     pub truncate_fails: bool,
     /// One per call of `sync_data`, and of `sync_dir`; as for `writes`.
     pub syncs: VecDeque<Option<i32>>,
     pub dir_syncs: VecDeque<Option<i32>>,
-    /// What reached the device, in order: `write`, `sync`, `sync dir`.
+    /// The calls that reached the device, in order: `write`, `sync`, `sync dir`.
     pub calls: Vec<&'static str>,
     pub never_writable: bool,
     pub dir: PathBuf,
@@ -175,7 +175,7 @@ pub fn contents(dir: &Path) -> Vec<(Vec<u8>, bool)> {
     segments(dir).into_iter().map(|(records, footer)| (records, footer.is_some())).collect()
 }
 
-/// Which segment before it each header says was given up.
+/// The given-up segment that each header names.
 pub fn abandoned(dir: &Path) -> Vec<Option<u64>> {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".jsonl")).collect();
@@ -185,7 +185,7 @@ pub fn abandoned(dir: &Path) -> Vec<Option<u64>> {
     names.iter().map(header).map(of).collect()
 }
 
-/// What an error says to the caller.
+/// The parts of an error that the caller sees.
 pub fn code(error: &WriteError) -> (usize, u64, Option<i32>) {
     (error.written, error.records, error.source.raw_os_error())
 }

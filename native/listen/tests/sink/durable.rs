@@ -1,4 +1,4 @@
-//! The durable file sink: what stands behind its `Ok`, and what it makes of a sync that fails.
+//! The durable file sink: the guarantee of its `Ok`, and its reaction to a failed sync.
 
 use super::bench::{A, AB, B, BOOT, Bench, Fail, RemoveDirFirst, Short, abandoned, at, bench, code, contents};
 use listen::sink::file::{ChainSettings, DurableSettings};

@@ -1,5 +1,5 @@
-//! The books of the file sink under any sequence of faults: every line stands in the segments once
-//! and in order, if the caller does what the contract asks.
+//! The counts of the file sink under any sequence of faults: every line is in the segments once and in order, if the
+//! caller keeps the contract.
 
 use listen::sink::Sink;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What the tests of queue, leader, service and observer share: a queue directory, a leader that is driven by hand with
+//! Shared by the tests of queue, leader, service and observer: a queue directory, a leader that is driven by hand with
 //! a clock of the test's own, a sink in memory that fails on command, and child processes.
 
 #[path = "../../../queue/tests/support/mod.rs"]
@@ -191,7 +191,7 @@ impl Bench {
     }
 }
 
-/// What sinks took of the queues' records, by the listeners' own count, is what the queues' headers say.
+/// The listeners' own count of the queues' records that sinks took equals that of the queues' headers.
 pub fn assert_books_balance(directory: &Path, message: &str) {
     let page = Control::open(directory).unwrap().page();
     let written = totals::of_directory(&page.totals, directory).written;
@@ -211,7 +211,7 @@ pub fn dense(count: u64) -> Vec<u64> {
     (0..count).collect()
 }
 
-/// Looks again and again until `reached`.
+/// Checks again and again until `reached`.
 pub fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !reached() {

@@ -1,4 +1,4 @@
-//! Damages to segments, and what a reader that knows what was done expects of verification.
+//! Damages to segments, and the findings that a reader with knowledge of them expects from verification.
 
 use super::place::Place;
 use proptest::prelude::*;
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 /// A record: boot id and sequence.
 pub type Record = (String, u64);
 
-/// Something that is done to one of the segments; positions count round.
+/// A change to one of the segments; positions wrap around.
 #[derive(Clone, Debug)]
 pub enum Damage {
     RemoveLine(usize, usize),
     DoubleLine(usize, usize),
     /// One digit of a value becomes another one.
     AlterLine(usize, usize),
-    /// A line that no listener writes comes in.
+    /// A line that no listener writes is added.
     AddLine(usize, usize),
     RemoveSegment(usize),
-    /// The end goes, from a part of the file on.
+    /// The end is cut off, from a part of the file on.
     CutOff(usize, u8),
 }
 
@@ -38,7 +38,7 @@ pub fn any() -> impl Strategy<Value = Damage> {
 }
 
 impl Damage {
-    /// Does it, if there is such a line or segment. What ends a process stays: without that, nothing is proven.
+    /// Does it, if there is such a line or segment. The record of a process's end stays: without it, nothing is proven.
     pub fn apply(&self, place: &Place) {
         let files: Vec<PathBuf> = place
             .files()
@@ -111,7 +111,7 @@ impl Content {
         self.records().into_keys().filter(|record| !left.contains_key(record)).collect()
     }
 
-    /// Records that stand there more than once, and how often more.
+    /// Records that are there more than once, and how often more.
     pub fn doubled(&self) -> BTreeMap<Record, u64> {
         self.records().into_iter().filter(|(_, times)| *times > 1).map(|(name, times)| (name, times - 1)).collect()
     }
@@ -120,7 +120,7 @@ impl Content {
         self.lines().filter_map(|line| line["dropped"].as_u64()).sum()
     }
 
-    /// The kinds of problems that a reader must find after what was done since `before`.
+    /// The kinds of problems that a reader must find after the changes since `before`.
     pub fn kinds(&self, before: &Self) -> BTreeSet<String> {
         let changed = |(path, text): (&PathBuf, &String)| {
             let is_sealed =

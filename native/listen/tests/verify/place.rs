@@ -26,7 +26,7 @@ use tempfile::TempDir;
 
 const KEY: ChainValue = [3; 32];
 
-/// The clock that queues are created by: who began before what is told by it.
+/// The clock by which queues are created: their beginning must be before the reports.
 fn now() -> Now {
     Now { unix_nano: now_unix_nano(), monotonic: Duration::from_secs(1) }
 }
@@ -44,7 +44,7 @@ impl Place {
         Self { queues, segments, rotate_bytes, chain: false }
     }
 
-    /// What several processes wrote, of which each was refused one record, and which have ended.
+    /// The output of several processes that have ended; each was refused one record.
     pub fn write(processes: u64, records: u64) -> Self {
         Self::new(1200).written(processes, records)
     }
@@ -90,7 +90,7 @@ impl Place {
         self.lead_and(boot_id, || (), false);
     }
 
-    /// The same; `meanwhile` comes before its end, and what that brings is written if `goes_on`.
+    /// The same; `meanwhile` runs before its end, and its records are written if `goes_on`.
     pub fn lead_and(&self, boot_id: u64, meanwhile: impl FnOnce(), goes_on: bool) {
         let control = Control::open(self.queues()).unwrap();
         let settings = listen::leader::ListenerSettings { flush_bytes: 300, ..listener_settings(self.queues()) };
@@ -126,7 +126,7 @@ impl Place {
         }
     }
 
-    /// Removes all but the newest `keep` segments, as retention does; returns what it would tell.
+    /// Removes all but the newest `keep` segments, as retention does; returns the removals to report.
     pub fn retain(&self, keep: usize) -> Vec<Removed> {
         let files = self.files();
         let quota_bytes = files[files.len() - keep..].iter().map(|path| fs::metadata(path).unwrap().len()).sum();
@@ -158,7 +158,7 @@ impl Place {
         assert!(producer.emit(event::SEGMENTS_REMOVED, 13, payload.as_slice()));
     }
 
-    /// Changes a file; what is returned undoes that.
+    /// Changes a file; the returned closure undoes that.
     pub fn alter(&self, path: &Path, change: impl FnOnce(&str) -> String) -> impl Fn() {
         let (before, path) = (fs::read_to_string(path).unwrap(), path.to_owned());
         let after = change(&before);

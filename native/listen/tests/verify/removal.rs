@@ -1,4 +1,4 @@
-//! Segments that retention has removed, seen while that goes on, and long afterwards.
+//! Segments that retention has removed, verified during the removal, and long afterwards.
 
 use super::place::Place;
 use super::{kinds, reasons};
@@ -29,11 +29,11 @@ fn a_removal_whose_report_waits_in_a_queue_still_is_told() {
     assert_eq!(report["problems"], json!([]), "nor is it lost if its process is gone: {report}");
 }
 
-/// One process writes, and then nothing for so long that its segments are removed, and so is what told of that; another
-/// goes on. Returns the idle one, which lives as long as it is held.
+/// One process writes, and then nothing for so long that its segments are removed, and the reports about that too;
+/// another continues. Returns the idle one, which lives as long as it is held.
 fn idle(place: &Place) -> Producer {
     let (idle, busy) = (place.producer(), place.producer());
-    // The names of segments tell milliseconds.
+    // The names of segments contain milliseconds.
     let created = idle.queue().unwrap().file.header().created_unix_nano;
     wait_until("the next millisecond", || now_unix_nano() / 1_000_000 > created / 1_000_000);
     place.emit(&idle, 0, 12);

@@ -1,4 +1,4 @@
-//! What tests of queues share, here and in the crate above: settings, records of an event of their own, and child
+//! Shared by the tests of queues, here and in the crate above: settings, records of an event of their own, and child
 //! processes.
 
 use queue::producer::{Producer, QueueSettings};
@@ -39,7 +39,7 @@ pub fn payload(thread: u64, n: u64) -> Scratch {
     scratch
 }
 
-/// Runs one test of this binary again, in a process of its own, where [`child_directory`] tells it so.
+/// Runs one test of this binary again, in a process of its own, in which [`child_directory`] is set.
 pub fn child(test: &str, directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD_DIRECTORY, directory);

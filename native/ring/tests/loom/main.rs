@@ -1,4 +1,4 @@
-//! What loom explores: every interleaving of the ring and of the slots, as one program.
+//! The models that loom explores: every interleaving of the ring and of the slots, as one program.
 
 #![cfg(loom)]
 

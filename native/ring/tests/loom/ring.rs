@@ -1,6 +1,6 @@
 //! The ring protocol under every interleaving and every value that a weak memory model allows.
 //!
-//! Run with `make test-loom`. What fails when an ordering is made Relaxed:
+//! Run with `make test-loom`. These tests fail when an ordering is made Relaxed:
 //! * the store in `commit` or the load in `peek`: every test that reads a payload while producers write;
 //! * the store in `release`: `two_producers_and_a_consumer_lose_and_double_nothing`, `a_queue_with_room_refuses_nobody`;
 //! * the exchange or the load of the head in `reserve`: `a_queue_with_room_refuses_nobody`.
@@ -34,7 +34,7 @@ impl Words {
         self.ring().reserve(8, self.words.len() as u32)
     }
 
-    /// Emits a record of 4 words that says the same thing three times.
+    /// Emits a record of 4 words that holds the same number three times.
     fn emit(&self, name: u64) -> Result<(), Refused> {
         self.reserve().map(|reservation| reservation.commit(EVENT, INFO, name, &name.to_le_bytes()))
     }
@@ -153,7 +153,8 @@ fn of_two_producers_only_one_gets_the_last_space() {
 #[test]
 fn a_queue_with_room_refuses_nobody() {
     model(3, || {
-        // Never more than two records are in the ring, and it holds three; the second thread gives back what it emits.
+        // Never more than two records are in the ring, and it holds three; the second thread releases the records that
+        // it emits.
         let words = Words::new(16, Mark::default());
         let other = {
             let words = Arc::clone(&words);

@@ -1,6 +1,6 @@
 //! The slots of requests in flight under every interleaving and every value that a weak memory model allows.
 //!
-//! Run with `make test-loom`. What fails when an ordering is made Relaxed:
+//! Run with `make test-loom`. These tests fail when an ordering is made Relaxed:
 //! * the store in `open` or the exchange in `claim`: `of_two_who_end_a_request_one_does_and_sees_its_facts`;
 //! * the store in `progress` or the load in `read_progress`: `a_number_of_chunks_is_seen_with_its_progress`;
 //! * the exchange in `give_back` or in `take`: `a_slot_that_is_given_back_is_seen_as_it_was_left`.
@@ -40,7 +40,7 @@ fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     builder.check(run);
 }
 
-/// Ends the request in a slot if it is open and nobody else does; what it says was its fact.
+/// Ends the request in a slot if it is open and no other thread does; returns its fact.
 fn end(words: &Words) -> bool {
     let slot = words.slot(0);
     if !slot.claim() {

@@ -300,7 +300,7 @@ impl<'a> Account<'a> {
         }
         let refused = sum_of(&ended.reasons) - sum_of(&ended.reasons["shutdown_deadline"]);
         if counts["removed"] == 0 && self.reported.dropped != refused {
-            say("counts_disagree", format!("log.dropped records tell {} drops, of {refused}", self.reported.dropped));
+            say("counts_disagree", format!("log.dropped records report {} drops, of {refused}", self.reported.dropped));
         }
     }
 
