@@ -1,4 +1,4 @@
-"""Waiting for commits in an event loop: one descriptor per loop, one wake-up for all that a commit has served."""
+"""Waiting for commits in an event loop: one descriptor per loop, one wake-up for all records of a commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Waiting(NamedTuple):
 
 
 class LoopCommits:
-    """Those in one event loop who wait for commits of this process's audit queue, oldest first.
+    """The waiting tasks of one event loop, for commits of this process's audit queue, oldest first.
 
     Raises ``OSError`` if no descriptor or thread is left.
     """
@@ -46,9 +46,9 @@ class LoopCommits:
         return waiting.future
 
     def close(self) -> None:
-        """End the watch; whoever waits still is told that nothing was committed."""
+        """End the watch; for every task that still waits, nothing was committed."""
         if not self._loop.is_closed():
-            # From whatever thread: the loop may run in another one.
+            # From any thread: the loop may run in another one.
             self._loop.call_soon_threadsafe(self._end)
         self._watch.close()
 

@@ -1,7 +1,7 @@
 """Another project's distribution that installs into the same import package, and may replace files of this one.
 
-`inferlog` is this project's distribution. One called `inference-logging` is somebody else's, and has the same import
-name: whichever is installed last wins, file by file.
+`inferlog` is this project's distribution. Another project's, `inference-logging`, has the same import name: whichever
+is installed last wins, file by file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The application's own records: ``get_logger`` and the calls of the standard library's loggers.
 
-A call with one message and keywords is a C function from end to end. What more the standard library takes
-(%-arguments, ``exc_info``, ``stack_info``, ``extra``, ``stacklevel``) comes to ``arrange``, which makes such a call of
-it.
+A call with one message and keywords is a C function from end to end. The further arguments of the standard library
+(%-arguments, ``exc_info``, ``stack_info``, ``extra``, ``stacklevel``) go to ``arrange``, which turns them into such a
+call.
 
 Internal: users import its names from ``inference_logging``.
 """
@@ -37,10 +37,10 @@ _MOST_SITES: Final = 1024
 class ApplicationLogger:
     """Records of the application: ``log.info("loaded %s", name, seconds=2.5)``.
 
-    The methods take what those of the standard library's loggers take, and fields as keywords beside it. They return
-    whether the record was accepted; they never block and never raise. A call that is refused is named on stderr, once
-    per call site. Each record carries the ids of the request under way. ``level`` of the configuration decides what is
-    accepted at all, ``setLevel`` what of this logger. Get one with ``get_logger``.
+    The methods take the arguments of the standard library's loggers, and fields as further keywords. They return
+    whether the record was accepted; they never block and never raise. A refused call is named on stderr, once per call
+    site. Each record carries the ids of the request under way. ``level`` of the configuration decides what is accepted
+    at all, ``setLevel`` what this logger accepts. Get one with ``get_logger``.
     """
 
     __slots__ = ("_bound", "_least", "critical", "debug", "error", "info", "name", "warn", "warning")
@@ -76,7 +76,7 @@ class ApplicationLogger:
     def setLevel(self, level: int | str) -> None:  # noqa: N802 - the name of logging.Logger
         """Accept nothing below ``level`` from loggers of this name and those below it; ``NOTSET``: as configured.
 
-        Raises ValueError for what is no level.
+        Raises ValueError for an invalid level.
         """
         number = _LEVELS_OF_NAMES.get(level.upper()) if isinstance(level, str) else level
         if type(number) is not int:
@@ -126,19 +126,19 @@ def method_of(level: int) -> str:
 
 
 def level_name(level: int, name: str) -> dict[str, str]:
-    """Return the name of a level as an attribute, where it says more than the record's severity."""
+    """Return the name of a level as an attribute, if it says more than the record's severity."""
     return {} if _STANDARD_NAMES.get(level) == name else {"levelname": name}
 
 
 class _Levels:
-    """The levels that were set by name, and what follows from them for each logger that is there."""
+    """The levels that were set by name, and the resulting level of each existing logger."""
 
     def __init__(self) -> None:
         self._set: dict[str, int] = {}
         self._of: weakref.WeakValueDictionary[str, LeastSeverity] = weakref.WeakValueDictionary()
 
     def of(self, name: str) -> LeastSeverity:
-        """Return what all loggers called ``name`` share."""
+        """Return the state that all loggers called ``name`` share."""
         least = self._of.get(name)
         if least is None:
             least = self._of[name] = LeastSeverity(self._effective(name))
@@ -166,7 +166,7 @@ _levels = _Levels()
 def arrange(
     message: object, arguments: tuple[Any, ...], fields: dict[str, Any]
 ) -> tuple[object, dict[str, object]] | None:
-    """Return message and fields of a call with more than those; None where they cannot be had, which is said."""
+    """Return message and fields of a call with further arguments; None, after a report, if they cannot be formatted."""
     try:
         given = {name: fields.pop(name) for name in ("exc_info", "stack_info") if name in fields}
         extra, level = fields.get("extra"), fields.get("stacklevel")
@@ -204,7 +204,7 @@ def _caller(level: int) -> FrameType:
 
 
 class _Refusals:
-    """The call sites whose refused calls were named on stderr; of more than so many nothing is said."""
+    """The call sites whose refused calls were named on stderr; beyond a limit no more are named."""
 
     def __init__(self) -> None:
         self._sites: set[tuple[str, int]] = set()
@@ -218,7 +218,7 @@ class _Refusals:
             return
         self._sites.add(site)
         if sys.stderr is not None:
-            # What the call says can be a secret, so it is not shown.
+            # The text of the call can be a secret, so it is not shown.
             sys.stderr.write(f"inference_logging: {site[0]}:{site[1]}: the record of this call is refused: {why}\n")
 
 
@@ -226,7 +226,7 @@ _refusals = _Refusals()
 
 
 def report_refusal(why: str) -> None:
-    """Name on stderr, once per call site, the call of this package that is refused; never raises."""
+    """Name the refused call of this package on stderr, once per call site; never raises."""
     # stderr can be closed, or the application's own.
     with contextlib.suppress(Exception):
         _refusals.report(why)

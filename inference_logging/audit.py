@@ -1,7 +1,7 @@
-"""The audit lane: records that are on the device before whoever made them goes on.
+"""The audit lane: records that are on the device before the caller goes on.
 
-It is the same machine a second time, a queue, a listener and its sink, with a sink that says ``Ok`` only behind an
-fsync. One commit serves every record that has gathered while the last one ran, and one wake-up of an event loop serves
+It is the same machinery a second time, a queue, a listener and its sink, with a sink that returns ``Ok`` only after an
+fsync. One commit serves every record that has gathered during the last one, and one wake-up of an event loop serves
 every record of a commit.
 
 Internal: users import nothing from here.
@@ -36,9 +36,9 @@ _CROWDED: Final = 0.5
 
 
 class AuditLane:
-    """The audit queue of this process, its listener, and those who wait for a commit.
+    """The audit queue of this process, its listener, and the tasks that wait for a commit.
 
-    Raises ``OpenError`` if the queue, the sink, the key or the thread cannot be had, naming the parameter.
+    Raises ``OpenError`` if the queue, the sink, the key or the thread is not available, naming the parameter.
     """
 
     def __init__(self, config: Config) -> None:
@@ -137,7 +137,7 @@ class AuditLane:
         return commits
 
     async def _try_again(self, emit: Callable[[], int], refused: int) -> int:
-        """Wait for room, where ``audit_overflow`` says so; return a sequence, or what refused the record at last."""
+        """Wait for room, if ``audit_overflow`` says so; return a sequence, or the reason for the last refusal."""
         end = time.monotonic() + self._wait_s if self._overflow == "block" else 0.0
         while refused == _QUEUE_FULL and (left_s := end - time.monotonic()) > 0:
             await self._commits().wait_for_room(left_s)
@@ -161,7 +161,7 @@ class AuditLane:
         raise AuditError(f"an audit record was refused{waited}: {reason}", reason)
 
     def _no_room(self, error: OSError) -> bool:
-        """Count a record of an event that cannot be registered any more."""
+        """Count a record of an event for which there is no room to register it."""
         self._queue.count_refused(self._queue.reasons.index("serialize_error"), INFO)
         if self._overflow == "count":
             return False

@@ -34,8 +34,8 @@ _BLOCK_ROWS = 1000
 class SqliteWriter:
     """The writer of a listener: called with whole lines, it returns once all of them are committed.
 
-    A record that is there already is passed over: a listener that died between the commit and the release of its
-    records leaves them to the next one. Raises ``sqlite3.Error`` or ``OSError``, and then nothing is committed.
+    A record that is there already is skipped: a listener that died between the commit and the release of its records
+    leaves them to the next one. Raises ``sqlite3.Error`` or ``OSError``, and then nothing is committed.
     """
 
     def __init__(self, path: Path, chain: str | None, key: bytes | None) -> None:
@@ -58,7 +58,7 @@ class SqliteWriter:
                 self._connection = _open(self._path)
             self._insert(self._connection, lines)
         except BaseException:
-            # What a failed commit has left is for SQLite to find out when it opens the database anew.
+            # SQLite finds the remains of a failed commit when it opens the database again.
             self._close()
             raise
 
@@ -93,9 +93,9 @@ class SqliteWriter:
 
 
 def _missing(cursor: sqlite3.Cursor, record: dict[str, Any], line: bytes) -> bytes | None:
-    """Return what of a listener's own line does not stand there yet.
+    """Return the part of a listener's own line that is not in the database yet.
 
-    A listener that died behind its commit leaves it to the next one to tell its processes' drops and ends again.
+    A listener that died after its commit leaves it to the next one to report its processes' drops and ends again.
     """
     event = record["event_name"]
     reported = [orjson.loads(line) for (line,) in cursor.execute(_REPORTED, (record.get("boot_id"), event))]
@@ -158,7 +158,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         connection.close()
         if path.with_name(f"{path.name}-wal").exists():
             raise
-        # A copy where nothing can be written, not even the files beside it that WAL mode asks of readers.
+        # A copy in a place without write access, even for the files beside it that WAL mode requires of readers.
         return sqlite3.connect(f"{uri}&immutable=1", uri=True)
     return connection
 

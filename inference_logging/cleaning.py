@@ -1,4 +1,4 @@
-"""Queue directories that nobody uses any more: no process has a queue there, and none waits for a listener.
+"""Unused queue directories: no process has a queue there, and no queue waits for a listener.
 
 Internal: users import nothing from here.
 """
@@ -19,7 +19,7 @@ _OWN: Final = re.compile(
 
 
 def kept_for(directory: Path) -> str | None:
-    """Return why a queue directory has to stay; None: nobody uses it.
+    """Return why a queue directory has to stay; None: it is unused.
 
     Every process that produces or listens has a queue file there as long as it lives.
     """
@@ -39,14 +39,14 @@ def _foreign(names: Sequence[str]) -> str | None:
 def remove(directory: Path) -> str | None:
     """Remove a queue directory, or return why it has to stay. Raises OSError.
 
-    A process that begins in this moment either is seen, or makes the directory anew.
+    A process that begins at this moment is either seen, or creates the directory again.
     """
     if (why := kept_for(directory)) is not None:
         return why
     aside = directory.with_name(f".{directory.name}.removed")
     directory.rename(aside)
     if (why := kept_for(aside)) is not None:
-        # Somebody was quicker. Where that one has made the directory anew, it needs this one no more.
+        # Another process was quicker. If it has created the directory again, it does not need this one.
         with contextlib.suppress(OSError):
             aside.rename(directory)
         return why

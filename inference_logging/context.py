@@ -16,7 +16,7 @@ REQUEST: ContextVar[RequestIds | None] = ContextVar("inference_logging.request",
 def current_request() -> RequestIds | None:
     """Return the ids of the request under way, or None outside of one.
 
-    ``trace_id`` and ``span_id``; ``request_id``, which is ours; ``client_request_id``, the client's or None;
+    ``trace_id`` and ``span_id``; ``request_id``, made by this package; ``client_request_id``, the client's or None;
     ``outgoing_headers()``, the headers that make a call to another service a child of this request; ``keep()`` has the
     request recorded whatever the sampler decided.
     """

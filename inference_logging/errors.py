@@ -31,7 +31,7 @@ class ConfigError(InferenceLoggingError, ValueError):
 
 
 class OpenError(InferenceLoggingError, OSError):
-    """The queue, the sink or the listener thread cannot be had; the message names the parameter.
+    """The queue, the sink or the listener thread is not available; the message names the parameter.
 
     Raised while a ``Logger`` is opened. Retrying helps once the cause (a full or missing file system, permissions) is
     mended.
@@ -41,14 +41,15 @@ class OpenError(InferenceLoggingError, OSError):
 class AuditError(InferenceLoggingError):
     """An audit record was refused, or was not committed in time; ``reason`` says which.
 
-    ``reason`` is ``not_committed`` (accepted, and written later if the disk takes it), why the queue refused it
-    (``queue_full``, ``oversize``, …), or ``too_many_events`` (names of events are kinds: what changes from call to call
-    is a field). Raised by ``Logger.audit`` and by events of the audit lane, unless ``audit_overflow`` is ``count``. The
-    middleware answers it with 503 if the answer has not begun. Retrying helps once there is room.
+    ``reason`` is ``not_committed`` (accepted, and written later if the disk takes it), the queue's reason for refusing
+    it (``queue_full``, ``oversize``, …), or ``too_many_events`` (names of events are kinds: values that change from
+    call to call belong in fields). Raised by ``Logger.audit`` and by events of the audit lane, unless
+    ``audit_overflow`` is ``count``. The middleware answers it with 503 if the answer has not begun. Retrying helps once
+    there is room.
     """
 
     def __init__(self, message: str, reason: str) -> None:
-        """Say what happened, and name the reason."""
+        """Describe what happened, and name the reason."""
         self.reason = reason
         super().__init__(message)
 
@@ -58,13 +59,13 @@ class AuditError(InferenceLoggingError):
 
 
 class MissingExtraError(InferenceLoggingError, ImportError):
-    """A package that only an extra of ours installs is missing; the message names both.
+    """A package that only an extra of this package installs is missing; the message names both.
 
     Raised where the package is first needed, never at import. Retrying helps once the extra is installed.
     """
 
     def __init__(self, purpose: str, package: str, extra: str) -> None:
-        """Say what for (``purpose``) which ``package`` of which ``extra`` is needed."""
+        """Name the ``purpose``, the ``package`` and its ``extra``."""
         self.purpose, self.package, self.extra = purpose, package, extra
         super().__init__(f"{purpose} needs {package}: pip install 'inferlog[{extra}]'")
 
@@ -76,12 +77,12 @@ class MissingExtraError(InferenceLoggingError, ImportError):
 class CorruptLineError(InferenceLoggingError, ValueError):
     """A line of a segment that is not a record: damaged, or not written by the listener.
 
-    Raised while segments are read. ``path`` and ``line_number`` (from 1) say where; what follows in the segment can be
+    Raised while segments are read. ``path`` and ``line_number`` (from 1) name the place; the rest of the segment can be
     read by giving ``on_corrupt``.
     """
 
     def __init__(self, path: str, line_number: int, reason: str) -> None:
-        """Name the place and what is wrong there."""
+        """Name the place and the fault."""
         self.path, self.line_number, self.reason = path, line_number, reason
         super().__init__(f"{path}:{line_number}: {reason}")
 

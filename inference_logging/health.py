@@ -1,4 +1,4 @@
-"""How the logging is, from one look at the queue directory: ok, pressured, producer_died, degraded or stuck.
+"""The state of the logging, from one look at the queue directory: ok, pressured, producer_died, degraded or stuck.
 
 The rule is native (``native/listen/src/status/health.rs``), so that a process without Python gives the same answers.
 Here is what a `Watch` takes from the configuration.

@@ -41,10 +41,10 @@ _open_loggers: weakref.WeakSet[Logger] = weakref.WeakSet()
 class Logger:
     """The queue and listener of this process.
 
-    Open it with ``Logger(config)``; it is a context manager. Emitting never blocks and never raises; what is refused is
-    counted by reason. ``close`` drains within ``config.drain_deadline_s``; it also runs at interpreter exit.
+    Open it with ``Logger(config)``; it is a context manager. Emitting never blocks and never raises; refused records
+    are counted by reason. ``close`` drains within ``config.drain_deadline_s``; it also runs at interpreter exit.
 
-    Raises ``OpenError`` if the queue, the sink or the thread cannot be had, naming the parameter.
+    Raises ``OpenError`` if the queue, the sink or the thread is not available, naming the parameter.
     """
 
     def __init__(self, config: Config | None = None) -> None:
@@ -85,7 +85,7 @@ class Logger:
         return logger
 
     def serves(self, config: Config) -> bool:
-        """Tell whether ``shared`` may return this one for ``config``."""
+        """Return whether ``shared`` may return this one for ``config``."""
         return self.config == config
 
     @classmethod
@@ -101,7 +101,7 @@ class Logger:
             Logger.newest()._make_current()
 
     def release(self) -> bool:
-        """Give back what ``shared`` returned; the last one closes. Return whether everything was written."""
+        """Release what ``shared`` returned; the last one closes. Return whether everything was written."""
         self._users -= 1
         return self.close() if self._users <= 0 else self.flush(self.config.drain_deadline_s)
 
@@ -155,10 +155,10 @@ class Logger:
         return self._service.event(name, list(fields), SEVERITIES[severity])
 
     async def audit(self, event: str, /, **fields: object) -> bool:
-        """Make one audit record and wait until it is committed: on the device, as far as the device tells.
+        """Make one audit record and wait until it is committed: on the device, as far as the device reports.
 
         It carries the ids of the request under way, then ``fields`` in their order; values as in ``event``. An event
-        whose names of fields are ever new has them in the map ``attributes`` once it has had 16 lists of them. Every
+        whose names of fields keep changing has them in the map ``attributes`` once it has had 16 lists of them. Every
         record that comes while one commit runs shares the next one. Returns True, or with ``audit_overflow=count``
         False for a record that was dropped or is late.
 
@@ -258,7 +258,7 @@ def _close_with_child(logger: Logger) -> None:
     if process is not None and process.parent_process() is not None:
         from multiprocessing.util import Finalize
 
-        # After all that others have to do at their end, which they may want to log.
+        # After the work that others do at their end, which they may want to log.
         Finalize(None, logger.close, exitpriority=-100)
 
 

@@ -1,8 +1,8 @@
 """Metrics for Prometheus: a collector over the counters that all processes of a queue directory share.
 
-Any worker answers for all of them, so no multiprocess mode is needed; where the application itself uses that mode, the
-collector is registered beside its ``MultiProcessCollector`` and nothing changes. Counters never go back: what ended
-queues have counted stays in the queue directory.
+Any worker answers for all of them, so no multiprocess mode is needed; if the application itself uses that mode, the
+collector is registered beside its ``MultiProcessCollector`` and nothing changes. Counters never go back: the counts of
+ended queues stay in the queue directory.
 
 The families and their texts are native (``native/listen/src/status/metrics.rs``). Only a collector needs
 prometheus_client (the extra ``metrics``), which is imported when one is made.
@@ -34,7 +34,7 @@ BUILD = "inference_logging_build"
 
 
 class Counted(Protocol):
-    """Whose counts are shown: a logger, or a listener in a process that serves nothing."""
+    """The owner of the counts: a logger, or a listener in a process that serves nothing."""
 
     config: Config
 
@@ -50,8 +50,9 @@ class Counted(Protocol):
 class InferenceLoggingCollector:
     """A collector for a prometheus_client registry: everything this library counts, of all processes.
 
-    ``logger`` is the one whose queue directory is shown; without it, the one that is open when the metrics are asked
-    for. Nothing is shown while none is open. ``watch`` is the one that already looks at its queue directory, if any.
+    ``logger`` is the one whose queue directory is shown; without it, the one that is open when the metrics are
+    requested. Nothing is shown while none is open. ``watch`` is the one that already watches its queue directory, if
+    any.
 
     Raises ``MissingExtraError`` if prometheus_client is not installed.
     """
@@ -82,7 +83,7 @@ class InferenceLoggingCollector:
 
 
 def metrics_of(logger: Counted, watch: Watch | None = None) -> Metrics:
-    """Return the native metrics of a logger's queue directory, at which ``watch`` looks already, if any."""
+    """Return the native metrics of a logger's queue directory, which ``watch`` watches already, if any."""
     watch = watch if watch is not None else Watch(logger.config, logger.service, audit=logger.audit_service)
     return Metrics(watch.native, platform.python_version())
 
@@ -105,7 +106,7 @@ def register_metrics(
 
 
 async def respond(scope: Scope, send: Send, metrics: Metrics | None) -> None:
-    """Answer a request for metrics: OpenMetrics (with exemplars) where the Accept header asks for it, else text.
+    """Answer a request for metrics: OpenMetrics (with exemplars) if the Accept header requests it, else text.
 
     HEAD gets the headers, a method other than GET 405; without metrics (the logger is not open) it is 503.
     """
@@ -125,7 +126,7 @@ async def respond(scope: Scope, send: Send, metrics: Metrics | None) -> None:
 
 
 def offer(collector: InferenceLoggingCollector) -> Callable[[], None]:
-    """Register a collector with prometheus_client's default registry unless it has one; return what takes it back."""
+    """Register a collector with prometheus_client's default registry unless it has one; return its removal."""
     from prometheus_client import REGISTRY
 
     try:

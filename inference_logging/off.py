@@ -1,4 +1,4 @@
-"""What stands for the queue, the listener and the audit lane where ``enabled`` is off: all of it does nothing.
+"""The replacements of queue, listener and audit lane if ``enabled`` is off: all of them do nothing.
 
 Internal: users import nothing from here.
 """
@@ -53,7 +53,7 @@ class NoService:
 
 
 class NoAuditLane:
-    """An audit lane that commits nothing, and says so by False."""
+    """An audit lane that commits nothing, and returns False."""
 
     service = None
 
@@ -82,7 +82,7 @@ class NoAuditLane:
 
 
 class NoModelLog:
-    """The requests of a model instance, none of which is recorded."""
+    """The requests of a model instance, none of them recorded."""
 
     def begin(self, _requests: Sequence[Any]) -> list[Any]:
         """Begin no record."""

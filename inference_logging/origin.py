@@ -1,8 +1,8 @@
-"""Whose queues are where: what of a configuration decides where records go and what is replaced in them.
+"""The owner of queue directories: the part of a configuration that says where records go and how they are redacted.
 
 One listener writes the records of all processes of a queue directory. So that it writes each as its own process is
-configured, the directory belongs to one such configuration: its text stands there as ``configuration.yaml``, in the
-form of a configuration file, and its fingerprint in the default name of the directory and in the headers of segments.
+configured, the directory belongs to one such configuration: its text is there as ``configuration.yaml``, in the form of
+a configuration file, and its fingerprint in the default name of the directory and in the headers of segments.
 
 Internal: users import nothing from here.
 """
@@ -63,14 +63,14 @@ class Other(NamedTuple):
 
 
 def text(config: Config) -> str:
-    """Return what decides where the records of ``config`` go and how they are redacted: a parameter a line."""
+    """Return the part of ``config`` that says where records go and how they are redacted: a parameter a line."""
     return settings(config).configuration
 
 
 def default_queue_directory(config: Config) -> Path:
     """Return the queue directory of a configuration that names none: in memory, per user, service and fingerprint.
 
-    One that is this user's own is taken before one that is not there yet, and one that another user made never.
+    A directory that this user owns is taken before one that does not exist yet, and one that another user made never.
     """
     places = _places(config)
     return next(filter(_is_own, places), None) or next(
@@ -79,7 +79,7 @@ def default_queue_directory(config: Config) -> Path:
 
 
 def passed_over(config: Config) -> str | None:
-    """Return a sentence about the directory that should be the queue directory and is another user's, if it is so."""
+    """Return a sentence about the default queue directory if another user owns it."""
     if config.queue_directory is not None:
         return None
     first = _places(config)[0]
@@ -105,7 +105,7 @@ def queue_directories(service_name: str | None) -> list[Path]:
 
 
 def of_others(config: Config) -> Iterator[Other]:
-    """Iterate over what other configurations of the service left or produce that nobody who listens now writes."""
+    """Iterate over waiting records of other configurations of the service that no running listener writes."""
     own, mine = config.resolved_queue_directory, text(config)
     for path in _beside(config, own):
         try:
@@ -134,9 +134,9 @@ def _beside(config: Config, own: Path) -> Iterator[Path]:
 def queue_directories_of(directory: Path) -> list[Path]:
     """Return the queue directories from which the segments in ``directory`` come, as far as they are still there.
 
-    The headers name them, with the fingerprint of the configuration that each was for. Of another configuration's
-    directory, what was moved aside for the one of the header is taken. Compressed segments are not looked at: the
-    newest ones are plain.
+    The headers name them, with the fingerprint of the configuration that each was for. If a directory belongs to
+    another configuration by now, the queues that were moved aside for the header's are taken. Compressed segments are
+    not read: the newest ones are plain.
     """
     from inference_logging.segments import segments
 
@@ -160,7 +160,7 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def _of_configuration(queues: Path, fingerprint: str) -> Path | None:
-    """Return the directory if it is this user's and for that configuration, or what was moved aside in it."""
+    """Return the directory if it belongs to this user and that configuration, or the one that was moved aside in it."""
     for path in (queues, queues / fingerprint):
         try:
             noted = configuration_of(path) if _is_own(path) else None
@@ -172,7 +172,7 @@ def _of_configuration(queues: Path, fingerprint: str) -> Path | None:
 
 
 def shown(directory: Path) -> str:
-    """Return a queue directory with what it is for, on one line."""
+    """Return a queue directory and its configuration, on one line."""
     try:
         found = configuration_of(directory) or ""
     except (OSError, ValueError):
@@ -195,7 +195,7 @@ def _places(config: Config) -> list[Path]:
 def _roots() -> Iterator[Path]:
     """Iterate over where default queue directories can be.
 
-    Shared memory comes first: the directory of the session goes with the last log-out, and a service has none.
+    Shared memory comes first: the session's directory is removed at the last log-out, and a service has none.
     """
     yield SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
     session = os.environ.get("XDG_RUNTIME_DIR", "")

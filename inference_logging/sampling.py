@@ -64,7 +64,7 @@ def threshold(ratio: float, precision: int = 4) -> int:
 def encode_th(t: int) -> str:
     """Return the ``th`` value of ``tracestate: ot=th:…``: lowercase hex, trailing zeros removed.
 
-    Raises ``ValueError`` unless ``t`` is 0 … 2**56 - 1: ``NEVER`` can't be told to others, such a trace is not kept.
+    Raises ``ValueError`` unless ``t`` is 0 … 2**56 - 1: ``NEVER`` can't be sent to others, such a trace is not kept.
     """
     if not 0 <= t < NEVER:
         raise ValueError(f"t={t!r}: must be from 0 to 2**56 - 1")
@@ -121,7 +121,7 @@ def adjusted_count(t: int) -> float:
 
 
 def sampler(config: Config) -> Sampler:
-    """Return the native sampler of a configuration: what the middleware asks at each request.
+    """Return the native sampler of a configuration, which the middleware asks at each request.
 
     Raises ``OpenError`` for a ``capture_hash_key_file`` that can't be read.
     """

@@ -1,4 +1,4 @@
-"""The native service of a lane: its queue, and its listener where this process has one.
+"""The native service of a lane: its queue, and its listener if this process has one.
 
 Internal: users import nothing from here.
 """
@@ -40,7 +40,7 @@ def open_service(config: Config, lane: Lane = "fast", *, claims: bool = True, on
 
 
 def _writer(config: Config, native: Settings) -> Callable[[bytes | None], None] | None:
-    """Return what writes the audit lane's database, where it has one."""
+    """Return the writer of the audit lane's database, if it has one."""
     if config.audit_sink != "sqlite":
         return None
     from inference_logging.audit_sqlite import SqliteWriter  # sqlite3 only where it is asked for

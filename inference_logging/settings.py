@@ -23,7 +23,7 @@ def as_json(config: Config, **resolved: Any) -> bytes:
 def settings(config: Config, **resolved: Any) -> Settings:
     """Return the native settings of ``config``.
 
-    Raises ``ConfigError`` where ``config`` was changed into one that would have been refused.
+    Raises ``ConfigError`` if ``config`` was changed into one that would have been refused.
     """
     try:
         return Settings(as_json(config, **resolved))

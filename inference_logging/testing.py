@@ -121,7 +121,7 @@ class Records(Sequence[Record]):
 def capture_records(**parameters: Any) -> Iterator[Records]:
     """Capture what this process records while the context lasts, in temporary directories.
 
-    ``parameters`` are those of ``Config``; the environment and the configuration file are not looked at. ``level`` is
+    ``parameters`` are those of ``Config``; the environment and the configuration file are not read. ``level`` is
     ``DEBUG`` unless given. Captures can be nested: the innermost takes all. Raises ConfigError for a wrong parameter.
     """
     with tempfile.TemporaryDirectory(prefix="inference_logging-") as temporary:

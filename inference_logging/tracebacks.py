@@ -1,9 +1,9 @@
 """The texts of an exception: its type, its message and its stack, each cut to a limit.
 
-One implementation for all records: application loggers, ``Handler``, requests of the middleware and of Triton. What an
-exception says can hold a prompt or a secret; the listener redacts these texts as all others.
+One implementation for all records: application loggers, ``Handler``, requests of the middleware and of Triton. The text
+of an exception can hold a prompt or a secret; the listener redacts it like all other texts.
 
-The usual ``traceback`` module is not asked: it looks at the file of every frame on disk, walks every linked exception
+The usual ``traceback`` module is not used: it looks at the file of every frame on disk, walks every linked exception
 whole, and has no limit in bytes.
 
 Internal: users import nothing from here.
@@ -107,7 +107,7 @@ class Tracebacks:
 
 
 def exception_info(given: object) -> ExceptionInfo:
-    """Return what an ``exc_info`` argument stands for: an exception, a tuple, or something true for the current one."""
+    """Return the exception of an ``exc_info`` argument: an exception, a tuple, or a true value for the current one."""
     if isinstance(given, BaseException):
         return type(given), given, given.__traceback__
     if not given:
@@ -121,7 +121,7 @@ def exception_info(given: object) -> ExceptionInfo:
 
 
 def _linked(error: BaseException, seen: set[int]) -> Iterator[tuple[str, BaseException]]:
-    """Yield an exception behind those that it comes from, and before those that it groups, each with its heading."""
+    """Yield an exception after those that it comes from, and before those that it groups, each with its heading."""
     chain: list[tuple[str, BaseException]] = []
     following: BaseException | None = error
     while following is not None and id(following) not in seen and len(seen) < _MOST_LINKED:
@@ -152,7 +152,7 @@ def _walk(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
 
 
 def _lines(frames: Iterable[tuple[FrameType, int]], limit: int) -> list[str]:
-    """Return the lines of the first and last frames, and between them how many are left out."""
+    """Return the lines of the first and last frames, and between them the number of omitted ones."""
     first: list[tuple[FrameType, int]] = []
     last: deque[tuple[FrameType, int]] = deque(maxlen=limit - limit // 2)
     count = 0
@@ -185,7 +185,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _cut_within(text: str, limit: int) -> str:
-    """Return ``text``, or both its ends: the last line says what happened."""
+    """Return ``text``, or both its ends: the last line holds the error."""
     encoded = text.encode("utf-8", "backslashreplace")
     if len(encoded) <= limit:
         return text

@@ -1,8 +1,8 @@
 """When application records open a logger, and when they wait for one in memory.
 
 The first record of a process often comes at import, before the application has said where records go and what is
-replaced in them. Opening what the environment says by default would write it somewhere else, unredacted. So it waits
-for the first logger that is opened, as long as there is a chance that one is: until the end of the process, or until a
+replaced in them. Opening a logger by the environment alone would write it somewhere else, unredacted. So it waits for
+the first logger that is opened, as long as there is a chance that one is: until the end of the process, or until a
 record comes after ``PATIENCE_S`` while no module is being imported.
 
 Internal: users import nothing from here.
@@ -30,19 +30,19 @@ _SAYING_WHERE: Final = (
 
 
 class Waiting:
-    """What is known of the configuration of this process while no logger is open."""
+    """The known configuration of this process while no logger is open."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
         self._last: Config | None = None
 
     def note(self, config: Config) -> None:
-        """Remember the configuration of the logger that was opened last: what comes when it is closed is like it."""
+        """Remember the configuration of the logger that was opened last: the next one has the same."""
         self._last = config
         self._since_s = None
 
     def configuration(self) -> Config | None:
-        """Return what the record that was just made should open; None: it waits.
+        """Return the configuration that the latest record should open; None: it waits.
 
         Raises ``ConfigError`` for a wrong value in the environment.
         """
@@ -57,14 +57,14 @@ class Waiting:
         return self._wanted()
 
     def after_fork_in_child(self) -> None:
-        """Leave what waits to the parent, unless this process opens a logger first."""
+        """Leave the waiting records to the parent, unless this process opens a logger first."""
         leave_waiting_records_to_parent()
 
     def _wanted(self) -> Config:
         return self._last if self._last is not None else _of_the_environment()
 
     def _write(self) -> None:
-        """Write what waits still when the interpreter exits."""
+        """Write the records that still wait when the interpreter exits."""
         from inference_logging.logger import Logger  # which needs this module
 
         forget_inherited_records()
@@ -80,7 +80,7 @@ def _of_the_environment() -> Config:
 
 
 def _is_importing() -> bool:
-    """Tell whether the record was made while a module other than the program itself runs for the first time."""
+    """Return whether the record was made while a module other than the program itself runs for the first time."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         frame = frame.f_back

@@ -1,7 +1,7 @@
 """The HTTP server of a side process's port: its clients cost a bounded number of threads.
 
-Where all connections are taken, a new one ends the oldest: a client that opens many and sends nothing keeps neither
-probes nor scrapes out.
+If all connections are taken, a new one ends the oldest: a client that opens many and sends nothing keeps neither probes
+nor scrapes out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
             self._forget(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that has gone or was sent away."""
+        """Ignore a client that has gone or was disconnected."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -77,11 +77,11 @@ class _Handler(WSGIRequestHandler):
     timeout = IDLE_S
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
-        """Say nothing: a scrape is no news."""
+        """Write nothing: a scrape is not news."""
 
 
 def serve(address: str, port: int, application: Any) -> BoundedServer:
-    """Serve a WSGI application in the background. Raises ``OSError`` where the port cannot be had."""
+    """Serve a WSGI application in the background. Raises ``OSError`` if the port is not available."""
     server = make_server(address, port, application, server_class=BoundedServer, handler_class=_Handler)
     threading.Thread(target=server.serve_forever, name="inference-logging-http", daemon=True).start()
     return server

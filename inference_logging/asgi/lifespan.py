@@ -9,7 +9,7 @@ Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-# An application should return None; what it returns instead is passed on.
+# An application should return None; any other value is passed on.
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
 # No request comes after these, and the application has made its last record.
@@ -21,9 +21,9 @@ async def serve_lifespan(
 ) -> Any:
     """Serve a lifespan scope: ``open_`` before the application's startup, ``close`` after its shutdown.
 
-    An error of ``open_`` is a failed startup, which ends the server: raised alone, servers would take it for an
-    application without lifespan and go on without its startup. An application that raises or returns before it has
-    received anything knows no lifespan; then it is served here.
+    An error of ``open_`` is a failed startup, which ends the server: if it were raised alone, servers would take the
+    application for one without lifespan and go on without its startup. An application that raises or returns before it
+    has received anything has no lifespan; then it is served here.
     """
     try:
         open_()
@@ -55,8 +55,8 @@ async def serve_lifespan(
 
 
 def kind_of(message: object) -> str:
-    """Return the type of an ASGI message; empty for what is none."""
-    # Whether the server accepts a message is for the server to say.
+    """Return the type of an ASGI message; empty for anything else."""
+    # The server decides whether it accepts a message.
     kind = message.get("type") if isinstance(message, Mapping) else None
     return kind if isinstance(kind, str) else ""
 

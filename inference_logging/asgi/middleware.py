@@ -1,8 +1,8 @@
 """The pure-ASGI middleware: one terminal record per request, a timeline per stream, nothing changed on the way.
 
 The object holds configuration and the open logger; a native observer holds the state of one request. Foreign scopes and
-every message pass through untouched. ``send`` is a C function that looks at the message and returns the server's own
-awaitable; only ``receive`` needs a coroutine, since its result is what is looked at.
+every message pass through untouched. ``send`` is a C function that reads the message and returns the server's own
+awaitable; only ``receive`` needs a coroutine, since its result is what has to be read.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class InferenceLoggingMiddleware:
     Without ``config`` everything comes from the environment and the configuration file. The logger opens with the
     server's lifespan (or at the first request), and drains at its end (or at interpreter exit).
 
-    The startup fails with ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_registry``
-    without prometheus_client, ``OpenError`` if the queue or the sink cannot be had. Where a server has no lifespan that
-    is said once, on stderr, and requests are served without a record: none ever fails because of logging.
+    The startup fails with ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_registry`` without
+    prometheus_client, ``OpenError`` if the queue or the sink is not available. On a server without lifespan such an
+    error is reported once, on stderr, and requests are served without a record: none ever fails because of logging.
     """
 
     def __init__(self, app: ASGIApp, config: Config | None = None) -> None:
@@ -95,7 +95,7 @@ class InferenceLoggingMiddleware:
             self._wrapped_path = config.wrap_health_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
-        """Serve one scope; return what the application returns, which servers look at (it should be None)."""
+        """Serve one scope; return what the application returns, which servers check (it should be None)."""
         begun = self._begin(scope, receive, send)
         if begun is None:
             begun, returned = await self._serve_other(scope, receive, send)
@@ -122,14 +122,14 @@ class InferenceLoggingMiddleware:
                 pass  # thrown away by the garbage collector: that runs in no request's context
 
     def _texts(self, error: BaseException) -> Callable[[], tuple[str, str, str]] | None:
-        # A client that leaves, or a server that stops, is no failure of the application's.
+        # A client that leaves, or a server that stops, is not a failure of the application.
         if self._logger is None or _ending(error) in _NO_FAILURES:
             return None
         return partial(self._logger.tracebacks.texts, error)
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> tuple[Begun | None, Any]:
-        # All that is no request to record at once: other scopes, routes of our own, requests before anything is open.
-        # Returns what the application returned, or how a request has begun after all.
+        # Everything except a request to record at once: other scopes, this package's routes, requests before anything
+        # is open. Returns what the application returned, or how a request has begun after all.
         kind = scope.get("type")
         if kind == "lifespan":
             return None, await serve_lifespan(self.app, scope, receive, send, lambda: self._open(scope), self._close)
@@ -185,7 +185,8 @@ class InferenceLoggingMiddleware:
         self._begin, self._factory = factory.begin, factory
 
     def _open_late(self, scope: Scope) -> None:
-        # No lifespan came before the first request, so an error cannot stop the start any more: serve, and say so once.
+        # There was no lifespan before the first request, so an error cannot stop the start any more: serve, and report
+        # it once.
         if self._unavailable:
             return
         try:
@@ -222,18 +223,18 @@ class InferenceLoggingMiddleware:
 
 
 def reopen_all() -> None:
-    """Let every open middleware give its logger back and ask for one anew at its next request."""
+    """Let every open middleware release its logger and request a new one at its next request."""
     for middleware in list(_open_middlewares):
         middleware._close()
 
 
 def _not_open(*_arguments: object) -> Begun | None:
-    """Stand for ``begin`` while nothing is open: no request is recorded."""
+    """Replace ``begin`` while nothing is open: no request is recorded."""
     return None
 
 
 def _off(*_arguments: object) -> Begun | None:
-    """Stand for ``begin`` where ``enabled`` is off: no request is recorded."""
+    """Replace ``begin`` if ``enabled`` is off: no request is recorded."""
     return None
 
 
@@ -255,7 +256,7 @@ async def _observed_receive(receive: Receive, observer: RequestObserver) -> Mess
 
 
 def _came_from(send: Any, error: BaseException) -> bool:
-    """Tell whether the server's ``send`` raised: the last part of the answer was not taken then."""
+    """Return whether the server's ``send`` raised: then the last part of the answer was not taken."""
     send = getattr(send, "func", send)  # of a partial
     code = getattr(getattr(send, "__func__", send), "__code__", None)
     raised: BaseException | None = error
@@ -264,7 +265,7 @@ def _came_from(send: Any, error: BaseException) -> bool:
             break
         if any(frame.f_code is code for frame, _ in traceback.walk_tb(raised.__traceback__)):
             return True
-        # An application may say it in an exception of its own.
+        # An application may wrap it in an exception of its own.
         raised = raised.__cause__ or raised.__context__
     return False
 
@@ -281,7 +282,7 @@ def _ending(error: BaseException) -> str:
 
 
 def _after_fork_in_child() -> None:
-    # A child that goes on with a middleware must not repeat its parent's ids.
+    # A child that continues with a middleware must not repeat its parent's ids.
     for middleware in _open_middlewares:
         if middleware._reseed is not None:
             middleware._reseed()

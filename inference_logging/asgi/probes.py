@@ -1,4 +1,4 @@
-"""The answers to health probes: readiness and liveness routes of our own, and the header on the server's own route.
+"""The answers to health probes: this package's readiness and liveness routes, and the header on the server's own route.
 
 Methods are treated as starlette treats a GET route: HEAD gets the headers, anything else 405.
 """
@@ -31,7 +31,7 @@ def readiness(health: Health | None) -> Answer:
 
 
 def liveness(health: Health | None) -> Answer:
-    """Return the answer of the liveness route. A logger that is not open is nothing that a restart is sure to mend."""
+    """Return the answer of the liveness route. A restart would not surely mend a logger that is not open."""
     return health.liveness() if health is not None else (200, _NOT_OPEN, 1)
 
 
@@ -59,7 +59,7 @@ async def refuse(scope: Scope, send: Send, why: str) -> None:
 
 
 def wrap(send: Send, look: Callable[[], Health | None], *, changes_status: bool) -> Send:
-    """Return a ``send`` that adds our state to the answer of the server's own health route.
+    """Return a ``send`` that adds the logging's state to the answer of the server's own health route.
 
     With ``changes_status``, a 2xx becomes 503 with Retry-After while readiness says 503. Body and other headers are the
     server's.

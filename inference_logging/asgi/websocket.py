@@ -43,7 +43,7 @@ _MAX_TEXT_CHARACTERS: Final = 512
 
 
 class Connection:
-    """What has passed on one connection."""
+    """The messages that have passed on one connection."""
 
     __slots__ = (
         "accepted",

@@ -1,4 +1,4 @@
-"""The configuration: what can be set, where a value comes from, and what is told of a wrong one.
+"""The configuration: its parameters, the sources of their values, and the sentences about wrong ones.
 
 Internal, with all modules of this folder: users import their names from ``inference_logging``.
 """

@@ -24,7 +24,7 @@ def is_advanced(field: FieldInfo) -> bool:
 def without_group(values: Mapping[str, Any], fields: Mapping[str, FieldInfo], origin: str) -> dict[str, Any]:
     """Return the parameters of one source with those of its group beside the others.
 
-    What is wrong with the group becomes a sentence under a key that no field has, so that it is told with the rest.
+    A fault of the group becomes a sentence under a key that no field has, so that it is reported with the rest.
     """
     flat = {name: value for name, value in values.items() if name != GROUP}
     if GROUP not in values:

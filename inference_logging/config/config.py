@@ -1,9 +1,9 @@
 """The one typed schema of every setting, and the only reader of the environment and of the configuration file.
 
 A value is looked up in this order: keyword, environment (``INFERENCE_LOGGING_QUEUE_BYTES=32MiB``), YAML file, default.
-Keywords and the file may have what only experts need in the group ``advanced``; a ``Config`` has it with all the rest.
-Whatever is wrong is told once, at start, all of it, by parameter and value: a mistyped name that silently means "the
-default" would be found only when records are missing.
+Keywords and the file may have the parameters that only experts need in the group ``advanced``; a ``Config`` has them
+beside the others. All faults are reported once, at start, by parameter and value: a mistyped name that silently means
+"the default" would be found only when records are missing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Config(
     QueueParameters,
     BaseSettings,
 ):
-    """Every setting, immutable and checked. ``Config()`` reads the environment and the file; keywords go before both.
+    """Every setting, immutable and checked. ``Config()`` reads the environment and the file; keywords take precedence.
 
     ``Config(advanced={"flush_records": 1000})`` is ``Config(flush_records=1000)``; both together are refused.
     Raises ``ConfigError`` naming each wrong or unknown parameter, its value and what is allowed.
@@ -181,7 +181,7 @@ class Config(
 
     @classmethod
     def _as_written(cls, name: str, checked: Any, keywords: Mapping[str, Any]) -> tuple[str, Any]:
-        """Return where a value came from and how it stood there; of the file only what was checked is known."""
+        """Return the origin of a value and its original form; for the file only the checked value is known."""
         if name in keywords:
             return "keyword", keywords[name]
         variables = cls._variables()
@@ -217,7 +217,7 @@ class _FileSource(InitSettingsSource):
 
 
 class FileConfig(Config):
-    """What one file says by itself: the environment, which would hide its values, is not looked at."""
+    """The content of one file by itself: the environment, which would hide its values, is not read."""
 
     @classmethod
     def _variables(cls) -> dict[str, str]:
@@ -261,16 +261,16 @@ def _unusable(path: Path, reason: str) -> dict[str, Any]:
 
 
 def _meant(name: str, value: Any) -> Any:
-    """Return what a value of the file stands for; text where a number belongs is refused, as the JSON schema does."""
+    """Return the meaning of a value of the file; text instead of a number is refused, as the JSON schema does."""
     field = Config.model_fields.get(name)
     if field is None:
         return value
-    # YAML reads `chunks: off` as false, which nobody means.
+    # YAML reads `chunks: off` as false, which is never meant.
     if value is False and "off" in get_args(field.annotation):
         return "off"
     if isinstance(value, str) and field.annotation in (int, float) and not problems.is_size(field):
         return problems.Sentence(f"{name}={value!r} (file): must be {problems.allowed(field)}, without quotes")
-    # Only a variable has no other way to say several values than one text.
+    # Only a variable has no other form for several values than one text.
     kind = dict if problems.is_mapping(field) else list
     if problems.is_list(field) and not isinstance(value, kind):
         word = "mapping" if kind is dict else "list"

@@ -1,4 +1,4 @@
-"""The types of configuration fields: how a value is written and turned into what the schema holds."""
+"""The types of configuration fields: how a value is written and converted to the schema's form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NETWORK = re.compile(r"\*|[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?:/[0-9]{1,2})?|[0-9a-f
 
 
 def parse_bytes(value: Any) -> Any:
-    """Turn ``"16MiB"``, ``"16Mi"``, ``"16 MB"`` or ``"16777216"`` into a number of bytes; pass on what isn't a string.
+    """Turn ``"16MiB"``, ``"16Mi"``, ``"16 MB"`` or ``"16777216"`` into a number of bytes; pass on other types.
 
     Raises ``ValueError`` for a string of another form.
     """
@@ -58,7 +58,7 @@ def _expand(value: Path | None) -> Path | None:
 
 
 def none_if_empty(value: Any) -> Any:
-    """Turn an empty string into None: an environment variable has no other way to say it."""
+    """Turn an empty string into None: an environment variable has no other form for it."""
     return None if value == "" else value
 
 
@@ -68,7 +68,7 @@ def upper(value: Any) -> Any:
 
 
 class Matches:
-    """The check that a string, where there is one, is all of a pattern; the JSON schema reads the pattern from here."""
+    """The check that a string, if there is one, is all of a pattern; the JSON schema reads the pattern from here."""
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         """Keep ``pattern``: the syntax that Python, JavaScript and RE2 share, ASCII classes only."""
@@ -82,7 +82,7 @@ class Matches:
 
 
 def matching(pattern: re.Pattern[str]) -> AfterValidator:
-    """Return the check that a string, where there is one, is all of ``pattern``."""
+    """Return the check that a string, if there is one, is all of ``pattern``."""
     return AfterValidator(Matches(pattern))
 
 
@@ -107,7 +107,7 @@ def possible_ratio(value: float) -> float:
 
 
 def from_json(value: Any, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """Return what a text stands for that is JSON of a ``kind``; anything else as it is.
+    """Return the value of a text that is JSON of a ``kind``; anything else as it is.
 
     A text that only begins like JSON is left to the other way of writing several values in one text.
     """
@@ -160,12 +160,12 @@ def split_expressions(value: Any) -> Any:
 
 
 def first_of_each(pairs: tuple[tuple[str, float], ...]) -> dict[str, float]:
-    """Return pairs as a mapping; of a name that stands twice the first value, which is the one that counts."""
+    """Return pairs as a mapping; if a name is there twice, the first value counts."""
     return {**dict(pairs), **dict(reversed(pairs))}
 
 
 def each_name_once(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Return ``pairs``; raises ``ValueError`` if a name stands twice: a mapping would keep one of its values alone."""
+    """Return ``pairs``; raises ``ValueError`` if a name is there twice: a mapping would keep only one of its values."""
     if len(dict(pairs)) < len(pairs):
         raise ValueError("a name stands twice")
     return pairs

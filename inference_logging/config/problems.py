@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in sentences: parameter, origin of its value, the value, what is allowed."""
+"""The faults of a configuration, in sentences: parameter, origin of its value, the value, what is allowed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_VALUE = 120
 
 
 class Sentence(str):
-    """A finished sentence in the place of a value: an unusable file, told together with all the rest."""
+    """A finished sentence instead of a value: an unusable file, reported together with all the rest."""
 
     __slots__ = ()
 
@@ -25,8 +25,7 @@ def sentences(
 ) -> Iterator[str]:
     """Yield one sentence per problem.
 
-    ``as_written`` takes a parameter and the value that was checked, and returns where that value came from and how it
-    stood there.
+    ``as_written`` takes a parameter and the checked value, and returns the value's origin and its original form.
     """
     for detail in error.errors(include_url=False):
         name, value = str(detail["loc"][0]) if detail["loc"] else "", detail["input"]
@@ -61,17 +60,17 @@ def allowed(field: FieldInfo) -> str:
 
 
 def is_size(field: FieldInfo) -> bool:
-    """Tell whether a field is a number of bytes, which may be written with a unit."""
+    """Return whether a field is a number of bytes, which may be written with a unit."""
     return field.annotation is int and extra(field, "unit") == "bytes"
 
 
 def is_list(field: FieldInfo) -> bool:
-    """Tell whether a field holds several values, which a file writes as a list or a mapping."""
+    """Return whether a field holds several values, which a file writes as a list or a mapping."""
     return get_origin(field.annotation) is tuple
 
 
 def is_mapping(field: FieldInfo) -> bool:
-    """Tell whether a field holds pairs, which a file writes as a mapping."""
+    """Return whether a field holds pairs, which a file writes as a mapping."""
     return is_list(field) and get_origin(get_args(field.annotation)[0]) is tuple
 
 
@@ -96,14 +95,14 @@ def extra(field: FieldInfo, key: str) -> str:
 def limit(field: FieldInfo, side: str) -> float:
     """Return the inclusive limit of a field at its ``side``: ``ge`` or ``le``; whole where it is a whole number.
 
-    Raises ``StopIteration`` where it has none.
+    Raises ``StopIteration`` if it has none.
     """
     found = next(float(getattr(entry, side)) for entry in field.metadata if hasattr(entry, side))
     return int(found) if found.is_integer() else found
 
 
 def shown(value: Any) -> str:
-    """Return a value as a sentence shows it: in part where it is long."""
+    """Return a value for a sentence: only a part of it, if it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 

@@ -51,14 +51,14 @@ def _cells(parameter: Parameter) -> list[str]:
 
 
 def _default(value: Any) -> str:
-    """Return a default as the YAML file may have it; nothing where the parameter is empty."""
+    """Return a default in the form of the YAML file; nothing if the parameter is empty."""
     if isinstance(value, tuple):
         return f"`{json.dumps(list(value))}`" if value else ""
     return "" if value is None else f"`{value}`"
 
 
 def _in_table(text: str) -> str:
-    """Return a text that neither ends a cell nor is markup, but for what it has as code."""
+    """Return a text that neither ends a cell nor is markup, except its code."""
     pieces = text.split("`")
     pieces[::2] = [_MARKUP.sub(r"\\\g<0>", piece) for piece in pieces[::2]]
     return "`".join(pieces)

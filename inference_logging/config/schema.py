@@ -1,8 +1,8 @@
 """The JSON schema of the configuration file, for editors, pipelines and the Helm chart.
 
-It accepts what ``inference-logging config check`` accepts and refuses what that refuses, one parameter at a time; what
-several parameters must fulfil together (``max_record_bytes`` and ``queue_bytes``) stays with ``check``. Draft 7 and the
-syntax of patterns that Python, JavaScript and RE2 share, since Helm's validator is written in Go.
+It accepts what ``inference-logging config check`` accepts and refuses what that refuses, one parameter at a time; rules
+about several parameters (``max_record_bytes`` and ``queue_bytes``) stay with ``check``. It is Draft 7, with the syntax
+of patterns that Python, JavaScript and RE2 share, since Helm's validator is written in Go.
 
 A parameter of the group ``advanced`` is described once, beside the group, which refers to that description.
 """
@@ -42,7 +42,7 @@ _KEYWORDS = ("type", "anyOf", "enum", "items", "additionalProperties", "minimum"
 def file_schema(root: str = "#") -> dict[str, Any]:
     """Return the JSON schema of a configuration file, with meaning, unit, limits and default of each parameter.
 
-    ``root`` is where it stands in the document that holds it.
+    ``root`` is the path of the schema in the document that holds it.
     """
     generated = Config.model_json_schema()
     properties: dict[str, Any] = {
@@ -61,7 +61,7 @@ def file_schema(root: str = "#") -> dict[str, Any]:
         "properties": properties,
         "required": ["version"],
         "additionalProperties": False,
-        # Who gives one of these beside the group must not give it inside as well.
+        # A parameter that is given beside the group must not be given inside as well.
         "dependencies": {name: {"properties": {GROUP: {"properties": {name: False}}}} for name in grouped},
     }
     return schema | ({"$defs": generated["$defs"]} if "$defs" in generated else {})
@@ -86,7 +86,7 @@ def _described(field: FieldInfo, generated: dict[str, Any]) -> dict[str, Any]:
 
 
 def _accepted(field: FieldInfo, generated: dict[str, Any]) -> dict[str, Any]:
-    """Return what a field accepts: what pydantic knows of it, and what the validators of `fields` add."""
+    """Return what a field accepts: by pydantic's schema, and by the validators of `fields`."""
     functions = [entry.func for entry in field.metadata if isinstance(entry, AfterValidator | BeforeValidator)]
     if problems.is_size(field):
         return {"anyOf": _size(int(problems.limit(field, "ge")), int(problems.limit(field, "le")))}

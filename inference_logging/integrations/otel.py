@@ -1,7 +1,7 @@
-"""OpenTelemetry beside us: the ids of the span that is active are the ones that everybody else knows.
+"""OpenTelemetry in the same application: records carry the ids of its active span, which other services see.
 
-Nothing is imported that the application has not imported itself. What counts is the SDK: many libraries import the API
-alone, whose spans are the caller's, passed on.
+Nothing is imported that the application has not imported itself. Only the SDK counts: many libraries import just the
+API, whose spans are the caller's, passed on.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _REMOTE_PARENT = 0x80
 
 
 def span_reader() -> ActiveSpan | tuple[ActiveSpan, Callable[[], object]] | None:
-    """Return the function that reads the active span, or None where the application does not use the SDK.
+    """Return the function that reads the active span, or None if the application does not use the SDK.
 
     It returns trace id (16 bytes), span id (8), flags (1; the highest bit: the span's parent is remote), and the id of
-    the span that stands for the request (8): the active one, or its parent where the active one is a part of the
-    request, such as ``http receive``; zeros where that cannot be told, since a span that is not recorded has neither
-    kind nor parent. Called with True, the span's ``tracestate`` follows. None: no span is active.
+    the span that stands for the request (8): the active one, or its parent if the active one is a part of the request,
+    such as ``http receive``; zeros if that is unknown, since a span that is not recorded has neither kind nor parent.
+    Called with True, the span's ``tracestate`` follows. None: no span is active.
 
-    Where OpenTelemetry's context is in a ``ContextVar``, that one's ``get`` comes with it: while it returns an empty
-    dictionary no span is active, which is told without a call into Python.
+    If OpenTelemetry's context is in a ``ContextVar``, that one's ``get`` comes with it: while it returns an empty
+    dictionary no span is active, which is found out without a call into Python.
     """
     if "opentelemetry.sdk.trace" not in sys.modules:
         return None

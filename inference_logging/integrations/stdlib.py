@@ -56,7 +56,7 @@ class Handler(logging.Handler):
             under_way.record = None
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging.Handler
-        """Tell on stderr where a record was made that cannot be formatted, not what it says: that can be a secret."""
+        """Report on stderr where a record was made that cannot be formatted, but not its text: it can be a secret."""
         error = sys.exc_info()[0]
         if logging.raiseExceptions and sys.stderr and error is not None:
             place = f"{record.pathname}:{record.lineno}"

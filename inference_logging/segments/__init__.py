@@ -1,7 +1,7 @@
 """Read segments back: list them, iterate over their records, follow them while they grow.
 
-For the command line and for users. It takes no part in the writing: it needs no running listener and takes nothing away
-from it.
+For the command line and for users. It takes no part in the writing: it needs no running listener and does not interfere
+with one.
 """
 
 from inference_logging.errors import CorruptLineError

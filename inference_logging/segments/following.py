@@ -66,12 +66,12 @@ def follow_records(
 ) -> Iterator[Record]:
     """Iterate over records as they are written, on into every next segment, until ``stop`` is set.
 
-    ``keep``: only the records for which it is true. ``begin``: with the oldest segment, or with what is written from
-    now on, after the ``last`` such records before it, by time over all segments. It looks every ``poll_interval_s``
-    seconds, and once more when ``stop`` is set; a directory that doesn't exist yet is waited for. Several live segments
-    (of several queue directories) are followed at once. ``on_change`` is told when a segment begins, ends (its footer
-    was read, or its writer died), was truncated from outside (it is then read from its start), or was removed (what was
-    written to an open one is still read).
+    ``keep``: only the records for which it is true. ``begin``: with the oldest segment, or with the records that are
+    written from now on, after the ``last`` such records before them, by time over all segments. It checks every
+    ``poll_interval_s`` seconds, and once more when ``stop`` is set; a directory that doesn't exist yet is waited for.
+    Several live segments (of several queue directories) are followed at once. ``on_change`` is called when a segment
+    begins, ends (its footer was read, or its writer died), was truncated from outside (it is then read from its start),
+    or was removed (an open one is still read to its end).
 
     Raises as ``read_records``.
     """
@@ -101,7 +101,7 @@ def _as_stamp(unix_s: float) -> str:
 
 
 class _End(NamedTuple):
-    """How far a segment was read: up to ``offset`` in whole lines, up to ``size`` in an unfinished one."""
+    """The position in a segment: up to ``offset`` in whole lines, up to ``size`` in an unfinished one."""
 
     offset: int
     size: int
@@ -111,7 +111,7 @@ class _End(NamedTuple):
 
 
 class Followed:
-    """An open plain segment and how far it was read: ``offset`` always stands behind a newline."""
+    """An open plain segment and its position: ``offset`` is always just after a newline."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -137,14 +137,14 @@ class Followed:
         self._end = _End(self.offset, position, facts.st_mtime_ns, joiner.bytes if joiner.is_long else 0)
 
     def is_truncated(self) -> bool:
-        """Tell whether it is shorter than what was read; then begin again."""
+        """Return whether it is shorter than the part that was read; then begin again."""
         if os.fstat(self.descriptor).st_size >= self.offset:
             return False
         self.offset = self.number = 0
         return True
 
     def has_writer(self) -> bool:
-        """Tell whether somebody holds the lock of the live segment; nobody looks before there is a header."""
+        """Return whether a process holds the lock of the live segment; only checked once there is a header."""
         if self.offset == 0:
             return True
         try:
@@ -155,7 +155,7 @@ class Followed:
         return False
 
     def ends_with_footer(self) -> bool:
-        """Tell by the last line alone whether it is sealed."""
+        """Return whether it is sealed, by the last line alone."""
         size = os.fstat(self.descriptor).st_size
         block = os.pread(self.descriptor, _LAST_LINE_BYTES, max(0, size - _LAST_LINE_BYTES))
         try:
@@ -170,7 +170,7 @@ class Followed:
 
 
 class _Follower:
-    """The segments of a directory that grow, and the names of those that are done with."""
+    """The growing segments of a directory, and the names of the finished ones."""
 
     def __init__(
         self,
@@ -186,10 +186,10 @@ class _Follower:
         self._done: set[str] = set()
 
     def skip_to_end(self, last: int) -> list[Record]:
-        """Pass over what stands there now; return the ``last`` records of it, by time."""
+        """Skip the present records; return the ``last`` of them, by time."""
         kept: list[Record] = []
         for written_unix_s, segment in sorted(((s.written_unix_s(), s) for s in self._listed()), reverse=True):
-            # Records are younger than the ones kept only in what was written to since.
+            # Only segments that were written since can have records younger than the kept ones.
             is_passed = len(kept) == last and (not kept or _stamp(kept[0]) > _as_stamp(written_unix_s + CLOCKS_S))
             followed = None if segment.compressed else self._begin(segment)
             found: Iterable[Record] = ()
@@ -218,7 +218,7 @@ class _Follower:
         return records
 
     def look(self) -> Iterator[Record]:
-        """Return what came since the last look."""
+        """Return the records that came since the last look."""
         listed = self._listed()
         names = {segment.name for segment in listed}
         self._done &= names
@@ -243,7 +243,7 @@ class _Follower:
     def _rest(self, followed: Followed, *, is_listed: bool) -> Iterator[Record]:
         if followed.is_truncated():
             self._report_change("truncated", followed.segment)
-        # Asked before the last read: what was written before the lock was released is then read here.
+        # Checked before the last read: records that were written before the lock was released are then read here.
         has_writer = followed.has_writer()
         for line in followed.lines():
             record = parse(line, followed.segment, followed.number, self._on_corrupt)

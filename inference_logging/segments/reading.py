@@ -1,4 +1,4 @@
-"""What stands in a directory's segments: their names, their order, their records.
+"""The content of a directory's segments: their names, their order, their records.
 
 The format is described in ``native/segments/src/segment.rs``. Plain segments and those that were compressed
 (``.jsonl.zst``) are read alike, also while one turns into the other.
@@ -46,7 +46,7 @@ _COMPRESSED_STEP_BYTES = 1 << 10  # zeroes grow to 32 MiB
 
 
 class LongLine:
-    """A line above ``LONGEST_LINE_BYTES``, of which only the length is known."""
+    """A line above ``LONGEST_LINE_BYTES``, with only its length."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -60,10 +60,10 @@ Line: TypeAlias = bytes | LongLine
 
 
 class LineJoiner:
-    """Makes lines of blocks, in linear time and bounded memory. ``bytes``: what is known of the unfinished line."""
+    """Makes lines of blocks, in linear time and bounded memory. ``bytes``: the known part of the unfinished line."""
 
     def __init__(self, passed: int = 0) -> None:
-        """Begin; ``passed``: so many bytes of a line above the limit were read before."""
+        """Begin; ``passed``: this many bytes of a line above the limit were read before."""
         self.bytes, self.is_long = passed, passed > 0
         self._parts: list[bytes] = []
 
@@ -138,8 +138,8 @@ class Segment(NamedTuple):
 def segments(directory: str | os.PathLike[str], prefix: Prefix = None) -> list[Segment]:
     """Return the segments of ``directory`` in the order of their beginning, each once.
 
-    Of a segment that stands there plain and compressed (its compression is under way, or was interrupted) the plain
-    one is listed. Symbolic links and files of other names are left out. ``prefix``: only the segments of this
+    If a segment exists plain and compressed (its compression is under way, or was interrupted), the plain one is
+    listed. Symbolic links and files of other names are left out. ``prefix``: only the segments of this
     ``service_name``, or of these. Raises OSError if the directory can't be read.
     """
     chosen = (prefix,) if isinstance(prefix, str) else prefix
@@ -169,7 +169,7 @@ def read_records(
     on_corrupt: OnCorrupt | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Record]:
-    """Iterate over the records of a directory's segments, or of the one segment at ``path``, as they stand there.
+    """Iterate over the records of a directory's segments, or of the one segment at ``path``, unchanged.
 
     The last line of a segment is left out while it has no newline (it is being written, or its listener died in it).
     With ``framing``, headers and footers (``event_name`` ``segment.header``, ``segment.footer``) come too.
@@ -202,7 +202,7 @@ def read_segment(
 ) -> Iterator[Record]:
     """Iterate over the records of one segment; see ``read_records``.
 
-    ``loads`` parses a line: who needs only a part of each record can leave the rest out.
+    ``loads`` parses a line: a caller that needs only a part of each record can skip the rest.
     """
     number = 0
     try:
@@ -213,7 +213,7 @@ def read_segment(
     except FileNotFoundError:
         if segment.compressed:
             return
-        # Since it was listed it was compressed, or removed: then this finds nothing either.
+        # It was compressed or removed since it was listed: then this finds nothing either.
         compressed = segment._replace(path=segment.path.with_name(segment.name + ".zst"))
         yield from read_segment(compressed, framing=framing, on_corrupt=on_corrupt, progress=progress, loads=loads)
     except _DamagedError as damage:
@@ -223,7 +223,7 @@ def read_segment(
 def compressed_lines(segment: Segment) -> Iterator[Line]:
     """Iterate over the lines of a compressed segment, without their newlines.
 
-    Raises ``CorruptLineError`` where the rest can't be had, FileNotFoundError, ``MissingExtraError``.
+    Raises ``CorruptLineError`` if the rest can't be read, FileNotFoundError, ``MissingExtraError``.
     """
     number = 0
     try:
@@ -241,7 +241,7 @@ def parse(
     on_corrupt: OnCorrupt | None,
     loads: Callable[[bytes], Any] = orjson.loads,
 ) -> Record | None:
-    """Return the record of a line; None, after telling so, if it is none."""
+    """Return the record of a line; None, after a report, if it is none."""
     if isinstance(line, LongLine):
         _report(CorruptLineError(str(segment.path), number, f"longer than {LONGEST_LINE_BYTES} bytes"), on_corrupt)
         return None
@@ -262,12 +262,12 @@ def is_framing(record: Mapping[str, Any]) -> bool:
 
 
 def is_footer(record: Mapping[str, Any]) -> bool:
-    """Return whether the line is a segment's footer, behind which nothing comes."""
+    """Return whether the line is a segment's footer, the last line."""
     return record.get("event_name") == "segment.footer" and is_framing(record)
 
 
 class _DamagedError(Exception):
-    """The rest of a compressed segment can't be had."""
+    """The rest of a compressed segment can't be read."""
 
 
 def _report(error: CorruptLineError, on_corrupt: OnCorrupt | None) -> None:
@@ -301,7 +301,7 @@ def _decompressor(path: Path) -> Callable[[bytes], Iterator[bytes]]:
         import zstandard  # an extra: who doesn't compress doesn't need it
     except ImportError:
         raise MissingExtraError(f"reading the compressed segment {path.name}", "zstandard", "cli") from None
-    # Frame by frame: so a file that ends within one is seen to be cut off.
+    # Frame by frame: so a file that ends within one is recognised as cut off.
     frame = zstandard.ZstdDecompressor().decompressobj()
     is_whole = False
 

@@ -29,10 +29,10 @@ _COLUMNS = ("timestamp", "event_name", "severity_text", "trace_id")
 
 
 class DatabaseDestination:
-    """The table ``records`` of a database in WAL mode. Raises ``OpenError`` where it cannot be had."""
+    """The table ``records`` of a database in WAL mode. Raises ``OpenError`` if it is not available."""
 
     def __init__(self, path: Path, *, timeout_s: float) -> None:
-        """Open it, and make the table where there is none."""
+        """Open it, and create the table if there is none."""
         try:
             # Made here, for its owner alone: SQLite would leave the mode to the umask. Its other files take this one's.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

@@ -1,4 +1,4 @@
-"""Which destination a configuration names."""
+"""The destination that a configuration names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LOGS_PATH = "/v1/logs"
 
 
 def open_destination(config: Config) -> Destination:
-    """Return what ``ship_to`` names; most connect only when there is something to send.
+    """Return the destination of ``ship_to``; most connect only when there is something to send.
 
-    Raises ``ConfigError`` where there is no destination and for what a file holds, ``OpenError`` for a database,
+    Raises ``ConfigError`` if there is no destination and for the content of a file, ``OpenError`` for a database,
     ``MissingExtraError``.
     """
     if config.ship_to is None:

@@ -1,7 +1,7 @@
 """Fluent's forward protocol as a destination: packed entries, compressed, each chunk acknowledged; TLS, shared key.
 
-Source: Fluentd's wiki, "Forward Protocol Specification v1". The encoding, MessagePack, is a library's; there is no kept
-Python client that has TLS, shared key and acknowledgement.
+Source: Fluentd's wiki, "Forward Protocol Specification v1". The encoding, MessagePack, is a library's; there is no
+maintained Python client that has TLS, shared key and acknowledgement.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _EVENT_TIME: Final = 0
 
 
 class RefusedError(OSError):
-    """The other side does not know us, or is not who we think."""
+    """The other side does not accept this client, or is not the expected one."""
 
 
 class ForwardDestination:
-    """The server at ``host`` and ``port``. ``shared_key``: what it asks for, and has to prove that it knows."""
+    """The server at ``host`` and ``port``. ``shared_key``: both sides have to prove that they know it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ForwardDestination:
         tls: bool = False,
         ca_file: str | None = None,
     ) -> None:
-        """Keep what is needed to connect, which happens when there is something to send."""
+        """Keep the parameters of the connection, which is made when there is something to send."""
         try:
             import msgpack
         except ImportError:

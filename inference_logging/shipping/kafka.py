@@ -1,7 +1,7 @@
 """Kafka as a destination, through librdkafka: acknowledged by all in-sync replicas, and idempotent.
 
-A record is the value of a message, as it stands in the segment; its trace id is the key, so that what belongs to one
-request stays in order.
+A record is the value of a message, unchanged from the segment; its trace id is the key, so that the records of one
+request stay in order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KafkaDestination:
             "linger.ms": "5",
             "compression.type": "zstd",
             "delivery.timeout.ms": str(round(timeout_s * 1000)),
-            # Its own lines would repeat what is told of failed sendings.
+            # Its own lines would repeat the reports about failed sendings.
             "log_level": "2",
             **properties,
             **OURS,
@@ -53,7 +53,7 @@ class KafkaDestination:
             raise ConfigError([f"ship_kafka_file: {error.args[0].str()}"]) from None
 
     def _learn(self, error: KafkaError) -> None:
-        """Keep why it cannot connect: messages only time out then. That all brokers are down says less than why."""
+        """Keep why it cannot connect: messages only time out then. "All brokers are down" says less than the reason."""
         if self._cause is None or error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
             self._cause = error
 
@@ -62,7 +62,7 @@ class KafkaDestination:
         answers: dict[int, KafkaError | None] = {}
         for at, line in enumerate(lines):
             answers[at] = self._produce(line, at, answers)
-        # Each has its answer by then: delivery.timeout.ms ends what none came for. In steps, so that signals are seen.
+        # Each has its answer by then: delivery.timeout.ms ends those without one. In steps, so that signals are seen.
         end_s = time.monotonic() + self._timeout_s + 1.0
         while self._producer.flush(STEP_S) > 0 and time.monotonic() < end_s:
             pass
@@ -83,14 +83,15 @@ class KafkaDestination:
                 sent.error_type = f"{code}_FATAL"
         sent.failed = failed
         if failed:
-            # What still waits in it would be sent twice, and one that had a fatal error sends nothing any more.
+            # Messages that still wait in it would be sent twice, and a producer with a fatal error sends nothing any
+            # more.
             self._producer.purge()
             self._producer.flush(STEP_S)
             self._producer = self._begin()
         return sent
 
     def _produce(self, line: Line, at: int, answers: dict[int, KafkaError | None]) -> KafkaError | None:
-        """Hand one line over; return what stands for its answer until that comes."""
+        """Hand one line over; return a placeholder for its answer."""
 
         def answered(error: KafkaError | None, _: Message) -> None:
             answers[at] = error
@@ -111,6 +112,6 @@ class KafkaDestination:
             return answers.get(at, self._kafka.KafkaError(self._kafka.KafkaError._TIMED_OUT))
 
     def close(self) -> None:
-        """Let go of what is not acknowledged: it is sent again."""
+        """Abandon what is not acknowledged: it is sent again."""
         self._producer.purge()
         self._producer.flush(STEP_S)

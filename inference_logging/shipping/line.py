@@ -14,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Line:
-    """One record and where it stands; ``offset`` counts the bytes of the segment before compression."""
+    """One record and its place; ``offset`` counts the bytes of the segment before compression."""
 
     service_name: str
     segment: str
@@ -29,7 +29,7 @@ class Line:
 
 @dataclass
 class Sent:
-    """What became of lines that a destination was given: those not named here are acknowledged."""
+    """The result of sending lines to a destination: lines not named here are acknowledged."""
 
     failed: Sequence[Line] = ()
     """To be sent again."""
@@ -44,13 +44,13 @@ class Sent:
 
 
 class Destination(Protocol):
-    """Where lines go. It raises nothing for a destination that fails."""
+    """A destination of lines. It does not raise if the destination fails."""
 
     def send(self, lines: Sequence[Line]) -> Sent:
         """Send ``lines`` and wait until they are acknowledged, or for as long as ``ship_timeout_s`` says."""
 
     def close(self) -> None:
-        """Let go of connections; what was not acknowledged is sent by the next shipper."""
+        """Close connections; the next shipper sends what was not acknowledged."""
 
 
 def unix_nano(timestamp: str) -> int:

@@ -16,7 +16,7 @@ PREFIX = "inference_logging_ship"
 
 
 class ShipperCollector(Collector):
-    """What a shipper has counted, under its name."""
+    """The counts of a shipper, under its name."""
 
     def __init__(self, name: str, shipper: Shipper) -> None:
         """Keep them."""
@@ -52,7 +52,7 @@ class ShipperCollector(Collector):
 def serve(name: str, shipper: Shipper, address: str, port: int) -> int:
     """Serve /metrics until the process ends; return the port, which the system has chosen for 0.
 
-    Raises ``OpenError`` where the port cannot be had.
+    Raises ``OpenError`` if the port is not available.
     """
     registry = CollectorRegistry()
     registry.register(ShipperCollector(name, shipper))

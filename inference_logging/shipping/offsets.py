@@ -1,7 +1,7 @@
-"""How far a shipper has come, across its own death: a small file per shipper, and a mark per segment that is done.
+"""The progress of a shipper, across its own death: a small file per shipper, and a mark per finished segment.
 
-The file is replaced in one step, after the destination has acknowledged: what it says was sent was sent. What was sent
-and is not said yet is sent again.
+The file is replaced in one step, after the destination has acknowledged: every record that it lists as sent was sent. A
+record that was sent and is not listed yet is sent again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def marker(directory: Path, segment: str, name: str) -> Path:
 
 
 class Offsets:
-    """The offsets of one shipper in ``directory``, of which no other one may have them at a time.
+    """The offsets of one shipper in ``directory``, used by one process at a time.
 
-    Raises ``OpenError`` where another shipper of this name runs, or what was saved cannot be read.
+    Raises ``OpenError`` if another shipper of this name runs, or the saved offsets cannot be read.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -69,7 +69,7 @@ class Offsets:
         self._sync()
 
     def is_done(self, segment: str) -> bool:
-        """Tell whether the mark is there."""
+        """Return whether the mark is there."""
         return marker(self._directory, segment, self._name).exists()
 
     def mark(self, segment: str) -> None:

@@ -3,8 +3,8 @@
 A record becomes a log record of OpenTelemetry's data model: time, severity, event name, trace context; everything else
 are attributes of the same names. The body is the message of a log record, else the event's name.
 
-Answered with 400, 413 or 422, a batch is halved until the record that is the cause is alone: that one is refused, and
-counted. Whatever else fails is sent again.
+If a batch is answered with 400, 413 or 422, it is halved until the record that is the cause is alone: that one is
+refused, and counted. After any other failure the batch is sent again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rounds of a shipper: read, send until it is acknowledged, save.
 
 A destination that fails is tried again, each time after a longer pause, for as long as it takes; meanwhile segments
-stay where they are. What it will never take (too large, malformed) is counted as refused and told.
+stay where they are. A record that it will never take (too large, malformed) is counted as refused and reported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Limits(Protocol):
 
 
 class Waiting(Protocol):
-    """What a pause can be ended by; ``threading.Event`` is one."""
+    """The end of a pause; ``threading.Event`` is one."""
 
     def wait(self, timeout: float, /) -> bool:
         """Wait ``timeout`` seconds or until it is set; return whether it is."""
@@ -39,7 +39,7 @@ class Waiting(Protocol):
 
 
 def to_stderr(text: str) -> None:
-    """Say ``text`` in a line of its own."""
+    """Write ``text`` in a line of its own."""
     sys.stderr.write(f"inference-logging ship: {text}\n")
     sys.stderr.flush()
 
@@ -73,7 +73,7 @@ class Shipper:
         """The time of the oldest record that is being sent; 0: none is."""
 
     def run(self, stop: Waiting, *, once: bool = False, drain_s: float = 0.0) -> bool:
-        """Ship until ``stop`` is set, and then what is there, and what is still written, for up to ``drain_s``.
+        """Ship until ``stop`` is set, and then the present records, and those still written, for up to ``drain_s``.
 
         ``once``: only what ``source`` has. Returns whether all of that has arrived.
         """
@@ -107,7 +107,7 @@ class Shipper:
             self._sleep(min(pause_s, FIRST_PAUSE_S))
 
     def lag_bytes(self) -> int:
-        """Return the bytes that wait; 0 where nobody can tell."""
+        """Return the bytes that wait; 0 if that is unknown."""
         try:
             return self._source.lag_bytes()
         except OSError:

@@ -1,8 +1,8 @@
-"""The records of a directory's segments in the order of their beginning, from where a shipper stands on.
+"""The records of a directory's segments in the order of their beginning, from the shipper's position on.
 
 Each segment is read from its own offset: plain ones while they grow, and through a descriptor that stays open, so that
-one that is compressed or removed meanwhile is read to its end; compressed ones by counting what was in them. Lines that
-are no records are counted as refused. Headers and footers are the segments' own and are not sent.
+one that is compressed or removed meanwhile is read to its end; compressed ones by counting their content. Lines that
+are not records are counted as refused. Headers and footers are the segments' own and are not sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from inference_logging.shipping.offsets import Offsets
 
 
 class Stand(NamedTuple):
-    """How far a segment is read, and whether nothing more will come."""
+    """The position in a segment, and whether nothing more will come."""
 
     offset: int
     is_whole: bool
@@ -33,7 +33,7 @@ class Stand(NamedTuple):
 
 @dataclass
 class Batch:
-    """Lines to be sent together, and where their segments stand once they are acknowledged."""
+    """Lines to be sent together, and the positions of their segments once they are acknowledged."""
 
     lines: list[Line] = field(default_factory=list)
     stands: dict[str, Stand] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Batch:
 
 
 class _Compressed:
-    """The lines of a compressed segment, and how far they are read."""
+    """The lines of a compressed segment, and the position in them."""
 
     def __init__(self, segment: Segment, offset: int) -> None:
         self.offset = offset
@@ -64,8 +64,8 @@ class _Compressed:
 class Source:
     """The segments of ``directory``, for the shipper ``name``. Raises ``OpenError`` as ``Offsets``.
 
-    ``suffix`` is what their prefixes have behind the name of the service. ``once``: what is written after its first
-    look is left to the next one.
+    ``suffix`` follows the name of the service in their prefixes. ``once``: records that are written after its first
+    look are left to the next one.
     """
 
     def __init__(self, directory: Path, name: str, *, suffix: str = "", once: bool = False) -> None:
@@ -98,12 +98,12 @@ class Source:
             self._finish(segment)
 
     def lag_bytes(self) -> int:
-        """Return how many bytes of segments are not acknowledged; of a compressed one all that it takes on the disk."""
+        """Return how many bytes of segments are not acknowledged; for a compressed one all of its bytes on disk."""
         of = {one: 0 if one.compressed else self._offsets.of.get(one.name, 0) for one in self._unfinished()}
         return sum(max(0, one.size_bytes() - offset) for one, offset in of.items())
 
     def has_writers(self) -> bool:
-        """Tell whether somebody still writes one of the segments that were read."""
+        """Return whether one of the segments that were read still has a writer."""
         return any(followed.has_writer() for followed in self._open.values())
 
     def _finish(self, segment: str) -> None:
@@ -127,21 +127,21 @@ class Source:
         names = {segment.name for segment in listed}
         self._done &= names
         self._done |= {name for name in names - self._done if self._offsets.is_done(name)}
-        # What has been removed and is still open here is read to its end.
+        # A removed segment that is still open here is read to its end.
         gone = [followed.segment for name, followed in self._open.items() if name not in names]
         for name in [name for name in self._offsets.of if name not in names and name not in self._open]:
             del self._offsets.of[name]
         return sorted(gone + [segment for segment in listed if segment.name not in self._done])
 
     def _lines(self, segment: Segment, batch: Batch) -> Iterator[Line]:
-        """Return the new lines of a segment; what was returned is in the batch's stands."""
+        """Return the new lines of a segment; returned lines are in the batch's stands."""
         offset = self._offsets.of.get(segment.name, 0)
         followed = self._followed(segment, offset)
         if followed is None:
             yield from self._rest_of_compressed(segment, offset, batch)
             return
         followed.offset = 0 if followed.is_truncated() else offset
-        # Asked before the last read: what was written before the lock was released is then read here.
+        # Checked before the last read: records that were written before the lock was released are then read here.
         has_writer = followed.has_writer()
         # Without a writer nothing more comes.
         end = self._ends.get(segment.name, math.inf) if has_writer else math.inf
@@ -180,7 +180,7 @@ class Source:
         batch.stands[segment.name] = Stand(offset, is_whole=True)
 
     def _take(self, raw: bytes | LongLine, segment: Segment, end: int, batch: Batch) -> Iterator[Line]:
-        """Note that a line that stands before ``end`` is read, and return it if it is a record."""
+        """Note that a line before ``end`` is read, and return it if it is a record."""
         batch.stands[segment.name] = Stand(end, is_whole=False)
         begun = end - len(raw) - 1
         if isinstance(raw, LongLine):
@@ -231,7 +231,7 @@ class Sources:
         return sum(source.lag_bytes() for source in self._sources)
 
     def has_writers(self) -> bool:
-        """Tell whether somebody still writes one of the segments that were read."""
+        """Return whether one of the segments that were read still has a writer."""
         return any(source.has_writers() for source in self._sources)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What `inference-logging stats` tells: records are read and counted, and the counts shown in tables or on a page.
+"""The figures of `inference-logging stats`: records are read and counted, and the counts shown in tables or on a page.
 
 Internal, with all modules of this folder: users import nothing from here.
 """

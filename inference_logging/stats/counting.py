@@ -1,6 +1,6 @@
 """Counts what segments hold: one after the other, or where there is much, in as many processes as there are cores.
 
-Parsing is what takes the time, and tallies merge, so segments can be counted apart.
+Parsing takes most of the time, and counts can be merged, so segments can be counted apart.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _GAPS: Final = b',"chunk_gaps_us":['
 
 
 class Counted(NamedTuple):
-    """What was read, and what was wrong in it."""
+    """The counts, and the damage that was found."""
 
     counts: Counts
     damage: list[str]
 
 
 class Window(NamedTuple):
-    """The times of records that count, as they stand in records: from ``first`` on, before ``end``."""
+    """The times of records that count, in the records' form: from ``first`` on, before ``end``."""
 
     first: str = ""
     end: str = "~"
@@ -54,7 +54,7 @@ class Window(NamedTuple):
 
 
 def count(chosen: Sequence[Segment], window: Window, advance: Callable[[int], object]) -> Counted:
-    """Count the records of all segments; ``advance`` is told the bytes read."""
+    """Count the records of all segments; ``advance`` is called with the bytes read."""
     processes = min(len(chosen), len(os.sched_getaffinity(0)), MAX_PROCESSES)
     if processes < 2 or sum(segment.size_bytes() for segment in chosen) < PARALLEL_FROM_BYTES:
         return _joined([_count_one(segment, window, advance) for segment in chosen])
@@ -98,7 +98,7 @@ def _count_one(segment: Segment, window: Window, advance: Callable[[int], object
 
 
 def _without_gaps(line: bytes) -> Any:
-    """Parse a line but for the list of gaps, which nobody counts here and which is most of a long stream's record."""
+    """Parse a line without the list of gaps, which is not counted here and is most of a long stream's record."""
     if _REQUEST in line[:_HEAD_BYTES]:
         # Within text the quotes would be escaped, and a request record has no nested values: this is the list.
         begin = line.find(_GAPS)

@@ -1,8 +1,8 @@
 """What `stats` counts: one pass over records, each looked at once and forgotten.
 
 Memory is bounded, whatever is read: quantiles are sketches, the time line becomes coarser as it becomes longer, and
-what goes beyond ``MAX_GROUPS`` pairs of model and route is counted as one more. A sampled request counts as many times
-as its ``adjusted_count`` says.
+further pairs of model and route beyond ``MAX_GROUPS`` are counted as one. A sampled request counts as many times as its
+``adjusted_count`` says.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_MODEL: Final = "(no model)"
 NO_ROUTE: Final = "(no route)"
 NO_STATUS: Final = "(no response)"
 
-# What is no finite number stands as text in a record.
+# A number that is not finite is text in a record.
 _NUMBERS: Final = (float, int)
 
 
@@ -276,7 +276,7 @@ class Counts:
 
 
 def status_class(status: Any) -> str:
-    """Return the class of a response's status code: 2xx; of a request that had no response (none)."""
+    """Return the class of a response's status code: 2xx; (none) for a request without a response."""
     is_code = isinstance(status, int) and not isinstance(status, bool) and 100 <= status < 600
     return f"{status // 100}xx" if is_code else NO_STATUS if status is None else OTHER
 

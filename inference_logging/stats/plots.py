@@ -1,4 +1,4 @@
-"""The plots of the report, as SVG that stands in a page: colours are the page's, text is text.
+"""The plots of the report, as SVG within a page: colours are the page's, text is text.
 
 Colours are drawn as placeholders and replaced by CSS variables, so that one drawing is readable in light and dark.
 Names come from requests: they are shortened, and never read as mathematical notation.
@@ -61,7 +61,7 @@ _STYLE: Final[Any] = {
 
 
 class Plot(NamedTuple):
-    """A drawing: the name its ids begin with, heading, what it shows in words, SVG element, the table it belongs to."""
+    """A drawing: the name its ids begin with, heading, description in words, SVG element, the table it belongs to."""
 
     name: str
     title: str
@@ -71,7 +71,7 @@ class Plot(NamedTuple):
 
 
 def plots(counts: Counts) -> Iterator[Plot]:
-    """Draw what there is something to draw of."""
+    """Draw each plot that has data."""
     whole = counts.total()
     models = {name: group for name, group in counts.by_model().items() if group.input_tokens or group.output_tokens}
     has_course = len(counts.time_line.intervals) > 1
@@ -233,7 +233,7 @@ def _plot(
 def for_page(svg: str, name: str, variables: Mapping[str, str]) -> str:
     """Make one element of a document that matplotlib wrote: ids that begin with ``name``, the page's colours and font.
 
-    ``variables``: the CSS variable that takes the place of each colour, ``#rrggbb``.
+    ``variables``: the CSS variable that replaces each colour, ``#rrggbb``.
     """
     svg = svg[svg.index("<svg ") :].strip()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -248,7 +248,7 @@ def for_page(svg: str, name: str, variables: Mapping[str, str]) -> str:
 
 
 def _intervals(counts: Counts) -> tuple[list[float], list[Any]]:
-    """Return the ends of the intervals, as matplotlib's days, and what happened in each; None where nothing did."""
+    """Return the ends of the intervals, as matplotlib's days, and the requests of each; None for an empty one."""
     line = counts.time_line
     indices = range(min(line.intervals), max(line.intervals) + 1)
     ends = [index * line.width_s / _DAY_S for index in [*indices, indices.stop]]
@@ -295,7 +295,7 @@ def _legend(axes: Any, columns: int) -> None:
 
 
 def _time_axis(axes: Any) -> None:
-    """Label points in time so that each says enough by itself; the day, where it is but one, stands below."""
+    """Label points in time so that each is clear by itself; if there is only one day, it is below."""
     axes.margins(x=0)
     begin, end = (datetime.fromtimestamp(days * _DAY_S, timezone.utc) for days in axes.get_xlim())
     span_s = (end - begin).total_seconds()

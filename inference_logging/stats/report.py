@@ -34,7 +34,7 @@ th { font-weight: 600; } tbody th { font-weight: 400; } .wide:focus-visible { ou
 
 
 def write(path: Path, counts: Counts, source: str) -> None:
-    """Write the page to ``path``; ``source`` says of what. Raises ``OSError`` if it can't be written."""
+    """Write the page to ``path``; ``source`` names the data. Raises ``OSError`` if it can't be written."""
     content = page(counts, source)
     with open(path, "w", encoding="utf-8", opener=_for_its_owner) as file:
         file.write(content)
@@ -72,7 +72,7 @@ def _sections(counts: Counts) -> str:
 
 
 def _figure(plot: Plot) -> str:
-    """Return a plot that also tells in words what it shows."""
+    """Return a plot with its description in words."""
     labels = f"{plot.name}-title {plot.name}-words"
     begin, inner = plot.svg.split(">", 1)
     named = (

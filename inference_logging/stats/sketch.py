@@ -1,8 +1,8 @@
 """A quantile sketch: a histogram with buckets whose width grows with the value (DDSketch, Masson et al., VLDB 2019).
 
 Every quantile is within 1 % of a value that was counted at that rank, whatever the distribution. Two sketches merge
-into what one would have become, so that figures per route and per model add up to the whole. Memory is bounded by the
-range of the values: 1 ns … 30 years is 2,100 buckets.
+into the sketch of all their values, so that figures per route and per model add up to the whole. Memory is bounded by
+the range of the values: 1 ns … 30 years is 2,100 buckets.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Sketch:
 
     @property
     def mean(self) -> float | None:
-        """The mean of what was counted; None if nothing was."""
+        """The mean of all counted values; None if there are none."""
         return self.sum / self.count if self.count else None
 
     def bars(self) -> Iterator[tuple[float, float, float]]:

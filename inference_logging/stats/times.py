@@ -1,4 +1,4 @@
-"""Points in time as they stand in records."""
+"""Points in time in the form of records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 
 def timestamp(unix_s: float) -> str:
-    """Return a time as it stands in records, so that it can be compared with theirs as text."""
+    """Return a time in the form of records, so that it can be compared with theirs as text."""
     return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
 
 

@@ -1,7 +1,7 @@
 """A model instance's own counts as custom metrics of Triton, on Triton's metrics port.
 
-Each update asks the server and takes some 20 µs, so there is one in `INTERVAL_S`, within a call of ``execute``. What
-all processes count together is on the listener's own endpoint, which costs a model nothing.
+Each update calls the server and takes some 20 µs, so there is one in `INTERVAL_S`, within a call of ``execute``. The
+counts of all processes together are on the listener's own endpoint, which costs a model nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TritonMetrics:
         self._reported = [0, 0]
 
     def update(self) -> None:
-        """Tell what has come since the last time, if that is long enough ago. Raises what Triton raises."""
+        """Report the counts since the last time, if that is long enough ago. Raises what Triton raises."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return

@@ -4,8 +4,8 @@
 need Triton's ``triton_python_backend_utils``, which there is only in a stub process, from ``initialize`` on.
 
 Written against Triton 2.51 (its Python backend of October 2024). A record begins when ``execute`` is called and ends
-with the last response; what a request waited for in Triton's own queues is not visible here. ``is_cancelled`` asks the
-server, so it is never asked: where the model asks, the answer is noted.
+with the last response; the time of a request in Triton's own queues is not visible here. ``is_cancelled`` calls the
+server, so this module never calls it: when the model does, the answer is noted.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RequestLog:
         )
 
     def fail(self, begun: list[ModelRequest], error: BaseException) -> None:
-        """Take note of what ``execute`` is about to raise; a record of it has the traceback. Never raises."""
+        """Take note of the exception that ``execute`` is about to raise; its record has the traceback. Never raises."""
         name, texts = type(error).__qualname__, self._logger.tracebacks.texts(error)
         for request in begun:
             request.fail(name, texts)
@@ -118,7 +118,7 @@ class RequestLog:
         return self._logger.release()
 
     def _returned(self, begun: list[ModelRequest], responses: Any) -> Any:
-        """Take note of what is neither a list nor None, and return what Triton is given."""
+        """Take note of a result that is neither a list nor None, and return the result for Triton."""
         if type(responses) is types.CoroutineType:
             return _awaited(self, begun, responses)
         if not isinstance(responses, Sequence):
@@ -154,9 +154,9 @@ class RequestLog:
 def log_requests(model: Model) -> Model:
     """Decorate a ``TritonPythonModel``: each request of its ``execute`` is on record, the class stays the same.
 
-    Its ``initialize`` opens the queue and its ``finalize`` drains; neither need be there. Exceptions and responses with
-    an error are recorded, and raised or returned unchanged. What the model makes records of itself (``get_logger``)
-    carries the request's ids where a batch has one request.
+    Its ``initialize`` opens the queue and its ``finalize`` drains; neither needs to exist. Exceptions and responses
+    with an error are recorded, and raised or returned unchanged. The model's own records (``get_logger``) carry the
+    request's ids if a batch has one request.
     """
     changed: Any = model
     changed.initialize = _initialize(getattr(model, "initialize", _nothing))
@@ -166,7 +166,7 @@ def log_requests(model: Model) -> Model:
 
 
 def _nothing(*_arguments: object) -> None:
-    """Stand for a method that the model does without."""
+    """Replace a method that the model does not have."""
 
 
 def _initialize(initialize: Callable[[Any, dict[str, str]], None]) -> Callable[[Any, dict[str, str]], None]:
@@ -215,7 +215,7 @@ async def _awaited(log: RequestLog, begun: list[ModelRequest], responses: Any) -
 
 
 class ResponseSender:
-    """Triton's response sender, of which each response is noted."""
+    """Triton's response sender, with a note of each response."""
 
     __slots__ = ("_request", "_sender")
 
@@ -251,7 +251,7 @@ class ResponseSender:
 def usage(request: Any, *, input_tokens: int | None = None, output_tokens: int | None = None) -> None:
     """Put the tokens of one of Triton's requests on its record: those that were read, those that were generated.
 
-    What is no number of tokens is told in the log, and the record is without it.
+    A value that is not a number of tokens is reported in the log, and the record is without it.
     """
     begun = _find(request)
     if begun is None:
@@ -279,7 +279,7 @@ def _find(request: Any) -> ModelRequest | None:
 
 
 def _watch(kind: Any) -> None:
-    """See to it that response senders and cancellations of ``kind`` (``InferenceRequest``) are noted; idempotent."""
+    """Make sure that response senders and cancellations of ``kind`` (``InferenceRequest``) are noted; idempotent."""
     if hasattr(kind.get_response_sender, "__wrapped__"):
         return
     get_response_sender, is_cancelled = kind.get_response_sender, kind.is_cancelled
@@ -300,9 +300,10 @@ def _watch(kind: Any) -> None:
 
 
 def server_traces(command_line: Path) -> bool:
-    """Tell whether requests can have a trace context: asking each takes longer than its record.
+    """Return whether requests can have a trace context: asking each takes longer than its record.
 
-    Triton's mode of tracing is an argument of the server; what cannot be read, or is no ``tritonserver``, may trace.
+    Triton's mode of tracing is an argument of the server; if it cannot be read, or the process is not a
+    ``tritonserver``, requests may have one.
     """
     try:
         command = command_line.read_bytes()

@@ -1,1 +1,1 @@
-"""vLLM: its API server around the middleware, and what its engine and its scheduler tell."""
+"""vLLM: its API server around the middleware, and the statistics of its engine and its scheduler."""

@@ -1,8 +1,8 @@
-"""Engine records where HTTP is served by Rust: made in the engine's own process, beside its scheduler.
+"""Engine records for a server whose HTTP is in Rust: made in the engine's own process, beside its scheduler.
 
 No other process of that server runs Python for requests. The scheduler is followed, not changed: after each of its
-steps, and after each abort, what it returns is looked at. Ids are the engine's, which knows no HTTP request; ``e2e_s``
-begins when the engine queues a request. A stop string, which Rust looks for, ends a request as ``abort`` here.
+steps, and after each abort, its result is read. Ids are the engine's, which has no HTTP request; ``e2e_s`` begins when
+the engine queues a request. A stop string, which Rust looks for, ends a request as ``abort`` here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def follow_schedulers() -> None:
     try:
         from vllm.v1.core.sched.scheduler import Scheduler
     except ImportError as error:
-        # Not in the log, too: this may be a process that opens nothing.
+        # Not in the log too: this process may be one that opens nothing.
         sys.stderr.write(f"inference_logging: there are no {_WHAT}: {error}\n")
         return
     construct = Scheduler.__init__
@@ -46,7 +46,7 @@ def follow_schedulers() -> None:
 
 
 class Step:
-    """What one step of the scheduler did."""
+    """The work of one step of the scheduler."""
 
     __slots__ = ("finished", "generation_tokens", "preemptions", "prompt_tokens")
 
@@ -55,7 +55,7 @@ class Step:
 
 
 class Progress:
-    """How far one engine request has come; times are monotonic, zero where it has not been."""
+    """The progress of one engine request; times are monotonic, and zero for steps not reached."""
 
     __slots__ = ("cached_tokens", "first", "input_tokens", "preemptions", "queued", "request", "scheduled")
 
@@ -84,7 +84,7 @@ class Progress:
         self.input_tokens, self.cached_tokens = prefill.num_prompt_tokens, prefill.num_cached_tokens
 
     def finished(self, name: str, index: int, output_tokens: int, reason: str, at: float) -> Finished:
-        """Return what is recorded of it, which ended ``at``."""
+        """Return the record of this request, which ended ``at``."""
         return Finished(
             name,
             index,
@@ -101,9 +101,9 @@ class Progress:
 
 
 class Follower:
-    """Records what one scheduler does; an error of ours ends the records, not the engine.
+    """Records the work of one scheduler; an error of this package ends the records, not the engine.
 
-    It knows no more requests than the scheduler has under way. Raises ``ConfigError`` and ``OpenError`` at start.
+    It keeps only the requests that the scheduler has under way. Raises ``ConfigError`` and ``OpenError`` at start.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -144,12 +144,12 @@ class Follower:
         return followed
 
     def _updated(self, batches: dict[int, Any]) -> None:
-        # One batch per front end, of which one has the scheduler's statistics.
+        # One batch per front end; one of them has the scheduler's statistics.
         for batch in batches.values():
             step = Step()
             for output in batch.outputs:
                 step.generation_tokens += len(output.new_token_ids)
-                # Most outputs are one more token, and that is all.
+                # Most outputs are just one more token.
                 if output.events or output.prefill_stats or output.finish_reason is not None:
                     self._look(output, batch.timestamp, step)
             if self._statistics is not None:
@@ -170,7 +170,7 @@ class Follower:
         if output.finish_reason is not None:
             step.finished += 1
             del self._progress[name]
-            # One that ends with its first output has left the scheduler by now: that output is all it had.
+            # A request that ends with its first output has left the scheduler by now: it had only that output.
             request = progress.request
             tokens = len(output.new_token_ids) if request is None else request.num_output_tokens
             self._emit(progress.finished(name, self._index, tokens, str(output.finish_reason), at), None)

@@ -1,9 +1,10 @@
-"""vLLM's statistics of each batch, as records: what `engine_records` is in the processes that serve.
+"""vLLM's statistics of each batch, as records: the part of `engine_records` in the processes that serve.
 
 vLLM makes one ``EngineStatLogger`` per serving process and calls ``record`` on the event loop for every batch of
 outputs, so that is cheap and lets no error out: the part at fault switches itself off, and everything else goes on. The
-middleware ``attach``es itself and ``take``s the engine requests of each HTTP request; what it does not take is an
-``engine.request`` record of its own. Aborts never come to vLLM's statistics: they are seen where they are made.
+middleware ``attach``es itself and ``take``s the engine requests of each HTTP request; those that it does not take
+become ``engine.request`` records of their own. Aborts never reach vLLM's statistics: they are observed where they are
+made.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class EngineStatLogger(AggregateStatLoggerBase):  # type: ignore[misc] # vLLM is
                 self._statistics_failed,
                 speculates=getattr(vllm_config, "speculative_config", None) is not None,
             )
-        # Where an abort is made, nobody knows which engine it is for, unless there is but one.
+        # At an abort, the engine that it is for is unknown, unless there is only one.
         self._only_engine = engine_indexes[0] if len(engine_indexes) == 1 else None
         self._waiting: Waiting | None = None
         self._processor: Any = None
         self._sweeping = False
 
     def log_engine_initialized(self) -> None:
-        """Do nothing: vLLM asks for it."""
+        """Do nothing: vLLM requires it."""
 
     def record(
         self,
@@ -75,7 +76,7 @@ class EngineStatLogger(AggregateStatLoggerBase):  # type: ignore[misc] # vLLM is
                 self._statistics_failed(error)
 
     def attach(self, output_processor: Any) -> None:
-        """Let what ends from now on wait to be taken, also what is aborted in ``output_processor``; idempotent."""
+        """Let requests that end from now on wait to be taken, also aborted ones of ``output_processor``; idempotent."""
         if self._processor is output_processor:
             return
         self.detach()
@@ -85,7 +86,7 @@ class EngineStatLogger(AggregateStatLoggerBase):  # type: ignore[misc] # vLLM is
             output_processor.abort_requests = self._watched(output_processor.abort_requests)
 
     def detach(self) -> None:
-        """Record what waits by itself, and let nothing wait any more; idempotent."""
+        """Record the waiting requests by themselves, and let none wait any more; idempotent."""
         if self._waiting is None:
             return
         waiting, self._waiting = self._waiting, None
@@ -96,7 +97,7 @@ class EngineStatLogger(AggregateStatLoggerBase):  # type: ignore[misc] # vLLM is
     def take(self, request_id: str, ids: RequestIds | None) -> EngineRequests | None:
         """Return the engine requests of the HTTP request that vLLM calls ``request_id``; None if none has ended yet.
 
-        What ends later (an abort does) is recorded by itself, with ``ids``. Never raises.
+        A request that ends later (after an abort) is recorded by itself, with ``ids``. Never raises.
         """
         if self._waiting is None or not self._finished:
             return None
@@ -107,7 +108,7 @@ class EngineStatLogger(AggregateStatLoggerBase):  # type: ignore[misc] # vLLM is
             return None
 
     def _add(self, entry: Finished, *, waits: bool) -> None:
-        # Pooling requests (embeddings, scores) don't wait: vLLM does not tell their HTTP request which they are.
+        # Pooling requests (embeddings, scores) don't wait: vLLM does not pass the id of their HTTP request.
         if self._waiting is None or not waits:
             self._emit(entry, None)
             return
@@ -128,7 +129,7 @@ class EngineStatLogger(AggregateStatLoggerBase):  # type: ignore[misc] # vLLM is
             self._requests_failed(error)
 
     def _watched(self, abort_requests: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``abort_requests`` that also records; vLLM's own error is vLLM's, ours stays here."""
+        """Return ``abort_requests`` with recording; vLLM's own error passes on, one of this package stays here."""
 
         def watched(request_ids: Iterable[str], internal: bool) -> Any:
             request_ids = list(request_ids)
@@ -144,7 +145,7 @@ class EngineStatLogger(AggregateStatLoggerBase):  # type: ignore[misc] # vLLM is
             processor = self._processor
             if not internal:
                 request_ids = [name for given in request_ids for name in processor.external_req_ids.get(given, ())]
-            # Of a parent (n > 1) there is no state: vLLM comes here again with its children.
+            # A parent (n > 1) has no state: vLLM comes here again with its children.
             states = processor.request_states
             return [states[name] for name in request_ids if name in states]
         except Exception as error:  # noqa: BLE001 - nothing may escape into vLLM
@@ -171,8 +172,8 @@ class EngineStatLogger(AggregateStatLoggerBase):  # type: ignore[misc] # vLLM is
 
 
 def _of_statistics(stats: Any, index: int) -> Finished:
-    # The engine says nothing of the schedule of one that it never scheduled, nor of any where it was started without
-    # statistics (several API servers, --disable-log-stats): vLLM counts from zeros then.
+    # The engine has no schedule of a request that it never scheduled, nor of any request if it was started without
+    # statistics (several API servers, --disable-log-stats): then vLLM counts from zeros.
     queued = seconds(stats.queued_time) or None
     return Finished(
         stats.request_id,
@@ -190,7 +191,7 @@ def _of_statistics(stats: Any, index: int) -> Finished:
 
 
 def _of_state(state: Any, index: int | None) -> Finished:
-    # Timestamps are zero until the first output came, which tells all before it, but for the schedule as above.
+    # Timestamps are zero until the first output, which covers all before it, except the schedule as above.
     stats = state.stats
     begun = stats.first_token_ts > 0.0
     scheduled = begun and stats.scheduled_ts > 0.0
@@ -222,5 +223,5 @@ def _see(interval: Interval, scheduler_stats: Any, iteration_stats: Any) -> None
 
 
 def _later(delay_s: float, call: Callable[[], None]) -> object:
-    # In a context of its own: the one under way would keep its request's ids.
+    # In a context of its own: the current one would keep its request's ids.
     return asyncio.get_running_loop().call_later(delay_s, call, context=contextvars.Context())

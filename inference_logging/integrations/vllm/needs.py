@@ -1,7 +1,8 @@
-"""What is needed of vLLM's classes, and the one place that looks whether this version has it.
+"""The attributes of vLLM's classes that are needed, and the one place that checks whether this version has them.
 
-vLLM calls its statistics unstable. What is not found is told by name, once, at start; that part is gone without, and
-everything else goes on. ``name(parameters)`` is a method that is wrapped: it must be called as it was.
+vLLM calls its statistics unstable. A missing attribute is reported at start by name, once; that part is switched off,
+and everything else goes on. ``name(parameters)`` is a method that is wrapped: it must be called with its own
+parameters.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def missing(needs: Needs) -> list[str]:
 
 
 def whole(part: str, needs: Needs) -> bool:
-    """Tell whether this vLLM has all that ``part`` needs; what it lacks is told by name, which is to happen once."""
+    """Return whether this vLLM has all that ``part`` needs; report what it lacks by name, which must happen once."""
     lacks = missing(needs)
     if lacks:
         report_lacking(f"there are no {part}: this vLLM has no {', '.join(lacks)}")
@@ -140,7 +141,8 @@ def _has(kind: type, name: str) -> bool:
 
 
 def _instance_names(kind: type) -> set[str]:
-    # Fields of dataclasses and structures, and what a constructor sets: classes of vLLM are not to be made for a look.
+    # Fields of dataclasses and structures, and attributes that a constructor sets: vLLM's classes are not instantiated
+    # for the check.
     constructor = vars(kind).get("__init__")
     code = getattr(inspect.unwrap(constructor), "__code__", None) if callable(constructor) else None
     return {*vars(kind).get("__annotations__", {}), *(code.co_names if code is not None else ())}

@@ -1,7 +1,7 @@
-"""What vLLM calls in each of its processes: the entry point of the group ``vllm.general_plugins``.
+"""The plugin that vLLM calls in each of its processes: the entry point of the group ``vllm.general_plugins``.
 
-While ``engine_records`` is off it reads the configuration, and that is all. Our class for statistics is not an entry
-point of the installed package: that one alone would make vLLM collect statistics, also with ``--disable-log-stats``. It
+While ``engine_records`` is off it only reads the configuration. This package's class for statistics is not an entry
+point of the installed package: that alone would make vLLM collect statistics, also with ``--disable-log-stats``. It
 becomes one, by ``importlib.metadata``'s own interface, in processes that are configured so.
 """
 
@@ -26,7 +26,7 @@ _FILES = {
 
 
 def register() -> None:
-    """Let vLLM find what ``engine_records`` asks for; idempotent. Raises ConfigError, which ends the start."""
+    """Let vLLM find what ``engine_records`` requires; idempotent. Raises ConfigError, which ends the start."""
     config = Config()
     records = config.engine_records == "on" and config.enabled == "on"
     served_by_rust = _served_by_rust()

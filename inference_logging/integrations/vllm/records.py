@@ -1,4 +1,4 @@
-"""What is recorded of vLLM's engine: one request that ended, several of them as one, and the two events.
+"""The records of vLLM's engine: one request that ended, several of them as one, and the two events.
 
 An HTTP request is one or more engine requests: one per prompt, and one per choice (``n``) of a prompt.
 """
@@ -32,7 +32,7 @@ REQUEST_FIELDS = (
 
 
 class Finished(NamedTuple):
-    """One engine request that ended; seconds are None where the engine had not come that far, or doesn't tell."""
+    """One engine request that ended; seconds are None if the engine had not come that far, or doesn't report them."""
 
     request_id: str
     engine_index: int | None
@@ -50,8 +50,8 @@ class Finished(NamedTuple):
 class EngineRequests(NamedTuple):
     """All engine requests of one HTTP request: a prompt counts once, output tokens and preemptions are sums.
 
-    Seconds are those of the longest. Of a prompt that several choices share, ``cached_tokens`` are what the first to be
-    computed found in the cache.
+    Seconds are those of the longest. If several choices share a prompt, ``cached_tokens`` are those that the first
+    computed one found in the cache.
     """
 
     requests: int
@@ -115,13 +115,13 @@ def request_event(logger: Logger) -> Callable[[Finished, RequestIds | None], Non
 
 
 def report_lacking(what: str) -> None:
-    """Say on stderr and in the log what is gone without; the caller says it once."""
+    """Report on stderr and in the log what is missing; the caller does so once."""
     sys.stderr.write(f"inference_logging: {what}\n")
     get_logger("inference_logging.vllm").warning(what)
 
 
 def off(is_on: bool, part: str, error: Exception) -> bool:
-    """Return False: a part failed and goes off, which is told once."""
+    """Return False: a part failed and is switched off, which is reported once."""
     if is_on:
         report_lacking(f"there are no more {part}: {type(error).__name__}: {error}")
     return False

@@ -1,7 +1,7 @@
-"""vLLM's server around the middleware: usage of every request, and what its engine tells of it.
+"""vLLM's server around the middleware: usage of every request, and the engine's statistics of it.
 
 Written against vLLM 0.33. ``request_metadata`` is what vLLM's routes leave in a request's state for middlewares. What
-this version of vLLM lacks is told once, at start; the records go on without it.
+this version of vLLM lacks is reported at start by name, once; the records go on without it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FACTS = "engine's facts in the records of requests"
 
 
 def attach(app: object, config: Config) -> Server | None:
-    """Return what there is to know of the server in which ``app`` runs, or None if that is not vLLM's."""
+    """Return the server in which ``app`` runs, or None if it is not vLLM's."""
     if "vllm" not in sys.modules:
         return None
     client = getattr(getattr(app, "state", None), "engine_client", None)
@@ -36,7 +36,7 @@ class Server:
     """A vLLM API server in this process."""
 
     def __init__(self, client: Any, config: Config) -> None:
-        """Look at ``client`` (``vllm.engine.protocol.EngineClient``), and say what is missing."""
+        """Inspect ``client`` (``vllm.engine.protocol.EngineClient``), and report what is missing."""
         observability = getattr(getattr(client, "vllm_config", None), "observability_config", None)
         self.traces = bool(getattr(observability, "otlp_traces_endpoint", None))
         self._engine = _stat_logger(client) if config.engine_records == "on" else None

@@ -1,7 +1,7 @@
 """The engine's state and work of an interval, as `engine.stats` records: one per engine, and none from an idle server.
 
 Gauges (running, waiting, KV cache) are the last ones seen, everything else counts from the interval's begin. The timer
-is armed by activity only, so the last record of a busy time shows what was left of it.
+is armed by activity only, so the last record of a busy time shows the state at its end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 class Interval:
-    """What one engine did since ``since``."""
+    """The work of one engine since ``since``."""
 
     __slots__ = (
         "accepted_tokens",
@@ -86,7 +86,7 @@ class Interval:
         self.finished += finished
 
     def values(self, index: int, now: float) -> tuple[Any, ...]:
-        """Return the values of STATS_FIELDS; None for what the scheduler tells where it has told nothing."""
+        """Return the values of STATS_FIELDS; None for values that the scheduler has not reported."""
         duration = max(now - self.since, 1e-6)
         is_known = self.running is not None
         return (
@@ -106,13 +106,13 @@ class Interval:
         )
 
     def speculation(self) -> tuple[Any, ...]:
-        """Return the values of SPECULATION_FIELDS; no rate where nothing was drafted."""
+        """Return the values of SPECULATION_FIELDS; no rate if nothing was drafted."""
         rate = round(self.accepted_tokens / self.draft_tokens, 4) if self.draft_tokens else None
         return self.drafts, self.draft_tokens, self.accepted_tokens, rate
 
 
 class Statistics:
-    """The intervals under way, by engine; ``failed`` gets what goes wrong while one is recorded."""
+    """The intervals under way, by engine; ``failed`` gets an error that occurs while one is recorded."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """Engine requests that ended, until their HTTP request takes them; bounded in number and age.
 
-vLLM tells the end of an engine request before the last message of its HTTP answer, so they usually wait for less than a
-millisecond. An abort is told after it: then the HTTP request has left a note, and what comes later is recorded at once,
-with its ids. What nobody takes is recorded by itself. All of it runs on the event loop: no locks.
+vLLM reports the end of an engine request before the last message of its HTTP answer, so they usually wait for less than
+a millisecond. An abort is reported after it: then the HTTP request has left a note, and later ends are recorded at
+once, with its ids. A request that is not taken is recorded by itself. All of it runs on the event loop: no locks.
 
-An engine request is called as its HTTP request is (``chatcmpl-x``), or that and an index (``cmpl-x-0``, ``resp_x_1``).
-HTTP requests that share an id while both run (a client's own ``X-Request-Id``) cannot be told apart.
+The id of an engine request is that of its HTTP request (``chatcmpl-x``), or that and an index (``cmpl-x-0``,
+``resp_x_1``). HTTP requests that share an id while both run (a client's own ``X-Request-Id``) cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INDEX = re.compile(r"[-_]\d{1,5}\Z")
 
 
 class Note:
-    """What an HTTP request leaves that ended before ``left`` of its engine requests."""
+    """The note of an HTTP request that ends before ``left`` of its engine requests."""
 
     __slots__ = ("ids", "left", "until")
 
@@ -74,7 +74,7 @@ class Waiting:
             self._record(next(iter(self._entries)))
 
     def take(self, request_id: str, ids: RequestIds | None) -> EngineRequests | None:
-        """Return what there is of the HTTP request ``request_id``; note its ``ids`` where more may come."""
+        """Return the ended ones of the HTTP request ``request_id``; note its ``ids`` if more may come."""
         if len(request_id) > ID_CHARACTERS:
             return None
         names = list(self._names(request_id))
@@ -85,7 +85,7 @@ class Waiting:
         return merge(entries) if entries else None
 
     def sweep(self) -> None:
-        """Record by themselves those that waited too long, unless the rest of their HTTP request runs still."""
+        """Record by themselves those that waited too long, unless the rest of their HTTP request still runs."""
         since = self._clock() - WAITING_S
         old = [name for name, (at, _) in self._entries.items() if at < since]
         under_way = {_http_id(name) for name in self._running} if old else set()
@@ -94,7 +94,7 @@ class Waiting:
                 self._record(name)
 
     def clear(self) -> None:
-        """Record all by themselves: nobody will take them."""
+        """Record all by themselves: they will not be taken."""
         for name in list(self._entries):
             self._record(name)
 
