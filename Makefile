@@ -54,7 +54,7 @@ command -v $(1) >/dev/null || { \
 	fi; }
 endef
 
-# $(call install_tools,NAMES): what is there stays; what cannot be had is told, and fails the step after all others.
+# $(call install_tools,NAMES): what exists stays; a missing one is reported, and fails the step after the others.
 define install_tools
 ($(call require,go,golang,building what is written in Go)) || true; \
 ($(call require,mvn,maven,the jars of Kafka)) || true; \

@@ -163,7 +163,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, "all"], default="all", metavar="SECTION")
     parser.add_argument("--modes", nargs="*", choices=list(MODES), default=list(MODES), metavar="MODE")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv-vllm", help="where vLLM and this package are")
-    parser.add_argument("--model", type=Path, help="the model that is served; that of --venv unless told otherwise")
+    parser.add_argument("--model", type=Path, help="the model that is served; that of --venv unless given")
     parser.add_argument("--quick", action="store_true", help="one round of a few requests: shows that it runs")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
     return parser.parse_args()

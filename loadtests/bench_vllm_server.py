@@ -194,9 +194,9 @@ class Server:
         segments = [path for path in logs.glob("*.jsonl") if not path.is_symlink()]
         lines = [line for path in segments for line in path.read_bytes().splitlines()]
         records = [line for line in lines if b'"event_name":"request"' in line]
-        told = sum(f'"{MODES[self.mode].proof}":'.encode() in line for line in records)
-        if (len(records), told) != (self.recorded, self.recorded - 1):  # that for the list of models has no tokens
-            found = f"{len(records)} records are there, {told} with {MODES[self.mode].proof}"
+        reported = sum(f'"{MODES[self.mode].proof}":'.encode() in line for line in records)
+        if (len(records), reported) != (self.recorded, self.recorded - 1):  # that for the list of models has no tokens
+            found = f"{len(records)} records are there, {reported} with {MODES[self.mode].proof}"
             raise RuntimeError(f"{self.mode}: {self.recorded} requests were answered, {found}")
         command = [str(Path(sys.executable).with_name("inference-logging")), "verify", str(logs)]
         verify = subprocess.run([*command, "--queue-directory", str(self.queues)], check=False, stdout=subprocess.PIPE)

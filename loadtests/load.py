@@ -1,6 +1,6 @@
 """The load tools: Locust, which behaves as clients do, and wrk, which is quick enough to saturate a trivial route.
 
-A tool that is slower than the server measures itself. `Load.busy` tells: it is the share of a core that the server
+A tool that is slower than the server measures itself. `Load.busy` shows that: it is the share of a core that the server
 used, and req/s says something about the server only where that is close to 1.
 """
 

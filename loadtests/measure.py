@@ -114,7 +114,7 @@ class ServerUnderTest:
     def request(self, path: str, body: dict[str, Any] | None = None, times: int = 1) -> bytes:
         """Send a request `times` times over one connection and return the last answer's body, whatever its status.
 
-        The socket listens before the process runs, so the first answer also tells that the server is up.
+        The socket listens before the process runs, so the first answer also shows that the server is up.
         Raises ``ServerError`` if it is not within 30 s.
         """
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=START_DEADLINE_S)

@@ -116,7 +116,7 @@ def main() -> None:
     """Read the arguments and serve."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mode", choices=MODES, default="ours")
-    parser.add_argument("--port", type=int, default=8000, help="loopback port; 8000 unless told otherwise")
+    parser.add_argument("--port", type=int, default=8000, help="loopback port; 8000 unless given")
     parser.add_argument("--fd", type=int, help="an inherited listening socket, instead of a port")
     parser.add_argument("--directory", type=Path, default=Path("out/logs"), help="where the log goes")
     parser.add_argument("--core", type=int, help="the one core to run on")

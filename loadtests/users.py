@@ -117,7 +117,7 @@ class TraceUser(StreamingUser):
 
     @task
     def play(self) -> None:
-        """Start every arrival on time, wait for the last answer, then tell the shape."""
+        """Start every arrival on time, wait for the last answer, then mark the shape as finished."""
         shape = self.environment.shape_class
         assert isinstance(shape, OpenLoop)
         pace = self.environment.parsed_options.pace if self.environment.parsed_options else 0.0

@@ -53,7 +53,7 @@ def _round_up_to_power_of_two(value: int) -> int:
 def _expand(value: Path | None) -> Path | None:
     if value is None:
         return None
-    str(value).encode()  # a name that is no text cannot be told to the core: UnicodeEncodeError is a ValueError
+    str(value).encode()  # a name that is not text cannot be passed to the core: UnicodeEncodeError is a ValueError
     return value.expanduser()
 
 

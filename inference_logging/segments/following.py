@@ -267,7 +267,7 @@ class _Follower:
         try:
             followed = Followed(segment)
         except FileNotFoundError:
-            return None  # removed or compressed since it was listed: the next look tells which
+            return None  # removed or compressed since it was listed: the next look shows which
         self._open[segment.name] = followed
         return followed
 

@@ -53,13 +53,13 @@ class Shipper:
         destination: Destination,
         limits: Limits,
         *,
-        tell: Callable[[str], None] = to_stderr,
+        report: Callable[[str], None] = to_stderr,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Keep them."""
         self._source, self._destination, self._limits = source, destination, limits
-        self._report, self._clock, self._sleep = tell, clock, sleep
+        self._report, self._clock, self._sleep = report, clock, sleep
         self._end_s: float | None = None
         self._reported_s: dict[str, float] = {}
         self.records = 0

@@ -174,7 +174,7 @@ class Source:
                 offset = unpacked.offset
                 yield from self._take(raw, segment, offset, batch)
         except FileNotFoundError:
-            return  # removed: the next look tells
+            return  # removed: the next look shows it
         except CorruptLineError as error:
             batch.corrupt.append(str(error))
         batch.stands[segment.name] = Stand(offset, is_whole=True)

@@ -24,7 +24,7 @@ PARALLEL_FROM_BYTES: Final = 128 << 20
 
 MAX_PROCESSES: Final = 8
 MAX_REPORTED: Final = 20
-"""Damaged lines of one segment that are told; all are counted."""
+"""Damaged lines of one segment that are reported; all are counted."""
 
 
 _REQUEST: Final = b',"event_name":"request",'

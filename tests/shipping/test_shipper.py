@@ -103,7 +103,7 @@ def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     def begin(*answers: Callable[[Sequence[Line]], Sent]) -> Running:
         destination, told, clock = Destination(list(answers)), list[str](), Clock()
         source = Source(tmp_path, "test")
-        shipper = Shipper(source, destination, Limits(), tell=told.append, clock=clock, sleep=clock.sleep)
+        shipper = Shipper(source, destination, Limits(), report=told.append, clock=clock, sleep=clock.sleep)
         opened.append(shipper)
         return Running(shipper, destination, told, clock)
 
@@ -285,7 +285,7 @@ class World:
         """Ship some batches, between which records are written; one that dies has sent the last and saved nothing."""
         destination = Destination(answers)
         source, clock = self._sources(once=once), Clock()
-        shipper = Shipper(source, destination, Limits(), tell=lambda _: None, clock=clock, sleep=clock.sleep)
+        shipper = Shipper(source, destination, Limits(), report=lambda _: None, clock=clock, sleep=clock.sleep)
         for batch in range(batches):
             if dies and batch == batches - 1:
                 source.acknowledge = lambda batch: None  # type: ignore[method-assign]
@@ -298,7 +298,7 @@ class World:
         for lane in self.lanes:
             lane.live.die()
         destination = Destination()
-        shipper = Shipper(self._sources(), destination, Limits(), tell=lambda _: None)
+        shipper = Shipper(self._sources(), destination, Limits(), report=lambda _: None)
         assert shipper.run(Stop(), once=True)
         shipper.close()
         self.got += destination.got

@@ -60,8 +60,8 @@ pub struct HousekeepingSettings {
     pub prefix: String,
     pub limits: Limits,
     pub compression: Option<Compression>,
-    /// Names of the shippers that must have shipped a segment before it is removed for its age, and the directory of
-    /// their offsets.
+    /// Names of the shippers that must have shipped a segment of a directory before it is removed for its age, and that
+    /// directory.
     pub waits_for: (Vec<String>, PathBuf),
     /// Through this the sinks ask for the quota to be kept.
     pub rotations: Rotations,

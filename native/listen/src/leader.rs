@@ -132,7 +132,7 @@ impl Leader {
         }
     }
 
-    /// Leads under a leadership that can end.
+    /// Leads what `leadership` names, as long as that lasts.
     #[must_use]
     pub fn leading(mut self, leadership: Leadership) -> Self {
         match leadership {

@@ -25,7 +25,8 @@ const MAX_PATH_BYTES: usize = 2048;
 /// The slots of published writes: the primary sink's and its fallback's.
 pub const PRIMARY_SLOT: usize = 0;
 pub const FALLBACK_SLOT: usize = 1;
-/// The same two, each followed by the files of earlier parts of the same batch, the newest first.
+/// The same two, and behind each the slots of earlier parts of the same batch in other files, the newest first: 2 and 4,
+/// 3 and 5.
 pub const SLOTS_OLDEST_FIRST: [usize; 6] = [4, 2, PRIMARY_SLOT, 5, 3, FALLBACK_SLOT];
 const SINKS_THAT_PUBLISH: usize = 2;
 const _: () = assert!(size_of::<ControlPage>() <= BYTES);

@@ -26,10 +26,10 @@ class CaptureParameters(Parameters):
 
     capture_input: TextMode = parameter(
         "off",
-        "Text of requests with a body, as gen_ai.input.messages. off: no byte of it; truncated: the first and last "
-        "half of capture_text_bytes, if a body is longer; full: as much as max_record_bytes leaves room for; hash: "
-        "length and keyed hash of each text instead of the text, and neither for a text that is cut. Images, audio "
-        "and other media are always replaced by type, length and hash.",
+        "Text of requests with a body, as gen_ai.input.messages. off: no byte of it; truncated: of a body longer than"
+        " capture_text_bytes, half of these from its beginning and half from its end; full: as much as "
+        "max_record_bytes leaves room for; hash: length and keyed hash of each text instead of the text, and neither "
+        "for a text that is cut. Images, audio and other media are always replaced by type, length and hash.",
     )
     capture_output: TextMode = parameter(
         "off",
@@ -38,9 +38,9 @@ class CaptureParameters(Parameters):
     )
     capture_text_bytes: Bytes = parameter(
         16 * KIB,
-        "Bytes of a body that are copied for its text in the mode truncated, per direction: the first half and the "
-        "last half; for a stream only the new part of each event counts. The middle is not read, and the record says "
-        "so (input_truncated, output_truncated).",
+        "Bytes of a body that are copied for its text in the mode truncated, per direction: half of them from its "
+        "beginning, half from its end; for a stream only the new part of each event counts. The middle is not read, "
+        "and the record says so (input_truncated, output_truncated).",
         unit="bytes",
         limits=(256, 8 * MIB),
     )
