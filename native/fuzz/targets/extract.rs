@@ -1,7 +1,7 @@
-//! Any bytes as a captured body, cut anywhere: what is found is valid JSON, and of facts it is short.
+//! Any bytes as a captured body, cut anywhere: the output is valid JSON, and short if it is of facts.
 //!
-//! The first byte chooses the kind of body and what may be written of its text, the next two where the kept head ends and
-//! where the kept tail begins, in 256ths of the rest.
+//! The first byte chooses the kind of body and what may be written of its text, the next two the end of the kept head
+//! and the beginning of the kept tail, in 256ths of the rest.
 
 use lines::extract;
 use queue::record::{Body, BodyKind, BodyText};

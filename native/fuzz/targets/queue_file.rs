@@ -1,5 +1,5 @@
-//! Any damage to a dead process's queue file: the listener comes to its end, writes whole lines and no record twice, and
-//! what looks at the directory from outside goes on.
+//! Any damage to a dead process's queue file: the listener reaches its end, writes whole lines and no record twice, and
+//! readers of the directory from outside go on.
 //!
 //! An input is a list of changes to a good file: one byte for what and where, two for the offset there, one for how many
 //! bytes, and the bytes. See [`apply`].
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const DATA_BYTES: u64 = 65_536;
-/// A record takes at least 3 words; with the two lines that the listener has to say itself.
+/// A record takes at least 3 words; with the two lines of the listener's own.
 const MOST_LINES: u64 = DATA_BYTES / 24 + 2;
 /// One round per batch, one to see that nothing is left, and some.
 const MOST_ROUNDS: u32 = 64;
@@ -29,7 +29,7 @@ pub struct Bench(Mutex<Parts>);
 struct Parts {
     directory: tempfile::TempDir,
     good: Vec<u8>,
-    /// Kept: what a producer has published is never freed, and would pass for a leak.
+    /// Kept: a published queue of a producer is never freed, and would pass for a leak.
     _producer: Producer,
     control: Control,
     leader: Leader,
@@ -108,7 +108,7 @@ impl Parts {
         assert!(!self.leader.has_work(), "a damaged queue without an end");
         assert!(self.lines.load(Ordering::Relaxed) <= MOST_LINES, "a record was written twice");
         self.read_published();
-        // One that cannot be a queue is left alone.
+        // A file that cannot be a queue is left alone.
         let _ = std::fs::remove_file(&path);
     }
 
@@ -118,7 +118,7 @@ impl Parts {
     }
 }
 
-/// What a process leaves behind that was killed with records of every kind in its queue.
+/// The queue file of a process that was killed with records of every kind in its queue.
 fn good_file() -> (Vec<u8>, Producer) {
     let directory = tempfile::tempdir().unwrap();
     let settings = QueueSettings {

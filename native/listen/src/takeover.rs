@@ -7,7 +7,7 @@
 //! both to its successor.
 //!
 //! The published place lies in shared memory, and is not trusted (P14): [`place`] has the conditions for trusting it,
-//! [`repair`] those for cutting anything off. If they do not hold, or the queue directory is a copy, nothing is cut,
+//! [`mod@repair`] those for cutting anything off. If they do not hold, or the queue directory is a copy, nothing is cut,
 //! and all segments of the sink's directory are searched for the queues' records ([`survey`]).
 
 mod place;

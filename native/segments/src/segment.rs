@@ -25,7 +25,7 @@
 //! * Nothing is `fsync`ed: lines survive the death of every process, not the loss of power.
 //! * The writer of a segment holds its lock ([`crate::segment_lock`]).
 //! * A sealed segment may be compressed into `{name}.zst` (one zstd frame with a checksum) and removed, by age or quota
-//!   ([`listen::housekeeper`]). While both files exist they hold the same lines; `.{name}.zst.tmp` is unfinished.
+//!   (`listen::housekeeper`). While both files exist they hold the same lines; `.{name}.zst.tmp` is unfinished.
 //! * An empty file `{name}.shipped-{shipper}` means that a shipper's destination has acknowledged all of it.
 
 use lines::json::escape::push_string;

@@ -44,7 +44,7 @@ pub enum Key {
     FinishReason,
     /// `stop_reason`, the finish reason of the Messages API
     StopReason,
-    /// `delta`, which has it in streams of the Messages API
+    /// `delta`, which has the finish reason in streams of the Messages API
     Delta,
     /// `response` or `message`, which wraps the body in events of the Responses and of the Messages API
     Response,

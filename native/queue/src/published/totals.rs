@@ -217,20 +217,20 @@ pub fn add_lost(words: &TotalsWords, directory: &Path, boot_id: u64, known: &Tot
 }
 
 /// The right to add, alone. In a removed directory no lock is needed.
-enum Alone {
+enum TotalsLock {
     Locked {
         _lock: ProcessLock,
     },
     /// The directory was removed: later processes have another control page.
-    Nobody,
+    NotNeeded,
 }
 
-fn lock(directory: &Path) -> Option<Alone> {
+fn lock(directory: &Path) -> Option<TotalsLock> {
     for _ in 0..LOCK_TRIES {
         match ProcessLock::try_acquire(&directory.join("totals.lock"), true) {
-            Ok(Attempt::Acquired(lock)) => return Some(Alone::Locked { _lock: lock }),
+            Ok(Attempt::Acquired(lock)) => return Some(TotalsLock::Locked { _lock: lock }),
             Ok(_) => std::thread::sleep(LOCK_PAUSE),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(Alone::Nobody),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(TotalsLock::NotNeeded),
             Err(_) => return None,
         }
     }
