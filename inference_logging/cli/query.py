@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from inference_logging._native import request_fields
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import Place, of_segments
@@ -41,30 +42,15 @@ LOGS: Final = {"logger": "VARCHAR", "message": "VARCHAR", "request_id": "VARCHAR
 """What application records add."""
 
 REQUESTS: Final = {
-    "request_id": "VARCHAR", "client_request_id": "VARCHAR", "outcome": "VARCHAR", "error.type": "VARCHAR",
-    "http.request.method": "VARCHAR", "url.path": "VARCHAR", "http.route": "VARCHAR",
-    "network.protocol.version": "VARCHAR", "client.address": "VARCHAR", "http.response.status_code": "BIGINT",
-    "http.request.body.size": "BIGINT", "http.response.body.size": "BIGINT", "duration_s": "DOUBLE",
-    "after_response_s": "DOUBLE", "after_response_outcome": "VARCHAR", "after_response_error_type": "VARCHAR",
-    "gen_ai.response.time_per_output_token": "DOUBLE", "gen_ai.response.output_tokens_per_second": "DOUBLE",
-    "chunks": "BIGINT", "gen_ai.response.time_to_first_chunk": "DOUBLE", "chunk_gap_min_us": "BIGINT",
-    "chunk_gap_mean_us": "BIGINT", "chunk_gap_max_us": "BIGINT", "chunk_gaps_us": "BIGINT[]",
-    "chunk_gaps_truncated": "BIGINT", "gen_ai.operation.name": "VARCHAR", "gen_ai.request.model": "VARCHAR",
-    "gen_ai.request.stream": "BOOLEAN", "gen_ai.request.max_tokens": "BIGINT", "gen_ai.request.temperature": "DOUBLE",
-    "gen_ai.request.top_p": "DOUBLE", "gen_ai.request.top_k": "DOUBLE", "gen_ai.request.seed": "BIGINT",
-    "gen_ai.request.choice.count": "BIGINT", "gen_ai.response.id": "VARCHAR", "gen_ai.response.model": "VARCHAR",
-    "gen_ai.usage.input_tokens": "BIGINT", "gen_ai.usage.output_tokens": "BIGINT",
-    "gen_ai.usage.cache_read.input_tokens": "BIGINT", "gen_ai.usage.reasoning.output_tokens": "BIGINT",
-    "gen_ai.response.finish_reasons": "VARCHAR[]", "usage_source": "VARCHAR", "sampled_by": "VARCHAR",
-    "adjusted_count": "DOUBLE", "engine.request_id": "VARCHAR", "engine.requests": "BIGINT",
-    "engine.finish_reasons": "VARCHAR[]", "engine.queued_s": "DOUBLE", "engine.prefill_s": "DOUBLE",
-    "engine.decode_s": "DOUBLE", "engine.e2e_s": "DOUBLE", "engine.preemptions": "BIGINT",
-    "triton.model_name": "VARCHAR", "triton.model_version": "VARCHAR", "triton.model_instance_name": "VARCHAR",
-    "triton.batch_size": "BIGINT", "triton.batch_position": "BIGINT", "triton.correlation_id": "VARCHAR",
-    "triton.parameters": "JSON", "triton.inputs": "JSON", "triton.outputs": "JSON",
-    "exception.type": "VARCHAR", "exception.message": "VARCHAR", "exception.stacktrace": "VARCHAR",
+    **{name: column for name, column, _ in request_fields() if column},
+    "gen_ai.request.model": "VARCHAR", "gen_ai.request.stream": "BOOLEAN", "gen_ai.request.max_tokens": "BIGINT",
+    "gen_ai.request.temperature": "DOUBLE", "gen_ai.request.top_p": "DOUBLE", "gen_ai.request.top_k": "DOUBLE",
+    "gen_ai.request.seed": "BIGINT", "gen_ai.request.choice.count": "BIGINT", "gen_ai.response.id": "VARCHAR",
+    "gen_ai.response.model": "VARCHAR", "gen_ai.response.finish_reasons": "VARCHAR[]",
+    "gen_ai.usage.reasoning.output_tokens": "BIGINT", "gen_ai.response.time_per_output_token": "DOUBLE",
+    "gen_ai.response.output_tokens_per_second": "DOUBLE",
 }  # fmt: skip
-"""What request records add."""
+"""What request records add: what the server knows, and what the listener reads from bodies or derives."""
 
 _LARGEST_LINE_BYTES: Final = 64 << 20
 _ROWS_AT_ONCE: Final = 1000

@@ -41,7 +41,7 @@ class Server:
         self.traces = bool(getattr(observability, "otlp_traces_endpoint", None))
         self._engine = _stat_logger(client) if config.engine_records == "on" else None
         self.reader: EngineReader | None = None
-        """Reads the values of the record's fields from the engine's ``gen_ai.usage.input_tokens`` on (``event.rs``)."""
+        """Reads what the engine has for the record of a request."""
         if whole(_FACTS, METADATA):
             take = self._take if self._engine is not None else None
             self.reader = EngineReader(take=take, failed=_failed, id_characters=ID_CHARACTERS)

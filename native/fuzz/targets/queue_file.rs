@@ -129,6 +129,7 @@ fn good_file() -> (Vec<u8>, Producer) {
         overflow_info_ratio: 0.8,
         wake_bytes: DATA_BYTES,
         configuration: None,
+        events: request::fields::schemas(),
     };
     let producer = Producer::open(settings).unwrap();
     let event = producer.register("test", &["a".to_owned(), "b".to_owned()]).unwrap();

@@ -12,7 +12,8 @@ use serde_json::Value as Json;
 pub fn check(bytes: &[u8]) {
     let Some((choice, payload)) = bytes.split_first() else { return };
     check_schema(payload);
-    let mut schemas = builtin();
+    let mut schemas = [builtin(), request::fields::schemas()].concat();
+    schemas.sort_by_key(|schema| schema.id);
     schemas.push(EventSchema::new(16, "user.event", &["a", "b", "c", "d", "e", "f", "g", "h"]).unwrap());
     let plan = LinePlan::from(schemas.swap_remove(usize::from(*choice) % schemas.len()));
     let head = LineHead {

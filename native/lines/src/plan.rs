@@ -4,7 +4,7 @@
 use crate::json::escape;
 use crate::rate::RateFields;
 use crate::series::observe::Roles;
-use queue::event::{EventSchema, REQUEST};
+use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
 
 /// How the records of one event become lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +21,17 @@ pub struct LinePlan {
     pub rates: RateFields,
 }
 
+impl LinePlan {
+    /// Whether the records are those of requests.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        !self.roles.is_empty()
+    }
+}
+
 impl From<EventSchema> for LinePlan {
     fn from(schema: EventSchema) -> Self {
-        let is_request = schema.id == REQUEST;
+        let is_request = matches!(schema.id, REQUEST | MODEL_REQUEST);
         let mut name_json = Vec::new();
         escape::push_string(&mut name_json, schema.name.as_bytes());
         Self {

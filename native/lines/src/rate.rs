@@ -4,8 +4,8 @@
 //! after the times in the record. So the rates are at the end of the line.
 
 use crate::json::number::push_float;
-use queue::event::CHUNKS_S;
 use queue::record::Value;
+use request::fields::CHUNKS_S;
 
 /// The positions of the times and tokens in a request's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@ mod copies;
 mod delivered;
 mod delivery;
 mod faults;
+mod fields;
 mod fuzz_corpus;
 mod health;
 mod housekeeping;

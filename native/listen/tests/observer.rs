@@ -4,11 +4,12 @@ mod after_response;
 mod streams;
 
 use crate::support::Bench;
-use queue::event::{self, REQUEST_FIELDS};
+use queue::event;
 use queue::producer::Producer;
-use queue::record::{Scratch, Trace};
+use queue::record::Trace;
 use request::callers::Caller;
 use request::capture::{Content, TextCapture};
+use request::fields;
 use request::ids::RequestIds;
 use request::observer::{Chunks, EngineFacts, Observer, ObserverSettings, RequestSource, RequestTexts};
 use request::outcome::{Answered, Ending, Outcome};
@@ -68,19 +69,25 @@ fn finished(observer: Observer, ending: Ending<'_>, settings: &ObserverSettings)
     finished_as(&ids(), observer, ending, settings)
 }
 
-fn finished_as(ids: &RequestIds, mut observer: Observer, ending: Ending<'_>, settings: &ObserverSettings) -> Value {
-    let mut records = records(|producer| {
-        observer.finish(
-            ids,
-            ending,
-            &RequestSource::Http(RequestTexts::default()),
-            STARTED + 100 * MS,
-            producer,
-            settings,
-        );
-    });
+fn finished_as(ids: &RequestIds, observer: Observer, ending: Ending<'_>, settings: &ObserverSettings) -> Value {
+    finished_from(ids, observer, ending, http(None), settings)
+}
+
+fn finished_from(
+    ids: &RequestIds,
+    mut observer: Observer,
+    ending: Ending<'_>,
+    source: RequestSource<'_>,
+    settings: &ObserverSettings,
+) -> Value {
+    let mut records = records(|producer| observer.finish(ids, ending, &source, STARTED + 100 * MS, producer, settings));
     assert_eq!(records.len(), 1);
     records.remove(0)
+}
+
+/// A request of which nothing is told but what the engine says.
+fn http<'a>(engine: Option<&'a EngineFacts<'a>>) -> RequestSource<'a> {
+    RequestSource::Http { texts: RequestTexts::default(), engine }
 }
 
 /// A request whose answer has this status and these parts, each 10 ms after the one before.
@@ -150,17 +157,18 @@ fn a_plain_request_has_these_fields_in_this_order() {
     observer.response_start(200, Some(Content::Json), &settings);
     observer.response_body(br#"{"model":"m-1"}"#, false, STARTED + 20 * MS, &settings);
     observer.disconnect();
-    let texts = RequestSource::Http(RequestTexts {
+    let texts = RequestTexts {
         method: "POST",
         path: b"/v1/chat/completions",
         route_prefix: "/v1",
         route: "/chat/{kind}",
         protocol_version: "1.1",
         client_address: "10.0.0.1",
-    });
+    };
+    let source = RequestSource::Http { texts, engine: None };
     let records = records(|producer| {
-        observer.finish(&ids, Ending::Returned, &texts, STARTED + 25 * MS + 1_999, producer, &settings);
-        observer.finish(&ids, Ending::Raised("Late"), &texts, STARTED + 30 * MS, producer, &settings);
+        observer.finish(&ids, Ending::Returned, &source, STARTED + 25 * MS + 1_999, producer, &settings);
+        observer.finish(&ids, Ending::Raised("Late"), &source, STARTED + 30 * MS, producer, &settings);
     });
     let expected = json!({
         "severity_text": "INFO",
@@ -251,14 +259,7 @@ fn sampled(
     let mut lines = records(|producer| {
         let mut observer = begin_as(trace, path, settings);
         end(&mut observer);
-        observer.finish(
-            &ids(),
-            ending,
-            &RequestSource::Http(RequestTexts::default()),
-            STARTED + 100 * MS,
-            producer,
-            settings,
-        );
+        observer.finish(&ids(), ending, &http(None), STARTED + 100 * MS, producer, settings);
         let left_out: u64 = producer.queue().unwrap().file.counts().sampled_out.iter().sum();
         let accepted = producer.queue().unwrap().file.counts().accepted;
         assert_eq!(left_out + accepted, 1, "a record, or counted as left out");
@@ -352,7 +353,9 @@ fn a_weight_that_nobody_knows_is_left_out() {
 
 #[test]
 fn the_built_in_events_keep_their_ids() {
-    let events: Vec<(u16, String)> = event::builtin().into_iter().map(|schema| (schema.id, schema.name)).collect();
+    let mut schemas = [event::builtin(), fields::schemas()].concat();
+    schemas.sort_by_key(|schema| schema.id);
+    let events: Vec<(u16, String)> = schemas.into_iter().map(|schema| (schema.id, schema.name)).collect();
     let expected = [
         (0, "log.dropped"),
         (1, "log"),
@@ -362,8 +365,7 @@ fn the_built_in_events_keep_their_ids() {
         (5, "control.changed"),
         (6, "process.ended"),
         (7, "segment.repaired"),
+        (8, "request"),
     ];
     assert_eq!(events, expected.map(|(id, name)| (id, name.to_owned())));
-    let distinct: std::collections::HashSet<&str> = REQUEST_FIELDS.into_iter().collect();
-    assert_eq!(distinct.len(), REQUEST_FIELDS.len());
 }

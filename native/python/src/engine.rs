@@ -1,6 +1,6 @@
 //! The inference engine behind the server: what it says of a request, and the headers by which it learns the ids.
 
-use super::asgi::{is_true, item, text};
+use super::asgi::{item, text};
 use super::head::RequestStart;
 use super::held::Held;
 use super::request_ids::PyRequestIds;
@@ -8,8 +8,9 @@ use super::value;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use queue::record::Scratch;
+use request::fields::{Engine, Exact, TextList, Usage};
 use request::ids::{RequestIds, traceparent};
 use request::observer::EngineFacts;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// was a quarter of all that a short request cost.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct EngineReader {
-    /// `take(request_id, ids)`: None, or whether the engine gave the request up, its tokens (read, generated, cached)
-    /// and the values of the last fields of its record.
+    /// `take(request_id, ids)`: None, or a tuple as [`ReportTuple`] has it.
     take: Held,
     /// `failed(error)`, called once: vLLM's classes are not what they were.
     failed: Held,
@@ -50,15 +50,15 @@ impl EngineReader {
 
 impl EngineReader {
     /// Asks at the end of a request; None if vLLM did not get to generating anything.
-    pub fn read(&self, scope: &Bound<'_, PyDict>, ids: &Py<PyRequestIds>) -> Option<EngineFacts> {
+    pub fn read<'py>(&self, scope: &Bound<'py, PyDict>, ids: &Py<PyRequestIds>) -> Option<EngineReport<'py>> {
         let py = scope.py();
         let state = scope.get_item(intern!(py, "state")).ok()??;
         let metadata = state.cast::<PyDict>().ok()?.get_item(intern!(py, "request_metadata")).ok()??;
         if metadata.is_none() || self.is_off.load(Ordering::Relaxed) {
             return None;
         }
-        match self.facts(&metadata, ids) {
-            Ok(facts) => Some(facts),
+        match self.ask(&metadata, ids) {
+            Ok(report) => Some(report),
             Err(error) => {
                 if !self.is_off.swap(true, Ordering::Relaxed)
                     && let Err(error) = self.failed.call1(py, (error.into_value(py),))
@@ -70,53 +70,97 @@ impl EngineReader {
         }
     }
 
-    /// The facts in the order of the record's fields, from the tokens that were read on.
-    fn facts(&self, metadata: &Bound<'_, PyAny>, ids: &Py<PyRequestIds>) -> PyResult<EngineFacts> {
+    fn ask<'py>(&self, metadata: &Bound<'py, PyAny>, ids: &Py<PyRequestIds>) -> PyResult<EngineReport<'py>> {
         let py = metadata.py();
         let request_id = metadata.getattr(intern!(py, "request_id"))?.cast_into::<PyString>()?;
-        let usage = metadata.getattr(intern!(py, "final_usage_info"))?;
-        let engine = self.take.get(py).map(|take| take.call1((&request_id, ids))).transpose()?;
-        let engine = engine.as_ref().filter(|engine| !engine.is_none());
-        let engine = engine.map(|engine| engine.cast::<PyTuple>()).transpose()?;
-        let mut engine = engine.map(|engine| engine.iter_borrowed());
-        let mut told = || engine.as_mut().and_then(Iterator::next).filter(|value| !value.is_none());
-        let aborted = told().is_some_and(is_true);
-        let mut tokens = std::array::from_fn(|_| told().map(Borrowed::to_owned));
-        if !usage.is_none() {
-            let details = usage.getattr(intern!(py, "prompt_tokens_details"))?;
-            let cached = if details.is_none() { None } else { details.getattr_opt(intern!(py, "cached_tokens"))? };
-            tokens = [
-                Some(usage.getattr(intern!(py, "prompt_tokens"))?),
-                Some(usage.getattr(intern!(py, "completion_tokens"))?),
-                cached.filter(|cached| !cached.is_none()).or_else(|| tokens[2].take()),
-            ];
+        let response = metadata.getattr(intern!(py, "final_usage_info"))?;
+        let report = self.take.get(py).map(|take| take.call1((&request_id, ids))).transpose()?;
+        let report =
+            report.filter(|report| !report.is_none()).map(|report| report.extract::<ReportTuple<'_>>()).transpose()?;
+        let (
+            aborted,
+            mut input,
+            mut output,
+            mut cached,
+            requests,
+            reasons,
+            queued_s,
+            prefill_s,
+            decode_s,
+            e2e_s,
+            preemptions,
+        ) = report.unwrap_or_default();
+        if !response.is_none() {
+            let details = response.getattr(intern!(py, "prompt_tokens_details"))?;
+            let found = if details.is_none() { None } else { details.getattr_opt(intern!(py, "cached_tokens"))? };
+            input = response.getattr(intern!(py, "prompt_tokens"))?.extract()?;
+            output = response.getattr(intern!(py, "completion_tokens"))?.extract()?;
+            cached = found.map(|found| found.extract()).transpose()?.flatten().or(cached);
         }
-        let mut scratch = Scratch::new();
-        let is_known = tokens[0].is_some();
-        for value in &tokens {
-            push(&mut scratch, value.as_ref().map(Bound::as_borrowed));
-        }
-        if is_known {
-            scratch.push_str("engine");
-        } else {
-            scratch.push_absent();
-        }
-        let request_id = text(request_id.as_any().as_borrowed());
-        let end = request_id.char_indices().nth(self.id_characters).map_or(request_id.len(), |(at, _)| at);
-        scratch.push_str(&request_id[..end]);
-        for value in engine.into_iter().flatten() {
-            push(&mut scratch, Some(value).filter(|value| !value.is_none()));
-        }
-        Ok(EngineFacts { aborted, values: scratch.as_slice().to_vec() })
+        let usage = Usage { input, output, cached, source: if input.is_some() { "engine" } else { "" } };
+        let engine = Engine {
+            // The two texts: in `EngineReport::facts`.
+            request_id: Exact(""),
+            finish_reasons: None,
+            requests,
+            queued_s,
+            prefill_s,
+            decode_s,
+            e2e_s,
+            preemptions,
+        };
+        Ok(EngineReport {
+            numbers: EngineFacts { aborted, usage, engine },
+            request_id,
+            id_characters: self.id_characters,
+            finish_reasons: reasons.map(|reasons| encoded(&reasons)),
+        })
     }
 }
 
-fn push(scratch: &mut Scratch, value: Option<Borrowed<'_, '_, PyAny>>) {
-    match value {
-        None => scratch.push_absent(),
-        // SAFETY: a live object, which the caller holds; the GIL is held and no exception is set.
-        Some(value) => unsafe { value::push(value.py(), scratch, value.as_ptr()) },
+/// What vLLM and its engine report of a request.
+pub struct EngineReport<'py> {
+    /// All but the texts.
+    numbers: EngineFacts<'static>,
+    request_id: Bound<'py, PyString>,
+    /// So many of its characters are recorded.
+    id_characters: usize,
+    /// As a value.
+    finish_reasons: Option<Vec<u8>>,
+}
+
+impl EngineReport<'_> {
+    /// What of it stands on the request's record.
+    pub fn facts(&self) -> EngineFacts<'_> {
+        let id = text(self.request_id.as_any().as_borrowed());
+        let end = id.char_indices().nth(self.id_characters).map_or(id.len(), |(at, _)| at);
+        let finish_reasons = self.finish_reasons.as_deref().map(TextList);
+        let engine = Engine { request_id: Exact(&id[..end]), finish_reasons, ..self.numbers.engine };
+        EngineFacts { engine, ..self.numbers }
     }
+}
+
+/// Whether the engine gave the request up; its tokens (read, generated, cached); how many engine requests there were,
+/// why they ended, their seconds (queued, prefill, decode, all), and how often they gave way.
+type ReportTuple<'py> = (
+    bool,
+    Option<u64>,
+    Option<u64>,
+    Option<u64>,
+    Option<u64>,
+    Option<Bound<'py, PyAny>>,
+    Option<f64>,
+    Option<f64>,
+    Option<f64>,
+    Option<f64>,
+    Option<u64>,
+);
+
+fn encoded(list: &Bound<'_, PyAny>) -> Vec<u8> {
+    let mut scratch = Scratch::new();
+    // SAFETY: a live object; the GIL is held and no exception is set.
+    unsafe { value::push(list.py(), &mut scratch, list.as_ptr()) };
+    scratch.as_slice().to_vec()
 }
 
 /// Which ids the application is told in headers, where the client sent none.

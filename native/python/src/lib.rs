@@ -73,7 +73,15 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(waiting::forget_inherited_records, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::leave_waiting_records_to_parent, module)?)?;
     module.add_function(wrap_pyfunction!(emit::switch_off, module)?)?;
+    module.add_function(wrap_pyfunction!(request_fields, module)?)?;
     Ok(())
+}
+
+/// Return name, SQL type and meaning of each field of a request's record; no type: its value stands under other names.
+#[pyfunction]
+fn request_fields() -> Vec<(&'static str, &'static str, &'static str)> {
+    let fields = request::fields::of_requests();
+    fields.iter().map(|field| (field.name, field.column, field.meaning.trim())).collect()
 }
 
 /// A C function with `METH_FASTCALL`, bound to `this`.

@@ -24,7 +24,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
-use request::observer::{Chunks, ExceptionTexts, Observer, RequestSource, RequestTexts, push_route};
+use request::fields::{self, Field};
+use request::observer::{Chunks, ExceptionTexts, Observer, RequestSource, RequestTexts};
 use request::outcome::Ending;
 use request::sampler::Sampler;
 
@@ -183,15 +184,14 @@ impl RequestObserver {
         let (shared, ids) = (self.shared(), self.ids.get());
         let (producer, settings) = (&shared.requests.producer, &shared.requests.settings);
         let engine = shared.engine.get(py).and_then(|engine| engine.get().read(scope, &self.ids));
+        let engine = engine.as_ref().map(|report| report.facts());
+        let source = RequestSource::Http { texts, engine: engine.as_ref() };
         let forced = ids.is_forced();
         self.state.with(py, |state| {
             if forced {
                 state.force();
             }
-            if let Some(facts) = engine {
-                state.told_by_engine(facts);
-            }
-            ids.with(py, |ids| state.finish(ids, ending, &RequestSource::Http(texts), now, producer, settings));
+            ids.with(py, |ids| state.finish(ids, ending, &source, now, producer, settings));
         });
         self.stopwatch.finish(py, now, producer);
     }
@@ -347,7 +347,7 @@ impl<'py> Route<'py> {
 
     /// Appends the route; absent if it is not known.
     pub(super) fn push(&self, scratch: &mut Scratch) {
-        push_route(scratch, self.prefix(), text_of(&self.template));
+        fields::Route { prefix: self.prefix(), template: text_of(&self.template) }.push(scratch);
     }
 
     #[inline]

@@ -93,6 +93,7 @@ impl RuntimeControl {
                 overflow_info_ratio: 1.0,
                 wake_bytes: 0,
                 configuration: None,
+                events: Vec::new(),
             })?;
             let done = work(&writer, &mut |payload| producer.emit(EVENT, INFO, payload));
             producer.close();

@@ -9,6 +9,7 @@ use super::hot_path::Turns;
 use super::service::PyService;
 use super::settings::PySettings;
 use super::value::utf8;
+use ::request::fields::{Correlation, Exact, Group, Served};
 use ::request::ids::{IdSource, RequestIds};
 use ::request::in_flight::facts::BODY_HEAD_BYTES;
 use ::request::outcome::Ending;
@@ -48,8 +49,8 @@ pub struct Shared {
     ids: IdSource,
     turns: Turns,
     methods: Methods,
-    /// Name, version and instance of the model as values.
-    model: Vec<u8>,
+    /// Name, version and instance of the model.
+    model: [String; 3],
     /// Stands for the requests' path where the sampler asks for one.
     path: String,
     /// None: they are not recorded.
@@ -114,10 +115,6 @@ impl ModelLog {
         let (service, parameters) = (service.service(), settings.of());
         let settings = parameters.model_observer(&service).map_err(PyOSError::new_err)?;
         let tensors = parameters.records_tensors().then(|| Tensors::of(&classes.2, datatypes)).transpose()?;
-        let mut values = Scratch::new();
-        for text in [&model.0, &model.1, &model.2] {
-            values.push_str(cut(text));
-        }
         Ok(Self {
             shared: Shared {
                 requests: service.requests(settings),
@@ -126,7 +123,7 @@ impl ModelLog {
                 turns: Turns::new(),
                 methods: Methods::of(&classes.0, &classes.1, traces)?,
                 tensors,
-                model: values.as_slice().to_vec(),
+                model: [model.0, model.1, model.2].map(|text| cut(&text).to_owned()),
                 path,
                 read_parameters: Held::new(read_parameters),
                 failed: Held::new(failed),
@@ -235,8 +232,8 @@ impl Shared {
         begun: &Bound<'_, PyList>,
         now: u64,
     ) -> PyResult<()> {
-        let size = requests.len()?;
-        for (position, request) in requests.try_iter()?.enumerate() {
+        let size = requests.len()? as u64;
+        for (position, request) in (0..).zip(requests.try_iter()?) {
             begun.append(Self::begin(log, &request?, (size, position), now)?)?;
         }
         Ok(())
@@ -281,7 +278,7 @@ impl Shared {
     fn begin(
         log: &Bound<'_, ModelLog>,
         request: &Bound<'_, PyAny>,
-        (size, position): (usize, usize),
+        (size, position): (u64, u64),
         now: u64,
     ) -> PyResult<Py<ModelRequest>> {
         let (py, key, this) = (request.py(), request.as_ptr() as usize, &log.get().shared);
@@ -301,7 +298,7 @@ impl Shared {
     }
 
     /// Reads what there is to know of a request.
-    fn look(&self, request: &Bound<'_, PyAny>, (size, position): (usize, usize)) -> PyResult<Seen> {
+    fn look(&self, request: &Bound<'_, PyAny>, (size, position): (u64, u64)) -> PyResult<Seen> {
         let (py, methods) = (request.py(), &self.methods);
         let client = methods.request_id.call1(py, (request,))?;
         let correlation = methods.correlation_id.call1(py, (request,))?;
@@ -326,41 +323,63 @@ impl Shared {
         let state = state.filter(|_| continued);
         let state = state.and_then(|state| TraceState::from_lines(std::iter::once(state.as_bytes())));
         let ids = RequestIds::new(trace, text(client.bind(py)).map(str::as_bytes), state);
-        let mut values = Scratch::new();
-        values.push_values(&self.model);
-        values.push_uint(size as u64);
-        values.push_uint(position as u64);
-        push_correlation(&mut values, correlation.bind(py));
-        let known = values.as_slice().len();
-        match parameters {
-            Some(parameters) => values.push_json(parameters.as_bytes()),
-            None => values.push_absent(),
-        }
-        match &self.tensors {
-            Some(tensors) => values.push_json(&tensors.json(methods.inputs.call1(py, (request,))?.bind(py))?),
-            None => values.push_absent(),
-        }
-        Ok(Seen { ids, values: values.as_slice().to_vec(), known })
+        let correlation = match (text(correlation.bind(py)), correlation.extract(py)) {
+            (Some(name), _) => CorrelationId::Name(cut(name).to_owned()),
+            (None, number) => CorrelationId::Number(number.unwrap_or(0)),
+        };
+        let inputs = match &self.tensors {
+            Some(tensors) => Some(tensors.json(methods.inputs.call1(py, (request,))?.bind(py))?),
+            None => None,
+        };
+        Ok(Seen { ids, given: ModelInput { size, position, correlation, parameters, inputs } })
     }
 
     /// Decides on a request and gives it its slot of the flight recorder.
     fn open(&self, seen: Seen, now: u64) -> State {
-        let Seen { mut ids, values, known } = seen;
-        let model = &values[..known.min(BODY_HEAD_BYTES)];
+        let Seen { mut ids, given } = seen;
+        let mut served = Scratch::new();
+        self.served(&given).push(&mut served);
+        let model = &served.as_slice()[..served.as_slice().len().min(BODY_HEAD_BYTES)];
         let start = Start { now, method: b"", path: self.path.as_bytes(), model };
         let observer = self.requests.begin(&mut ids, &start, |sampler| sampler.trusts(""));
-        State::new(observer, ids, values)
+        State::new(observer, ids, given)
+    }
+
+    /// The model, as a request's record names it.
+    fn served<'a>(&'a self, given: &'a ModelInput) -> Served<'a> {
+        let [name, version, instance] = self.model.each_ref().map(|text| Exact(text.as_str()));
+        let correlation = match &given.correlation {
+            CorrelationId::Number(number) => Correlation::Number(*number),
+            CorrelationId::Name(name) => Correlation::Name(name),
+        };
+        Served { name, version, instance, batch_size: given.size, batch_position: given.position, correlation }
     }
 }
 
 /// `traceparent`, `tracestate` and the recorded ones of a request's parameters.
 type Given = (Option<String>, Option<String>, Option<String>);
 
-/// What was read of a request; the first `known` bytes of the values fit into its slot.
+/// What was read of a request.
 struct Seen {
     ids: RequestIds,
-    values: Vec<u8>,
-    known: usize,
+    given: ModelInput,
+}
+
+/// What of it stands on its record.
+pub struct ModelInput {
+    /// Requests of the batch.
+    size: u64,
+    /// Its place among them.
+    position: u64,
+    correlation: CorrelationId,
+    /// As JSON, as the inputs.
+    pub parameters: Option<String>,
+    pub inputs: Option<Vec<u8>>,
+}
+
+enum CorrelationId {
+    Number(u64),
+    Name(String),
 }
 
 impl Methods {
@@ -383,14 +402,6 @@ impl Methods {
             has_error: method(response, "has_error")?,
             output_tensors: method(response, "output_tensors")?,
         })
-    }
-}
-
-fn push_correlation(values: &mut Scratch, correlation: &Bound<'_, PyAny>) {
-    match (text(correlation), correlation.extract::<u64>()) {
-        (Some(""), _) | (None, Ok(0) | Err(_)) => values.push_absent(),
-        (Some(name), _) => values.push_str(cut(name)),
-        (None, Ok(number)) => values.push_uint(number),
     }
 }
 

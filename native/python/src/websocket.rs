@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
-use request::observer::push_exception;
+use request::fields::Group;
 
 const NAME: &str = "websocket.connection";
 /// How many values the caller gives: from `outcome` to `duration_s`, without the route.
@@ -83,8 +83,7 @@ pub fn emit(
         }
     }
     if let Some(texts) = texts {
-        let room = producer.max_record_bytes().saturating_sub(scratch.as_slice().len());
-        push_exception(&mut scratch, &exception_texts(&texts.call0()?)?, room);
+        exception_texts(&texts.call0()?)?.within(producer.max_record_bytes()).push(&mut scratch);
     }
     producer.emit(id, severity, scratch.as_slice());
     Ok(())

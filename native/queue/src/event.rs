@@ -19,7 +19,7 @@ use crate::record::Malformed;
 pub const LOG_DROPPED: u16 = 0;
 /// A message of the application.
 pub const LOG: u16 = 1;
-/// The terminal record of a request.
+/// The terminal record of a request over HTTP.
 pub const REQUEST: u16 = 2;
 /// The chunk timeline of a stream.
 pub const REQUEST_CHUNK: u16 = 3;
@@ -31,6 +31,8 @@ pub const CONTROL_CHANGED: u16 = 5;
 pub const PROCESS_ENDED: u16 = 6;
 /// A listener has cut off a line that one before it did not live to finish.
 pub const SEGMENT_REPAIRED: u16 = 7;
+/// The terminal record of a request that a model of Triton serves.
+pub const MODEL_REQUEST: u16 = 8;
 /// Ids below are built in; schemas of users count from here.
 pub const FIRST_USER_ID: u16 = 16;
 
@@ -69,75 +71,9 @@ pub const OF_LISTENERS: [&str; 12] = [
     "sink.dropped",
 ];
 
-/// Fields of the `request` event, in the order of its values.
-///
-/// Those from `gen_ai.usage.input_tokens` on are the engine's, where the server that we serve in has one; what the response
-/// itself says of the usage goes before. Those from `triton.model_name` on are Triton's, whose requests have none of
-/// HTTP's. The last ones are those of an exception that ended the request.
-pub const REQUEST_FIELDS: [&str; 54] = [
-    "trace",
-    "request_id",
-    "client_request_id",
-    "outcome",
-    "error.type",
-    "http.request.method",
-    "url.path",
-    "http.route",
-    "network.protocol.version",
-    "client.address",
-    "http.response.status_code",
-    "http.request.body.size",
-    "http.response.body.size",
-    "duration_s",
-    "after_response_s",
-    "after_response_outcome",
-    "after_response_error_type",
-    "chunks",
-    "gen_ai.response.time_to_first_chunk",
-    "chunk_gap_min_us",
-    "chunk_gap_mean_us",
-    "chunk_gap_max_us",
-    "chunk_gaps_us",
-    "chunk_gaps_truncated",
-    CHUNKS_S,
-    "gen_ai.operation.name",
-    "request_body",
-    "response_body",
-    "sampled_by",
-    ADJUSTED_COUNT,
-    "gen_ai.usage.input_tokens",
-    "gen_ai.usage.output_tokens",
-    "gen_ai.usage.cache_read.input_tokens",
-    "usage_source",
-    "engine.request_id",
-    "engine.requests",
-    "engine.finish_reasons",
-    "engine.queued_s",
-    "engine.prefill_s",
-    "engine.decode_s",
-    "engine.e2e_s",
-    "engine.preemptions",
-    "triton.model_name",
-    "triton.model_version",
-    "triton.model_instance_name",
-    "triton.batch_size",
-    "triton.batch_position",
-    "triton.correlation_id",
-    "triton.parameters",
-    "triton.inputs",
-    "triton.outputs",
-    "exception.type",
-    "exception.message",
-    "exception.stacktrace",
-];
-/// The first field of a request that a model of Triton serves.
-pub const FIRST_OF_MODEL: &str = REQUEST_FIELDS[42];
-/// Seconds from the first chunk to the last one. It stands in no line: the listener makes rates of it (`lines::rate`).
-pub const CHUNKS_S: &str = "chunks_s";
 const REMOVED_FIELDS: [&str; 6] = ["reason", "segments", "bytes", "oldest", "newest", "spans"];
 /// How many records one stands for, in the records that sampling has thinned.
 pub const ADJUSTED_COUNT: &str = "adjusted_count";
-const CHUNK_FIELDS: [&str; 5] = ["trace", "request_id", "chunk", "bytes", "since_start_s"];
 
 /// Who changed what, from and to what, until when; `to` null: as configured again.
 const CONTROL_CHANGED_FIELDS: [&str; 5] = ["who", "what", "from", "to", "until"];
@@ -159,13 +95,11 @@ pub struct EventSchema {
     pub fields: Vec<String>,
 }
 
-/// Build the schemas that every queue begins with.
+/// Build the schemas that every queue begins with; those of requests are the producer's to give (`QueueSettings::events`).
 pub fn builtin() -> Vec<EventSchema> {
     vec![
         EventSchema::log_dropped(),
         EventSchema::log(),
-        EventSchema::built_in(REQUEST, "request", &REQUEST_FIELDS),
-        EventSchema::built_in(REQUEST_CHUNK, "request.chunk", &CHUNK_FIELDS),
         EventSchema::segments_removed(),
         EventSchema::built_in(CONTROL_CHANGED, "control.changed", &CONTROL_CHANGED_FIELDS),
         EventSchema::process_ended(),

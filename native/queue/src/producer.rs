@@ -46,6 +46,8 @@ pub struct QueueSettings {
     pub wake_bytes: u64,
     /// The configuration that the directory belongs to ([`configuration`]). None: any.
     pub configuration: Option<String>,
+    /// Built-in events beside those of every queue.
+    pub events: Vec<EventSchema>,
 }
 
 impl QueueSettings {
@@ -193,7 +195,9 @@ impl Producer {
     /// # Errors
     /// The queue file cannot be created; see [`QueueFile::create`].
     pub fn open(settings: QueueSettings) -> io::Result<Self> {
-        let schemas = event::builtin();
+        let mut schemas = event::builtin();
+        schemas.extend_from_slice(&settings.events);
+        schemas.sort_by_key(|schema| schema.id);
         let queue = Box::new(Queue::create(&settings, &schemas)?);
         Ok(Self {
             queue: AtomicPtr::new(Box::into_raw(queue)),

@@ -4,10 +4,10 @@
 //! dead, as they are for everybody once the queue is closed, which has ended them all. Such a request has its terminal
 //! record from somebody else, so it emits none.
 
+use crate::fields;
 use crate::ids::RequestIds;
 use crate::outcome::Outcome;
 use facts::{Answer, Begun, SlotFacts};
-use queue::event::{REQUEST, REQUEST_FIELDS};
 use queue::layout::{Reason, SampledOut};
 use queue::producer::slots::TakenSlot;
 use queue::producer::{Producer, Queue};
@@ -28,14 +28,14 @@ pub struct Ending(TakenSlot);
 /// Ends every request that is still in flight: the queue is about to be closed. One whose record finds no room keeps
 /// its slot, for whoever recovers the queue.
 fn end_requests(queue: &Queue) {
-    let now = now_monotonic_nano();
+    let (now, schemas) = (now_monotonic_nano(), fields::schemas());
     for slot in queue.file.slots().iter().filter(Slot::claim) {
         let is_ended = if slot.read_facts().is_probe {
             queue.file.header().count_sampled_out(SampledOut::Skipped);
             slot.free();
             true
         } else {
-            let mut record = terminal::record(slot, Outcome::ServerShutdown, now, &REQUEST_FIELDS);
+            let mut record = terminal::record(slot, Outcome::ServerShutdown, now, &schemas);
             record.time_unix_nano = now_unix_nano();
             slots::end_request(slot, queue.file.ring(), &record, |_| ())
         };
@@ -51,13 +51,13 @@ fn end_requests(queue: &Queue) {
 impl Ending {
     /// Ends the request with its terminal record, at `now` (monotonic nanoseconds). Returns whether it was accepted.
     #[inline]
-    pub fn record(self, producer: &Producer, now: u64, severity: u8, payload: &[u8]) -> bool {
+    pub fn record(self, producer: &Producer, now: u64, event: u16, severity: u8, payload: &[u8]) -> bool {
         let time_unix_nano = self.0.slot().unix_nano_at(now);
         // Dropped last: the slot is free once the record is in the ring, or refused and counted.
-        match self.0.offer(REQUEST, severity, time_unix_nano, payload) {
+        match self.0.offer(event, severity, time_unix_nano, payload) {
             Ok(_) => true,
             // Another queue may have taken its place meanwhile.
-            Err(Reason::AlreadyShutdown | Reason::NoQueue) => producer.emit(REQUEST, severity, payload),
+            Err(Reason::AlreadyShutdown | Reason::NoQueue) => producer.emit(event, severity, payload),
             Err(reason) => producer.refuse(reason, severity),
         }
     }

@@ -6,6 +6,7 @@
 //!   ├ in_flight                its slot of the flight recorder: facts, and the terminal record of one whose process died
 //!   └ sampler                  which requests are recorded: ratio, callers, route_pattern, budget
 //! runtime                      an operator's temporary overrides
+//! fields                       the fields of the record, in groups
 //! capture                      which texts are kept, and how they are packed
 //! ids, trace_state, outcome    W3C Trace Context and this package's ids; how a request ended
 //! ```
@@ -13,6 +14,7 @@
 pub mod budget;
 pub mod callers;
 pub mod capture;
+pub mod fields;
 pub mod ids;
 pub mod in_flight;
 pub mod observer;

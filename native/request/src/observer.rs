@@ -1,10 +1,13 @@
 //! State of one request as its ASGI messages pass by, and the terminal record that ends it.
 //!
-//! Its fields are listed in `event`. Nothing here parses or waits: a chunk costs a clock reading, a few additions and a
+//! Its fields are listed in `fields`. Nothing here parses or waits: a chunk costs a clock reading, a few additions and a
 //! capped copy; the record is built once, at the end. Exactly one terminal record per request, whoever calls `finish`
 //! first (P5).
 
 use crate::capture::{Captured, Content, TextCapture};
+use crate::fields::{
+    AfterResponse, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, ModelRecord, Path, Route,
+};
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
 use crate::in_flight::terminal::{operation, seconds};
@@ -12,36 +15,24 @@ use crate::outcome::{Answered, Ended, Ending, Outcome};
 use crate::runtime::{Overrides, Runtime};
 use crate::sampler::{HeadDecision, Sampler};
 pub use chunks::Chunks;
-pub use engine::EngineFacts;
-pub use exception::{ExceptionTexts, push_exception};
-use queue::event::{REQUEST, REQUEST_CHUNK};
+pub use exception::ExceptionTexts;
+use queue::event::{MODEL_REQUEST, REQUEST, REQUEST_CHUNK};
 use queue::producer::Producer;
 use queue::record::{BodyText, Scratch};
 use queue::severity::INFO;
-use sampling::push_sampling;
+pub use source::{EngineFacts, ModelFacts, RequestSource, RequestTexts};
 use std::sync::Arc;
 use stream_events::{is_error_event, is_without_content};
-pub use texts::push_route;
-pub use texts::{RequestSource, RequestTexts};
-use texts::{push_after_response, push_text, push_texts};
-use timeline::{Timeline, push_absent};
+use timeline::Timeline;
 
 mod chunks;
-mod engine;
 mod exception;
 mod in_flight;
 mod model;
 mod sampling;
+mod source;
 mod stream_events;
-mod texts;
 mod timeline;
-
-/// From `http.request.method` to `http.response.body.size`.
-const HTTP_FIELDS: usize = 8;
-/// From `gen_ai.usage.input_tokens` to `engine.preemptions`.
-pub const ENGINE_FIELDS: usize = 12;
-/// From `triton.model_name` to `triton.outputs`.
-const MODEL_FIELDS: usize = 9;
 
 /// What is observed; the same for all requests of a middleware.
 #[derive(Clone, Debug)]
@@ -89,8 +80,6 @@ pub struct Observer {
     wants_output: bool,
     request_body: Option<Box<Captured>>,
     response_body: Option<Box<Captured>>,
-    /// What the engine said of the request, if anything.
-    engine: Option<Box<EngineFacts>>,
     /// What ended it, if that is an exception.
     exception: Option<Box<ExceptionTexts>>,
     /// What is left of the request if the process dies.
@@ -125,7 +114,6 @@ impl Observer {
             wants_output: false,
             request_body: None,
             response_body: None,
-            engine: None,
             exception: None,
             in_flight: None,
             in_flight_limits: (0, 0),
@@ -305,9 +293,9 @@ impl Observer {
             return;
         }
         let mut scratch = Scratch::new();
-        scratch.push_trace(&ids.trace);
-        ids.push_request_id(&mut scratch);
-        self.timeline.push_last(&mut scratch, bytes, self.started);
+        let (number, since_start_s) = self.timeline.last(self.started);
+        let (trace, request_id, bytes) = (&ids.trace, ids.request_id(), bytes.map(|bytes| bytes as u64));
+        Chunk { trace, request_id, number, bytes, since_start_s }.push(&mut scratch);
         producer.emit(REQUEST_CHUNK, INFO, scratch.as_slice());
     }
 
@@ -328,110 +316,92 @@ impl Observer {
             Some(None) => return,
             ending => ending.flatten(),
         };
-        let is_http = matches!(source, RequestSource::Http(_));
-        let ended = if is_http {
-            Ended::of(ending, &self.answered())
-        } else {
-            let (outcome, error_type) = Outcome::of(ending, &self.answered());
-            Ended { outcome, error_type, after_response: None }
+        let ended = match source {
+            RequestSource::Http { engine, .. } => {
+                let aborted = engine.is_some_and(|engine| engine.aborted);
+                let ended = Ended::of(ending, &self.answered(aborted));
+                if self.status == 0 && matches!(ended.outcome, Outcome::Error | Outcome::Timeout) {
+                    // What every server answers then, also to an application that returns without an answer; it happens
+                    // outside of this observer.
+                    self.status = 500;
+                }
+                ended
+            }
+            RequestSource::Model(_) => {
+                let (outcome, error_type) = Outcome::of(ending, &self.answered(false));
+                Ended { outcome, error_type, after_response: None }
+            }
         };
-        if is_http && self.status == 0 && matches!(ended.outcome, Outcome::Error | Outcome::Timeout) {
-            // What every server answers then, also to an application that returns without an answer; it happens outside
-            // of this observer.
-            self.status = 500;
-        }
         self.end_watch(&ended, now, settings);
         let last = if self.is_complete() { self.completed } else { now };
         let duration_nano = last.saturating_sub(self.started);
-        let Some(kept) = self.kept(&ended, duration_nano, &settings.sampler) else {
+        let Some(sampling) = self.kept(&ended, duration_nano, &settings.sampler) else {
             if let Some(queue) = producer.queue() {
                 queue.file.header().count_sampled_out(self.head.left_out_by);
             }
             return;
         };
+        let identity = Identity { trace: &ids.trace, request_id: ids.request_id(), client_request_id: ids.client() };
+        let end = End { outcome: ended.outcome, error_type: ended.error_type };
+        let duration = Duration { seconds: seconds(duration_nano) };
+        let is_timed = self.streamed && self.chunks(settings) != Chunks::Off;
+        let stream = if is_timed { self.timeline.fields(self.started) } else { None };
+        let exception = self.exception.as_ref().map(|exception| exception.within(producer.max_record_bytes()));
         let mut scratch = Scratch::new();
-        scratch.push_trace(&ids.trace);
-        ids.push_request_id(&mut scratch);
-        ids.push_client_request_id(&mut scratch);
-        scratch.push_str(ended.outcome.name());
-        push_text(&mut scratch, ended.error_type);
-        match source {
-            RequestSource::Http(texts) => {
-                push_texts(&mut scratch, texts);
-                self.push_numbers(&mut scratch);
+        let event = match *source {
+            RequestSource::Http { texts, engine } => {
+                HttpRecord {
+                    identity,
+                    end,
+                    http: Http {
+                        method: texts.method,
+                        path: Path(texts.path),
+                        route: Route { prefix: texts.route_prefix, template: texts.route },
+                        protocol_version: texts.protocol_version,
+                        client_address: texts.client_address,
+                        status: (self.status > 0).then_some(u64::from(self.status)),
+                        request_bytes: self.bytes_in,
+                        response_bytes: (!self.unknown_size).then_some(self.bytes_out),
+                    },
+                    duration,
+                    after_response: AfterResponse {
+                        seconds: self.is_complete().then(|| seconds(now.saturating_sub(last))),
+                        outcome: ended.after_response.map(|(outcome, _)| outcome),
+                        error_type: ended.after_response.map_or("", |(_, error_type)| error_type),
+                    },
+                    stream,
+                    gen_ai: GenAi {
+                        operation: if self.has_facts { operation(texts.path) } else { "" },
+                        request: self.request_body.as_deref_mut(),
+                        response: self.response_body.as_deref_mut(),
+                    },
+                    sampling,
+                    usage: engine.map(|engine| &engine.usage),
+                    engine: engine.map(|engine| &engine.engine),
+                    exception,
+                }
+                .push(&mut scratch);
+                REQUEST
             }
-            RequestSource::Model(_) => push_absent(&mut scratch, HTTP_FIELDS),
-        }
-        scratch.push_float(seconds(duration_nano));
-        if is_http && self.is_complete() {
-            scratch.push_float(seconds(now.saturating_sub(last)));
-        } else {
-            scratch.push_absent();
-        }
-        push_after_response(&mut scratch, &ended);
-        self.push_chunks(&mut scratch, settings);
-        match source {
-            RequestSource::Http(texts) if self.has_facts => push_text(&mut scratch, operation(texts.path)),
-            _ => scratch.push_absent(),
-        }
-        for capture in [&mut self.request_body, &mut self.response_body] {
-            match capture {
-                Some(capture) => capture.push_value(&mut scratch),
-                None => scratch.push_absent(),
+            RequestSource::Model(ModelFacts { served, tensors, usage }) => {
+                ModelRecord { identity, end, duration, stream, sampling, usage, served, tensors, exception }
+                    .push(&mut scratch);
+                MODEL_REQUEST
             }
-        }
-        push_sampling(&mut scratch, kept);
-        match (&self.engine, source) {
-            (Some(engine), _) => scratch.push_values(&engine.values),
-            (None, RequestSource::Model(_)) => push_absent(&mut scratch, ENGINE_FIELDS),
-            (None, RequestSource::Http(_)) if self.exception.is_some() => push_absent(&mut scratch, ENGINE_FIELDS),
-            (None, RequestSource::Http(_)) => (),
-        }
-        match source {
-            RequestSource::Model(values) => scratch.push_values(values),
-            RequestSource::Http(_) if self.exception.is_some() => push_absent(&mut scratch, MODEL_FIELDS),
-            RequestSource::Http(_) => (),
-        }
-        if let Some(exception) = &self.exception {
-            let room = producer.max_record_bytes().saturating_sub(scratch.as_slice().len());
-            push_exception(&mut scratch, exception, room);
-        }
+        };
         match in_flight {
-            Some(ending) => ending.record(producer, now, ended.severity(), scratch.as_slice()),
-            None => producer.emit(REQUEST, ended.severity(), scratch.as_slice()),
+            Some(ending) => ending.record(producer, now, event, ended.severity(), scratch.as_slice()),
+            None => producer.emit(event, ended.severity(), scratch.as_slice()),
         };
     }
 
-    fn answered(&self) -> Answered {
+    fn answered(&self, aborted: bool) -> Answered {
         Answered {
             status: self.status,
             complete: self.is_complete(),
             disconnected: self.disconnected,
             failed: self.failed,
-            aborted: self.engine.as_ref().is_some_and(|engine| engine.aborted),
-        }
-    }
-
-    #[inline]
-    fn push_numbers(&self, scratch: &mut Scratch) {
-        match self.status {
-            0 => scratch.push_absent(),
-            status => scratch.push_uint(u64::from(status)),
-        }
-        scratch.push_uint(self.bytes_in);
-        if self.unknown_size {
-            scratch.push_absent();
-        } else {
-            scratch.push_uint(self.bytes_out);
-        }
-    }
-
-    #[inline]
-    fn push_chunks(&self, scratch: &mut Scratch, settings: &ObserverSettings) {
-        if self.streamed && self.chunks(settings) != Chunks::Off {
-            self.timeline.push_values(scratch, self.started);
-        } else {
-            Timeline::push_none(scratch);
+            aborted,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reading a slot into which something else has written.
 
 use proptest::prelude::*;
-use queue::event::REQUEST_FIELDS;
+use request::fields;
 use request::in_flight::terminal;
 use request::outcome::Outcome;
 use ring::slots::{SLOT_WORDS, Slots};
@@ -16,7 +16,7 @@ proptest! {
         words[0].store(u64::from(u32::from_le_bytes(tag)) << 32 | low, Ordering::Relaxed);
         let slot = Slots::new(&words).get(0).unwrap();
         slot.settle_end(|_| false);
-        let record = terminal::record(slot, Outcome::ProcessDied, 5, &REQUEST_FIELDS);
+        let record = terminal::record(slot, Outcome::ProcessDied, 5, &fields::schemas());
         assert!(record.payload.len() < 4096);
     }
 }

@@ -8,8 +8,8 @@ use super::histogram::{KINDS, TOKEN_TYPES};
 use super::labels::OTHER_NAME;
 use crate::extract::ExtractedFacts;
 use crate::rate::per_token;
-use queue::event::CHUNKS_S;
 use queue::record::{BodyKind, Trace, Value, Values};
+use request::fields::CHUNKS_S;
 
 /// More tokens than any request has: a larger number is not a count, and would spoil the sum for good.
 const MAX_TOKENS: u64 = u32::MAX as u64;

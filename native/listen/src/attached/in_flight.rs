@@ -5,7 +5,8 @@
 //! would have done, so that the next listener decides by the same rule whether the record is there.
 
 use super::QueueReader;
-use queue::event::{REQUEST, REQUEST_FIELDS};
+use queue::event::EventSchema;
+use request::fields;
 use request::in_flight::facts::SlotFacts;
 use request::in_flight::terminal;
 use request::outcome::Outcome;
@@ -47,13 +48,15 @@ impl QueueReader {
             return;
         }
         self.read_schemas();
-        let known = self.plans.get(usize::from(REQUEST)).and_then(Option::as_ref);
-        let built_in = REQUEST_FIELDS.map(str::to_owned);
-        let fields = known.map_or(&built_in[..], |plan| &plan.schema.fields);
+        let known = self.plans.iter().flatten().filter(|plan| plan.is_request());
+        let mut schemas: Vec<EventSchema> = known.map(|plan| plan.schema.clone()).collect();
+        if schemas.is_empty() {
+            schemas = fields::schemas();
+        }
         let outcome = if ring.is_closed() { Outcome::ServerShutdown } else { Outcome::ProcessDied };
         let last_sign = file.slots().iter().map(|slot| slot.last_sign()).max().unwrap_or(0);
         for slot in file.slots().iter().filter(Slot::is_open) {
-            let record = terminal::record(slot, outcome, last_sign, fields);
+            let record = terminal::record(slot, outcome, last_sign, &schemas);
             if !slots::end_request(slot, ring, &record, |_| ()) {
                 break;
             }

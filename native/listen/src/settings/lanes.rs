@@ -161,6 +161,7 @@ impl Settings {
             overflow_info_ratio,
             wake_bytes: values.whole("flush_bytes"),
             configuration: None,
+            events: request::fields::schemas(),
         }
     }
 

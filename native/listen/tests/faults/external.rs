@@ -4,10 +4,11 @@ use super::gone::remove;
 use super::{Place, emit_span, open, open_either};
 use crate::support::{PATIENCE, dense, numbers, wait_until};
 use listen::service::Service;
-use queue::event::{REQUEST, REQUEST_FIELDS};
+use queue::event::REQUEST;
 use queue::queue_file;
 use queue::record::{Scratch, Trace};
 use queue::system::now_monotonic_nano;
+use request::fields::HttpRecord;
 use request::ids::RequestIds;
 use request::in_flight::InFlight;
 use request::in_flight::facts::Begun;
@@ -129,14 +130,20 @@ fn a_request_in_flight_while_the_directory_is_deleted_has_one_record_and_both_qu
         wait_until("the producer has a queue that others can find", || queue_of(&producer).exists());
         emit_span(&producer, 0, 10..20);
         let mut payload = Scratch::new();
-        for field in REQUEST_FIELDS {
-            match field {
+        for field in HttpRecord::fields() {
+            match field.name {
                 "request_id" => ids.push_request_id(&mut payload),
                 "outcome" => payload.push_str("ok"),
                 _ => payload.push_absent(),
             }
         }
-        assert!(request.end().unwrap().record(&producer.producer, now_monotonic_nano(), 9, payload.as_slice()));
+        assert!(request.end().unwrap().record(
+            &producer.producer,
+            now_monotonic_nano(),
+            REQUEST,
+            9,
+            payload.as_slice()
+        ));
         wait_until("the first queue's end is on record", || {
             place.lines().iter().any(|line| line["event_name"] == "process.ended" && line["accepted"] == 10)
         });

@@ -2,13 +2,14 @@
 
 use crate::support::{Bench, SLOTS, child, child_directory, die, queue_settings, wait_until};
 use queue::control::Control;
-use queue::event::{REQUEST, REQUEST_FIELDS};
+use queue::event::REQUEST;
 use queue::inspect;
 use queue::layout::{SLOTS_OFFSET, data_offset};
 use queue::producer::{Producer, QueueSettings};
 use queue::queue_file::{self, QueueFile};
 use queue::record::{Scratch, Trace};
 use queue::system::now_monotonic_nano;
+use request::fields::{self, HttpRecord};
 use request::ids::RequestIds;
 use request::in_flight::InFlight;
 use request::in_flight::facts::{Answer, Begun, SlotFacts};
@@ -44,8 +45,8 @@ fn begin(producer: &Producer, number: u8) -> InFlight {
 /// A terminal record as the observer makes it: its request id is all that matters here.
 fn payload(number: u8) -> Scratch {
     let mut scratch = Scratch::new();
-    for field in REQUEST_FIELDS {
-        match field {
+    for field in HttpRecord::fields() {
+        match field.name {
             "request_id" => ids(number).push_request_id(&mut scratch),
             "outcome" => scratch.push_str("ok"),
             _ => scratch.push_absent(),
@@ -99,7 +100,7 @@ fn a_killed_process_tells_what_each_of_its_requests_had_come_to() {
         let waiting = begin(&producer, 2);
         drop(begin(&producer, 3));
         let ended = begin(&producer, 4).end().unwrap();
-        assert!(ended.record(&producer, now_monotonic_nano(), 9, payload(4).as_slice()));
+        assert!(ended.record(&producer, now_monotonic_nano(), REQUEST, 9, payload(4).as_slice()));
         std::mem::forget((stream, waiting));
         die();
     }
@@ -245,7 +246,7 @@ fn a_listener_killed_at_any_step_of_the_recovery_leaves_the_rest_to_the_next_one
             at();
         }
         for slot in file.slots().iter().filter(Slot::is_open) {
-            let record = terminal::record(slot, Outcome::ProcessDied, STARTED, &REQUEST_FIELDS);
+            let record = terminal::record(slot, Outcome::ProcessDied, STARTED, &fields::schemas());
             at();
             assert!(slots::end_request(slot, file.ring(), &record, |_| at()));
         }
@@ -339,7 +340,7 @@ fn a_slot_that_is_given_back_holds_nothing_of_its_request() {
     let (ended, dropped, _left) = (begin_with_body(1), begin_with_body(2), begin_with_body(3));
     assert!(texts.iter().all(|text| is_in_file(text)));
     assert_eq!(count(), 3);
-    assert!(ended.end().unwrap().record(&producer, now_monotonic_nano(), 9, payload(1).as_slice()));
+    assert!(ended.end().unwrap().record(&producer, now_monotonic_nano(), REQUEST, 9, payload(1).as_slice()));
     drop(dropped);
     assert_eq!(count(), 1);
     producer.close();
@@ -382,7 +383,7 @@ fn a_slot_is_free_again_after_its_request() {
     let producer = bench.producer();
     for round in 0..3 * SLOTS as u8 {
         let ending = begin(&producer, round).end().unwrap();
-        assert!(ending.record(&producer, now_monotonic_nano(), 9, payload(round).as_slice()));
+        assert!(ending.record(&producer, now_monotonic_nano(), REQUEST, 9, payload(round).as_slice()));
     }
     let held: Vec<InFlight> = (0..SLOTS as u8).map(|number| begin(&producer, number)).collect();
     assert!(InFlight::begin(&producer, &begun(&ids(1))).is_none());

@@ -2,10 +2,11 @@
 
 use super::EVENT;
 use crate::support::{INFO, SIZES, payload};
-use queue::event::{EventSchema, REQUEST, REQUEST_FIELDS, builtin};
+use queue::event::{EventSchema, REQUEST, builtin};
 use queue::lock::ProcessLock;
 use queue::queue_file::QueueFile;
 use queue::record::{Scratch, Trace};
+use request::fields::{self, HttpRecord};
 use request::ids::RequestIds;
 use request::in_flight::facts::{Answer, Begun, SlotFacts};
 use request::in_flight::terminal;
@@ -70,7 +71,7 @@ impl Process {
     pub fn begin(directory: &Path, boot_id: u64) -> Self {
         let (file, lock) = QueueFile::create(directory, SIZES, boot_id, 1).unwrap();
         let own = EventSchema::new(EVENT, "test", &["thread", "n"]).unwrap();
-        for schema in builtin().iter().chain([&own]) {
+        for schema in builtin().iter().chain(&fields::schemas()).chain([&own]) {
             file.append_schema(&schema.to_bytes()).unwrap();
         }
         let (reported, open) = (Vec::new(), Vec::new());
@@ -166,7 +167,7 @@ impl Process {
     /// Ends in good order: first its requests in flight end, and the lock goes with the process.
     pub fn close(&mut self) {
         for slot in self.file.slots().iter().filter(Slot::claim) {
-            let record = terminal::record(slot, Outcome::ServerShutdown, 1, &REQUEST_FIELDS);
+            let record = terminal::record(slot, Outcome::ServerShutdown, 1, &fields::schemas());
             assert!(slots::end_request(slot, self.file.ring(), &record, |_| ()), "room for everything");
         }
         self.file.ring().close();
@@ -188,8 +189,8 @@ impl Process {
 /// The fields that matter here of a terminal record as the observer makes it.
 fn terminal_payload(request: &Request) -> Vec<u8> {
     let mut scratch = Scratch::new();
-    for field in REQUEST_FIELDS {
-        match field {
+    for field in HttpRecord::fields() {
+        match field.name {
             "request_id" => scratch.push_str(&format!("{:016x}", request.number)),
             "outcome" => scratch.push_str("ok"),
             _ => scratch.push_absent(),

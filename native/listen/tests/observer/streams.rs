@@ -1,6 +1,8 @@
 //! The timing of streams: chunks, gaps, timelines, and their memory.
 
 use super::*;
+use request::fields::{CHUNKS_S, Engine, Exact, Usage};
+use request::observer::ExceptionTexts;
 
 #[test]
 fn a_stream_has_its_timing_and_a_capped_timeline() {
@@ -198,6 +200,12 @@ fn the_time_of_a_stream_ends_with_its_last_chunk_and_what_follows_makes_no_gap()
     assert_eq!((record.get("chunks"), record.get("gen_ai.response.time_to_first_chunk")), (None, None));
 }
 
+/// What an engine reports of a request that it calls `chatcmpl-1`.
+fn engine_facts(aborted: bool, usage: Usage) -> EngineFacts<'static> {
+    let engine = Engine { request_id: Exact("chatcmpl-1"), ..Engine::default() };
+    EngineFacts { aborted, usage, engine }
+}
+
 /// The record of a stream of five tokens in three chunks, 10 ms apart, as reported by the answer or the engine.
 fn rated(answer_reports: bool, engine_reports: Option<u64>, parts: &[&[u8]], settings: &ObserverSettings) -> Value {
     let mut observer = begin(settings);
@@ -210,13 +218,8 @@ fn rated(answer_reports: bool, engine_reports: Option<u64>, parts: &[&[u8]], set
     for (at, part) in (1..).zip(&parts) {
         observer.response_body(part, at < parts.len() as u64, STARTED + at * 10 * MS, settings);
     }
-    if let Some(tokens) = engine_reports {
-        let mut values = Scratch::new();
-        values.push_absent();
-        values.push_uint(tokens);
-        observer.told_by_engine(EngineFacts { aborted: false, values: values.as_slice().to_vec() });
-    }
-    finished(observer, Ending::Returned, settings)
+    let engine = engine_reports.map(|tokens| engine_facts(false, Usage { output: Some(tokens), ..Usage::default() }));
+    finished_from(&ids(), observer, Ending::Returned, http(engine.as_ref()), settings)
 }
 
 #[test]
@@ -244,22 +247,16 @@ fn a_stream_has_its_time_per_output_token_and_tokens_per_second_where_the_tokens
 #[test]
 fn a_time_that_only_makes_rates_stands_in_no_line() {
     let settings = settings();
-    assert_eq!(rated(true, None, &[b"data: a\n\n", b"data: b\n\n"], &settings).get(event::CHUNKS_S), None);
+    assert_eq!(rated(true, None, &[b"data: a\n\n", b"data: b\n\n"], &settings).get(CHUNKS_S), None);
 }
 
 #[test]
 fn what_the_engine_tells_stands_at_the_end_of_the_record() {
     let settings = settings();
     let reported = |aborted: bool| {
-        let mut values = Scratch::new();
-        values.push_uint(12);
-        values.push_uint(34);
-        values.push_absent();
-        values.push_str("engine");
-        values.push_str("chatcmpl-1");
-        let mut observer = answered(200, &[b"a", b""], true, &settings);
-        observer.told_by_engine(EngineFacts { aborted, values: values.as_slice().to_vec() });
-        finished(observer, Ending::Returned, &settings)
+        let usage = Usage { input: Some(12), output: Some(34), cached: None, source: "engine" };
+        let observer = answered(200, &[b"a", b""], true, &settings);
+        finished_from(&ids(), observer, Ending::Returned, http(Some(&engine_facts(aborted, usage))), &settings)
     };
     let record = reported(false);
     let keys: Vec<&String> = record.as_object().unwrap().keys().rev().take(5).collect();
@@ -280,4 +277,18 @@ fn what_the_engine_tells_stands_at_the_end_of_the_record() {
     );
     assert_eq!((&record["outcome"], &reported(true)["outcome"]), (&json!("ok"), &json!("server_shutdown")));
     assert_eq!(reported(true)["error.type"], "engine_abort");
+}
+
+#[test]
+fn an_exception_stands_under_its_own_names_behind_whatever_the_engine_has_reported() {
+    for engine in [None, Some(engine_facts(false, Usage::default()))] {
+        let settings = settings();
+        let mut observer = begin(&settings);
+        let [kind, message, stacktrace] = ["ValueError", "no", "line 1"].map(str::to_owned);
+        observer.raise(ExceptionTexts { kind, message, stacktrace });
+        let record = finished_from(&ids(), observer, Ending::Raised("ValueError"), http(engine.as_ref()), &settings);
+        let last: Vec<&Value> = record.as_object().unwrap().values().rev().take(3).collect();
+        assert_eq!(last, ["line 1", "no", "ValueError"], "{record}");
+        assert_eq!(record["exception.type"], "ValueError");
+    }
 }

@@ -1,8 +1,9 @@
 //! Terminal records of requests, with the few fields that are counted.
 
-use queue::event::{CHUNKS_S, REQUEST, REQUEST_FIELDS};
+use queue::event::{MODEL_REQUEST, REQUEST};
 use queue::producer::Producer;
 use queue::record::{Body, BodyKind, BodyText, Scratch, Trace};
+use request::fields::{CHUNKS_S, HttpRecord, ModelRecord};
 
 #[derive(Clone)]
 pub struct Request<'a> {
@@ -52,10 +53,14 @@ impl<'a> Request<'a> {
 
     pub fn emit(&self, producer: &Producer) {
         let mut scratch = Scratch::new();
-        for field in REQUEST_FIELDS {
-            self.push(&mut scratch, field);
+        let (event, fields) = match self.served_model {
+            "" => (REQUEST, HttpRecord::fields()),
+            _ => (MODEL_REQUEST, ModelRecord::fields()),
+        };
+        for field in fields {
+            self.push(&mut scratch, field.name);
         }
-        assert!(producer.emit(REQUEST, 9, scratch.as_slice()));
+        assert!(producer.emit(event, 9, scratch.as_slice()));
     }
 
     fn push(&self, scratch: &mut Scratch, field: &str) {

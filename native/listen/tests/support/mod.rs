@@ -8,7 +8,7 @@ use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, ListenerSettings, Round};
 use listen::sink::{Now, Sink, WriteError};
 use queue::control::Control;
-use queue::producer::Producer;
+use queue::producer::{Producer, QueueSettings};
 use queue::published::totals;
 use queue::queue_file::{self, QueueSizes};
 pub use queues::*;
@@ -26,6 +26,11 @@ pub const WARN: u8 = 13;
 pub const SIZES: QueueSizes = QueueSizes { data_bytes: QUEUE_BYTES, slot_count: SLOTS };
 /// Long enough for any machine; reached only when something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// As those of a queue's own tests, with the events of requests.
+pub fn queue_settings(directory: &Path) -> QueueSettings {
+    QueueSettings { events: request::fields::schemas(), ..queues::queue_settings(directory) }
+}
 
 type Hook = Box<dyn FnMut(&[u8]) + Send>;
 

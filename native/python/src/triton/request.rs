@@ -1,16 +1,16 @@
 //! One request to a model: its responses as they pass, and its terminal record.
 
-use super::{ModelLog, Shared};
+use super::{ModelInput, ModelLog, Shared};
 use crate::gil_cell::GilCell;
 use crate::middleware::exception_texts;
 use crate::request_ids::PyRequestIds;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
+use request::fields::{Json, Tensors, Usage};
 use request::ids::RequestIds;
-use request::observer::{Chunks, ENGINE_FIELDS, EngineFacts, Observer, RequestSource};
+use request::observer::{Chunks, ModelFacts, Observer, RequestSource};
 use request::outcome::Ending;
 use request::requests::Requests;
 
@@ -28,8 +28,7 @@ pub struct ModelRequest {
 pub struct State {
     observer: Observer,
     ids: RequestIds,
-    /// Of the fields from `triton.model_name` to `triton.inputs`.
-    values: Vec<u8>,
+    given: ModelInput,
     /// As JSON.
     outputs: Option<Vec<u8>>,
     usage: [Option<u64>; 2],
@@ -102,8 +101,8 @@ impl ModelRequest {
 
 impl State {
     /// A request that has begun.
-    pub const fn new(observer: Observer, ids: RequestIds, values: Vec<u8>) -> Self {
-        Self { observer, ids, values, outputs: None, usage: [None; 2], error: None }
+    pub const fn new(observer: Observer, ids: RequestIds, given: ModelInput) -> Self {
+        Self { observer, ids, given, outputs: None, usage: [None; 2], error: None }
     }
 }
 
@@ -159,16 +158,22 @@ impl ModelRequest {
     pub fn emit(&self, py: Python<'_>, ending: Ending<'_>, now: u64) {
         let Requests { producer, settings, .. } = &self.shared().requests;
         self.state.with(py, |state| {
-            let State { observer, ids, values, outputs, usage, error } = state;
+            let State { observer, ids, given, outputs, usage: [input, output], error } = state;
             let ending = match (ending, error.as_deref()) {
                 (Ending::Returned, Some(error)) => Ending::Raised(error),
                 (ending, _) => ending,
             };
-            if *usage != [None; 2] {
-                observer.told_by_engine(tokens(*usage));
-            }
-            push_last(values, outputs.as_deref());
-            observer.finish(ids, ending, &RequestSource::Model(values), now, producer, settings);
+            let is_told = input.or(*output).is_some();
+            let facts = ModelFacts {
+                served: self.shared().served(given),
+                tensors: Tensors {
+                    parameters: given.parameters.as_ref().map(|parameters| Json(parameters.as_bytes())),
+                    inputs: given.inputs.as_deref().map(Json),
+                    outputs: outputs.as_deref().map(Json),
+                },
+                usage: is_told.then_some(Usage { input: *input, output: *output, cached: None, source: "model" }),
+            };
+            observer.finish(ids, ending, &RequestSource::Model(facts), now, producer, settings);
         });
     }
 }
@@ -182,28 +187,4 @@ fn error_name(code: &Bound<'_, PyAny>) -> PyResult<String> {
         Some(name) => name.extract(),
         None => Ok(code.str()?.to_string()),
     }
-}
-
-/// The engine's values of a record of which only the tokens are known, told by the model.
-fn tokens([input, output]: [Option<u64>; 2]) -> EngineFacts {
-    let mut values = Scratch::new();
-    for tokens in [input, output, None] {
-        match tokens {
-            Some(tokens) => values.push_uint(tokens),
-            None => values.push_absent(),
-        }
-    }
-    values.push_str("model");
-    (4..ENGINE_FIELDS).for_each(|_| values.push_absent());
-    EngineFacts { aborted: false, values: values.as_slice().to_vec() }
-}
-
-/// Appends the outputs to the values of the fields before them.
-fn push_last(values: &mut Vec<u8>, outputs: Option<&[u8]>) {
-    let mut last = Scratch::new();
-    match outputs {
-        Some(outputs) => last.push_json(outputs),
-        None => last.push_absent(),
-    }
-    values.extend_from_slice(last.as_slice());
 }

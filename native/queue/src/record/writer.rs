@@ -60,6 +60,14 @@ impl Scratch {
         self.fixed([Tag::Absent as u8]);
     }
 
+    /// Push so many of them.
+    #[inline(always)]
+    pub fn push_absents(&mut self, count: usize) {
+        let to = self.claim(count);
+        // SAFETY: `claim` returned that many writable bytes that nothing else borrows.
+        unsafe { to.write_bytes(Tag::Absent as u8, count) }
+    }
+
     /// Push JSON `null`.
     #[inline(always)]
     pub fn push_null(&mut self) {

@@ -20,6 +20,7 @@ pub fn queue_settings(directory: &Path) -> QueueSettings {
         overflow_info_ratio: 0.8,
         wake_bytes: QUEUE_BYTES / 4,
         configuration: None,
+        events: Vec::new(),
     }
 }
 

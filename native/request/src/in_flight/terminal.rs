@@ -3,27 +3,32 @@
 //! Built from what the slot tells, field by field as the queue's own schema names them, which may be another build's.
 
 use super::facts::Facts;
+use crate::fields::{CHUNKS_S, Group, Served};
 use crate::ids::hex16;
 use crate::in_flight::facts::SlotFacts;
 use crate::outcome::Outcome;
-use queue::event::{CHUNKS_S, FIRST_OF_MODEL, REQUEST};
+use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
 use queue::record::{Body, BodyKind, BodyText, Scratch};
 use ring::slots::{LastRecord, Progress, Slot};
 
-/// Builds the record of the request in `slot`, of which the last sign of life was at `until` (monotonic).
+/// Builds the record of the request in `slot`, of which the last sign of life was at `until` (monotonic). `schemas` are
+/// the queue's.
 #[must_use]
-pub fn record(slot: Slot<'_>, outcome: Outcome, until: u64, fields: &[impl AsRef<str>]) -> LastRecord {
+pub fn record(slot: Slot<'_>, outcome: Outcome, until: u64, schemas: &[EventSchema]) -> LastRecord {
     let open = Open { facts: slot.read_facts(), progress: slot.read_progress(), outcome, until };
+    let of_id = |id| schemas.iter().find(|schema| schema.id == id);
+    // Builds before this one had one list for both kinds.
+    let schema = of_id(MODEL_REQUEST).filter(|_| open.facts.is_model).or_else(|| of_id(REQUEST));
     let mut payload = Scratch::new();
-    for field in fields {
-        if open.facts.is_model && field.as_ref() == FIRST_OF_MODEL {
+    for field in schema.map_or(&[][..], |schema| &schema.fields) {
+        if open.facts.is_model && field == Served::FIELDS[0].name {
             payload.push_values(&open.facts.body_head);
             break;
         }
-        open.push(field.as_ref(), &mut payload);
+        open.push(field, &mut payload);
     }
     LastRecord {
-        event: REQUEST,
+        event: schema.map_or(REQUEST, |schema| schema.id),
         severity: outcome.severity(),
         time_unix_nano: open.facts.started_unix_nano.saturating_add(open.duration_nano()),
         payload: payload.as_slice().to_vec(),

@@ -1,11 +1,7 @@
 //! What a record says of the exception that ended its request.
 
 use super::Observer;
-use super::texts::push_text_within;
-use queue::record::Scratch;
-
-/// Tag and length before each text.
-const TEXT_OVERHEAD_BYTES: usize = 5;
+use crate::fields::{Exception, Rest};
 
 /// Type, message and stack of an exception.
 #[derive(Debug)]
@@ -22,22 +18,19 @@ impl ExceptionTexts {
         self.message.clear();
         self.stacktrace.clear();
     }
+
+    /// The fields, cut to what a record of at most so many bytes has room for.
+    #[must_use]
+    pub fn within(&self, record_bytes: usize) -> Exception<'_> {
+        let [kind, message, stacktrace] =
+            [&self.kind, &self.message, &self.stacktrace].map(|text| Rest { text, record_bytes });
+        Exception { kind, message, stacktrace }
+    }
 }
 
 impl Observer {
     /// The request is about to end with an exception.
     pub fn raise(&mut self, exception: ExceptionTexts) {
         self.exception = Some(Box::new(exception));
-    }
-}
-
-/// Appends the texts, cut to the `room` that the other values have left, so that the record always fits (P5).
-#[cold]
-pub fn push_exception(scratch: &mut Scratch, exception: &ExceptionTexts, room: usize) {
-    let mut room = room;
-    for text in [&exception.kind, &exception.message, &exception.stacktrace] {
-        let before = scratch.as_slice().len();
-        push_text_within(scratch, text.as_bytes(), room.saturating_sub(TEXT_OVERHEAD_BYTES));
-        room = room.saturating_sub(scratch.as_slice().len() - before);
     }
 }

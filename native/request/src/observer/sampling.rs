@@ -1,9 +1,9 @@
 //! Whether a request that has ended is on record, and what its record says of that.
 
 use super::{Chunks, Observer, ObserverSettings};
+use crate::fields::Sampling;
 use crate::outcome::Ended;
-use crate::sampler::{SampledBy, Sampler};
-use queue::record::Scratch;
+use crate::sampler::Sampler;
 
 impl Observer {
     /// Decides whether this is one of the errors that are wanted; the timeline of any other is as configured.
@@ -21,14 +21,10 @@ impl Observer {
     }
 
     #[inline]
-    pub(super) fn kept(&self, ended: &Ended<'_>, duration_nano: u64, sampler: &Sampler) -> Option<(SampledBy, f64)> {
-        sampler.tail(&self.head, ended.has_failed(), ended.was_aborted(), duration_nano, self.forced)
+    pub(super) fn kept(&self, ended: &Ended<'_>, duration_nano: u64, sampler: &Sampler) -> Option<Sampling> {
+        let (failed, aborted) = (ended.has_failed(), ended.was_aborted());
+        let (by, count) = sampler.tail(&self.head, failed, aborted, duration_nano, self.forced)?;
+        // NaN: the caller sampled the request and did not tell how many it stands for.
+        Some(Sampling { by, count: (!count.is_nan()).then_some(count) })
     }
-}
-
-#[inline]
-pub fn push_sampling(scratch: &mut Scratch, (by, count): (SampledBy, f64)) {
-    scratch.push_str(by.name());
-    // NaN: the caller sampled the request and did not tell how many it stands for.
-    if count.is_nan() { scratch.push_absent() } else { scratch.push_float(count) }
 }

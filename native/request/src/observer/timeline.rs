@@ -1,10 +1,7 @@
 //! The chunks of one stream as they pass: how many, how far apart, and a capped list of the gaps (P12).
 
+use crate::fields::{Gaps, Stream, Unwritten};
 use crate::in_flight::terminal::seconds;
-use queue::record::Scratch;
-
-/// Values that [`Timeline::push_values`] appends.
-const VALUES: usize = 8;
 
 /// Times of the chunks of one answer, monotonic nanoseconds.
 #[derive(Debug)]
@@ -50,49 +47,26 @@ impl Timeline {
         self.gaps = Vec::new();
     }
 
-    /// Appends number, bytes and time of the last chunk.
-    pub fn push_last(&self, scratch: &mut Scratch, bytes: Option<usize>, started: u64) {
-        scratch.push_uint(self.chunks);
-        match bytes {
-            Some(bytes) => scratch.push_uint(bytes as u64),
-            None => scratch.push_absent(),
-        }
-        scratch.push_float(seconds(self.last - started));
+    /// Number of the last chunk, and the seconds until it.
+    pub fn last(&self, started: u64) -> (u64, f64) {
+        (self.chunks, seconds(self.last - started))
     }
 
-    /// Appends count, time to the first chunk, the gaps and the time to the last chunk; absent values if there was no chunk.
+    /// The fields; none if there was no chunk.
     #[inline]
-    pub fn push_values(&self, scratch: &mut Scratch, started: u64) {
-        if self.chunks == 0 {
-            return push_absent(scratch, VALUES);
-        }
-        scratch.push_uint(self.chunks);
-        scratch.push_float(seconds(self.first - started));
-        if self.chunks == 1 {
-            return push_absent(scratch, VALUES - 2);
-        }
-        scratch.push_uint(self.gap_min);
-        scratch.push_uint((self.last - self.first) / 1000 / (self.chunks - 1));
-        scratch.push_uint(self.gap_max);
-        if self.gaps.is_empty() {
-            push_absent(scratch, 2);
-        } else {
-            scratch.push_gaps(&self.gaps);
-            match self.chunks - 1 - self.gaps.len() as u64 {
-                0 => scratch.push_absent(),
-                truncated => scratch.push_uint(truncated),
-            }
-        }
-        scratch.push_float(seconds(self.last - self.first));
+    pub fn fields(&self, started: u64) -> Option<Stream<'_>> {
+        let gaps = self.chunks.checked_sub(1)?;
+        let span = self.last - self.first;
+        let has_gaps = gaps > 0;
+        Some(Stream {
+            chunks: self.chunks,
+            first_s: seconds(self.first - started),
+            gap_min: has_gaps.then_some(self.gap_min),
+            gap_mean: (span / 1000).checked_div(gaps),
+            gap_max: has_gaps.then_some(self.gap_max),
+            gaps: Gaps(&self.gaps),
+            gaps_truncated: Some(gaps - self.gaps.len() as u64).filter(|left| *left > 0 && !self.gaps.is_empty()),
+            span: Unwritten(has_gaps.then(|| seconds(span))),
+        })
     }
-
-    /// Appends as many absent values as [`Self::push_values`] appends.
-    pub fn push_none(scratch: &mut Scratch) {
-        push_absent(scratch, VALUES);
-    }
-}
-
-/// Appends so many absent values.
-pub fn push_absent(scratch: &mut Scratch, values: usize) {
-    (0..values).for_each(|_| scratch.push_absent());
 }
