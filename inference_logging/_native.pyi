@@ -12,7 +12,6 @@ __all__ = [
     "Health",
     "HealthReason",
     "HealthWatch",
-    "HeldQueues",
     "Json",
     "LeastSeverity",
     "LineChain",
@@ -22,7 +21,6 @@ __all__ = [
     "RequestFactory",
     "RequestIds",
     "RequestObserver",
-    "RuntimeControl",
     "Sampler",
     "Service",
     "Settings",
@@ -35,8 +33,8 @@ __all__ = [
     "leave_waiting_records_to_parent",
     "queues_of",
     "request_fields",
+    "run_listener",
     "switch_off",
-    "verify",
     "waiting_records",
 ]
 
@@ -200,13 +198,7 @@ class Sampler:
 @final
 class Service:
     def __new__(
-        cls,
-        settings: Settings,
-        lane: str,
-        *,
-        claims: bool = True,
-        only_listens: bool = False,
-        writer: Callable[[bytes | None], object] | None = None,
+        cls, settings: Settings, lane: str, *, writer: Callable[[bytes | None], object] | None = None
     ) -> Service: ...
     def event(
         self,
@@ -215,7 +207,6 @@ class Service:
         severity: int,
         context: Callable[[], RequestIds | None] | None = None,
     ) -> Callable[..., bool]: ...
-    def set_only_listens(self) -> None: ...
     def set_producer_name(self, name: str) -> None: ...
     def dead_producers(self) -> list[str]: ...
     def make_current(
@@ -226,7 +217,6 @@ class Service:
     def after_fork_in_child(self) -> None: ...
     def books(self) -> dict[str, Any] | None: ...
     def queues(self) -> list[dict[str, Any]]: ...
-    def kept(self) -> list[str]: ...
     def totals(self) -> dict[str, Any]: ...
     def requests(self) -> dict[str, Any]: ...
     def listener_stats(self) -> dict[str, Any]: ...
@@ -288,12 +278,6 @@ class Metrics:
     def render(self, accept: str) -> tuple[bytes, str]: ...
 
 @final
-class HeldQueues:
-    def __new__(cls, queue_directory: Path) -> HeldQueues: ...
-    def queues(self) -> list[dict[str, Any]]: ...
-    def unreadable(self) -> list[tuple[str, str]]: ...
-
-@final
 class AuditQueue:
     def __new__(cls, service: Service) -> AuditQueue: ...
     def event(
@@ -331,21 +315,12 @@ class LineChain:
     def keep(self) -> None: ...
     def check(self, line: bytes) -> bool: ...
 
-@final
-class RuntimeControl:
-    def __new__(cls, queue_directory: Path) -> RuntimeControl: ...
-    def overrides(self) -> list[dict[str, Any]]: ...
-    def change(self, what: str, value: str | float, for_s: float, who: str) -> None: ...
-    def enable(self, who: str) -> int: ...
-    def reset(self, who: str) -> int: ...
-
-def verify(
-    directories: Sequence[str | Path],
-    queue_directories: Sequence[str | Path],
-    prefixes: Sequence[str],
-    chain_key: bytes | None,
-    databases: Sequence[tuple[Path, str, Callable[[], Iterable[bytes]]]] = ...,
-) -> str: ...
+def run_listener(
+    arguments: Sequence[str],
+    configuration: bytes,
+    writer: Callable[[], Callable[[bytes | None], object]],
+    reader: Callable[[Path], Iterable[bytes]],
+) -> int: ...
 def configuration_fingerprint(text: str) -> str: ...
 def configuration_of(queue_directory: Path) -> str | None: ...
 def configuration_differences(found: str, wanted: str) -> list[str]: ...

@@ -9,7 +9,6 @@ Internal: users import nothing from here.
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import re
@@ -17,7 +16,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from inference_logging._native import (
     configuration_differences,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 CONFIGURATION: Final = "configuration.yaml"
 """In each queue directory: the text of its configuration."""
 SHARED_MEMORY: Final = Path("/dev/shm")
-_LONGEST_HEADER_BYTES: Final = 16_384
 _TRIES: Final = 8
 """Names tried where other users have taken the first one."""
 
@@ -88,12 +86,9 @@ def passed_over(config: Config) -> str | None:
     return f"{first} {_whose(first)}; queues are in {config.resolved_queue_directory} instead"
 
 
-def queue_directories(service_name: str | None) -> list[Path]:
-    """Return the queue directories of a service that this user has by default, whatever their configurations are.
-
-    None: those of every service, and of earlier versions.
-    """
-    named = re.compile(rf"{re.escape(_name(service_name))}-[0-9a-f]{{12}}(-[2-9])?" if service_name else _name(".+"))
+def queue_directories(service_name: str) -> list[Path]:
+    """Return the queue directories of a service that this user has by default, whatever their configurations are."""
+    named = re.compile(rf"{re.escape(_name(service_name))}-[0-9a-f]{{12}}(-[2-9])?")
     found = []
     for root in dict.fromkeys(_roots()):
         try:
@@ -129,56 +124,6 @@ def _beside(config: Config, own: Path) -> Iterator[Path]:
         except OSError:  # somebody is removing it, which ends no listener
             return
         yield from (path for path in paths if named.fullmatch(path.name) and _is_own(path))
-
-
-def queue_directories_of(directory: Path) -> list[Path]:
-    """Return the queue directories from which the segments in ``directory`` come, as far as they are still there.
-
-    The headers name them, with the fingerprint of the configuration that each was for. If a directory belongs to
-    another configuration by now, the queues that were moved aside for the header's are taken. Compressed segments are
-    not read: the newest ones are plain.
-    """
-    from inference_logging.segments import segments
-
-    named: dict[tuple[str, str], None] = {}
-    for segment in segments(directory):
-        header = _header(segment.path) if not segment.compressed else {}
-        queues, fingerprint = header.get("queue_directory"), header.get("configuration", "")
-        if isinstance(queues, str) and isinstance(fingerprint, str):
-            named[queues, fingerprint] = None
-    found = (_of_configuration(Path(queues), fingerprint) for queues, fingerprint in named)
-    return list(dict.fromkeys(path for path in found if path is not None))
-
-
-def _header(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            header = json.loads(file.readline(_LONGEST_HEADER_BYTES))
-    except (OSError, ValueError):
-        return {}
-    return header if isinstance(header, dict) and header.get("event_name") == "segment.header" else {}
-
-
-def _of_configuration(queues: Path, fingerprint: str) -> Path | None:
-    """Return the directory if it belongs to this user and that configuration, or the one that was moved aside in it."""
-    for path in (queues, queues / fingerprint):
-        try:
-            noted = configuration_of(path) if _is_own(path) else None
-        except (OSError, ValueError):
-            noted = None
-        if noted is not None and fingerprint in ("", configuration_fingerprint(noted)):
-            return path
-    return None
-
-
-def shown(directory: Path) -> str:
-    """Return a queue directory and its configuration, on one line."""
-    try:
-        found = configuration_of(directory) or ""
-    except (OSError, ValueError):
-        found = ""
-    where = [line for line in found.splitlines() if line.startswith("directory: ")]
-    return f"{directory} ({where[0]})" if where else str(directory)
 
 
 def _name(service_name: str) -> str:

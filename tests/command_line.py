@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import fcntl
+import os
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from inference_logging.cli.main import run as run_command_line
 
@@ -21,7 +24,7 @@ class Done(NamedTuple):
 
 def run(*arguments: str) -> Done:
     """Run a command line; neither stream is a terminal."""
-    with _text() as out, _text() as err:
+    with _file(1) as out, _file(2) as err:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run_command_line(arguments)
         out.seek(0)
@@ -29,8 +32,20 @@ def run(*arguments: str) -> Done:
         return Done(code, out.read(), err.read())
 
 
-def _text() -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
+@contextlib.contextmanager
+def _file(descriptor: int) -> Iterator[TextIO]:
+    """Put a file in the place of a stream, also for what is not Python."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as file:
+        before = os.dup(descriptor)
+        os.dup2(file.fileno(), descriptor)
+        try:
+            # Where the file is open for appending, neither writes over what the other has written.
+            fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+            file.reconfigure(write_through=True)
+            yield file
+        finally:
+            os.dup2(before, descriptor)
+            os.close(before)
 
 
 def run_program(program: Path, *arguments: str) -> Done:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from inference_logging.logger import _open_loggers
 from inference_logging.triton import log_requests
 from inference_logging.waiting import WAITING
 from tests import fake_triton
+from tests.command_line import run_program
 from tests.sidecars import PYTHON
 from tests.support import Recorded
 
@@ -98,6 +100,16 @@ def listener_command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     command = PYTHON if request.param == "python" else (str(request.getfixturevalue("listener_binary")),)
     monkeypatch.setattr("tests.sidecars.LISTEN", (*command, "listen"))
     return command
+
+
+@pytest.fixture(params=["python", "native"])
+def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Let ``run`` be the command of the package, then the program without Python; return how it is started."""
+    if request.param == "python":
+        return PYTHON
+    binary = request.getfixturevalue("listener_binary")
+    monkeypatch.setattr(request.module, "run", partial(run_program, binary))
+    return (str(binary),)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,12 @@ import pytest
 from inference_logging import Config, Logger, get_logger
 from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.verify import command
-from tests.command_line import Done, run, run_program
+from tests.command_line import Done, run
 from tests.support import wait_until
 
+pytestmark = pytest.mark.usefixtures("program")
+
 Configure = Callable[..., Config]
-
-
-@pytest.fixture(autouse=True, params=["python", "native"])
-def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the command of the package, then that of the program without Python."""
-    if request.param == "native":
-        binary = request.getfixturevalue("listener_binary")
-        monkeypatch.setattr("tests.test_cli_verify.run", partial(run_program, binary))
 
 
 def log(config: Config, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,8 @@ from tests.support import (
     replying,
     wait_until,
 )
+
+pytestmark = pytest.mark.usefixtures("program")
 
 Configure = Callable[..., Config]
 
@@ -208,8 +211,7 @@ def test_a_change_while_no_server_runs_is_on_record_and_in_force_when_one_starts
         wait_until(lambda: changes(config), "the next listener to write it")
     (record,) = read_records(config.directory, "control.changed")
     assert (record["what"], record["from"], record["to"]) == ("level", None, "DEBUG")
-    assert f"(uid {os.getuid()})" in record["who"]
-    assert str(os.getpid()) in record["who"]
+    assert re.fullmatch(rf".+ \(uid {os.getuid()}\), inference-logging ctl, pid [0-9]+", record["who"])
     assert record["until"] > record["timestamp"]
     assert not list(config.resolved_queue_directory.glob("*.queue"))
 
@@ -325,7 +327,8 @@ def test_a_directory_that_others_may_write_to_is_refused(recorded: Recorded) -> 
 def test_the_directory_is_found_by_the_service_name_of_the_file(tmp_path: Path, configure: Configure) -> None:
     config = configure()
     file = tmp_path / "config.yaml"
-    file.write_text(f"version: 1\nqueue_directory: {config.resolved_queue_directory}\ncontrol_limit_s: 60\n")
+    values = {"version": 1, "queue_directory": str(config.resolved_queue_directory), "control_limit_s": 60}
+    file.write_text(json.dumps(values))
     with Logger(config):
         assert run("ctl", "--config", str(file), "level", "DEBUG", "--for", "1m").code == 0
         assert in_force(config) == {"level": "DEBUG"}

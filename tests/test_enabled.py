@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +17,6 @@ import pytest
 
 from inference_logging import Config, Handler, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.asgi.middleware import reopen_all
-from inference_logging.cli.main import run as run_command_line
 from inference_logging.triton import RequestLog, log_requests
 from tests import fake_triton
 from tests.command_line import Done, run
@@ -138,18 +139,20 @@ def test_ctl_disable_leaves_other_changes_as_they_are_and_reset_ends_it_too(reco
     assert get_logger("app").info("again") is True
 
 
-def test_ctl_finds_the_one_queue_directory_of_a_service_without_its_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory = tmp_path / "shm"
-    memory.mkdir()
-    monkeypatch.setattr("inference_logging.origin.SHARED_MEMORY", memory)
-    with Logger(Config(service_name="chat", directory=tmp_path / "a")) as first:
-        done = run("ctl", "--service-name", "chat", "show")
-        assert (done.code, str(first.config.resolved_queue_directory) in done.out) == (0, True)
-        with Logger(Config(service_name="chat", directory=tmp_path / "b")):
-            done = run("ctl", "--service-name", "chat", "show")
-    assert done.code == 2
-    assert "service_name=chat has 2 queue directories; name one with --queue-directory" in done.err
-    assert f'directory: "{tmp_path / "a"}"' in done.err
-    assert run_command_line(("ctl", "--help")) == 0
+def test_ctl_finds_the_one_queue_directory_of_a_service_without_its_configuration(tmp_path: Path) -> None:
+    name = f"ctl-{os.getpid()}"
+    configs = [Config(service_name=name, directory=tmp_path / place) for place in "ab"]
+    try:
+        with Logger(configs[0]) as first:
+            done = run("ctl", "--service-name", name, "show")
+            assert (done.code, str(first.config.resolved_queue_directory) in done.out) == (0, True)
+            with Logger(configs[1]):
+                done = run("ctl", "--service-name", name, "show")
+        assert done.code == 2
+        assert f"service_name={name} has 2 queue directories; name one with --queue-directory" in done.err
+        assert f'directory: "{tmp_path / "a"}"' in done.err
+        cleaned = run("ctl", "--service-name", name, "clean").out.splitlines()
+        assert sorted(cleaned) == sorted(f"removed {config.resolved_queue_directory}" for config in configs)
+    finally:
+        for config in configs:
+            shutil.rmtree(config.resolved_queue_directory, ignore_errors=True)

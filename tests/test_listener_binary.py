@@ -78,6 +78,10 @@ def test_a_wrong_command_line_is_refused_in_the_same_words(binary: tuple[str, ..
             "queue_bites (environment INFERENCE_LOGGING_QUEUE_BITES): unknown parameter, the nearest",
         ),
         ({"ADVANCED": "{}"}, "advanced (environment INFERENCE_LOGGING_ADVANCED): "),
+        (
+            {"REDACT_CUSTOM": "a=x\na=y"},
+            'redact_custom="a=x\\na=y" (environment INFERENCE_LOGGING_REDACT_CUSTOM): must',
+        ),
         ({"MAX_RECORD_BYTES": "1MiB", "QUEUE_BYTES": "64KiB"}, "max_record_bytes=1048576: must be at most 16384"),
     ],
 )

@@ -7,56 +7,26 @@ import os
 import signal
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from tests.command_line import run, run_program
+from tests.command_line import run
 from tests.sidecars import Sidecar, environment, queue_files
 from tests.support import read_records, wait_until
 from tests.test_flight_recorder import killed_while, serve_hanging
 from tests.test_listen import numbers, produce
 from tests.test_processes import in_child
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("program")]
 
 HEAD_OFFSET = 128
 """Of the ring's head word in a queue file: sequence (32 bits), closed (1), position (31)."""
 
-RECOVERING = """
-from inference_logging.cli import signals
-
-wait = signals.Signals.wait
-
-
-def first_wait(self, timeout_s):
-    signals.Signals.wait = wait
-    print("waits", flush=True)
-    return wait(self, timeout_s)
-
-
-signals.Signals.wait = first_wait
-from inference_logging.cli.main import main
-
-main()
-"""
-
 Configure = Callable[..., Config]
-
-
-@pytest.fixture(autouse=True, params=["python", "native"])
-def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Run the command of the package, then that of the program without Python; return what says when it waits."""
-    if request.param == "python":
-        return [sys.executable, "-c", RECOVERING]
-    binary = request.getfixturevalue("listener_binary")
-    monkeypatch.setattr("tests.test_recover.run", partial(run_program, binary))
-    return [binary]
 
 
 @pytest.fixture
@@ -71,7 +41,6 @@ def config(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> Config:
 def recover(config: Config) -> tuple[int, dict[str, Any]]:
     """Return the exit code and what was told."""
     done = run("recover", str(config.resolved_queue_directory), "--json")
-    # What the listener's thread says of its sink goes past this process's Python, and is seen of a program only.
     assert all(line.startswith("inference_logging: the sink ") for line in done.err.splitlines())
     return done.code, json.loads(done.out)
 
@@ -235,7 +204,7 @@ def test_a_directory_that_is_none_of_queues_is_a_wrong_command_line(directory: s
 
 
 def test_a_signal_ends_the_waiting_and_what_is_left_stays(
-    configure: Configure, tmp_path: Path, program: list[str]
+    configure: Configure, tmp_path: Path, program: tuple[str, ...]
 ) -> None:
     config = configure(listener="external", drain_deadline_s=600)
     produce(config, 0, 100)
@@ -243,12 +212,8 @@ def test_a_signal_ends_the_waiting_and_what_is_left_stays(
     options = ["--directory", str(config.directory), str(config.resolved_queue_directory)]
     command = [*program, "recover", *options]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        if len(program) > 1:
-            assert process.stdout.readline() == "waits\n"
-        else:
-            leads = config.resolved_queue_directory / "leader.lock"
-            wait_until(leads.exists, "its listener, which begins once signals are taken")
+        leads = config.resolved_queue_directory / "leader.lock"
+        wait_until(leads.exists, "its listener, which begins once signals are taken")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 130
     assert len(queue_files(config)) >= 1

@@ -6,25 +6,18 @@ import json
 import shutil
 import signal
 import subprocess
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inference_logging import Config, Logger
-from tests.command_line import run, run_program
+from tests.command_line import run
 from tests.test_audit_processes import check, producer, read
 
+pytestmark = pytest.mark.usefixtures("program")
+
 COPIES = 6
-
-
-@pytest.fixture(autouse=True, params=["python", "native"])
-def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the command of the package, then that of the program without Python."""
-    if request.param == "native":
-        binary = request.getfixturevalue("listener_binary")
-        monkeypatch.setattr("tests.test_recover_copies.run", partial(run_program, binary))
 
 
 @pytest.fixture(name="parameters")

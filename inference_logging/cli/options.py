@@ -51,24 +51,6 @@ def configuration(**given: Any) -> Config:
     return Config(**{name: value for name, value in given.items() if value is not None})
 
 
-def queue_directory_of(config: Config) -> Path:
-    """Return the queue directory of this configuration, or the one that its service has, whatever its configuration.
-
-    Raises ``click.UsageError`` if there are several.
-    """
-    from inference_logging import origin
-
-    if config.queue_directory is not None or config.resolved_queue_directory.is_dir():
-        return config.resolved_queue_directory
-    found = origin.queue_directories(config.service_name)
-    if len(found) > 1:
-        raise click.UsageError(
-            f"service_name={config.service_name} has {len(found)} queue directories; name one with --queue-directory: "
-            + ", ".join(map(origin.shown, found))
-        )
-    return found[0] if found else config.resolved_queue_directory
-
-
 class Place(NamedTuple):
     """Where the segments are that a command reads, and of which services; None: of all."""
 

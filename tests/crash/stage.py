@@ -10,7 +10,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from inference_logging import Config
+from tests import sidecars
 from tests.crash.journal import Journal
 from tests.crash.producing import produce
 
@@ -70,9 +70,9 @@ class Stage:
         return pid
 
     def start_listener(self) -> int:
-        """Start ``inference-logging listen`` for the producers; return its pid."""
+        """Start ``listen`` of the command that the test is about; return its pid."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "inference_logging.cli.main", "listen", "--status-interval-s", "0"],
+            [*sidecars.LISTEN, "--status-interval-s", "0"],
             env={**os.environ, **environment(self.config)},
             stderr=subprocess.DEVNULL,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 from collections.abc import Callable
@@ -10,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from inference_logging import _native
 from tests.crash.conftest import Play
 from tests.crash.producing import produce_and_read
-from tests.crash.stage import Stage, directories
-from tests.crash.verdict import judge_without_totals
+from tests.crash.stage import Stage
+from tests.crash.verdict import judge_without_totals, verified
 
 MODES = {"thread": {"listener": "thread"}, "external": {"listener": "external"}}
 ALWAYS = {"flush_records": 1, "flush_interval_s": 0.01}
@@ -81,8 +79,8 @@ class Damage:
             stage.go_on_for(0.1)
             if not stage.are_the_living_found():
                 return False
-            report = json.loads(_native.verify(directories(stage.config), [directory], [], None))
-            ended = {one["boot_id"] for one in report["processes"] if one["state"] in ("closed", "died")}
+            processes = verified(stage.config)["processes"]
+            ended = {one["boot_id"] for one in processes if one["state"] in ("closed", "died")}
             return queues <= ended | {path.stem for path in directory.glob("*.queue")}
 
         stage.go_on_until(is_settled, "each queue to have a name, or its end on record")

@@ -1,13 +1,14 @@
-"""`inference-logging listen` beside processes that only produce, killed as they are; at the end, `recover`."""
+"""`listen` beside processes that only produce, killed as they are; then `recover`; with Python and without."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
 
 import pytest
 
 from inference_logging import Config
-from tests.command_line import run
 from tests.crash.conftest import Play
 from tests.crash.stage import Stage
 
@@ -31,17 +32,27 @@ def kill_either(stage: Stage) -> None:
         stage.go_on(0.1)
 
 
-def recover(config: Config) -> None:
+@pytest.fixture
+def recover(listener_command: tuple[str, ...]) -> Callable[[Config], None]:
     """Write what the dead have left, by the command that is for it; it may lead at once, since nobody lives."""
-    done = run("recover", str(config.resolved_queue_directory), "--directory", str(config.directory), "--json")
-    assert done.code == 0, done.err
-    assert not any(process["left"] for process in json.loads(done.out)["processes"])
-    assert not list(config.resolved_queue_directory.glob("*.queue"))
+
+    def recover(config: Config) -> None:
+        command = [*listener_command, "recover", str(config.resolved_queue_directory), "--json"]
+        done = subprocess.run([*command, "--directory", str(config.directory)], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert not any(process["left"] for process in json.loads(done.stdout)["processes"])
+        assert not list(config.resolved_queue_directory.glob("*.queue"))
+
+    return recover
 
 
-def test_sidecars_and_producers_killed_in_turn_lose_and_double_nothing(play: Play) -> None:
+def test_sidecars_and_producers_killed_in_turn_lose_and_double_nothing(
+    play: Play, recover: Callable[[Config], None]
+) -> None:
     play(kill_either, **BESIDE, recover=recover)
 
 
-def test_sidecars_killed_while_segments_rotate_and_are_compressed_leave_each_record_once(play: Play) -> None:
+def test_sidecars_killed_while_segments_rotate_and_are_compressed_leave_each_record_once(
+    play: Play, recover: Callable[[Config], None]
+) -> None:
     play(kill_either, **BESIDE, recover=recover, rotate_bytes=1 << 20, compress="zstd", compress_keep_segments=1)

@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from typing import Any, NamedTuple
 
-from inference_logging import Config, Logger, _native
+from inference_logging import Config, Logger
+from tests.command_line import run
 from tests.crash.found import Found, Record
 from tests.crash.journal import Journal, Thread
 from tests.crash.producing import FIRST_CHILD
@@ -101,9 +102,17 @@ def judge_without_totals(config: Config, journal: Journal, totals: dict[str, Any
     return Figures(kills, len(lives), 0, written, refused, unjournalled, half_written)
 
 
+def verified(config: Config) -> dict[str, Any]:
+    """Return what `inference-logging verify` finds."""
+    queues = f"--queue-directory={config.resolved_queue_directory}"
+    report = json.loads(run("verify", "--json", queues, *map(str, directories(config))).out)
+    assert isinstance(report, dict)
+    return report
+
+
 def _assert_verify_agrees(config: Config) -> None:
     """Check that `inference-logging verify` comes to the same by other ways: every sequence is accounted for."""
-    report = json.loads(_native.verify(directories(config), [config.resolved_queue_directory], [], None))
+    report = verified(config)
     assert report["balanced"], report["problems"][:10]
     states = {one["state"] for one in report["processes"]}
     assert states <= {"closed", "died"}, states

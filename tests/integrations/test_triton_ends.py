@@ -54,9 +54,9 @@ def start_streams(server: TritonServer, count: int) -> list[subprocess.Popen[str
 
 def in_flight(server: TritonServer) -> list[int]:
     """Return one entry for each request in flight, as `inspect` of the queues sees them."""
-    from inference_logging._native import HeldQueues
+    from inference_logging._native import queues_of
 
-    seen = HeldQueues(server.config.resolved_queue_directory).queues()
+    seen = queues_of(server.config.resolved_queue_directory)
     return [1 for queue in seen for _ in range(queue["in_flight"])]
 
 

@@ -28,7 +28,7 @@ mod values;
 
 pub use lanes::{Lane, LaneSettings, Role};
 pub use origin::ascii_json;
-pub use place::{is_own, plain, queue_directories};
+pub use place::{entries, is_own, plain, queue_directories, user_name};
 
 /// The key of an object with parameters that only experts need; they count like those beside it.
 const ADVANCED: &str = "advanced";

@@ -1,9 +1,11 @@
 //! The configuration of a command: its options, the environment, and the file that either names.
 
 use super::failure::Failure;
+use super::host::Host;
 use super::options::Options;
-use listen::settings::Settings;
-use std::path::PathBuf;
+use listen::settings::{Settings, plain, queue_directories};
+use queue::configuration;
+use std::path::{Path, PathBuf};
 
 /// Parameters that options give, and the names of these.
 const OPTIONS: [(&str, &str); 4] = [
@@ -26,15 +28,18 @@ impl Configuration {
     ///
     /// # Errors
     /// Each wrong parameter.
-    pub fn read(options: &Options, taken: &[&str]) -> Result<Self, Failure> {
-        Self::with(options, taken, &[])
+    pub fn read(host: &Host, options: &Options, taken: &[&str]) -> Result<Self, Failure> {
+        Self::with(host, options, taken, &[])
     }
 
     /// Reads it, with more parameters from the command line.
     ///
     /// # Errors
     /// Each wrong parameter.
-    pub fn with(options: &Options, taken: &[&str], more: &[(&str, &str)]) -> Result<Self, Failure> {
+    pub fn with(host: &Host, options: &Options, taken: &[&str], more: &[(&str, &str)]) -> Result<Self, Failure> {
+        if let Some(json) = &host.configuration {
+            return Settings::from_json(json).map(Self::of).map_err(Failure::Configuration);
+        }
         let given = OPTIONS.iter().filter(|(_, option)| taken.contains(option));
         let given = given.filter_map(|(name, option)| Some((*name, options.text(option)?)));
         let given: Vec<(&str, &str)> = given.chain(more.iter().copied()).collect();
@@ -42,23 +47,55 @@ impl Configuration {
             // A name that is no text is none of ours.
             Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
         });
-        let settings = Settings::from_sources(&given, environment).map_err(Failure::Configuration)?;
-        let queue_directory = settings.resolved_queue_directory();
-        Ok(Self { settings, queue_directory })
+        Settings::from_sources(&given, environment).map(Self::of).map_err(Failure::Configuration)
     }
 
-    /// Refuses a store that needs Python.
+    fn of(settings: Settings) -> Self {
+        let queue_directory = settings.resolved_queue_directory();
+        Self { settings, queue_directory }
+    }
+
+    /// The same with the queue directory that the service has, where this configuration has none yet.
+    ///
+    /// # Errors
+    /// The service has several, of other configurations.
+    pub fn of_the_only_directory(self, options: &Options) -> Result<Self, Failure> {
+        if self.settings.configured_queue_directory().is_some() || self.queue_directory.is_dir() {
+            return Ok(self);
+        }
+        let name = self.settings.service_name();
+        match &queue_directories(Some(name))[..] {
+            [] => Ok(self),
+            [only] => Ok(Self { settings: self.settings.with_queue_directory(only), queue_directory: plain(only) }),
+            all => {
+                let shown = all.iter().map(|directory| shown(directory)).collect::<Vec<_>>().join(", ");
+                let why = format!("has {} queue directories; name one with --queue-directory: {shown}", all.len());
+                Err(options.wrong(&format!("service_name={name} {why}")))
+            }
+        }
+    }
+
+    /// Refuses a store that needs Python, where there is none.
     ///
     /// # Errors
     /// The configuration has one.
-    pub fn refuse_foreign_store(&self) -> Result<(), Failure> {
+    pub fn refuse_foreign_store(&self, host: &Host) -> Result<(), Failure> {
         let sentence = "audit_sink='sqlite': must be file here; a database needs `inference-logging`";
         let refused = || Failure::Configuration(vec![sentence.to_owned()].into());
-        if self.settings.has_foreign_store() { Err(refused()) } else { Ok(()) }
+        if host.databases.is_none() && self.settings.has_foreign_store() { Err(refused()) } else { Ok(()) }
     }
 
     /// The settings with the directory of the queues in any case.
     pub fn resolved(&self) -> Settings {
         self.settings.with_queue_directory(&self.queue_directory)
+    }
+}
+
+/// A queue directory with what it is for, on one line.
+fn shown(directory: &Path) -> String {
+    let noted = configuration::read(directory).ok().flatten().unwrap_or_default();
+    match noted.lines().find(|line| line.starts_with("directory: ")) {
+        Some(line) => format!("{} ({line})", directory.display()),
+        None => directory.display().to_string(),
     }
 }

@@ -2,7 +2,6 @@
 
 use listen::settings::SettingsError;
 use std::io::Write;
-use std::process::ExitCode;
 
 /// Done; a check found nothing.
 pub const OK: u8 = 0;
@@ -23,6 +22,8 @@ pub enum Failure {
     Configuration(SettingsError),
     /// Something cannot be had.
     Open(String),
+    /// What was asked for is not done.
+    Refused(String),
     /// The help was asked for, which is no failure.
     Help(String),
 }
@@ -34,7 +35,7 @@ impl Failure {
     }
 
     /// Says it, and returns the exit code.
-    pub fn show(&self) -> ExitCode {
+    pub fn show(&self) -> u8 {
         match self {
             Self::Usage(line) => eprintln!("{line}"),
             Self::Configuration(error) => {
@@ -42,14 +43,15 @@ impl Failure {
                 error.sentences.iter().for_each(|sentence| eprintln!("  {sentence}"));
             }
             Self::Open(sentence) => eprintln!("inference-logging: {sentence}"),
+            Self::Refused(sentence) => eprintln!("Error: {sentence}"),
             Self::Help(text) => return show(text, OK),
         }
-        ExitCode::from(if matches!(self, Self::Open(_)) { FAILED } else { USAGE })
+        if matches!(self, Self::Open(_) | Self::Refused(_)) { FAILED } else { USAGE }
     }
 }
 
 /// Writes a text to stdout, and returns `code`, or that of a reader that went away.
-pub fn show(text: &str, code: u8) -> ExitCode {
+pub fn show(text: &str, code: u8) -> u8 {
     let written = std::io::stdout().lock().write_all(text.as_bytes());
-    ExitCode::from(if written.is_err() { BROKEN_PIPE } else { code })
+    if written.is_err() { BROKEN_PIPE } else { code }
 }

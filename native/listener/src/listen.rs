@@ -5,17 +5,17 @@
 
 use super::configuration::Configuration;
 use super::endpoint;
-use super::failure::{FAILED, Failure};
+use super::failure::{FAILED, Failure, OK};
+use super::host::Host;
 use super::listeners::Listeners;
 use super::options::{Options, Syntax};
 use super::signals::{ENDING, Signals};
+use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use queue::system::wait_writable;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// How late a change of the leader is reported.
@@ -28,7 +28,7 @@ const LONGEST_STATUS_INTERVAL_S: f64 = 86_400.0;
 const METRICS_ADDRESS: &str = "0.0.0.0";
 
 static SYNTAX: Syntax = Syntax {
-    name: "inference-logging-listener listen",
+    name: "listen",
     help: HELP,
     valued: &["config", "service-name", "queue-directory", "status-interval-s", "metrics-port", "metrics-address"],
     flags: &[],
@@ -64,16 +64,15 @@ Options:
 ///
 /// # Errors
 /// The command line or the configuration is wrong, or it cannot start.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
-    let options = Options::read(&SYNTAX, arguments)?;
+pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
+    let options = Options::read(host, &SYNTAX, arguments)?;
     let interval_s = options.number("status-interval-s", "float range", 0.0..=LONGEST_STATUS_INTERVAL_S)?;
     let port = options.number("metrics-port", "integer range", 0..=i64::from(u16::MAX))?;
-    let configuration = Configuration::read(&options, &["config", "service-name", "queue-directory"])?;
-    configuration.refuse_foreign_store()?;
+    let configuration = Configuration::read(host, &options, &["config", "service-name", "queue-directory"])?;
+    configuration.refuse_foreign_store(host)?;
     // Before anything is opened: the first process of a container gets no signal that it does not handle.
     let signals = Signals::take(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]);
-    let signals = signals.map_err(|error| Failure::Open(format!("signals cannot be taken: {error}")))?;
-    let listeners = Listeners::open(&configuration, true).map_err(Failure::Open)?;
+    let listeners = Listeners::open(host, &configuration, true).map_err(Failure::Open)?;
     if let Some(port) = port {
         let address = options.text("metrics-address").unwrap_or(METRICS_ADDRESS);
         serve_status(&configuration, &listeners, address, port as u16)?;
@@ -121,7 +120,7 @@ fn listen(configuration: &Configuration, listeners: &Listeners, signals: &Signal
 }
 
 /// Goes on for servers that still produce, writes what is left, and returns the exit code.
-fn drain(listeners: &Listeners, signals: &Signals, deadline: Duration) -> ExitCode {
+fn drain(listeners: &Listeners, signals: &Signals, deadline: Duration) -> u8 {
     say(&format!("draining {}", listeners.status()));
     let mut end = Instant::now() + deadline;
     let last_round = end - deadline.mul_f64(SHARE_OF_LAST_ROUND);
@@ -134,7 +133,7 @@ fn drain(listeners: &Listeners, signals: &Signals, deadline: Duration) -> ExitCo
     listeners.close(end);
     let left = listeners.left();
     say(&format!("ended {} left={left}", listeners.status()));
-    if left > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+    if left > 0 { FAILED } else { OK }
 }
 
 /// Writes a line to stderr. A pipe that nobody reads must not hold up the signals: then the line is left out.

@@ -1,6 +1,7 @@
 //! The listener of each lane of a configuration, in a process that serves nothing.
 
 use super::configuration::Configuration;
+use super::host::Host;
 use listen::settings::{Lane as Which, Role};
 use listen::sink::Now;
 use listen::status::health::{HealthWatch, Watched};
@@ -29,13 +30,13 @@ impl Listeners {
     ///
     /// # Errors
     /// A sentence that names the parameter.
-    pub fn open(configuration: &Configuration, claims: bool) -> Result<Self, String> {
+    pub fn open(host: &Host, configuration: &Configuration, claims: bool) -> Result<Self, String> {
         if let Some(elsewhere) = configuration.settings.passed_over() {
             eprintln!("inference_logging: {elsewhere}");
         }
         let mut opened = Self(Vec::new());
         for which in configuration.settings.lanes() {
-            match open(configuration, *which, claims) {
+            match open(host, configuration, *which, claims) {
                 Ok(lane) => opened.0.push(lane),
                 Err(error) => {
                     opened.close(Instant::now());
@@ -126,8 +127,10 @@ impl Listeners {
     }
 }
 
-fn open(configuration: &Configuration, which: Which, claims: bool) -> Result<Lane, String> {
-    let lane = configuration.resolved().lane(which, Role::OnlyListens, claims, None)?;
+fn open(host: &Host, configuration: &Configuration, which: Which, claims: bool) -> Result<Lane, String> {
+    let is_foreign = which == Which::Audit && configuration.settings.has_foreign_store();
+    let store = host.databases.as_ref().filter(|_| is_foreign).map(|databases| databases.writer()).transpose()?;
+    let lane = configuration.resolved().lane(which, Role::OnlyListens, claims, store)?;
     let directory = lane.queue.directory.clone();
     let service = lane.open()?;
     let control = service.control().ok_or("the queue directory has no control page")?;

@@ -1,6 +1,7 @@
 //! The command line of one command: options, most with a value, of which the last counts; and arguments.
 
 use super::failure::Failure;
+use super::host::Host;
 use lexopt::{Arg, Parser};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -9,7 +10,7 @@ use std::str::FromStr;
 
 /// A command, as its command line is read.
 pub struct Syntax {
-    /// Program and command.
+    /// Its name, behind that of the program.
     pub name: &'static str,
     pub help: &'static str,
     /// The names of options that take a value.
@@ -21,6 +22,7 @@ pub struct Syntax {
 
 /// The options that were given.
 pub struct Options {
+    program: &'static str,
     syntax: &'static Syntax,
     values: HashMap<String, Vec<String>>,
     arguments: Vec<String>,
@@ -31,8 +33,25 @@ impl Options {
     ///
     /// # Errors
     /// It is wrong, or asks for the help.
-    pub fn read(syntax: &'static Syntax, arguments: impl Iterator<Item = OsString>) -> Result<Self, Failure> {
-        let mut options = Self { syntax, values: HashMap::new(), arguments: Vec::new() };
+    pub fn read(
+        host: &Host,
+        syntax: &'static Syntax,
+        arguments: impl Iterator<Item = OsString>,
+    ) -> Result<Self, Failure> {
+        Self::read_before(host, syntax, arguments, None)
+    }
+
+    /// Reads the options before the name of a command; what stands from there on goes to `rest`.
+    ///
+    /// # Errors
+    /// As [`Options::read`].
+    pub fn read_before(
+        host: &Host,
+        syntax: &'static Syntax,
+        arguments: impl Iterator<Item = OsString>,
+        rest: Option<&mut Vec<OsString>>,
+    ) -> Result<Self, Failure> {
+        let mut options = Self { program: host.name(), syntax, values: HashMap::new(), arguments: Vec::new() };
         let mut parser = Parser::from_args(arguments);
         while let Some(argument) = parser.next().map_err(|error| options.wrong(&error.to_string()))? {
             match argument {
@@ -49,7 +68,14 @@ impl Options {
                 }
                 Arg::Long(name) => return Err(options.wrong(&format!("No such option '--{name}'."))),
                 Arg::Short(name) => return Err(options.wrong(&format!("No such option '-{name}'."))),
-                Arg::Value(value) => options.arguments.push(value.to_string_lossy().into_owned()),
+                Arg::Value(value) => match rest {
+                    Some(rest) => {
+                        rest.push(value);
+                        rest.extend(parser.raw_args().into_iter().flatten());
+                        return Ok(options);
+                    }
+                    None => options.arguments.push(value.to_string_lossy().into_owned()),
+                },
             }
         }
         options.refuse_extra()?;
@@ -107,6 +133,6 @@ impl Options {
 
     /// The failure of a command line that is wrong.
     pub fn wrong(&self, sentence: &str) -> Failure {
-        Failure::usage(self.syntax.name, sentence)
+        Failure::usage(&format!("{} {}", self.program, self.syntax.name), sentence)
     }
 }

@@ -6,17 +6,17 @@
 use super::configuration::Configuration;
 use super::failure::{self, Failure};
 use super::held::Held;
+use super::host::Host;
 use super::listeners::Listeners;
 use super::options::{Options, Syntax};
 use super::signals::{ENDING, Signals};
-use listen::settings::{Lane, ascii_json, plain, queue_directories};
+use listen::settings::{Lane, ascii_json};
 use queue::configuration;
 use queue::inspect::QueueSnapshot;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Below the queue directory: the queues of the audit lane.
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const COLUMNS: [&str; 9] = ["lane", "boot_id", "pid", "state", "accepted", "recovered", "torn", "corrupt", "left"];
 
 static SYNTAX: Syntax = Syntax {
-    name: "inference-logging-listener recover",
+    name: "recover",
     help: HELP,
     valued: &["config", "service-name", "directory"],
     flags: &["json"],
@@ -63,9 +63,13 @@ Options:
 ///
 /// # Errors
 /// The command line or the configuration is wrong, or the listener cannot start.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
-    let options = Options::read(&SYNTAX, arguments)?;
-    let configuration = configured(&options)?;
+pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
+    let options = Options::read(host, &SYNTAX, arguments)?;
+    let argument = options.arguments().first().map(|argument| ("queue_directory", argument.as_str()));
+    let more: Vec<(&str, &str)> = argument.into_iter().collect();
+    let configuration = Configuration::with(host, &options, &["config", "service-name", "directory"], &more)?;
+    configuration.refuse_foreign_store(host)?;
+    let configuration = configuration.of_the_only_directory(&options)?;
     let directory = &configuration.queue_directory;
     let lanes = lanes(&configuration).map_err(|error| options.wrong(&format!("{}: {error}", directory.display())))?;
     if !directory.join(LEADER_LOCK).exists() && !lanes.iter().any(Held::has_files) {
@@ -74,50 +78,17 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Failur
     }
     compare(&options, &configuration)?;
     let signals = Signals::take(&ENDING);
-    let signals = signals.map_err(|error| Failure::Open(format!("signals cannot be taken: {error}")))?;
-    let Some(found) = recover(&lanes, &configuration, &signals)? else {
-        return Ok(ExitCode::from(failure::INTERRUPTED));
+    let Some(found) = recover(host, &lanes, &configuration, &signals)? else {
+        return Ok(failure::INTERRUPTED);
     };
     let text = if options.has("json") { ascii_json(&found) + "\n" } else { table(&found) };
     let code = if is_left(&found) { failure::FAILED } else { failure::OK };
     if configuration.settings.writes_to_stdout() {
         // Records that go to stdout are not mixed with what is said about them.
         let _ = std::io::stderr().write_all(text.as_bytes());
-        return Ok(ExitCode::from(code));
+        return Ok(code);
     }
     Ok(failure::show(&text, code))
-}
-
-/// The configuration with the queue directory of the command line, or else the one that its service has.
-fn configured(options: &Options) -> Result<Configuration, Failure> {
-    let argument = options.arguments().first().map(|argument| ("queue_directory", argument.as_str()));
-    let more: Vec<(&str, &str)> = argument.into_iter().collect();
-    let mut configuration = Configuration::with(options, &["config", "service-name", "directory"], &more)?;
-    configuration.refuse_foreign_store()?;
-    if configuration.settings.configured_queue_directory().is_some() || configuration.queue_directory.is_dir() {
-        return Ok(configuration);
-    }
-    let name = configuration.settings.service_name();
-    let found = queue_directories(name);
-    if let [_, _, ..] = &found[..] {
-        let all = found.iter().map(|directory| shown(directory)).collect::<Vec<_>>().join(", ");
-        let why = format!("has {} queue directories; name one with --queue-directory: {all}", found.len());
-        return Err(options.wrong(&format!("service_name={name} {why}")));
-    }
-    if let Some(only) = found.into_iter().next() {
-        configuration.settings = configuration.settings.with_queue_directory(&only);
-        configuration.queue_directory = plain(&only);
-    }
-    Ok(configuration)
-}
-
-/// A queue directory with what it is for, on one line.
-fn shown(directory: &Path) -> String {
-    let noted = configuration::read(directory).ok().flatten().unwrap_or_default();
-    match noted.lines().find(|line| line.starts_with("directory: ")) {
-        Some(line) => format!("{} ({line})", directory.display()),
-        None => directory.display().to_string(),
-    }
 }
 
 /// Looks at every queue of the directory before a listener of this process does.
@@ -155,11 +126,16 @@ fn compare(options: &Options, configuration: &Configuration) -> Result<(), Failu
 }
 
 /// Returns what was found and done; None: a signal has ended it.
-fn recover(lanes: &[Held], configuration: &Configuration, signals: &Signals) -> Result<Option<Value>, Failure> {
+fn recover(
+    host: &Host,
+    lanes: &[Held],
+    configuration: &Configuration,
+    signals: &Signals,
+) -> Result<Option<Value>, Failure> {
     let before: Vec<Vec<QueueSnapshot>> = lanes.iter().map(Held::queues).collect();
     let mut kept = Vec::new();
     if lanes.iter().zip(&before).any(|(lane, queues)| lane.is_served && !queues.is_empty()) {
-        let listeners = Listeners::open(configuration, false).map_err(Failure::Open)?;
+        let listeners = Listeners::open(host, configuration, false).map_err(Failure::Open)?;
         let patience = configuration.settings.drain_deadline();
         let is_done = wait(lanes, patience, signals);
         // Ended by a signal, it waits for nothing: what is left stays in the queues.

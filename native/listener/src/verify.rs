@@ -2,18 +2,20 @@
 
 use super::configuration::Configuration;
 use super::failure::{self, Failure};
+use super::host::Host;
 use super::options::{Options, Syntax};
 use super::report;
-use listen::settings::{is_own, plain};
+use listen::settings::{entries, is_own, plain};
 use queue::configuration;
 use segments::segment::Form;
+use segments::verify::database::Database;
 use segments::verify::{Request, listing, verify};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Below a directory of segments, and below a queue directory: the audit lane's.
 const AUDIT: &str = "audit";
@@ -22,7 +24,7 @@ const LONGEST_HEADER_BYTES: u64 = 16_384;
 const KEY_BYTES: usize = 32;
 
 static SYNTAX: Syntax = Syntax {
-    name: "inference-logging-listener verify",
+    name: "verify",
     help: HELP,
     valued: &["queue-directory", "config", "service-name", "prefix", "chain-key-file"],
     flags: &["json"],
@@ -57,10 +59,10 @@ Options:
 ///
 /// # Errors
 /// The command line or the configuration is wrong, or something cannot be read.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
-    let options = Options::read(&SYNTAX, arguments)?;
-    let configuration = Configuration::read(&options, &["config", "service-name"])?;
-    let (request, chosen) = request(&options, &configuration)?;
+pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
+    let options = Options::read(host, &SYNTAX, arguments)?;
+    let configuration = Configuration::read(host, &options, &["config", "service-name"])?;
+    let (request, chosen) = request(host, &options, &configuration)?;
     let found = verify(&request).map_err(|error| Failure::Open(error.to_string()))?;
     if found["segments"]["files"] == 0 && is_empty(&found["processes"]) && is_empty(&found["problems"]) {
         let places: Vec<String> = chosen.iter().map(|path| path.display().to_string()).collect();
@@ -77,7 +79,7 @@ fn is_empty(list: &Value) -> bool {
 }
 
 /// What is to be read, and the directories of it that the command line or the configuration names.
-fn request(options: &Options, configuration: &Configuration) -> Result<(Request, Vec<PathBuf>), Failure> {
+fn request(host: &Host, options: &Options, configuration: &Configuration) -> Result<(Request, Vec<PathBuf>), Failure> {
     let configured = configuration.settings.directory();
     let mut chosen = paths(options.arguments());
     if chosen.is_empty() {
@@ -93,10 +95,10 @@ fn request(options: &Options, configuration: &Configuration) -> Result<(Request,
     let names = options.texts("prefix").iter().chain(options.texts("service-name").last());
     let names: Vec<&String> = names.collect();
     let directories = with_audit(&chosen, Some(configuration));
-    refuse_databases(&directories, &names)?;
+    let databases = databases(host, &directories, &names)?;
     let request = Request {
         directories,
-        databases: Vec::new(),
+        databases,
         queue_directories: with_audit(&queues, None),
         prefixes: names.iter().flat_map(|name| [(*name).clone(), format!("{name}{AUDIT_SUFFIX}")]).collect(),
         chain_key: chain_key(options, configuration)?,
@@ -130,19 +132,21 @@ fn has(directories: &[PathBuf], directory: &Path) -> bool {
     directories.iter().any(|one| resolved(one) == wanted)
 }
 
-/// A database is read by Python alone; without it, its records would count as missing.
-fn refuse_databases(directories: &[PathBuf], prefixes: &[&String]) -> Result<(), Failure> {
-    for entry in directories.iter().flat_map(std::fs::read_dir).flatten().flatten() {
-        let file = entry.file_name().to_string_lossy().into_owned();
-        let Some(name) = file.strip_suffix(".sqlite").and_then(|name| name.strip_suffix(AUDIT_SUFFIX)) else {
-            continue;
-        };
+/// The audit lane's databases. Without a host that can read them, their records would count as missing.
+fn databases(host: &Host, directories: &[PathBuf], prefixes: &[&String]) -> Result<Vec<Database>, Failure> {
+    let mut found = Vec::new();
+    for path in directories.iter().flat_map(|directory| entries(directory)) {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(prefix) = file.strip_suffix(".sqlite") else { continue };
+        let Some(name) = prefix.strip_suffix(AUDIT_SUFFIX) else { continue };
         if prefixes.is_empty() || prefixes.iter().any(|prefix| *prefix == name) {
-            let path = entry.path();
-            return Err(Failure::Open(format!("{}: a database is read by `inference-logging verify`", path.display())));
+            let refused =
+                || Failure::Open(format!("{}: a database is read by `inference-logging verify`", path.display()));
+            let open = Arc::from(host.databases.as_ref().ok_or_else(refused)?.reader(&path));
+            found.push(Database { prefix: prefix.to_owned(), path, open });
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The queue directories: as given or among the directories, else what the segments name, and a configured one's.

@@ -1,56 +1,10 @@
-//! Queues as Python objects: what one look at a directory sees, and queues that can be read after their files are gone.
+//! Queues as Python objects: what one look at a directory sees.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::inspect::{self, QueueSnapshot};
 use queue::layout::{LEVELS, REASONS, SAMPLED_OUT};
-use queue::queue_file::{self, QueueCounts, QueueFile, check_directory};
-use std::path::PathBuf;
-use std::sync::Arc;
-
-/// The queues that a directory had when this was made; their counts can be read after the files are gone.
-///
-/// Make it before this process listens there: it opens files whose locks a listener may take.
-#[pyclass(frozen, module = "inference_logging._native")]
-pub struct HeldQueues {
-    files: Vec<Arc<QueueFile>>,
-    unreadable: Vec<(String, String)>,
-}
-
-#[pymethods]
-impl HeldQueues {
-    /// Map every queue of an existing queue directory.
-    ///
-    /// Raises OSError if it is missing or not this user's own.
-    #[new]
-    fn new(queue_directory: PathBuf) -> PyResult<Self> {
-        check_directory(&queue_directory)?;
-        let mut held = Self { files: Vec::new(), unreadable: Vec::new() };
-        for path in queue_file::list(&queue_directory)? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            match QueueFile::open(&path) {
-                Ok(file) => held.files.push(file),
-                Err(error) => held.unreadable.push((name, error.to_string())),
-            }
-        }
-        Ok(held)
-    }
-
-    /// Return the counts of each queue as they are now, as `Service.queues` does, and `exists`: whether it has a file still.
-    fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let one = |file: &Arc<QueueFile>| {
-            let dict = queue_dict(py, &QueueSnapshot::of(file))?;
-            dict.set_item("exists", file.path.exists())?;
-            Ok(dict)
-        };
-        self.files.iter().map(one).collect()
-    }
-
-    /// Return the name of each file that is no queue of this version, and what is wrong with it.
-    fn unreadable(&self) -> Vec<(String, String)> {
-        self.unreadable.clone()
-    }
-}
+use queue::queue_file::QueueCounts;
 
 /// Every queue of a directory.
 pub fn queue_dicts<'py>(py: Python<'py>, directory: &std::path::Path) -> PyResult<Vec<Bound<'py, PyDict>>> {

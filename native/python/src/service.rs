@@ -57,27 +57,18 @@ impl PyService {
 impl PyService {
     /// Create the queue of a lane (`fast` or `audit`) and start its listener.
     ///
-    /// Without `claims` the queue directory may be another configuration's. A process that `only_listens` has a queue for
-    /// the listener's own reports alone. `writer` is the store of the audit lane where that is a database: it takes the
-    /// lines of each batch, and None at the end.
+    /// `writer` is the store of the audit lane where that is a database: it takes the lines of each batch, and None at the
+    /// end.
     ///
     /// Raises OSError if the queue, the sink, a key or the thread cannot be had, naming the parameter; ValueError for
     /// another lane.
     #[new]
-    #[pyo3(signature = (settings, lane, *, claims = true, only_listens = false, writer = None))]
-    fn new(
-        py: Python<'_>,
-        settings: &PySettings,
-        lane: &str,
-        claims: bool,
-        only_listens: bool,
-        writer: Option<Py<PyAny>>,
-    ) -> PyResult<Self> {
+    #[pyo3(signature = (settings, lane, *, writer = None))]
+    fn new(py: Python<'_>, settings: &PySettings, lane: &str, writer: Option<Py<PyAny>>) -> PyResult<Self> {
         let named = Lane::named(lane);
         let lane = named.ok_or_else(|| PyValueError::new_err(format!("lane={lane:?}: must be fast or audit")))?;
-        let role = if only_listens { Role::OnlyListens } else { Role::Serves };
         let store = writer.map(|writer| python_sink("sqlite", writer));
-        let lane = settings.of().lane(lane, role, claims, store).map_err(PyOSError::new_err)?;
+        let lane = settings.of().lane(lane, Role::Serves, true, store).map_err(PyOSError::new_err)?;
         let directory = lane.queue.directory.clone();
         let service = py.detach(|| lane.open()).map_err(PyOSError::new_err)?;
         let control = service.control().expect("an open service has a control page");
@@ -104,13 +95,6 @@ impl PyService {
         let fields: Vec<String> = fields.into_iter().chain(weight).collect();
         let id = self.service.producer.register(name, &fields).map_err(PyValueError::new_err)?;
         Event::registered(py, self.service(), id, values, thinned, severity, context)
-    }
-
-    /// Say that this process serves nothing: no other listener need go on for its sake.
-    fn set_only_listens(&self) {
-        if let Some(queue) = self.service.producer.queue() {
-            queue.file.header().only_listens.store(1, Ordering::Relaxed);
-        }
     }
 
     /// Name this process, whose death is then told by name.
@@ -153,11 +137,6 @@ impl PyService {
     /// Start anew in a forked child: its own queue, its own listener, at its first record.
     fn after_fork_in_child(&self) {
         self.service.after_fork_in_child();
-    }
-
-    /// Return, in words, what this process's listener left as it found it, though it was not as it should be.
-    fn kept(&self) -> Vec<String> {
-        self.service.kept()
     }
 
     /// Return this process's counts; None in a forked child that has not logged yet.

@@ -35,6 +35,12 @@ impl Settings {
         self.values.seconds("drain_deadline_s")
     }
 
+    /// The longest time for which something can be changed at run time.
+    #[must_use]
+    pub fn control_limit_s(&self) -> f64 {
+        self.values.number("control_limit_s")
+    }
+
     /// The lanes that are on.
     #[must_use]
     pub fn lanes(&self) -> &'static [Lane] {

@@ -20,7 +20,7 @@ impl Settings {
 
     fn beside(&self, own: &Path) -> Vec<PathBuf> {
         if self.configured_queue_directory().is_none() {
-            let all = queue_directories(self.service_name());
+            let all = queue_directories(Some(self.service_name()));
             return all.into_iter().filter(|path| path != own).collect();
         }
         let inside = if is_own(own) { entries(own) } else { Vec::new() };

@@ -81,12 +81,15 @@ impl Settings {
 }
 
 /// The queue directories of a service that this user has by default, whatever their configurations are.
+///
+/// None: those of every service, and of earlier versions.
 #[must_use]
-pub fn queue_directories(service_name: &str) -> Vec<PathBuf> {
-    let prefix = format!("{}-", prefix(service_name));
+pub fn queue_directories(service_name: Option<&str>) -> Vec<PathBuf> {
+    let prefix = service_name.map_or_else(|| prefix(""), |name| format!("{}-", prefix(name)));
     let is_named = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.strip_prefix(&prefix).is_some_and(is_of_fingerprint)
+        let rest = name.strip_prefix(&prefix);
+        rest.is_some_and(|rest| if service_name.is_some() { is_of_fingerprint(rest) } else { !rest.is_empty() })
     };
     let mut found = Vec::new();
     for root in roots() {
@@ -103,6 +106,7 @@ pub fn plain(path: &Path) -> PathBuf {
 }
 
 /// The entries of a directory, sorted; none, where it cannot be read.
+#[must_use]
 pub fn entries(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -149,7 +153,8 @@ fn whose(path: &Path) -> String {
 }
 
 /// The name of a user in this machine's own list.
-fn user_name(uid: u32) -> Option<String> {
+#[must_use]
+pub fn user_name(uid: u32) -> Option<String> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
     let mut fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
     fields.find_map(|user| (user.get(2)?.parse() == Ok(uid)).then(|| user[0].to_owned()))

@@ -195,14 +195,20 @@ fn ratios(text: &str) -> Value {
     Value::Object(pairs)
 }
 
-/// A mapping in JSON, or a line for each name with its expression, which can hold commas.
+/// A mapping in JSON, or a line for each name with its expression, which can hold commas. Where a name stands twice, it
+/// stays a text, which is refused: a mapping would keep one of the two expressions.
 fn expressions(text: &str) -> Value {
-    let pair = |line: &str| {
+    if let Some(found) = mapping(text) {
+        return Value::Object(found);
+    }
+    let mut found = Map::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (name, expression) = line.split_once('=').unwrap_or((line, ""));
-        (name.to_owned(), Value::from(expression))
-    };
-    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty()).map(pair).collect();
-    Value::Object(mapping(text).unwrap_or_else(lines))
+        if found.insert(name.to_owned(), Value::from(expression)).is_some() {
+            return Value::from(text);
+        }
+    }
+    Value::Object(found)
 }
 
 fn mapping(text: &str) -> Option<Map<String, Value>> {

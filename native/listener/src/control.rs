@@ -1,0 +1,148 @@
+//! What is changed at run time in a queue directory, and the way to change it, for a process that serves nothing.
+
+use listen::overrides::{self, Change, EVENT, Writer};
+use listen::settings::user_name;
+use queue::layout::{LEVELS, level_index};
+use queue::producer::{Producer, QueueSettings};
+use queue::queue_file::check_directory;
+use queue::severity::INFO;
+use queue::system::real_user;
+use request::runtime::Runtime;
+use request::runtime::settings::{CHUNKS_MODES, CaptureRule, CaptureTarget, Settings, Until};
+use serde_json::{Value, json};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Bytes of the queue that carries the records of the changes: the least there is.
+const QUEUE_BYTES: u64 = 65_536;
+/// How long another writer is waited for: one holds the lock for microseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The control of an existing queue directory.
+pub struct Control {
+    directory: PathBuf,
+    runtime: Runtime,
+}
+
+/// One change that is in force.
+pub struct Override {
+    pub what: &'static str,
+    pub value: Value,
+    pub until_unix_nano: u64,
+    pub remaining_s: f64,
+}
+
+impl Control {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The directory is missing, not this user's own, or damaged.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        check_directory(directory)?;
+        Ok(Self { directory: directory.to_owned(), runtime: Runtime::open(directory)? })
+    }
+
+    /// What is in force.
+    pub fn overrides(&self) -> Vec<Override> {
+        let (settings, now) = (self.runtime.settings(), overrides::now());
+        let shown = |(what, value, until): (&'static str, Value, Until)| Override {
+            what,
+            value,
+            until_unix_nano: until.unix_nano,
+            remaining_s: (until.monotonic_nano - now.monotonic_nano) as f64 / 1e9,
+        };
+        listed(&settings).into_iter().filter(|(_, _, until)| !until.is_over(now)).map(shown).collect()
+    }
+
+    /// Makes a change for some seconds. Its record is in a queue before it takes effect.
+    ///
+    /// # Errors
+    /// A sentence: there is no record and so no change, or another writer keeps the lock.
+    pub fn change(&self, change: &Change, for_s: f64) -> Result<(), String> {
+        let (now, nano) = (overrides::now(), (for_s * 1e9) as u64);
+        let until = Until { monotonic_nano: now.monotonic_nano + nano, unix_nano: now.unix_nano + nano };
+        self.write(|writer, who, record| writer.change(change, until, who, record))
+    }
+
+    /// Records again what was switched off; returns 1 if something was, else 0.
+    ///
+    /// # Errors
+    /// As [`Control::change`].
+    pub fn enable(&self) -> Result<usize, String> {
+        self.write(|writer, who, record| writer.enable(who, record))
+    }
+
+    /// Ends all that is in force; returns how many changes were.
+    ///
+    /// # Errors
+    /// As [`Control::change`].
+    pub fn reset(&self) -> Result<usize, String> {
+        self.write(|writer, who, record| writer.reset(who, record))
+    }
+
+    /// Works with the writers' lock and a queue of its own, which stays behind for the listener, of now or later.
+    fn write<R>(
+        &self,
+        work: impl FnOnce(&Writer, &str, &mut dyn FnMut(&[u8]) -> bool) -> Result<R, String>,
+    ) -> Result<R, String> {
+        let writer = self.lock()?;
+        let producer = Producer::open(QueueSettings {
+            directory: self.directory.clone(),
+            queue_bytes: QUEUE_BYTES,
+            in_flight_slots: 0,
+            max_record_bytes: QUEUE_BYTES as u32 / 4,
+            overflow_info_ratio: 1.0,
+            wake_bytes: 0,
+            configuration: None,
+            events: Vec::new(),
+        })
+        .map_err(|error| error.to_string())?;
+        let done = work(&writer, &who(), &mut |payload| producer.emit(EVENT, INFO, payload));
+        producer.close();
+        done
+    }
+
+    fn lock(&self) -> Result<Writer, String> {
+        let started = Instant::now();
+        loop {
+            if let Some(writer) = Writer::try_lock(&self.directory).map_err(|error| error.to_string())? {
+                return Ok(writer);
+            }
+            if started.elapsed() >= PATIENCE {
+                return Err("another process is changing the same for too long; nothing is changed".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Who makes a change, as its record has it.
+fn who() -> String {
+    let (user, pid) = (real_user(), std::process::id());
+    let name = user_name(user).unwrap_or_else(|| "?".to_owned());
+    format!("{name} (uid {user}), inference-logging ctl, pid {pid}")
+}
+
+fn listed(settings: &Settings) -> Vec<(&'static str, Value, Until)> {
+    let mut listed = Vec::new();
+    listed.extend(settings.disabled.map(|until| ("enabled", json!("off"), until)));
+    listed.extend(settings.level.iter().map(|level| ("level", json!(LEVELS[level_index(level.value)]), level.until)));
+    listed.extend(settings.ratio.iter().map(|ratio| ("sample_ratio", json!(ratio.value), ratio.until)));
+    let mode = |mode: u8| json!(CHUNKS_MODES.get(usize::from(mode)));
+    listed.extend(settings.chunks.iter().map(|chunks| ("chunks", mode(chunks.value), chunks.until)));
+    let rules = settings.rules.iter().flatten();
+    listed.extend(rules.map(|rule| {
+        let (what, value) = capture(&rule.value);
+        (what, value, rule.until)
+    }));
+    listed
+}
+
+fn capture(rule: &CaptureRule) -> (&'static str, Value) {
+    match &rule.target {
+        CaptureTarget::Trace(id) => ("capture.trace", json!(format!("{:032x}", u128::from_be_bytes(*id)))),
+        CaptureTarget::Route(route) => ("capture.route", json!(String::from_utf8_lossy(route))),
+        CaptureTarget::Errors(left) => ("capture.errors", json!(left)),
+    }
+}

@@ -1,0 +1,279 @@
+//! `ctl`: changes level, sampling and capture of running servers, for a while, each change on record.
+//!
+//! The servers map one page of the queue directory; a change is one store to it, seen by every process with its next
+//! request. Nothing is sent to them, and none has to run: what is in force when one starts is in force for it.
+
+use super::cleaning;
+use super::configuration::Configuration;
+use super::control::{Control, Override};
+use super::failure::{self, Failure, OK, USAGE};
+use super::host::Host;
+use super::options::{Options, Syntax};
+use listen::overrides::{Change, checked_route};
+use listen::settings::{ascii_json, queue_directories};
+use queue::severity::{ERROR, INFO, WARN};
+use request::runtime::settings::{CHUNKS_MODES, CaptureTarget};
+use request::sampler::checked_ratio;
+use segments::segment::Utc;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+const DEBUG: u8 = 5;
+const LEVELS: [(&str, u8); 4] = [("DEBUG", DEBUG), ("INFO", INFO), ("WARN", WARN), ("ERROR", ERROR)];
+const MOST_ERRORS: i64 = 1_000_000;
+const FOR: &str = "15m";
+const CAPTURES: [&str; 3] = ["trace", "route", "errors"];
+
+static GROUP: Syntax = Syntax {
+    name: "ctl",
+    help: HELP,
+    valued: &["config", "service-name", "queue-directory"],
+    flags: &[],
+    most_arguments: 0,
+};
+static COMMANDS: [Syntax; 9] = [
+    Syntax { name: "ctl disable", help: HELP, valued: &["for"], flags: &[], most_arguments: 0 },
+    Syntax { name: "ctl enable", help: HELP, valued: &[], flags: &[], most_arguments: 0 },
+    Syntax { name: "ctl level", help: HELP, valued: &["for"], flags: &[], most_arguments: 1 },
+    Syntax { name: "ctl sample-ratio", help: HELP, valued: &["for"], flags: &[], most_arguments: 1 },
+    Syntax { name: "ctl chunks", help: HELP, valued: &["for"], flags: &[], most_arguments: 1 },
+    Syntax {
+        name: "ctl capture",
+        help: HELP,
+        valued: &["trace", "route", "errors", "for"],
+        flags: &[],
+        most_arguments: 0,
+    },
+    Syntax { name: "ctl show", help: HELP, valued: &[], flags: &["json"], most_arguments: 0 },
+    Syntax { name: "ctl reset", help: HELP, valued: &[], flags: &[], most_arguments: 0 },
+    Syntax { name: "ctl clean", help: HELP, valued: &[], flags: &[], most_arguments: 0 },
+];
+const HELP: &str = "\
+Usage: inference-logging-listener ctl [OPTIONS] COMMAND [ARGS]...
+
+  Change level, sampling and capture while the servers run, or switch it all off, for a while.
+
+  The servers are found as they find each other: by the queue directory of their configuration, which is read here
+  from the same environment and file, or by --service-name alone where that has one. Only the user to whom that
+  directory belongs can change anything (its mode is 0700). Each change is on record (control.changed) before it takes
+  effect, in all processes at once.
+
+Options:
+  --config PATH           JSON file, as if config_file named it.
+  --service-name TEXT     As service_name of the servers.
+  --queue-directory PATH  As queue_directory of the servers.
+  -h, --help              Show this message and exit.
+
+Commands:
+  disable             Record nothing: requests pass through, loggers and events do nothing. The audit lane goes on.
+  enable              Record again what disable has switched off, before its time is over.
+  level LEVEL         Accept application records from LEVEL on: DEBUG, INFO, WARN or ERROR.
+  sample-ratio RATIO  Record this share of traces, those of routes with a ratio of their own included.
+  chunks MODE         Record streams in this MODE: off, summary, timeline or events.
+  capture             Record everything there is of --trace ID, of --route PATH, or of the next --errors N.
+  show [--json]       Show what is in force, and until when.
+  reset               End everything that is in force; the servers do again as they are configured.
+  clean               Remove queue directories of services that have ended, with all of their processes. Without
+                      options before it, all that this user has by default.
+
+  disable, level, sample-ratio, chunks and capture take --for TIME: how long, such as 90s, 15m or 2h, at most
+  control_limit_s.  [default: 15m]
+";
+
+/// A command line, and what it is about.
+struct Given<'a> {
+    host: &'a Host,
+    group: Options,
+    options: Options,
+}
+
+/// Runs the command to its end.
+///
+/// # Errors
+/// The command line or the configuration is wrong, or what is asked for cannot be done.
+pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
+    let mut rest = Vec::new();
+    let group = Options::read_before(host, &GROUP, arguments, Some(&mut rest))?;
+    let mut rest = rest.into_iter();
+    let Some(command) = rest.next() else {
+        eprint!("{HELP}");
+        return Ok(USAGE);
+    };
+    let command = command.to_string_lossy();
+    let syntax = COMMANDS.iter().find(|syntax| syntax.name.strip_prefix("ctl ") == Some(&*command));
+    let syntax = syntax.ok_or_else(|| group.wrong(&format!("no such command: '{command}'")))?;
+    let given = Given { host, group, options: Options::read(host, syntax, rest)? };
+    match &*command {
+        "clean" => given.clean(),
+        "show" => given.show(given.options.has("json")),
+        "enable" => given.end(Control::enable),
+        "reset" => given.end(Control::reset),
+        _ => given.change(&command),
+    }
+}
+
+impl Given<'_> {
+    fn change(&self, command: &str) -> Result<u8, Failure> {
+        let change = self.wanted(command)?;
+        let seconds = self.seconds()?;
+        self.control()?.change(&change, seconds).map_err(Failure::Refused)?;
+        self.show(false)
+    }
+
+    fn end(&self, end: fn(&Control) -> Result<usize, String>) -> Result<u8, Failure> {
+        let ended = end(&self.control()?).map_err(Failure::Refused)?;
+        Ok(failure::show(&format!("ended: {ended}\n"), OK))
+    }
+
+    fn show(&self, as_json: bool) -> Result<u8, Failure> {
+        let (control, directory) = (self.control()?, self.directory()?.display().to_string());
+        let overrides = control.overrides();
+        let text = if as_json { in_json(&directory, &overrides) } else { in_words(&directory, &overrides) };
+        Ok(failure::show(&text, OK))
+    }
+
+    fn clean(&self) -> Result<u8, Failure> {
+        let is_named = ["config", "queue-directory"].iter().any(|name| self.group.text(name).is_some());
+        let directories =
+            if is_named { vec![self.directory()?] } else { queue_directories(self.group.text("service-name")) };
+        let mut text = String::new();
+        for directory in directories {
+            let place = directory.display();
+            let kept = cleaning::remove(&directory).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => self.options.wrong(&format!("queue_directory={place}: there is none")),
+                _ => Failure::Refused(format!("queue_directory={place}: {error}")),
+            })?;
+            text += &kept.map_or_else(|| format!("removed {place}\n"), |why| format!("kept {place}: {why}\n"));
+        }
+        Ok(failure::show(&text, OK))
+    }
+
+    fn configuration(&self) -> Result<Configuration, Failure> {
+        Configuration::read(self.host, &self.group, GROUP.valued)
+    }
+
+    fn directory(&self) -> Result<PathBuf, Failure> {
+        Ok(self.configuration()?.of_the_only_directory(&self.options)?.queue_directory)
+    }
+
+    fn control(&self) -> Result<Control, Failure> {
+        let directory = self.directory()?;
+        let place = directory.display();
+        Control::open(&directory).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => self.options.wrong(&format!(
+                "queue_directory={place}: there is none; no server of this configuration has run. \
+                 --config, --service-name or --queue-directory name another one"
+            )),
+            _ => Failure::Refused(format!("queue_directory={place}: {error}")),
+        })
+    }
+
+    /// How long a change is to last.
+    fn seconds(&self) -> Result<f64, Failure> {
+        let text = self.options.text("for").unwrap_or(FOR);
+        let wrong = |why: &str| self.options.wrong(&format!("Invalid value for '--for': '{text}': {why}"));
+        let seconds = duration_s(text).ok_or_else(|| wrong("must be a time such as 90s, 15m, 2h or 7d"))?;
+        let limit_s = self.configuration()?.settings.control_limit_s();
+        if !(seconds > 0.0 && seconds <= limit_s) {
+            return Err(wrong(&format!("must be above 0 and at most control_limit_s={limit_s}")));
+        }
+        Ok(seconds)
+    }
+
+    fn wanted(&self, command: &str) -> Result<Change, Failure> {
+        match command {
+            "level" => {
+                let choice = self.choice(&LEVELS.map(|(name, _)| name), "LEVEL", |text| text.to_uppercase())?;
+                Ok(Change::Level(LEVELS[choice].1))
+            }
+            "sample-ratio" => {
+                let text = self.argument("RATIO")?;
+                let wrong = || format!("Invalid value for 'RATIO': '{text}' is not a valid float.");
+                let ratio: f64 = text.trim().parse().map_err(|_| self.options.wrong(&wrong()))?;
+                let refused = |_| self.options.wrong(&format!("sample_ratio={text}: must be 0, or from 2**-56 to 1"));
+                checked_ratio(ratio).map(Change::Ratio).map_err(refused)
+            }
+            "chunks" => Ok(Change::Chunks(self.choice(&CHUNKS_MODES, "MODE", str::to_owned)? as u8)),
+            "capture" => self.capture().map(Change::Capture),
+            _ => Ok(Change::Disabled),
+        }
+    }
+
+    fn capture(&self) -> Result<CaptureTarget, Failure> {
+        let errors = self.options.number("errors", "integer range", 1..=MOST_ERRORS)?;
+        if CAPTURES.iter().filter(|name| self.options.text(name).is_some()).count() != 1 {
+            return Err(self.options.wrong("name one of --trace, --route and --errors"));
+        }
+        if let Some(errors) = errors {
+            return Ok(CaptureTarget::Errors(errors as u32));
+        }
+        if let Some(route) = self.options.text("route") {
+            return checked_route(route).map_err(|sentence| self.options.wrong(&sentence));
+        }
+        let text = self.options.text("trace").unwrap_or_default();
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u128::from_str_radix(text, 16).ok().filter(|id| digits && *id != 0);
+        let refused = || self.options.wrong(&format!("capture.trace={text}: must be 32 hex digits, not all 0"));
+        Ok(CaptureTarget::Trace(id.ok_or_else(refused)?.to_be_bytes()))
+    }
+
+    fn argument(&self, name: &str) -> Result<&str, Failure> {
+        let argument = self.options.arguments().first();
+        argument.map(String::as_str).ok_or_else(|| self.options.wrong(&format!("Missing argument '{name}'.")))
+    }
+
+    fn choice(&self, choices: &[&str], name: &str, normal: fn(&str) -> String) -> Result<usize, Failure> {
+        let text = self.argument(name)?;
+        let chosen = choices.iter().position(|choice| *choice == normal(text));
+        chosen.ok_or_else(|| {
+            let all = choices.iter().map(|choice| format!("'{choice}'")).collect::<Vec<_>>().join(", ");
+            self.options.wrong(&format!("Invalid value for '{{{}}}': '{text}' is not one of {all}.", choices.join("|")))
+        })
+    }
+}
+
+fn in_json(directory: &str, overrides: &[Override]) -> String {
+    let one = |one: &Override| {
+        json!({
+            "what": one.what,
+            "value": one.value,
+            "until_unix_nano": one.until_unix_nano,
+            "remaining_s": one.remaining_s,
+        })
+    };
+    let overrides: Vec<Value> = overrides.iter().map(one).collect();
+    ascii_json(&json!({"queue_directory": directory, "overrides": overrides})) + "\n"
+}
+
+fn in_words(directory: &str, overrides: &[Override]) -> String {
+    let mut text = format!("queue directory  {directory}\n");
+    if overrides.is_empty() {
+        text += "nothing is changed: all is as configured\n";
+    }
+    for one in overrides {
+        let value = one.value.as_str().map_or_else(|| one.value.to_string(), str::to_owned);
+        let value = if one.what == "capture.errors" { value + " more" } else { value };
+        let until = Utc::from_unix_nano(one.until_unix_nano).to_string();
+        let until = until.split('.').next().unwrap_or_default();
+        text += &format!("{:<16} {value}  until {until}Z, {:.0} s left\n", one.what, one.remaining_s);
+    }
+    text
+}
+
+/// The seconds of `90s`, `15m`, `2h` or `7d`.
+fn duration_s(text: &str) -> Option<f64> {
+    let (number, unit) = text.trim().split_at_checked(text.trim().len().checked_sub(1)?)?;
+    let unit_s = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    };
+    let is_number =
+        |digits: &str| (1..10).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    if is_number(whole) && is_number(part) { number.parse::<f64>().ok().map(|number| number * unit_s) } else { None }
+}

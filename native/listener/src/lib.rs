@@ -1,0 +1,88 @@
+//! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify` and `ctl`.
+//!
+//! The program `inference-logging-listener` has them; `inference-logging` reads the configuration and calls them.
+//!
+//! ```text
+//! listen                       the command: leads or waits, tells how it goes, drains at the end
+//!   ├ endpoint                 /metrics, /health, /live, /producers
+//!   │   └ http                 a bounded HTTP server: connections, time, bytes
+//!   ├ listeners                the listener of each lane
+//!   └ signals                  waits that a signal ends
+//! recover                      the command: has the listeners write what is left
+//!   └ held                     queues that can be read after their files are gone
+//! verify                       the command: reads segments and queues
+//!   └ report                   what was found, in words
+//! ctl                          the command: changes what running servers do, for a while
+//!   ├ control                  what is changed in a queue directory
+//!   └ cleaning                 queue directories that nobody uses any more
+//! configuration                options, environment and file as one configuration
+//! options                      the command line
+//! host                         the program that runs a command
+//! failure                      what ends a command, and its exit code
+//! ```
+
+#![deny(unsafe_code)]
+
+use failure::{Failure, OK, USAGE};
+use host::Host;
+use std::ffi::OsString;
+
+mod cleaning;
+mod configuration;
+mod control;
+mod ctl;
+mod endpoint;
+mod failure;
+mod held;
+pub mod host;
+mod http;
+mod listen;
+mod listeners;
+mod options;
+mod recover;
+mod report;
+mod signals;
+mod verify;
+
+const NAME: &str = "inference-logging-listener";
+const HELP: &str = "\
+Usage: inference-logging-listener COMMAND [OPTIONS]
+
+  The listener of inference servers that only produce, without Python.
+
+Options:
+  -V, --version  Show the version and exit.
+  -h, --help     Show this message and exit.
+
+Commands:
+  listen   Be the listener of servers that only produce: a sidecar.
+  recover  Write what dead servers left in their queues.
+  verify   Prove that no record is missing, or name each gap.
+  ctl      Change level, sampling and capture while the servers run.
+
+Exit codes:
+  0    done; a check found nothing
+  1    failed, a check found something, or something is left
+  2    wrong command line or configuration, or nothing there to read: nothing was done
+  130  ended by Ctrl-C
+  141  the reader of the output went away
+";
+
+/// Runs a command line to its end, and returns the exit code.
+pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let command = arguments.next().unwrap_or_default().to_string_lossy().into_owned();
+    let ended = match command.as_str() {
+        "listen" => listen::run(host, arguments),
+        "recover" => recover::run(host, arguments),
+        "verify" => verify::run(host, arguments),
+        "ctl" => ctl::run(host, arguments),
+        "-h" | "--help" => Ok(failure::show(HELP, OK)),
+        "-V" | "--version" => Ok(failure::show(&format!("{NAME} {}\n", env!("CARGO_PKG_VERSION")), OK)),
+        "" => {
+            eprint!("{HELP}");
+            Ok(USAGE)
+        }
+        other => Err(Failure::usage(NAME, &format!("no such command: '{other}'"))),
+    };
+    ended.unwrap_or_else(|failure| failure.show())
+}
