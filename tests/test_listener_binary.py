@@ -80,7 +80,7 @@ def test_a_wrong_command_line_is_refused_in_the_same_words(binary: tuple[str, ..
         ({"ADVANCED": "{}"}, "advanced (environment INFERENCE_LOGGING_ADVANCED): "),
         (
             {"REDACT_CUSTOM": "a=x\na=y"},
-            'redact_custom="a=x\\na=y" (environment INFERENCE_LOGGING_REDACT_CUSTOM): must',
+            'redact_custom="a=x\\na=y" (environment INFERENCE_LOGGING_REDACT_CUSTOM): must be',
         ),
         ({"MAX_RECORD_BYTES": "1MiB", "QUEUE_BYTES": "64KiB"}, "max_record_bytes=1048576: must be at most 16384"),
     ],
@@ -182,6 +182,35 @@ def test_a_file_of_json_says_the_same_to_both(binary: tuple[str, ...], tmp_path:
             assert python.stop() == 0
         assert native.stop() == 0
     assert run("verify", str(config.directory)).code == 0
+
+
+@pytest.mark.parametrize("can_run", [True, False])
+def test_listen_goes_on_as_the_program_that_is_installed_with_it_where_that_can_run(
+    binary: tuple[str, ...], configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_run: bool
+) -> None:
+    config = configure(listener="external", flush_interval_s=0.05, service_name="environment")
+    own = (tmp_path / "site" / "inferlog-1.0.dist-info", tmp_path / "bin")
+    for directory in own:
+        directory.mkdir(parents=True)
+    (own[0] / "METADATA").write_text("Metadata-Version: 2.1\nName: inferlog\nVersion: 1.0\n")
+    (own[0] / "RECORD").write_text(f"../bin/{NAME},,\n")
+    if can_run:
+        (own[1] / NAME).symlink_to(binary[0])
+    else:
+        (own[1] / NAME).touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    with Sidecar(config, "--service-name", "option", listen=(*PYTHON, "listen")) as sidecar:
+        sidecar.wait_for("leader queues=0")
+        program = Path(f"/proc/{sidecar.process.pid}/exe").resolve()
+        assert (program == Path(binary[0])) == can_run
+        # What the option says counts more than the environment, in the program too.
+        noted = (config.resolved_queue_directory / CONFIGURATION).read_text()
+        assert 'service_name: "option"' in noted
+        with Logger(Config(**{**config.model_dump(exclude_unset=True), "service_name": "option"})) as logger:
+            assert get_logger("t").warning("n", n=0)
+            assert logger.flush(60)
+        assert sidecar.stop() == 0
+    assert numbers(config) == [0]
 
 
 def test_its_endpoint_answers_as_that_with_python(binary: tuple[str, ...], configure: Configure) -> None:
