@@ -15,6 +15,8 @@ NATIVE_SOURCES := $(shell find native/*/src -type f) $(wildcard native/*.toml na
 
 # Of the listener without Python.
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
+# Where maturin looks for what a wheel holds beside the package.
+WHEEL_DATA := inference_logging._native.data
 
 # A real vLLM, in an environment of its own: its packages are many and pinned.
 VLLM := .venv-vllm
@@ -63,7 +65,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-triton bench-vllm clean toolchain fuzz fuzz-corpus fuzz-unpack
+.PHONY: help build listener wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-triton bench-vllm clean toolchain fuzz fuzz-corpus fuzz-unpack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +80,12 @@ listener: toolchain ## Build dist/inference-logging-listener: static, needs neit
 		cargo build --quiet --release --package inference_logging_listener --target $(STATIC_TARGET)
 	@mkdir -p dist
 	cp native/target/$(STATIC_TARGET)/release/inference-logging-listener dist/
+
+# Only while the wheel is built: each later build, also one for development, would take the program along.
+wheel: listener $(DEPENDENCIES) ## Build the wheel into dist/, with the static listener in it
+	@rm -f dist/*.whl; trap 'rm -rf $(WHEEL_DATA)' EXIT; \
+	install -D dist/inference-logging-listener $(WHEEL_DATA)/scripts/inference-logging-listener; \
+	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out dist
 
 quick: build ## Run what needs no server: Rust, ring and slots under loom, Python
 	@$(MAKE) -j2 test-rust test-loom

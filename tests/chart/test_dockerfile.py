@@ -48,7 +48,12 @@ def stages() -> dict[str, list[Instruction]]:
 
 def last() -> dict[str, str]:
     """Return the texts of the last stage's instructions by name."""
-    return {one.name: " ".join(one.text.split()) for one in list(stages().values())[-1]}
+    return texts(list(stages())[-1])
+
+
+def texts(stage: str) -> dict[str, str]:
+    """Return the texts of a stage's instructions by name."""
+    return {one.name: " ".join(one.text.split()) for one in stages()[stage]}
 
 
 def test_the_linter_finds_nothing() -> None:
@@ -73,7 +78,8 @@ def test_what_is_copied_from_a_stage_comes_from_one_that_stands_before() -> None
     assert {"build", "install"} <= set(before)
 
 
-def test_the_image_runs_as_the_user_that_the_chart_gives_its_pods() -> None:
+def test_the_images_run_as_the_user_that_the_chart_gives_its_pods() -> None:
+    assert texts("listener")["USER"] == last()["USER"]
     user, group = (int(number) for number in last()["USER"].split(":"))
     assert user != 0
     given = VALUES["podSecurityContext"]
@@ -84,6 +90,20 @@ def test_the_image_is_the_listener_that_the_chart_starts() -> None:
     assert last()["ENTRYPOINT"] == '["inference-logging"]'
     assert last()["CMD"] == f'["listen", "--metrics-port", "{VALUES["listener"]["port"]}"]'
     assert "\ninference-logging = " in PROJECT
+
+
+def test_the_image_without_python_has_the_program_that_the_chart_starts_and_nothing_else() -> None:
+    stage = texts("listener")
+    assert stage["FROM"] == "scratch AS listener"
+    source, place = stage["COPY"].removeprefix("--from=build ").split()
+    program = place + Path(source).name
+    assert stage["ENTRYPOINT"] == f'["{program}"]'
+    assert stage["CMD"] == last()["CMD"]
+    assert f"command: [{program}, listen]" in (CHART / "templates" / "_containers.tpl").read_text(encoding="utf-8")
+    # The same file is in the wheel: the folder is the one where maturin looks.
+    module = re.search(r'^module-name = "(.+)"$', PROJECT, re.MULTILINE)
+    assert module is not None
+    assert source.startswith(f"/source/{module[1]}.data/scripts/")
 
 
 def test_the_image_has_the_extras_of_metrics_and_shipping() -> None:
