@@ -80,11 +80,18 @@ An init container that is restarted always: it starts before the server, and is 
 it drains what that left.
 */}}
 {{- define "inference-logging.container.listener" -}}
+{{- $image := .Values.listener.image }}
+{{- $isDatabase := eq (include "inference-logging.hasAuditDatabase" .) "true" }}
+{{- if $isDatabase }}{{ $image = .Values.image }}{{ end -}}
 name: listener
-image: {{ include "inference-logging.image" (list .Values.image .Chart.AppVersion) | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+image: {{ include "inference-logging.image" (list $image .Chart.AppVersion) | quote }}
+imagePullPolicy: {{ $image.pullPolicy }}
 restartPolicy: Always
+{{- if $isDatabase }}
 command: [inference-logging, listen]
+{{- else }}
+command: [/inference-logging-listener, listen]
+{{- end }}
 args:
   - --metrics-port={{ int64 .Values.listener.port }}
   - --status-interval-s={{ .Values.listener.statusIntervalSeconds }}
@@ -108,6 +115,12 @@ volumeMounts:
   {{- with .Values.listener.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end }}
+
+{{/* Whether the audit lane has a database, which Python writes. */}}
+{{- define "inference-logging.hasAuditDatabase" -}}
+{{- $isOn := has (include "inference-logging.parameter" (list . "audit")) (list "on" "true") }}
+{{- and $isOn (eq (include "inference-logging.parameter" (list . "audit_sink")) "sqlite") }}
 {{- end }}
 
 {{/* What the containers with our package share. */}}

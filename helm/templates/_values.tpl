@@ -85,7 +85,8 @@ Puts the second of (list base given) over the first, in place. Nothing, "", [] a
 {{- end }}
 
 {{/*
-logging.yaml. What the chart owns is set here and nowhere else; what it only suggests gives way to the values.
+logging.yaml, as JSON, which is YAML too: a listener without Python reads nothing else. What the chart owns is set here
+and nowhere else; what it only suggests gives way to the values.
 */}}
 {{- define "inference-logging.config" -}}
 {{- $config := deepCopy .Values.config }}
@@ -110,5 +111,5 @@ logging.yaml. What the chart owns is set here and nowhere else; what it only sug
 {{- range $name, $value := $suggested }}
 {{- if not (or (hasKey $config $name) (hasKey $advanced $name)) }}{{ $_ := set $config $name $value }}{{ end }}
 {{- end }}
-{{- toYaml $config }}
+{{- toPrettyJson $config }}
 {{- end }}

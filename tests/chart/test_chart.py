@@ -104,11 +104,20 @@ def test_the_version_of_the_application_is_the_packages() -> None:
 
 def test_the_listeners_image_has_the_version_of_the_application() -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
-    assert render().containers["listener"]["image"] == f"inferlog:{version}"
-    given = render(image={"tag": "7"}).containers["listener"]["image"]
-    assert given == "inferlog:7"
-    pinned = render(image={"tag": "7", "digest": "sha256:1"}).containers["listener"]["image"]
-    assert pinned == "inferlog@sha256:1"
+    assert render().containers["listener"]["image"] == f"inferlog-listener:{version}"
+    given = render(listener={"image": {"tag": "7"}}).containers["listener"]["image"]
+    assert given == "inferlog-listener:7"
+    pinned = render(listener={"image": {"tag": "7", "digest": "sha256:1"}}).containers["listener"]["image"]
+    assert pinned == "inferlog-listener@sha256:1"
+
+
+@pytest.mark.parametrize("audit", ["on", True])
+def test_the_database_of_the_audit_lane_has_a_listener_with_python(audit: str | bool) -> None:
+    config = {"audit": audit, "audit_sink": "sqlite"}
+    listener = render(config=config, image={"tag": "7"}).containers["listener"]
+    assert (listener["image"], listener["command"]) == ("inferlog:7", ["inference-logging", "listen"])
+    listener = render(config={"audit_sink": "sqlite"}).containers["listener"]
+    assert listener["command"] == ["/inference-logging-listener", "listen"]
 
 
 def test_no_image_is_called_latest_or_left_without_a_tag() -> None:

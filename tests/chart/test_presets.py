@@ -147,6 +147,6 @@ def test_arguments_of_ones_own_leave_the_presets_command() -> None:
 
 def test_the_listener_serves_health_and_metrics_on_its_port() -> None:
     listener = render(listener={"port": 9999}).containers["listener"]
-    assert listener["command"] == ["inference-logging", "listen"]
+    assert listener["command"] == ["/inference-logging-listener", "listen"]
     assert "--metrics-port=9999" in listener["args"]
     assert listener["ports"] == [{"name": "metrics", "containerPort": 9999}]

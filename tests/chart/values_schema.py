@@ -105,6 +105,7 @@ SERVER = closed(
 )
 LISTENER = closed(
     mode=one_of("sidecar", "inProcess"),
+    image=IMAGE,
     port=PORT,
     statusIntervalSeconds=SECONDS,
     resources=RESOURCES,
