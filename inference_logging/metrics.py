@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from inference_logging._native import Metrics
@@ -25,26 +25,9 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import CollectorRegistry
 
-    from inference_logging._native import Service
-    from inference_logging.config import Config
-
 __all__ = ["InferenceLoggingCollector", "metrics_of", "register_metrics"]
 
 BUILD = "inference_logging_build"
-
-
-class Counted(Protocol):
-    """The owner of the counts: a logger, or a listener in a process that serves nothing."""
-
-    config: Config
-
-    @property
-    def service(self) -> Service:
-        """The native service."""
-
-    @property
-    def audit_service(self) -> Service | None:
-        """That of the audit lane, if there is one."""
 
 
 class InferenceLoggingCollector:
@@ -57,10 +40,10 @@ class InferenceLoggingCollector:
     Raises ``MissingExtraError`` if prometheus_client is not installed.
     """
 
-    def __init__(self, logger: Counted | None = None, watch: Watch | None = None) -> None:
+    def __init__(self, logger: Logger | None = None, watch: Watch | None = None) -> None:
         require()
         self._logger = logger
-        self._metrics: WeakKeyDictionary[Counted, Metrics] = WeakKeyDictionary()
+        self._metrics: WeakKeyDictionary[Logger, Metrics] = WeakKeyDictionary()
         if logger is not None and watch is not None:
             self._metrics[logger] = metrics_of(logger, watch)
 
@@ -82,7 +65,7 @@ class InferenceLoggingCollector:
         yield from _families.metrics(self._metrics[logger].families())
 
 
-def metrics_of(logger: Counted, watch: Watch | None = None) -> Metrics:
+def metrics_of(logger: Logger, watch: Watch | None = None) -> Metrics:
     """Return the native metrics of a logger's queue directory, which ``watch`` watches already, if any."""
     watch = watch if watch is not None else Watch(logger.config, logger.service, audit=logger.audit_service)
     return Metrics(watch.native, platform.python_version())

@@ -9,6 +9,8 @@ import re
 import signal
 import socket
 import subprocess
+import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -372,12 +374,31 @@ def test_a_database_is_verified_with_python_alone(binary: tuple[str, ...], tmp_p
 
 
 STATIC = Path(__file__).parent.parent / "dist" / "inference-logging-listener"
+WHEELS = sorted(STATIC.parent.glob("*.whl"))
 
 
 @pytest.mark.skipif(not STATIC.exists(), reason="make listener was not run")
 def test_what_make_builds_needs_no_library() -> None:
     said = subprocess.run(["ldd", STATIC], capture_output=True, text=True, check=False)
     assert re.search("statically linked|not a dynamic executable", said.stdout + said.stderr)
+
+
+@pytest.mark.skipif(not WHEELS, reason="make wheel was not run")
+def test_a_wheel_holds_the_program_and_listen_of_its_installation_becomes_it(
+    tmp_path: Path, configure: Configure
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(WHEELS[0])]
+    subprocess.run([python, *install], check=True)
+    # What the package needs is found behind what is installed with it.
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (site / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    config = configure(listener="external")
+    with Sidecar(config, listen=(str(python.with_name("inference-logging")), "listen")) as sidecar:
+        sidecar.wait_for("leader queues=0")
+        assert Path(f"/proc/{sidecar.process.pid}/exe").resolve() == python.with_name(NAME).resolve()
+        assert sidecar.stop() == 0
 
 
 def test_it_is_one_file_that_says_its_name_and_its_commands(binary: tuple[str, ...]) -> None:

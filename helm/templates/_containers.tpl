@@ -119,7 +119,7 @@ volumeMounts:
 
 {{/* Whether the audit lane has a database, which Python writes. */}}
 {{- define "inference-logging.hasAuditDatabase" -}}
-{{- $isOn := has (include "inference-logging.parameter" (list . "audit")) (list "on" "true") }}
+{{- $isOn := eq (include "inference-logging.parameter" (list . "audit")) "on" }}
 {{- and $isOn (eq (include "inference-logging.parameter" (list . "audit_sink")) "sqlite") }}
 {{- end }}
 

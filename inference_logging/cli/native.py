@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,6 +67,8 @@ def _environment() -> dict[str, str]:
 
 
 def _program() -> Path | None:
+    from importlib import metadata  # only where a program may be started
+
     try:
         files = metadata.files(OWN) or ()
     except metadata.PackageNotFoundError:

@@ -10,7 +10,7 @@ import pytest
 from inference_logging import Config
 from inference_logging.config import FileConfig
 from tests.chart.chart import CI, Release, render, render_file
-from tests.command_line import run
+from tests.command_line import run, run_program
 
 pytestmark = pytest.mark.chart
 
@@ -28,6 +28,15 @@ def written(release: Release, directory: Path) -> Path:
 def test_the_configuration_of_each_situation_passes_its_own_check(file: Path, tmp_path: Path) -> None:
     done = run("config", "check", str(written(render_file(file), tmp_path)))
     assert done.code == 0, done.out
+
+
+@pytest.mark.parametrize("file", CI, ids=[file.name.removesuffix("-values.yaml") for file in CI])
+def test_the_listener_without_python_reads_the_configuration_of_each_situation(
+    listener_binary: Path, file: Path, tmp_path: Path
+) -> None:
+    release = render_file(file)
+    done = run_program(listener_binary, "ctl", "--config", str(written(release, tmp_path)), "show")
+    assert f"queue_directory={release.yaml('logging.yaml')['queue_directory']}: there is none" in done.err
 
 
 def test_values_arrive_as_they_were_given(tmp_path: Path) -> None:
