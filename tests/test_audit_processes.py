@@ -63,12 +63,16 @@ def producer(parameters: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+def environment(parameters: dict[str, Any]) -> dict[str, str]:
+    """Return the environment that gives another process these parameters."""
+    return {**os.environ, **{f"INFERENCE_LOGGING_{name.upper()}": str(value) for name, value in parameters.items()}}
+
+
 @contextmanager
 def sidecar(parameters: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
     """Run `inference-logging listen` with the same configuration."""
-    variables = {f"INFERENCE_LOGGING_{name.upper()}": str(value) for name, value in parameters.items()}
     command = [sys.executable, "-m", "inference_logging.cli.main", "listen", "--status-interval-s", "0"]
-    with subprocess.Popen(command, env={**os.environ, **variables}, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, env=environment(parameters), stderr=subprocess.DEVNULL) as process:
         try:
             yield process
         finally:
@@ -136,6 +140,25 @@ def test_sqlite_has_what_a_killed_process_had_awaited_once(parameters: dict[str,
             process.send_signal(signal.SIGKILL)
             acknowledged |= read(process)
     recover(parameters)
+    check_database(parameters, acknowledged)
+
+
+def test_sqlite_has_what_a_killed_sidecar_committed_and_what_recover_finds(parameters: dict[str, Any]) -> None:
+    parameters |= {"audit_sink": "sqlite", "listener": "external"}
+    with sidecar(parameters) as listener, producer(parameters) as process:
+        acknowledged = read(process, 200)
+        listener.kill()
+        process.kill()
+        acknowledged |= read(process)
+    assert list(Path(parameters["queue_directory"]).glob("audit/*.queue"))
+    command = [sys.executable, "-m", "inference_logging.cli.main", "recover"]
+    done = subprocess.run(command, env=environment(parameters), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    check_database(parameters, acknowledged)
+
+
+def check_database(parameters: dict[str, Any], acknowledged: Acknowledged) -> None:
+    """Every acknowledged record stands in the database once, and `verify` reads it."""
     path = Path(parameters["directory"]) / "audit" / "t-audit.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         rows = [json.loads(line) for (line,) in connection.execute("SELECT line FROM records")]
