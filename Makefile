@@ -205,7 +205,7 @@ triton: $(TRITON_PACKAGE) ## Set up .venv-triton: Triton for the CPU, its client
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
 clean: ## Remove what was built and written; .venv, .venv-triton, .venv-vllm and .tools stay
-	rm -rf native/target dist build out inference_logging/_native*.so $(NATIVE)
+	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
 

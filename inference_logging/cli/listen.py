@@ -36,7 +36,7 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),
-    help="Serve /metrics, /health, /live and /producers there; 0: a free port, which is told.",
+    help="Serve /metrics, /health, /live and /producers there; 0: a free port, which is reported.",
 )
 @click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
 def command(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -41,8 +40,6 @@ def become(arguments: Sequence[str], config: Config) -> None:
     file = os.memfd_create("configuration", 0)  # the program inherits it
     os.write(file, as_json(config, version=1))
     command, *options = arguments
-    sys.stdout.flush()
-    sys.stderr.flush()
     with contextlib.suppress(OSError):
         os.execve(program, [PROGRAM, command, "--config", f"/proc/self/fd/{file}", *options], _environment())
     os.close(file)

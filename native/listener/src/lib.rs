@@ -3,7 +3,7 @@
 //! The program `inference-logging-listener` has them; `inference-logging` reads the configuration and calls them.
 //!
 //! ```text
-//! listen                       the command: leads or waits, tells how it goes, drains at the end
+//! listen                       the command: leads or waits, reports how it goes, drains at the end
 //!   ├ endpoint                 /metrics, /health, /live, /producers
 //!   │   └ http                 a bounded HTTP server: connections, time, bytes
 //!   ├ listeners                the listener of each lane

@@ -54,7 +54,7 @@ Options:
   --queue-directory PATH     As queue_directory of the servers.
   --status-interval-s FLOAT  Time between two status lines on stderr; 0: only on SIGUSR1, and when this process begins
                              to lead.  [default: 60.0; 0<=x<=86400]
-  --metrics-port INTEGER     Serve /metrics, /health, /live and /producers there; 0: a free port, which is told.
+  --metrics-port INTEGER     Serve /metrics, /health, /live and /producers there; 0: a free port, which is reported.
                              [0<=x<=65535]
   --metrics-address TEXT     Where to serve them.  [default: 0.0.0.0]
   -h, --help                 Show this message and exit.
