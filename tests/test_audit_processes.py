@@ -148,6 +148,7 @@ def test_sqlite_has_what_a_killed_sidecar_committed_and_what_recover_finds(param
     with sidecar(parameters) as listener, producer(parameters) as process:
         acknowledged = read(process, 200)
         listener.kill()
+        listener.wait(60)
         process.kill()
         acknowledged |= read(process)
     assert list(Path(parameters["queue_directory"]).glob("audit/*.queue"))
