@@ -47,13 +47,13 @@ def test_leaders_killed_while_segments_rotate_and_are_compressed_leave_each_reco
 
 def test_leaders_killed_while_their_sink_fails_or_falls_back_leave_each_record_once(play: Play, tmp_path: Path) -> None:
     with small_file_system(tmp_path / "small", "1g") as small:
-        trouble = Trouble(small)
+        trouble = Trouble(small, tmp_path / "fallback")
         figures = play(
             trouble.kill_leaders,
             **ALWAYS,
             **ROTATING,
             directory=small / "segments",
-            fallback=str(tmp_path / "fallback"),
+            fallback=str(trouble.fallback),
             fallback_delay_s=FALLBACK_DELAY_S,
         )
     assert figures.in_fallback > 0
@@ -62,8 +62,9 @@ def test_leaders_killed_while_their_sink_fails_or_falls_back_leave_each_record_o
 class Trouble:
     """What happens to leaders whose segments are on a file system that is made smaller and larger."""
 
-    def __init__(self, small: Path) -> None:
+    def __init__(self, small: Path, fallback: Path) -> None:
         self._small = small
+        self.fallback = fallback
 
     def kill_leaders(self, stage: Stage) -> None:
         """As ``kill_leaders``; before, let the leader fail in the middle of a line, mend it, stop and continue it."""
@@ -74,6 +75,8 @@ class Trouble:
             if number % 4 == 0:
                 self.fill(stage, leader)
                 stage.go_on_for(FALLBACK_DELAY_S)
+            if number == 0:
+                stage.go_on_until(self._fallback_has_records, "the fallback to take over")
             for _ in range(stage.random.randrange(5)):
                 stage.random.choice([self.fill, self.make_room, let_fail, mend, stop, go_on])(stage, leader)
                 stage.go_on(0.03)
@@ -83,6 +86,10 @@ class Trouble:
                 self.make_room(stage, leader)
         stage.go_on()
         self.make_room(stage, 0)
+
+    def _fallback_has_records(self) -> bool:
+        """Look whether it has more than the lines that say why it was begun."""
+        return any(path.read_bytes().count(b"\n") > 10 for path in self.fallback.glob("*.jsonl"))
 
     def fill(self, stage: Stage, pid: int) -> None:
         """Leave so little room that the next write or the one after it ends anywhere."""
