@@ -100,8 +100,10 @@ test: $(DEPENDENCIES) ## Run all tests but those of other people's servers
 	@$(MAKE) -j2 test-loom test-python
 
 # Without MAKEFLAGS: cargo would look for the job server of a make that did not start it as one of its own.
+# The listener's program is what tests of the commands run.
 test-rust: toolchain
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet
+	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --package inference_logging_listener
 
 test-loom: toolchain
 	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" nice -n 10 cargo test --quiet --release --test loom --target-dir ../target/loom

@@ -6,8 +6,7 @@
 //! listen                       the command: leads or waits, reports how it goes, drains at the end
 //!   ├ endpoint                 /metrics, /health, /live, /producers
 //!   │   └ http                 a bounded HTTP server: connections, time, bytes
-//!   ├ listeners                the listener of each lane
-//!   └ signals                  waits that a signal ends
+//!   └ listeners                the listener of each lane
 //! recover                      the command: has the listeners write what is left
 //!   └ held                     queues that can be read after their files are gone
 //! verify                       the command: reads segments and queues
@@ -21,7 +20,7 @@
 //! failure                      what ends a command, and its exit code
 //! ```
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 use failure::{Failure, OK, USAGE};
 use host::Host;
@@ -41,7 +40,6 @@ mod listeners;
 mod options;
 mod recover;
 mod report;
-mod signals;
 mod verify;
 
 const NAME: &str = "inference-logging-listener";
