@@ -112,7 +112,7 @@ test-python: $(NATIVE)
 	$(PYTEST) -m "not real"
 
 # The tools are compiled beside vLLM's tests, which need none of them.
-test-real: build ## Run the tests with vLLM, Triton, Kubernetes, brokers and collectors
+test-real: build ## Run the tests with the wheel, vLLM, Triton, Kubernetes, brokers and collectors
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
@@ -122,6 +122,7 @@ real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
 
 real-servers:
+	@$(MAKE) wheel || echo "the tests of the wheel and of the static listener are skipped" >&2
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
 	$(PYTHON) -m pytest -m vllm --durations=20

@@ -377,12 +377,14 @@ STATIC = Path(__file__).parent.parent / "dist" / "inference-logging-listener"
 WHEELS = sorted(STATIC.parent.glob("*.whl"))
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not STATIC.exists(), reason="make listener was not run")
 def test_what_make_builds_needs_no_library() -> None:
     said = subprocess.run(["ldd", STATIC], capture_output=True, text=True, check=False)
     assert re.search("statically linked|not a dynamic executable", said.stdout + said.stderr)
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not WHEELS, reason="make wheel was not run")
 def test_a_wheel_holds_the_program_and_listen_of_its_installation_becomes_it(
     tmp_path: Path, configure: Configure
