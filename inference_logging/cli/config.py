@@ -1,4 +1,4 @@
-"""`inference-logging config`: what is in effect and why, whether a file is right, and the schema of such files."""
+"""`inference-logging config`: the values in effect and their origins, file checks, and the schema of such files."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def docs() -> None:
 
 
 def derived(config: Config) -> dict[str, Any]:
-    """Return the values that follow from others: thresholds, limits, the directory of the queues."""
+    """Return the derived values: thresholds, limits, the directory of the queues."""
     threshold = sampling.threshold(config.sample_ratio, config.sample_precision)
     return {
         "resolved_queue_directory": str(config.resolved_queue_directory),
@@ -129,7 +129,7 @@ def derived(config: Config) -> dict[str, Any]:
 
 
 def _th(threshold: int) -> str | None:
-    """Return a threshold as tracestate has it; None where nothing is kept, which that can't say."""
+    """Return a threshold as tracestate has it; None if nothing is kept, which a threshold can't express."""
     return sampling.encode_th(threshold) if threshold < sampling.NEVER else None
 
 
@@ -146,14 +146,14 @@ def _named_by_environment() -> Path | None:
 
 
 class _Lines:
-    """On which lines of a configuration file its parameters stand."""
+    """The lines of a configuration file on which its parameters stand."""
 
     def __init__(self, path: Path | None) -> None:
-        """Read them; a file that is no YAML mapping has none."""
+        """Read the lines; a file that is no YAML mapping has none."""
         self._path, self._of = path, dict(_lines(path))
 
     def located(self, problem: str) -> str:
-        """Return a problem with file and line before it, where its parameter stands in the file."""
+        """Return a problem, prefixed with file and line if its parameter stands in the file."""
         name = re.match(r"[\w.]+", problem)
         is_elsewhere = "(environment " in problem or "(keyword)" in problem
         line = self._of.get(name[0]) if name is not None and not is_elsewhere else None
@@ -161,7 +161,7 @@ class _Lines:
 
 
 def _lines(path: Path | None) -> Iterator[tuple[str, int]]:
-    """Yield each parameter with its line: those of the group by both of their names, then those outside of it."""
+    """Yield each parameter with its line: first those of the group, by both of their names, then the others."""
     try:
         node = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader) if path is not None else None
     except (OSError, ValueError, yaml.YAMLError):

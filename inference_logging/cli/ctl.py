@@ -1,7 +1,7 @@
-"""`inference-logging ctl`: change level, sampling and capture of running servers, for a while, each change on record.
+"""`inference-logging ctl`: change level, sampling and capture of running servers for a while, each change on record.
 
-The servers map one page of the queue directory; a change is one store to it, seen by every process with its next
-request. Nothing is sent to them, and none has to run: what is in force when one starts is in force for it.
+The servers map one page of the queue directory. A change is one store to that page, and every process sees it with its
+next request. Nothing is sent to the servers, and none has to run: a server that starts later sees what is in force.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inference_logging.cli.main import Group
 from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
 
 Given = dict[str, Any]
-"""What the command line gives of the configuration."""
+"""The part of the configuration that the command line gives."""
 
 LEVELS: Final = ("DEBUG", "INFO", "WARN", "ERROR")
 CHUNKS: Final = ("off", "summary", "timeline", "events")

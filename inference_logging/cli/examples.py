@@ -1,9 +1,9 @@
-"""The examples below each `--help`: one place for their form, so that a test finds and runs every one."""
+"""The examples below each `--help`. They have one form, so that a test finds and runs every one."""
 
 from __future__ import annotations
 
 
 def examples(*lines: str) -> str:
-    """Return the epilog of a command: command lines, as they stand, each runnable in a shell."""
-    # click takes a paragraph that begins with a backspace as it stands, without wrapping it.
+    """Return the epilog of a command: verbatim command lines, each runnable in a shell."""
+    # click leaves a paragraph that begins with a backspace unwrapped.
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))

@@ -1,9 +1,8 @@
 """A record as one line for people: columns and colours on a terminal, the same text without them elsewhere.
 
 The plain form is stable: timestamp, severity and event, then what the event is about, then ``key=value`` in the order
-of the record. Left to JSON: what identifies process and span, and the list of gaps between chunks. A terminal gets
-the short form, one line of it for each record: of a request when it ended, its status, duration, time to first chunk,
-tokens and route.
+of the record. Only JSON has the ids of process and span, and the list of gaps between chunks. A terminal gets the short
+form, one line for each record: a request shows its end, its status, duration, time to first chunk, tokens and route.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _SUBJECT: Final = {
     "log": ("logger", "message"),
 }
 _SEVERITY_STYLES: Final = {"DEBUG": "dim", "INFO": "green", "WARN": "yellow", "ERROR": "bold red", "FATAL": "bold red"}
-# A message is read as it was written, without quotes, unless it could be taken for the fields behind it.
+# A message stands without quotes, as it was written, unless it could be mistaken for the fields behind it.
 _LIKE_A_FIELD: Final = re.compile(r"[\"=]|^\s|\s$")
 _EVENT_WIDTH: Final = 12
 _SEVERITY_WIDTH: Final = 5
@@ -35,15 +34,15 @@ Part = tuple[str, str]
 
 
 def plain(record: Mapping[str, Any]) -> str:
-    """Return the line as it goes to a file or a pipe."""
+    """Return the line for a file or a pipe."""
     return " ".join(text for text, _ in _parts(record) if text)
 
 
 def writer(fields: Collection[str] = (), *, verbose: bool = False) -> Callable[[Mapping[str, Any]], None]:
-    """Return what writes a record to standard output: with colours if that is a terminal and rich is installed.
+    """Return a function that writes a record to standard output, in colour if that is a terminal and rich is installed.
 
-    With ``fields`` only these come behind what begins a line, whatever the event is; with ``verbose`` all come on a
-    terminal too.
+    With ``fields`` only these follow the beginning of a line, for every event. With ``verbose`` a terminal shows all
+    fields too.
     """
     if not sys.stdout.isatty():
         return lambda record: _write_plain(_chosen(record, fields))
@@ -60,7 +59,7 @@ def writer(fields: Collection[str] = (), *, verbose: bool = False) -> Callable[[
 
 
 def _chosen(record: Mapping[str, Any], fields: Collection[str]) -> Mapping[str, Any]:
-    """Return the record with these of its fields only, the head before them; all without ``fields``."""
+    """Return the record's beginning and only these of its fields; the whole record without ``fields``."""
     if not fields:
         return record
     head = {name: value for name, value in record.items() if name in _HEAD}
@@ -77,7 +76,7 @@ def _write(line: str) -> None:
 
 
 def _short(record: Mapping[str, Any], fields: Collection[str]) -> Iterator[Part]:
-    """Lay out what most want to see of a record, in the columns of its event."""
+    """Lay out the fields that most readers want, in the columns of the record's event."""
     yield f"{safe(str(record.get('timestamp', '')))[11:23]} ", "cyan"
     if fields:
         yield f"{safe(str(record.get('event_name', ''))):<{_EVENT_WIDTH}}", "bold"
@@ -119,7 +118,7 @@ def _time(seconds: Any) -> str:
 
 
 def _columns(record: Mapping[str, Any]) -> Iterator[Part]:
-    """Lay all parts out for a terminal: the time of day only, fixed widths at the beginning."""
+    """Lay all parts out for a terminal: only the time of day, and fixed widths at the beginning."""
     (stamp, _), (severity, severity_style), (event, event_style), *rest = _parts(record)
     yield f"{stamp[11:23]} ", "cyan"
     yield f"{severity:<{_SEVERITY_WIDTH}} ", severity_style

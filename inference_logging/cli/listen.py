@@ -1,7 +1,8 @@
 """`inference-logging listen`: the listener as a process of its own, beside servers that only produce.
 
-It finds the servers by their queue directory and knows them by locks that the kernel releases: a sidecar sees no other
-container's pids. Any number of them may run: one leads, the others wait to take over.
+The listener finds the servers by their queue directory, and knows that they live by locks that the kernel releases,
+since a sidecar does not see the pids of another container. Any number of listeners may run: one leads, the others wait
+to take over.
 """
 
 from __future__ import annotations

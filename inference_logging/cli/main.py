@@ -1,7 +1,7 @@
-"""The entry point of `inference-logging`: finds the command, and turns whatever ends it into an exit code.
+"""The entry point of `inference-logging`: finds the command, and turns its end into an exit code.
 
-Each command is a file beside this one with a `command` object. What the list of commands shows stands here, so that
-`--help` and a mistyped name load none of them, nor what they need (DuckDB, matplotlib).
+Each command is a file beside this one with a `command` object. The list of commands is defined here, so that `--help`
+and a mistyped name load neither the commands nor their dependencies (DuckDB, matplotlib).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 """Ctrl-C: 128 + SIGINT, as shells count it."""
 BROKEN_PIPE: Final = 141
-"""The reader went away (`… | head`): 128 + SIGPIPE, and nothing said."""
+"""The reader of the output has gone away (`… | head`): 128 + SIGPIPE, without a message."""
 
 EXIT_CODES: Final = {
     OK: "done; a check found nothing",
@@ -35,11 +35,11 @@ EXIT_CODES: Final = {
     INTERRUPTED: "ended by Ctrl-C, or by a second signal",
     BROKEN_PIPE: "the reader of the output went away",
 }
-"""The same for every command; what a check finds and what can be left, each command's own help says."""
+"""The same for every command. Each command's own help adds what a check finds and what can be left."""
 
 
 class Entry(NamedTuple):
-    """A command as the list shows it: what it is for, and an example of its use."""
+    """A command in the list: its purpose, and an example of its use."""
 
     summary: str
     example: str
@@ -73,16 +73,16 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Summarise requests: outcomes, times, tokens; as a page with plots.", "inference-logging stats logs"
     ),
 }
-"""Each command's name is its module's name here."""
+"""The name of each command in this table is also the name of its module."""
 
 
 class Group(click.Group):
-    """A group that names the nearest of its commands where it has none of a name."""
+    """A group that suggests similar command names for an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of the first argument."""
+        """Find the command that the first argument names."""
         names = self.list_commands(ctx)
         if args[0] not in names and not ctx.resilient_parsing and not args[0].startswith("-"):
             import difflib  # only where a name is wrong
@@ -93,7 +93,7 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported when they are called."""
+    """A group that imports its commands when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names, in the order of the table."""
@@ -107,7 +107,7 @@ class LazyGroup(Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """Write the list without importing anything."""
+        """Write the list without an import."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 
@@ -120,7 +120,7 @@ class LazyGroup(Group):
             formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what it wrote is out when it returns."""
+        """Run the command; its output is written when this returns."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -139,14 +139,14 @@ def command() -> None:
 
 
 def _show_version(context: click.Context) -> None:
-    from inference_logging._native import __version__  # that of the code itself, not of what is installed beside it
+    from inference_logging._native import __version__  # the version of the code itself, not of the installed package
 
     click.echo(f"inference-logging {__version__}")
     context.exit()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line (default: the process's own) and return its exit code; raises nothing that users cause."""
+    """Run a command line (default: the process's own) and return its exit code. No user error raises an exception."""
     try:
         returned = command.main(arguments, prog_name="inference-logging", standalone_mode=False)
     except click.Abort:
@@ -161,7 +161,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _show(error: click.ClickException) -> None:
-    """Say what is wrong on one line, where click would show the usage above it."""
+    """Report an error on one line, where click would show the usage above it."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, click.UsageError) and error.message and not type(error).__name__.startswith("NoArgs"):
         where = f" (see {context.command_path} --help)" if context is not None else ""
@@ -171,13 +171,13 @@ def _show(error: click.ClickException) -> None:
 
 
 def main() -> None:
-    """Be the process `inference-logging`."""
+    """Run as the process `inference-logging`."""
     report_foreign()
     code = run()
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.exit(code)
-    # Nobody reads any more: let the interpreter's own flush at exit go nowhere, rather than complain.
+    # The reader has gone away: the interpreter's own flush at exit writes to nowhere, rather than complain.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(BROKEN_PIPE)
 

@@ -1,4 +1,4 @@
-"""Names of fields and events on the command line: one that no record has is a mistake, not an empty answer."""
+"""Names of fields and events on the command line: a name that no record has is a mistake, not an empty answer."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ EVENTS: Final = frozenset(
         "sink.failed", "sink.fallback", "sink.recovered",
     }
 )  # fmt: skip
-"""What this package itself records; that there is none of these is an answer."""
+"""The events of this package itself; if a directory has none of them, that is an answer."""
 FIELDS: Final = frozenset({*HEAD, *LOGS, *REQUESTS})
 
 
 class Names:
-    """The names that a command line asks for, and which of them stood in a record."""
+    """The names in a command line, and which of them stood in a record."""
 
     def __init__(self, conditions: Collection[Condition], events: Collection[str], fields: Collection[str]) -> None:
-        """Ask for the fields of the conditions, the events, and the fields that are to be shown."""
+        """Look for the fields of the conditions, the events, and the fields to show."""
         self._fields = {condition.field for condition in conditions} | set(fields)
         self._unseen_fields, self._unseen_events = self._fields - FIELDS, set(events) - EVENTS
         self._other_fields: set[str] = set()
         self._other_events: set[str] = set()
 
     def look(self, record: Record) -> None:
-        """Note what a record has; quick once everything was seen."""
+        """Note the names that a record has; this is quick once all were seen."""
         if self._unseen_fields:
             self._unseen_fields -= {name for name in self._unseen_fields if not is_absent(look_up(record, name))}
             self._other_fields.update(record)
@@ -44,7 +44,7 @@ class Names:
             self._other_events.add(event)
 
     def looking(self, keep: Callable[[Record], bool] | None) -> Callable[[Record], bool] | None:
-        """Return ``keep``, which looks at every record too; None where there is nothing to look for."""
+        """Return ``keep`` in a form that notes the names of every record; unchanged if all were seen."""
         if not self._unseen_fields and not self._unseen_events:
             return keep
 

@@ -1,6 +1,6 @@
 """The commands that are native: `listen`, `recover`, `verify` and `ctl`.
 
-Python reads the command line and the configuration, and hands both on.
+Python reads the command line and the configuration, and passes both on.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def run(arguments: Sequence[str], config: Config) -> int:
 
 
 def become(arguments: Sequence[str], config: Config) -> None:
-    """Go on as the program that was installed with this package; return where there is none, or it can't be run.
+    """Continue as the program that was installed with this package; return if there is none, or it can't run.
 
-    It takes a tenth of the memory of an interpreter.
+    The program takes a tenth of the memory of an interpreter.
     """
     program = _program()
     if program is None:
@@ -46,18 +46,18 @@ def become(arguments: Sequence[str], config: Config) -> None:
 
 
 def options(values: Mapping[str, Any]) -> list[str]:
-    """Return options as they stand on a command line: those that have a value, a flag where that is true."""
+    """Return options in the form of a command line: those that have a value, and the flags that are set."""
     given = {name: value for name, value in values.items() if value is not None and value is not False}
     return [name if value is True else f"{name}={value}" for name, value in given.items()]
 
 
 def as_json(config: Config, **more: Any) -> bytes:
-    """Return what a configuration gives, without the defaults: `recover` tells the two apart."""
+    """Return the configured parameters without the defaults: `recover` distinguishes the two."""
     return json.dumps(config.model_dump(mode="json", exclude_unset=True, exclude={"config_file"}) | more).encode()
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without our variables, which would count more than the file."""
+    """Return the environment without our variables, which would take precedence over the file."""
     from inference_logging.config.config import ENV_PREFIX
 
     return {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}

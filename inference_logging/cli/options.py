@@ -1,4 +1,4 @@
-"""Options that commands share, with one meaning everywhere: which configuration, which segments, which time."""
+"""Options that commands share, with one meaning everywhere: the configuration, the segments, the time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUEUE_DIRECTORY = click.option(
 )
 
 DIRECTORY = click.argument("directory", required=False, type=click.Path(path_type=Path))
-"""Where the segments are: as given, else as configured."""
+"""The place of the segments: as given, else as configured."""
 
 PREFIX = click.option(
     "--prefix",
@@ -45,22 +45,22 @@ UNTIL = click.option("--until", callback=from_option, metavar="TIME", help="Only
 
 
 def configuration(**given: Any) -> Config:
-    """Return the configuration with the parameters that the command line gives; None is not given."""
+    """Return the configuration with the parameters from the command line; None means not given."""
     from inference_logging.config import Config  # only where one is read: pydantic takes its time
 
     return Config(**{name: value for name, value in given.items() if value is not None})
 
 
 class Place(NamedTuple):
-    """Where the segments are that a command reads, and of which services; None: of all."""
+    """The place of the segments that a command reads, and their services; None: all services."""
 
     path: Path
     prefixes: Collection[str] | None
 
     def segments(self) -> list[Segment]:
-        """Return the segments: of a directory, or the one that a path or a link such as logs/latest names.
+        """Return the segments of a directory, or the segment that a path or a link such as logs/latest names.
 
-        Raises ``UsageError`` naming the place if it is missing, or has none.
+        Raises ``UsageError`` naming the place if it is missing, or has no segments.
         """
         if self.path.is_dir():
             found = segments(self.path, self.prefixes)
@@ -75,12 +75,12 @@ class Place(NamedTuple):
         return [segment]
 
     def segment(self) -> Segment | None:
-        """Return the one segment that ``path`` names, itself or by a link; None if it names none."""
+        """Return the segment that ``path`` names, directly or by a link; None if it names none."""
         return Segment.parse(self.path.resolve()) if self.path.is_file() else None
 
 
 def of_segments(command: Command) -> Command:
-    """Give a command the options of what it reads, as its one argument ``place``."""
+    """Add the options for the input of a command, which gets them as its one argument ``place``."""
 
     @functools.wraps(command)
     def with_place(

@@ -1,8 +1,8 @@
-"""`inference-logging query`: SQL over the segments of a directory, by DuckDB, in this process and for reading only.
+"""`inference-logging query`: SQL over the segments of a directory, by DuckDB, in this process and read-only.
 
-The tables are views over the files: `records` has a column for every field that occurs anywhere, `requests` and `logs`
-have the fields of their event, also those that no record has yet. What a statement may do is limited twice: only SELECT
-is run, and the engine may open the segments and nothing else.
+The tables are views over the files. `records` has a column for every field that occurs anywhere. `requests` and `logs`
+have the fields of their event, also those that no record has yet. Statements are limited twice: only SELECT runs, and
+the engine may open the segments and nothing else.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ HEAD: Final = {
     "pid": "BIGINT", "seq": "UBIGINT", "trace_id": "VARCHAR", "span_id": "VARCHAR", "parent_span_id": "VARCHAR",
     "trace_flags": "VARCHAR",
 }  # fmt: skip
-"""What every record begins with: column and type."""
+"""The columns at the beginning of every record: name and type."""
 
 LOGS: Final = {"logger": "VARCHAR", "message": "VARCHAR", "request_id": "VARCHAR", "attributes": "JSON"}
-"""What application records add."""
+"""The columns that application records add."""
 
 REQUESTS: Final = {
     **{name: column for name, column, _ in request_fields() if column},
@@ -50,7 +50,7 @@ REQUESTS: Final = {
     "gen_ai.usage.reasoning.output_tokens": "BIGINT", "gen_ai.response.time_per_output_token": "DOUBLE",
     "gen_ai.response.output_tokens_per_second": "DOUBLE",
 }  # fmt: skip
-"""What request records add: what the server knows, and what the listener reads from bodies or derives."""
+"""The columns that request records add: from the server or the listener, which reads bodies and derives values."""
 
 _LARGEST_LINE_BYTES: Final = 64 << 20
 _ROWS_AT_ONCE: Final = 1000
@@ -60,7 +60,7 @@ Rows = Iterable[tuple[Any, ...]]
 
 
 class WrongStatementError(click.ClickException):
-    """A statement that names what there is not, or is none."""
+    """A statement that is wrong, or names an unknown column or table."""
 
     exit_code = USAGE
 
@@ -104,18 +104,18 @@ def command(sql: str, place: Place, form: str) -> None:
         rows = chain.from_iterable(iter(lambda: answer.fetchmany(_ROWS_AT_ONCE), []))
         _FORMS[form](names, (_parsed(row, nested) for row in rows) if any(nested) else rows)
     except duckdb.Error as error:
-        # The engine points at the place by a line of its own.
+        # The engine marks the place on a line of its own.
         words = "\n".join(map(safe, str(error).splitlines()))
-        # What the engine refuses before it reads anything is a wrong command line: unknown names, wrong syntax.
+        # An error before the engine reads anything is a wrong command line: unknown names, wrong syntax.
         is_wrong = isinstance(error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException)
         raise (WrongStatementError if is_wrong else click.ClickException)(words) from None
 
 
 def _in_utc(sql: str, types: Sequence[str]) -> str:
-    """Return the statement with its times of a zone as times of UTC: DuckDB makes the others with pytz only."""
+    """Return the statement with its times of a zone as times of UTC: for the others DuckDB needs pytz."""
     columns = [f"c{number}" for number in range(len(types))]
     casts = (f"CAST({name} AS {_without_zone(kind)})" for name, kind in zip(columns, types, strict=True))
-    # What ends with a comment needs a new line, and a semicolon ends a statement only.
+    # A statement that ends with a comment needs a new line, and a subquery takes no semicolon.
     return f"SELECT {', '.join(casts)} FROM ({sql.strip().rstrip(';')}\n) AS answer({', '.join(columns)})"
 
 
@@ -124,13 +124,13 @@ def _without_zone(kind: str) -> str:
 
 
 def _parsed(row: tuple[Any, ...], nested: list[bool]) -> tuple[Any, ...]:
-    """Return a row with the values of JSON columns, which come as text, in the place of the text."""
+    """Return a row in which the values of JSON columns, which come as text, replace that text."""
     pairs = zip(row, nested, strict=True)
     return tuple(json.loads(value) if is_json and value is not None else value for value, is_json in pairs)
 
 
 def _connect(paths: list[str]) -> DuckDBPyConnection:
-    """Open a database in memory that knows the views, and can open these files and nothing else."""
+    """Open a database in memory that has the views, and can open these files and nothing else."""
     try:
         import duckdb
     except ImportError:
@@ -152,7 +152,7 @@ def _found(connection: DuckDBPyConnection, paths: list[str], known: Mapping[str,
     if not paths:
         return {}
     connection.execute(f"DESCRIBE SELECT * FROM {_source(paths, 'sample_size = -1, union_by_name = true')}")
-    # Names of columns differ by more than case.
+    # Column names must differ by more than case.
     names = {name.lower() for name in known}
     return {row[0]: _without_zone(row[1]) for row in connection.fetchall() if row[0].lower() not in names}
 
@@ -171,7 +171,7 @@ def _view(
 
 
 def _source(paths: list[str], options: str) -> str:
-    # A live segment can end within a line; what is no JSON is left out.
+    # A live segment can end within a line; a line that is no JSON is left out.
     return (
         f"read_json({_list(paths)}, format = 'newline_delimited', ignore_errors = true, "
         f"maximum_object_size = {_LARGEST_LINE_BYTES}, {options})"
@@ -191,7 +191,7 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _write_table(names: list[str], rows: Rows) -> None:
-    """Write columns as wide as the first rows need; numbers to the right."""
+    """Write columns as wide as the first rows need, with numbers to the right."""
     rows = iter(rows)
     first = list(islice(rows, _ROWS_AT_ONCE))
     cells = [[_cell(value) for value in row] for row in first]

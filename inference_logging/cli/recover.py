@@ -1,7 +1,7 @@
-"""`inference-logging recover`: write what is left in queues whose servers and listeners are gone.
+"""`inference-logging recover`: write what is left in queues without a server and a listener.
 
-A server that starts does the same with what it finds in its queue directory. This is for directories that no server
-comes back to: of a host's last life, of a renamed service, of a volume that was saved.
+A server does the same at its start in its own queue directory. This command is for directories to which no server comes
+back: after a host's restart, of a renamed service, on a volume that was saved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`inference-logging ship`: sends the records of segments to another machine, for those without a collector."""
+"""`inference-logging ship`: sends the records of segments to another machine, for hosts without a collector."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from inference_logging.shipping.shipper import to_stderr
 
 
 class Stop:
-    """The end that a signal asks for, from entering to leaving; asked for again, the process ends at once."""
+    """The end that a signal asks for, from entering to leaving; a second signal ends the process at once."""
 
     def __init__(self, numbers: Collection[signal.Signals] = ENDING) -> None:
         """Wait for the first of the signals ``numbers``."""
@@ -38,12 +38,12 @@ class Stop:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Leave them to whatever took them before."""
+        """Restore the former handlers."""
         self._signals.__exit__(*error)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._is_set:
-            # What was not acknowledged is sent by the next one.
+            # The next shipper sends what was not acknowledged.
             os._exit(INTERRUPTED)
         self._is_set = True
 
@@ -71,7 +71,7 @@ class Stop:
 @click.option("--name", "name", help="As ship_name.")
 @click.option("--once", is_flag=True, help="Ship what is there now, and end.")
 @click.option(
-    "--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics there; 0: a free port, which is told."
+    "--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics there; 0: a free port, which is reported."
 )
 @click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
 def command(
@@ -91,7 +91,7 @@ def command(
 
     Each record arrives at least once: how far it has come is saved after the destination has acknowledged, and
     the next shipper of the same name goes on from there. A destination that fails is tried again for as long as it
-    takes. What it will never take (too large, malformed) is counted and told.
+    takes. What it will never take (too large, malformed) is counted and reported.
 
     On SIGTERM or SIGINT it ships what is there, and what comes into segments that a listener has open, for at most
     drain_deadline_s; a second signal ends it at once.

@@ -1,4 +1,4 @@
-"""`inference-logging stats`: what the requests of a directory looked like, as tables, JSON or a page with plots."""
+"""`inference-logging stats`: a summary of the requests of a directory, as tables, JSON or a page with plots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from inference_logging.stats.counts import Counts
 from inference_logging.stats.summary import Table, figures, headline, tables
 
 _PROGRESS_FROM_BYTES: Final = 16 << 20
-"""What is read within a moment needs no progress bar."""
+"""An amount that is read within a moment, and needs no progress bar."""
 
 
 @click.command(
@@ -78,20 +78,20 @@ def command(
 
 
 def _writer(path: Path) -> Callable[[Counts, str], object]:
-    """Return what writes the page. Loads matplotlib: where it is missing, that is told before much is read."""
+    """Return the writer of the page. Loads matplotlib first, so that an error about it comes before much is read."""
     from inference_logging.stats import report
 
     return lambda counts, source: report.write(path, counts, source)
 
 
 def _may_hold(segment: Segment, since: float | None) -> bool:
-    """Tell by when a segment was last written whether it may hold records from ``since`` on."""
+    """Return whether a segment may hold records from ``since`` on, by the time of its last write."""
     return since is None or segment.written_unix_s() + CLOCKS_S >= since
 
 
 @contextmanager
 def _progress(total_bytes: int) -> Iterator[Callable[[int], object]]:
-    """Give what takes the bytes read: a progress bar if there is much to read and somebody to see it."""
+    """Return a callable that takes the bytes read: a progress bar for a large input on a terminal."""
     if total_bytes < _PROGRESS_FROM_BYTES or not sys.stderr.isatty():
         yield _ignore
         return

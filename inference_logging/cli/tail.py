@@ -1,4 +1,4 @@
-"""`inference-logging tail`: the last records of a directory, and what comes after them."""
+"""`inference-logging tail`: the last records of a directory, and the records that follow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from inference_logging.segments.reading import is_framing
 Keep = Callable[[Record], bool] | None
 
 _MOST_AT_ONCE: Final = 10_000
-"""Records of one segment or of standard input that are held before those that are not wanted are left out."""
+"""Records of one segment or of standard input that are held before the unwanted ones are dropped."""
 
 
 @click.command(
@@ -95,13 +95,13 @@ def _records(place: Place, keep: Keep, last: int) -> Iterable[Record]:
 
 
 def _follow(place: Place, keep: Keep, last: int, rounds: Rounds) -> None:
-    # A segment is followed on into those that come after it, of its service; logs/latest is any service's.
+    # A followed segment continues in later segments of its service; logs/latest continues in those of any service.
     directory, prefixes = place
     if (segment := place.segment()) is not None:
         directory = segment.path.parent
         prefixes = None if place.path.is_symlink() else [segment.prefix]
     _say_what_it_waits_for(directory, prefixes)
-    # Ctrl-C ends the following at any place, also within much that is read before it.
+    # Ctrl-C ends the following at any point, also while a large amount is read before it.
     with Signals([signal.SIGINT], signal.default_int_handler) as signals:
         rounds.signals = signals
         found = follow_records(
@@ -140,24 +140,24 @@ def _from_stdin(keep: Keep) -> Iterator[Record]:
 
 
 class _AtOnce:
-    """The end of a following that is asked for before it begins."""
+    """A request to end the following before it begins."""
 
     def wait(self, _timeout: float, /) -> bool:
         return True
 
 
 class Rounds:
-    """Writes the records of one look ordered by time, when the look is over; is what ends the following."""
+    """Writes the records of one look, ordered by time, when the look is over. Also ends the following."""
 
     def __init__(self, write: Callable[[Record], None], names: Names) -> None:
-        """Begin with none; ``signals`` is what a wait is ended by."""
+        """Begin without records; ``signals`` ends a wait."""
         self._write, self._names = write, names
         self.signals: Signals | None = None
         self._records: list[Record] = []
         self._is_first = True
 
     def print_all(self, records: Iterable[Record], last: int | None) -> None:
-        """Write the ``last`` of the records, by time; as they come if ``last`` is None."""
+        """Write the ``last`` of the records, by time; in order of arrival if ``last`` is None."""
         if last is None:
             for record in records:
                 self._write(record)
@@ -203,7 +203,7 @@ def _conditions(where: tuple[str, ...]) -> list[Condition]:
 
 
 def _filter(conditions: list[Condition], events: tuple[str, ...], trace: str | None) -> Keep:
-    """Return what all the conditions say together, None if there are none."""
+    """Return all conditions as one, None if there are none."""
     all_of: list[Callable[[Record], bool]] = [condition.holds for condition in conditions]
     if events:
         all_of.append(lambda record: record.get("event_name") in events)

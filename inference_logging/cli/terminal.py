@@ -1,6 +1,6 @@
-"""Text that may stand on a terminal: what a client sent can't move the cursor, set the title or turn the line around.
+"""Text that is safe on a terminal: a client's text can't move the cursor, set the title or turn the line around.
 
-Records hold what strangers sent (paths, ids, model names). Every command writes record text through here only.
+Records hold text of strangers (paths, ids, model names). Every command writes record text through this module only.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PLAIN_WORD = re.compile(r"[^\s\"=\\]+")
 
 
 def safe(text: str) -> str:
-    r"""Return ``text`` on one line without control characters: each is written as in JSON, ``\u001b``."""
+    r"""Return ``text`` on one line without control characters: each is escaped as in JSON, ``\u001b``."""
     return _UNSAFE.sub(_escaped, text)
 
 
 def word(value: Any) -> str:
-    """Return a value as one word of a ``key=value`` line: quoted as JSON where it would not be one by itself."""
+    """Return a value as one word of a ``key=value`` line, quoted as JSON if it would not be one word."""
     if not isinstance(value, str):
         return as_json(value)
     return safe(value) if _PLAIN_WORD.fullmatch(value) and safe(value) == value else as_json(value)
@@ -33,7 +33,7 @@ def word(value: Any) -> str:
 
 def as_json(value: Any) -> str:
     """Return ``value`` as compact JSON that is the same to a parser and safe on a terminal."""
-    # All that is unsafe stands within strings there, where an escape means the same.
+    # All unsafe characters stand within strings there, where an escape has the same meaning.
     return safe(orjson.dumps(value).decode())
 
 

@@ -36,7 +36,7 @@ def duration_s(text: str) -> float:
 
 
 def from_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Read the value of an option; a wrong one is wrong usage."""
+    """Read the value of an option; a wrong value is a usage error."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`inference-logging verify`: do the books balance, and if not, which records are missing, since when, and why."""
+"""`inference-logging verify`: whether the books balance, and if not, which records are missing, since when, and why."""
 
 from __future__ import annotations
 

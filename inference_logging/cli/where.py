@@ -1,7 +1,7 @@
-"""Conditions on records, as `--where` takes them: `outcome=error`, `duration_s>1`, `url.path~/v1/`.
+"""Conditions on records in `--where`: `outcome=error`, `duration_s>1`, `url.path~/v1/`.
 
-A condition is typed by the record's value, not by how the condition looks: `client_request_id=1` finds the text "1",
-`http.response.status_code>=500` compares numbers. A record without the field fulfils `!=` and nothing else.
+The type of a condition follows the record's value, not the look of the condition: `client_request_id=1` finds the text
+"1", `http.response.status_code>=500` compares numbers. A record without the field fulfils `!=` and nothing else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Condition(NamedTuple):
         return cls(match["field"].strip(), match["operator"], value, _number(value))
 
     def holds(self, record: Mapping[str, Any]) -> bool:
-        """Tell whether ``record`` fulfils the condition."""
+        """Return whether ``record`` fulfils the condition."""
         found = look_up(record, self.field)
         if self.operator == "!=":
             return found is _ABSENT or not self._is_any(found, "=")
@@ -64,7 +64,7 @@ class Condition(NamedTuple):
 
 
 def look_up(record: Mapping[str, Any], field: str) -> Any:
-    """Return the value of a field: by its name, which may hold dots, else by the way through nested values."""
+    """Return the value of a field: by its name, which may hold dots, else by its path through nested values."""
     if field in record:
         return record[field]
     at = field.find(".")
@@ -77,12 +77,12 @@ def look_up(record: Mapping[str, Any], field: str) -> Any:
 
 
 def is_absent(found: Any) -> bool:
-    """Tell whether ``look_up`` found nothing."""
+    """Return whether ``look_up`` found nothing."""
     return found is _ABSENT
 
 
 def _text(value: Any) -> str:
-    """Return a value as it stands in JSON, strings without quotes."""
+    """Return a value in its JSON form, strings without quotes."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or value is None:

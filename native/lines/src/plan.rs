@@ -1,12 +1,12 @@
-//! What the encoder derives from an event's schema once, so that a record costs a copy: its name and its keys as encoded
-//! JSON, and what the fields of a request mean for rates and histograms.
+//! What the encoder derives once from an event's schema, so that a record costs a copy: the name and the keys as
+//! encoded JSON, and the meaning of a request's fields for rates and histograms.
 
 use crate::json::escape;
 use crate::rate::RateFields;
 use crate::series::observe::Roles;
 use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
 
-/// How the records of one event become lines.
+/// The way from records of one event to lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinePlan {
     /// The event.
@@ -15,14 +15,14 @@ pub struct LinePlan {
     pub keys: Vec<Box<[u8]>>,
     /// The name as a JSON string, quotes included.
     pub name_json: Box<[u8]>,
-    /// What the fields of a request mean for the histograms; empty for other events.
+    /// The meaning of a request's fields for the histograms; empty for other events.
     pub roles: Roles,
-    /// Those that rates are made of; none of other events.
+    /// The fields of a request that count for rates; none for other events.
     pub rates: RateFields,
 }
 
 impl LinePlan {
-    /// Whether the records are those of requests.
+    /// Whether these are records of requests.
     #[must_use]
     pub fn is_request(&self) -> bool {
         !self.roles.is_empty()

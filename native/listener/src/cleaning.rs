@@ -1,4 +1,4 @@
-//! Queue directories that nobody uses any more: no process has a queue there, and none waits for a listener.
+//! Removal of queue directories that are out of use: no process has a queue there, and no record waits for a listener.
 
 use listen::settings::entries;
 use std::io;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 /// Removes a queue directory, or returns why it has to stay.
 ///
-/// A process that begins in this moment either is seen, or makes the directory anew.
+/// A process that starts at this moment is either seen, or makes the directory anew.
 ///
 /// # Errors
-/// It is missing, or cannot be removed.
+/// The directory is missing, or cannot be removed.
 pub fn remove(directory: &Path) -> io::Result<Option<String>> {
     std::fs::read_dir(directory)?;
     if let Some(why) = kept_for(directory) {
@@ -19,7 +19,7 @@ pub fn remove(directory: &Path) -> io::Result<Option<String>> {
     let aside = directory.with_file_name(format!(".{name}.removed"));
     std::fs::rename(directory, &aside)?;
     if let Some(why) = kept_for(&aside) {
-        // Somebody was quicker. Where that one has made the directory anew, it needs this one no more.
+        // Another process was quicker. If it has made the directory anew, it does not need this one any more.
         let _ = std::fs::rename(&aside, directory);
         return Ok(Some(why));
     }
@@ -27,9 +27,9 @@ pub fn remove(directory: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Why a queue directory has to stay; None: nobody uses it.
+/// The reason why a queue directory has to stay; None: it is out of use.
 ///
-/// Every process that produces or listens has a queue file there as long as it lives.
+/// Every process that produces or listens keeps a queue file there for as long as it lives.
 fn kept_for(directory: &Path) -> Option<String> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<String> = entries(directory).iter().map(|path| name(path)).collect();
@@ -40,7 +40,7 @@ fn kept_for(directory: &Path) -> Option<String> {
     }
 }
 
-/// Whether a file of this name stands in queue directories beside the queues.
+/// Whether a queue directory has files of this name beside its queues.
 fn is_own(name: &str) -> bool {
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
     let numbered = ["control-", "runtime-", "metrics-"].iter().find_map(|prefix| name.strip_prefix(prefix));

@@ -1,4 +1,4 @@
-//! The configuration of a command: its options, the environment, and the file that either names.
+//! The configuration of a command: its options, the environment, and the file that one of these names.
 
 use super::failure::Failure;
 use super::host::Host;
@@ -7,7 +7,7 @@ use listen::settings::{Settings, plain, queue_directories};
 use queue::configuration;
 use std::path::{Path, PathBuf};
 
-/// Parameters that options give, and the names of these.
+/// Parameters that an option sets, each with the option's name.
 const OPTIONS: [(&str, &str); 4] = [
     ("config_file", "config"),
     ("service_name", "service-name"),
@@ -17,14 +17,14 @@ const OPTIONS: [(&str, &str); 4] = [
 
 /// A configuration and the directory of its queues.
 pub struct Configuration {
-    /// As it was given.
+    /// The settings as they were given.
     pub settings: Settings,
     /// The configured directory, or the default one.
     pub queue_directory: PathBuf,
 }
 
 impl Configuration {
-    /// Reads it; of the options, those that are `taken` name parameters.
+    /// Reads the configuration. `taken` names the options that set parameters.
     ///
     /// # Errors
     /// Each wrong parameter.
@@ -32,7 +32,7 @@ impl Configuration {
         Self::with(host, options, taken, &[])
     }
 
-    /// Reads it, with more parameters from the command line.
+    /// Reads the configuration, with more parameters from the command line.
     ///
     /// # Errors
     /// Each wrong parameter.
@@ -44,7 +44,7 @@ impl Configuration {
         let given = given.filter_map(|(name, option)| Some((*name, options.text(option)?)));
         let given: Vec<(&str, &str)> = given.chain(more.iter().copied()).collect();
         let environment = std::env::vars_os().filter_map(|(name, value)| {
-            // A name that is no text is none of ours.
+            // A name that is not text is not one of our variables.
             Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
         });
         Settings::from_sources(&given, environment).map(Self::of).map_err(Failure::Configuration)
@@ -55,10 +55,9 @@ impl Configuration {
         Self { settings, queue_directory }
     }
 
-    /// The same with the queue directory that the service has, where this configuration has none yet.
-    ///
+    /// Adds the service's queue directory, where this configuration names none.
     /// # Errors
-    /// The service has several, of other configurations.
+    /// The service has several queue directories, which belong to different configurations.
     pub fn of_the_only_directory(self, options: &Options) -> Result<Self, Failure> {
         if self.settings.configured_queue_directory().is_some() || self.queue_directory.is_dir() {
             return Ok(self);
@@ -75,23 +74,23 @@ impl Configuration {
         }
     }
 
-    /// Refuses a store that needs Python, where there is none.
+    /// Refuses a store that needs Python, where the host has no Python.
     ///
     /// # Errors
-    /// The configuration has one.
+    /// The configuration has such a store.
     pub fn refuse_foreign_store(&self, host: &Host) -> Result<(), Failure> {
         let sentence = "audit_sink='sqlite': must be file here; a database needs `inference-logging`";
         let refused = || Failure::Configuration(vec![sentence.to_owned()].into());
         if host.databases.is_none() && self.settings.has_foreign_store() { Err(refused()) } else { Ok(()) }
     }
 
-    /// The settings with the directory of the queues in any case.
+    /// The settings, with the queue directory always filled in.
     pub fn resolved(&self) -> Settings {
         self.settings.with_queue_directory(&self.queue_directory)
     }
 }
 
-/// A queue directory with what it is for, on one line.
+/// A queue directory and its configuration, on one line.
 fn shown(directory: &Path) -> String {
     let noted = configuration::read(directory).ok().flatten().unwrap_or_default();
     match noted.lines().find(|line| line.starts_with("directory: ")) {

@@ -1,4 +1,4 @@
-//! What is changed at run time in a queue directory, and the way to change it, for a process that serves nothing.
+//! Run-time changes to a queue directory, made by a process that serves no requests.
 
 use listen::overrides::{self, Change, EVENT, Writer};
 use listen::settings::user_name;
@@ -14,12 +14,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Bytes of the queue that carries the records of the changes: the least there is.
+/// Bytes of the queue that carries the records of the changes: the smallest size that is allowed.
 const QUEUE_BYTES: u64 = 65_536;
-/// How long another writer is waited for: one holds the lock for microseconds.
+/// How long to wait for another writer, which holds the lock for microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The control of an existing queue directory.
+/// The run-time control of an existing queue directory.
 pub struct Control {
     directory: PathBuf,
     runtime: Runtime,
@@ -34,16 +34,16 @@ pub struct Override {
 }
 
 impl Control {
-    /// Opens it.
+    /// Opens the control of a directory.
     ///
     /// # Errors
-    /// The directory is missing, not this user's own, or damaged.
+    /// The directory is missing, belongs to another user, or is damaged.
     pub fn open(directory: &Path) -> io::Result<Self> {
         check_directory(directory)?;
         Ok(Self { directory: directory.to_owned(), runtime: Runtime::open(directory)? })
     }
 
-    /// What is in force.
+    /// The changes that are in force.
     pub fn overrides(&self) -> Vec<Override> {
         let (settings, now) = (self.runtime.settings(), overrides::now());
         let shown = |(what, value, until): (&'static str, Value, Until)| Override {
@@ -55,17 +55,17 @@ impl Control {
         listed(&settings).into_iter().filter(|(_, _, until)| !until.is_over(now)).map(shown).collect()
     }
 
-    /// Makes a change for some seconds. Its record is in a queue before it takes effect.
+    /// Makes a change for some seconds. Its record is in a queue before the change takes effect.
     ///
     /// # Errors
-    /// A sentence: there is no record and so no change, or another writer keeps the lock.
+    /// A sentence: the record could not be written, so there is no change; or another writer keeps the lock.
     pub fn change(&self, change: &Change, for_s: f64) -> Result<(), String> {
         let (now, nano) = (overrides::now(), (for_s * 1e9) as u64);
         let until = Until { monotonic_nano: now.monotonic_nano + nano, unix_nano: now.unix_nano + nano };
         self.write(|writer, who, record| writer.change(change, until, who, record))
     }
 
-    /// Records again what was switched off; returns 1 if something was, else 0.
+    /// Switches recording on again; returns 1 if it was switched off, else 0.
     ///
     /// # Errors
     /// As [`Control::change`].
@@ -73,7 +73,7 @@ impl Control {
         self.write(|writer, who, record| writer.enable(who, record))
     }
 
-    /// Ends all that is in force; returns how many changes were.
+    /// Ends all changes that are in force; returns how many there were.
     ///
     /// # Errors
     /// As [`Control::change`].
@@ -81,7 +81,8 @@ impl Control {
         self.write(|writer, who, record| writer.reset(who, record))
     }
 
-    /// Works with the writers' lock and a queue of its own, which stays behind for the listener, of now or later.
+    /// Runs `work` with the writers' lock and a queue of its own. The queue stays for the next listener, or for one
+    /// that runs.
     fn write<R>(
         &self,
         work: impl FnOnce(&Writer, &str, &mut dyn FnMut(&[u8]) -> bool) -> Result<R, String>,
@@ -117,7 +118,7 @@ impl Control {
     }
 }
 
-/// Who makes a change, as its record has it.
+/// The user and the process that make a change, as its record names them.
 fn who() -> String {
     let (user, pid) = (real_user(), std::process::id());
     let name = user_name(user).unwrap_or_else(|| "?".to_owned());

@@ -1,7 +1,8 @@
-//! `ctl`: changes level, sampling and capture of running servers, for a while, each change on record.
+//! `ctl`: changes level, sampling and capture of running servers for a while, each change on record.
 //!
-//! The servers map one page of the queue directory; a change is one store to it, seen by every process with its next
-//! request. Nothing is sent to them, and none has to run: what is in force when one starts is in force for it.
+//! The servers map one page of the queue directory. A change is one store to that page, and every process sees it with
+//! its next request. Nothing is sent to the servers, and none has to run: a server that starts later sees what is in
+//! force.
 
 use super::cleaning;
 use super::configuration::Configuration;
@@ -82,7 +83,7 @@ Commands:
   control_limit_s.  [default: 15m]
 ";
 
-/// A command line, and what it is about.
+/// A parsed command line: the program, the options of `ctl`, and those of its command.
 struct Given<'a> {
     host: &'a Host,
     group: Options,
@@ -92,7 +93,7 @@ struct Given<'a> {
 /// Runs the command to its end.
 ///
 /// # Errors
-/// The command line or the configuration is wrong, or what is asked for cannot be done.
+/// The command line or the configuration is wrong, or the change cannot be made.
 pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let mut rest = Vec::new();
     let group = Options::read_before(host, &GROUP, arguments, Some(&mut rest))?;
@@ -170,7 +171,7 @@ impl Given<'_> {
         })
     }
 
-    /// How long a change is to last.
+    /// The duration of a change.
     fn seconds(&self) -> Result<f64, Failure> {
         let text = self.options.text("for").unwrap_or(FOR);
         let wrong = |why: &str| self.options.wrong(&format!("Invalid value for '--for': '{text}': {why}"));

@@ -1,7 +1,8 @@
-//! The endpoint of `listen`: metrics and health, for servers that have none of ours (Triton) or serve no HTTP.
+//! The endpoint of `listen`: metrics and health, for servers without such endpoints (Triton) or without HTTP.
 //!
-//! `/metrics`; `/health` (ready?), `/live` and `/producers` (has a process died that has a name, such as a model instance
-//! of Triton, and not come back?), which answer 200 or 503.
+//! `/metrics`; `/health` (readiness), `/live` (liveness) and `/producers`. The last three answer 200 or 503.
+//! `/producers` answers 503 once a process that has a name, such as a model instance of Triton, has died and has not
+//! come back.
 
 use super::http::{self, Reply, Request};
 use super::listeners::now;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Serves what `watch` sees until the process ends, and returns the port, which the system has chosen for 0.
+/// Serves what `watch` sees until the process ends. Returns the port, which the system chooses for 0.
 ///
 /// # Errors
-/// A sentence: the port cannot be had.
+/// A sentence: the port is not available.
 pub fn open(watch: HealthWatch, address: &str, port: u16) -> Result<u16, String> {
     let refused = |error: &std::io::Error| format!("metrics_port={port}: {}", reason(error));
     let watch = Arc::new(watch);
@@ -27,7 +28,7 @@ pub fn open(watch: HealthWatch, address: &str, port: u16) -> Result<u16, String>
     Ok(port)
 }
 
-/// The system's words, without its number.
+/// The system's message, without its error number.
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

@@ -1,30 +1,30 @@
-//! What ends a command before its time: the line on stderr, and the exit code.
+//! The failure that ends a command early: the line on stderr, and the exit code.
 
 use listen::settings::SettingsError;
 use std::io::Write;
 
-/// Done; a check found nothing.
+/// The command has succeeded; a check found nothing.
 pub const OK: u8 = 0;
-/// Something could not be done, or is left, or a check found something.
+/// Something failed or is left over, or a check found something.
 pub const FAILED: u8 = 1;
 /// The command line or the configuration is wrong; nothing was done.
 pub const USAGE: u8 = 2;
-/// Ended by a signal before it was done.
+/// A signal ended the command early.
 pub const INTERRUPTED: u8 = 130;
-/// The reader went away (`… | head`): 128 + SIGPIPE, and nothing said.
+/// The reader of the output has gone away (`… | head`): 128 + SIGPIPE, without a message.
 const BROKEN_PIPE: u8 = 141;
 
-/// Why a command ends.
+/// The reason why a command ends.
 pub enum Failure {
     /// The command line is wrong.
     Usage(String),
     /// The configuration is wrong.
     Configuration(SettingsError),
-    /// Something cannot be had.
+    /// A resource is not available.
     Open(String),
-    /// What was asked for is not done.
+    /// The command could not do what was asked for.
     Refused(String),
-    /// The help was asked for, which is no failure.
+    /// The user asked for the help, which is no failure.
     Help(String),
 }
 
@@ -34,7 +34,7 @@ impl Failure {
         Self::Usage(format!("Error: {sentence} (see {program} --help)"))
     }
 
-    /// Says it, and returns the exit code.
+    /// Prints the failure, and returns the exit code.
     pub fn show(&self) -> u8 {
         match self {
             Self::Usage(line) => eprintln!("{line}"),
@@ -50,7 +50,7 @@ impl Failure {
     }
 }
 
-/// Writes a text to stdout, and returns `code`, or that of a reader that went away.
+/// Writes a text to stdout. Returns `code`, or the code for a reader that has gone away.
 pub fn show(text: &str, code: u8) -> u8 {
     let written = std::io::stdout().lock().write_all(text.as_bytes());
     if written.is_err() { BROKEN_PIPE } else { code }

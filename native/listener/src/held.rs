@@ -1,4 +1,4 @@
-//! The queues that a directory had at one time; their counts can be read after the files are gone.
+//! The queues that a directory had at one time; their counts stay readable after the files are gone.
 
 use queue::inspect::QueueSnapshot;
 use queue::layout::Reason;
@@ -9,13 +9,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The queues of one lane. Open them before a listener of this process does: it may take the locks of their files.
+/// The queues of one lane. Open them before a listener of this process, which may take the locks of their files.
 pub struct Held {
     pub lane: &'static str,
     /// Whether the configuration has a listener for them.
     pub is_served: bool,
     files: Vec<Arc<QueueFile>>,
-    /// The names of files that are no queues of this version, and what is wrong with them.
+    /// The names of files that are no queues of this version, each with what is wrong with it.
     pub unreadable: Vec<(String, String)>,
 }
 
@@ -23,7 +23,7 @@ impl Held {
     /// Maps every queue of an existing queue directory.
     ///
     /// # Errors
-    /// It is missing, or not this user's own.
+    /// The directory is missing, or belongs to another user.
     pub fn open(lane: &'static str, directory: &Path, is_served: bool) -> io::Result<Self> {
         check_directory(directory)?;
         let mut held = Self { lane, is_served, files: Vec::new(), unreadable: Vec::new() };
@@ -49,14 +49,14 @@ impl Held {
         self.files.iter().map(|file| QueueSnapshot::of(file)).collect()
     }
 
-    /// How many queues of the dead are there, and the records that wait in them.
+    /// The number of queues of dead processes, and of the records that wait in them.
     pub fn waiting(&self) -> (usize, u64) {
         let there = self.files.iter().filter(|file| file.path.exists()).map(|file| QueueSnapshot::of(file));
         let dead = there.filter(|queue| queue.producer == Holder::Nobody);
         dead.fold((0, 0), |(queues, records), queue| (queues + 1, records + queue.counts.in_queue))
     }
 
-    /// What has become of each queue since it was as in `before`.
+    /// The result for each queue, compared with its state in `before`.
     pub fn report(&self, before: &[QueueSnapshot]) -> Vec<Value> {
         before.iter().zip(self.queues()).map(|(then, now)| process(self.lane, then, &now)).collect()
     }

@@ -1,4 +1,4 @@
-//! The program that runs a command: its name, and what it gives beside the command line.
+//! The program that runs a command: its name, and what it provides besides the command line.
 
 use listen::sink::SinkSettings;
 use std::io::{self, Read};
@@ -7,16 +7,16 @@ use std::path::Path;
 /// The program that runs a command.
 #[derive(Default)]
 pub struct Host {
-    /// Its name where it is another one than `inference-logging-listener`.
+    /// The program's name, if it is not `inference-logging-listener`.
     pub name: Option<&'static str>,
-    /// The configuration as JSON, where the host has read it. Options, environment and file are not looked at then.
+    /// The configuration as JSON, if the host has read it. Options, environment and file are ignored then.
     pub configuration: Option<Vec<u8>>,
-    /// Databases of the audit lane, where the host can open them.
+    /// Databases of the audit lane, if the host can open them.
     pub databases: Option<Box<dyn Databases>>,
 }
 
 impl Host {
-    /// The name, as messages have it.
+    /// The program's name in messages.
     pub fn name(&self) -> &'static str {
         self.name.unwrap_or(super::NAME)
     }
@@ -30,6 +30,6 @@ pub trait Databases: Send + Sync {
     /// A sentence that names the parameter.
     fn writer(&self) -> Result<SinkSettings, String>;
 
-    /// What opens the lines of a database, in the order of their chain.
+    /// Returns a function that opens the lines of a database, in the order of their chain.
     fn reader(&self, path: &Path) -> Box<dyn Fn() -> io::Result<Box<dyn Read>> + Send + Sync>;
 }

@@ -1,7 +1,7 @@
-//! A small HTTP/1.1 server whose clients cost a bounded number of threads, bytes and seconds.
+//! A small HTTP/1.1 server that bounds the threads, bytes and seconds of its clients.
 //!
-//! One request a connection. Where all connections are taken, a new one ends the oldest: a client that opens many and
-//! sends nothing keeps neither probes nor scrapes out.
+//! Each connection serves one request. If all connections are taken, a new one ends the oldest, so a client that opens
+//! many and sends nothing cannot keep probes or scrapes out.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -10,29 +10,29 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// Open at one time, each with a thread.
+/// Connections that are open at one time, each with a thread.
 const MOST_CONNECTIONS: usize = 32;
-/// How long a client may take to send its request, and to take the answer.
+/// The time that a client has to send its request, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the rest of a request that was refused is read, so that the client reads the answer.
+/// How long the server reads the rest of a refused request, so that the client reads the answer.
 const REST_PATIENCE: Duration = Duration::from_secs(1);
-/// Most bytes of a request's head.
+/// The largest size of a request's head in bytes.
 const MOST_HEAD_BYTES: usize = 16 << 10;
-/// A look at many queues and a page of metrics need little.
+/// A look at many queues and a page of metrics need little stack.
 const STACK_BYTES: usize = 256 << 10;
-/// Before the next connection where the system has no descriptor or no thread for this one.
+/// The pause before the next connection, if the system has no descriptor or thread for this one.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a client asks for.
+/// A client's request.
 pub struct Request {
     pub method: String,
-    /// Without the query.
+    /// The path without the query.
     pub path: String,
     /// The header `Accept`.
     pub accept: String,
 }
 
-/// What it gets.
+/// The answer to a client.
 pub struct Reply {
     status: u16,
     kind: String,
@@ -40,7 +40,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// An answer of a content type.
+    /// An answer with a content type.
     pub fn of(status: u16, kind: &str, content: &[u8]) -> Self {
         Self { status, kind: kind.to_owned(), content: content.to_owned() }
     }
@@ -77,7 +77,7 @@ fn phrase(status: u16) -> &'static str {
 /// Answers the clients of `listener` in the background until the process ends.
 ///
 /// # Errors
-/// No thread can be had.
+/// The system has no thread for the server.
 pub fn serve(listener: TcpListener, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> io::Result<()> {
     let answer: Arc<Answering> = Arc::new(answer);
     let connections = Arc::new(Connections::default());
@@ -108,7 +108,7 @@ struct Connections {
 
 #[derive(Default)]
 struct Open {
-    /// Those that were not sent away, in the order in which they came.
+    /// The connections that were not sent away, in the order of their arrival.
     streams: VecDeque<Arc<TcpStream>>,
     count: usize,
 }
@@ -119,14 +119,14 @@ impl Connections {
     }
 }
 
-/// A connection, and its place among those that are open.
+/// An open connection, and its place among the others.
 struct Taken {
     stream: Arc<TcpStream>,
     connections: Arc<Connections>,
 }
 
 impl Taken {
-    /// Waits for a place, once the oldest connection is ended where there is none.
+    /// Takes a place. If there is none, ends the oldest connection and waits for its place.
     fn of(connections: &Arc<Connections>, stream: TcpStream) -> Self {
         let stream = Arc::new(stream);
         let mut open = connections.lock();
@@ -167,11 +167,11 @@ fn talk(mut stream: &TcpStream, answer: &Answering) -> io::Result<()> {
         },
     };
     stream.write_all(&reply.to_bytes(method != "HEAD"))?;
-    // What was not read would make the system reset the connection, perhaps before the client has the answer.
+    // Unread bytes would make the system reset the connection, perhaps before the client has the answer.
     if matches!(method.as_str(), "GET" | "HEAD") { Ok(()) } else { read_rest(stream) }
 }
 
-/// Reads up to the empty line; None: the client went away before. More than the limit is returned as it is.
+/// Reads up to the empty line; None: the client went away first. A head above the limit is returned unfinished.
 fn read_head(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     let end = Instant::now() + PATIENCE;
     let (mut head, mut chunk) = (Vec::new(), [0; 4096]);
@@ -188,7 +188,7 @@ fn read_head(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
         if got == 0 {
             return Ok(None);
         }
-        // The end may begin in what came before.
+        // The end mark may begin in an earlier read.
         let from = head.len().saturating_sub(3);
         head.extend(&chunk[..got]);
         let new = &head[from..];

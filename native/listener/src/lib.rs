@@ -1,19 +1,19 @@
 //! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify` and `ctl`.
 //!
-//! The program `inference-logging-listener` has them; `inference-logging` reads the configuration and calls them.
+//! The program `inference-logging-listener` contains them. `inference-logging` reads the configuration and calls them.
 //!
 //! ```text
-//! listen                       the command: leads or waits, reports how it goes, drains at the end
+//! listen                       the command: leads or waits, reports its status, drains at the end
 //!   ├ endpoint                 /metrics, /health, /live, /producers
 //!   │   └ http                 a bounded HTTP server: connections, time, bytes
 //!   └ listeners                the listener of each lane
-//! recover                      the command: has the listeners write what is left
+//! recover                      the command: lets the listeners write what is left
 //!   └ held                     queues that can be read after their files are gone
 //! verify                       the command: reads segments and queues
 //!   └ report                   what was found, in words
 //! ctl                          the command: changes what running servers do, for a while
-//!   ├ control                  what is changed in a queue directory
-//!   └ cleaning                 queue directories that nobody uses any more
+//!   ├ control                  run-time changes to a queue directory
+//!   └ cleaning                 removal of queue directories that are out of use
 //! configuration                options, environment and file as one configuration
 //! options                      the command line
 //! host                         the program that runs a command

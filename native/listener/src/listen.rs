@@ -1,7 +1,8 @@
 //! `listen`: the listener as a process of its own, beside servers that only produce.
 //!
-//! It finds the servers by their queue directory and knows them by locks that the kernel releases: a sidecar sees no
-//! other container's pids. Any number of them may run: one leads, the others wait to take over.
+//! The listener finds the servers by their queue directory, and knows that they live by locks that the kernel releases,
+//! since a sidecar does not see the pids of another container. Any number of listeners may run: one leads, the others
+//! wait to take over.
 
 use super::configuration::Configuration;
 use super::endpoint;
@@ -17,10 +18,10 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How late a change of the leader is reported.
+/// The longest delay before a change of the leader is reported.
 const LOOK: Duration = Duration::from_millis(500);
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
-/// Of the deadline: kept for the last round, where producers go on until the end.
+/// The share of the deadline that is kept for the last round, since producers may go on until the end.
 const SHARE_OF_LAST_ROUND: f64 = 0.2;
 const STATUS_INTERVAL_S: f64 = 60.0;
 const LONGEST_STATUS_INTERVAL_S: f64 = 86_400.0;
@@ -62,14 +63,14 @@ Options:
 /// Runs the command to its end.
 ///
 /// # Errors
-/// The command line or the configuration is wrong, or it cannot start.
+/// The command line or the configuration is wrong, or the listener cannot start.
 pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let options = Options::read(host, &SYNTAX, arguments)?;
     let interval_s = options.number("status-interval-s", "float range", 0.0..=LONGEST_STATUS_INTERVAL_S)?;
     let port = options.number("metrics-port", "integer range", 0..=i64::from(u16::MAX))?;
     let configuration = Configuration::read(host, &options, &["config", "service-name", "queue-directory"])?;
     configuration.refuse_foreign_store(host)?;
-    // Before anything is opened: the first process of a container gets no signal that it does not handle.
+    // Signals come first: the first process of a container receives no signal that it does not handle.
     let signals = Signals::take(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]);
     let listeners = Listeners::open(host, &configuration, true).map_err(Failure::Open)?;
     if let Some(port) = port {
@@ -80,7 +81,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     Ok(drain(&listeners, &signals, configuration.settings.drain_deadline()))
 }
 
-/// Serves until the process ends: also while the last records are drained.
+/// Serves health and metrics until the process ends, also while the last records are drained.
 fn serve_status(configuration: &Configuration, listeners: &Listeners, address: &str, port: u16) -> Result<(), Failure> {
     match endpoint::open(listeners.watch(configuration), address, port) {
         Ok(port) => say(&format!("serves /metrics on port {port}")),
@@ -92,12 +93,12 @@ fn serve_status(configuration: &Configuration, listeners: &Listeners, address: &
     Ok(())
 }
 
-/// Reports how it goes until a signal asks for the end.
+/// Reports the status until a signal asks for the end.
 fn listen(configuration: &Configuration, listeners: &Listeners, signals: &Signals, interval_s: f64) {
     let (mut roles, mut due) = (String::new(), Instant::now());
     let mut reported = HashSet::<PathBuf>::new();
     loop {
-        // Again, in case the directory was deleted: it has a new queue then.
+        // Repeated each round: if the directory was deleted, the process has a new queue.
         listeners.set_only_listens();
         let before = std::mem::replace(&mut roles, listeners.roles());
         if roles != before || (interval_s > 0.0 && Instant::now() >= due) {
@@ -118,7 +119,7 @@ fn listen(configuration: &Configuration, listeners: &Listeners, signals: &Signal
     }
 }
 
-/// Goes on for servers that still produce, writes what is left, and returns the exit code.
+/// Goes on while servers produce, writes what is left, and returns the exit code.
 fn drain(listeners: &Listeners, signals: &Signals, deadline: Duration) -> u8 {
     say(&format!("draining {}", listeners.status()));
     let mut end = Instant::now() + deadline;
@@ -135,7 +136,7 @@ fn drain(listeners: &Listeners, signals: &Signals, deadline: Duration) -> u8 {
     if left > 0 { FAILED } else { OK }
 }
 
-/// Writes a line to stderr. A pipe that nobody reads must not hold up the signals: then the line is left out.
+/// Writes a line to stderr. If nothing reads the pipe, the line is left out, so that it cannot hold up the signals.
 fn say(line: &str) {
     let mut stderr = std::io::stderr();
     if wait_writable(&stderr, Duration::ZERO).unwrap_or(false) {

@@ -1,4 +1,4 @@
-//! The listener of each lane of a configuration, in a process that serves nothing.
+//! The listener of each lane of a configuration, in a process that serves no requests.
 
 use super::configuration::Configuration;
 use super::host::Host;
@@ -16,17 +16,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The listeners, that of the fast lane first.
+/// The listeners. The fast lane's is the first.
 pub struct Listeners(Vec<Lane>);
 
-/// This moment.
+/// The current time.
 pub fn now() -> Now {
     Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
 }
 
 impl Listeners {
     /// Starts the listener of each lane, whatever the configuration says about its own processes. Without `claims` the
-    /// queue directories may be another configuration's.
+    /// queue directories may belong to another configuration.
     ///
     /// # Errors
     /// A sentence that names the parameter.
@@ -48,14 +48,14 @@ impl Listeners {
         Ok(opened)
     }
 
-    /// Says that this process serves nothing: no other listener need go on for its sake.
+    /// Marks this process as one that serves no requests: no other listener has to go on for it.
     pub fn set_only_listens(&self) {
         for queue in self.0.iter().filter_map(|lane| lane.service.producer.queue()) {
             queue.file.header().only_listens.store(1, Ordering::Relaxed);
         }
     }
 
-    /// Ends them; a lane whose sink hangs leaves the others their share of the time until `end`.
+    /// Ends the listeners. A lane whose sink hangs leaves the others their share of the time until `end`.
     pub fn close(&self, end: Instant) {
         for (ended, lane) in self.0.iter().enumerate() {
             let left = end.saturating_duration_since(Instant::now());
@@ -63,7 +63,7 @@ impl Listeners {
         }
     }
 
-    /// Ends them, each within `deadline`, and returns what they left as they found it, in words.
+    /// Ends the listeners, each within `deadline`. Returns in words what they left behind.
     pub fn close_each(&self, deadline: Duration) -> Vec<String> {
         let close = |lane: &Lane| {
             lane.service.close(deadline);
@@ -72,7 +72,7 @@ impl Listeners {
         self.0.iter().flat_map(close).collect()
     }
 
-    /// What health and metrics look at.
+    /// The input of health and metrics.
     pub fn watch(&self, configuration: &Configuration) -> HealthWatch {
         let settings = &configuration.settings;
         let mut watched = settings.lanes().iter().zip(&self.0).map(|(which, lane)| Watched {
@@ -88,26 +88,26 @@ impl Listeners {
         HealthWatch::new(fast, watched.next(), now())
     }
 
-    /// Whether a server produces that no other listener would serve.
+    /// Whether a server produces and has no other listener.
     pub fn is_needed(&self) -> bool {
         let produces = |queue: QueueSnapshot| queue.producer == Holder::AnotherProcess;
         self.0.iter().any(|lane| !is_led_elsewhere(lane) && of_servers(lane).any(produces))
     }
 
-    /// How many records wait that nobody writes now.
+    /// The number of records that wait and have no listener.
     pub fn left(&self) -> u64 {
         let own = self.0.iter().filter(|lane| !is_led_elsewhere(lane));
         own.flat_map(|lane| inspect::queues(&lane.directory)).map(|queue| queue.counts.in_queue).sum()
     }
 
-    /// What each of them does: `leader` or `waiting`.
+    /// The role of each listener: `leader` or `waiting`.
     pub fn roles(&self) -> String {
         let leads = |lane: &Lane| inspect::leader(&lane.directory) == Holder::ThisProcess;
         let roles = self.0.iter().map(|lane| if leads(lane) { "leader" } else { "waiting" });
         roles.collect::<Vec<_>>().join(",")
     }
 
-    /// The counts, and the sinks that are not well.
+    /// The counts, and the sinks that have a problem.
     pub fn status(&self) -> String {
         let queues: Vec<QueueSnapshot> = self.0.iter().flat_map(of_servers).collect();
         let in_queue: u64 = queues.iter().map(|queue| queue.counts.in_queue).sum();
@@ -141,12 +141,12 @@ fn is_led_elsewhere(lane: &Lane) -> bool {
     inspect::leader(&lane.directory) == Holder::AnotherProcess
 }
 
-/// The queues that are no listener's own.
+/// The queues of servers: those that belong to no listener.
 fn of_servers(lane: &Lane) -> impl Iterator<Item = QueueSnapshot> {
     inspect::queues(&lane.directory).into_iter().filter(|queue| !queue.only_listens)
 }
 
-/// How many records are lost; those of the shutdown's deadline are in the queue still.
+/// The number of lost records. Those that missed the shutdown's deadline are still in the queue, and not lost.
 fn lost<const LEVELS: usize>(dropped: &[[u64; LEVELS]]) -> u64 {
     let reasons = dropped.iter().enumerate().filter(|(reason, _)| *reason != Reason::ShutdownDeadline as usize);
     reasons.flat_map(|(_, levels)| levels).sum()

@@ -1,4 +1,4 @@
-//! The command line of one command: options, most with a value, of which the last counts; and arguments.
+//! The command line of one command: arguments, and options. Most options have a value, and the last one counts.
 
 use super::failure::Failure;
 use super::host::Host;
@@ -8,14 +8,14 @@ use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// A command, as its command line is read.
+/// The syntax of a command's line.
 pub struct Syntax {
-    /// Its name, behind that of the program.
+    /// The command's name, which follows the program's.
     pub name: &'static str,
     pub help: &'static str,
     /// The names of options that take a value.
     pub valued: &'static [&'static str],
-    /// The names of options without one.
+    /// The names of options without a value.
     pub flags: &'static [&'static str],
     pub most_arguments: usize,
 }
@@ -32,7 +32,7 @@ impl Options {
     /// Reads a command line.
     ///
     /// # Errors
-    /// It is wrong, or asks for the help.
+    /// The command line is wrong, or asks for the help.
     pub fn read(
         host: &Host,
         syntax: &'static Syntax,
@@ -41,7 +41,7 @@ impl Options {
         Self::read_before(host, syntax, arguments, None)
     }
 
-    /// Reads the options before the name of a command; what stands from there on goes to `rest`.
+    /// Reads the options before the name of a command. The name and what follows it go to `rest`.
     ///
     /// # Errors
     /// As [`Options::read`].
@@ -96,7 +96,7 @@ impl Options {
         self.texts(name).last().map(String::as_str)
     }
 
-    /// Every text of an option, in their order.
+    /// Every value of an option, in their order.
     pub fn texts(&self, name: &str) -> &[String] {
         self.values.get(name).map_or(&[], Vec::as_slice)
     }
@@ -106,15 +106,15 @@ impl Options {
         self.values.contains_key(name)
     }
 
-    /// What was given without an option.
+    /// The arguments.
     pub fn arguments(&self) -> &[String] {
         &self.arguments
     }
 
-    /// The number of an option, if it was given.
+    /// The number that an option gives, if it was given.
     ///
     /// # Errors
-    /// The text is none of `kind`, or the number is out of `range`.
+    /// The text is not a number of `kind`, or the number is out of `range`.
     pub fn number<N: FromStr + PartialOrd + std::fmt::Display>(
         &self,
         name: &str,
@@ -131,7 +131,7 @@ impl Options {
         Ok(Some(number))
     }
 
-    /// The failure of a command line that is wrong.
+    /// The failure for a wrong command line.
     pub fn wrong(&self, sentence: &str) -> Failure {
         Failure::usage(&format!("{} {}", self.program, self.syntax.name), sentence)
     }

@@ -1,7 +1,7 @@
-//! `recover`: writes what is left in queues whose servers and listeners are gone.
+//! `recover`: writes what is left in queues without a server and a listener.
 //!
-//! A server that starts does the same with what it finds in its queue directory. This is for directories that no server
-//! comes back to: of a host's last life, of a renamed service, of a volume that was saved.
+//! A server does the same at its start in its own queue directory. This command is for directories to which no server
+//! comes back: after a host's restart, of a renamed service, on a volume that was saved.
 
 use super::configuration::Configuration;
 use super::failure::{self, Failure};
@@ -19,9 +19,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Below the queue directory: the queues of the audit lane.
+/// The queues of the audit lane, below the queue directory.
 const AUDIT: &str = "audit";
-/// In each queue directory that ever had a listener.
+/// A file in each queue directory that ever had a listener.
 const LEADER_LOCK: &str = "leader.lock";
 const LOOK: Duration = Duration::from_millis(20);
 const COLUMNS: [&str; 9] = ["lane", "boot_id", "pid", "state", "accepted", "recovered", "torn", "corrupt", "left"];
@@ -84,7 +84,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     let text = if options.has("json") { ascii_json(&found) + "\n" } else { table(&found) };
     let code = if is_left(&found) { failure::FAILED } else { failure::OK };
     if configuration.settings.writes_to_stdout() {
-        // Records that go to stdout are not mixed with what is said about them.
+        // Records that go to stdout are kept apart from the report.
         let _ = std::io::stderr().write_all(text.as_bytes());
         return Ok(code);
     }
@@ -102,14 +102,15 @@ fn lanes(configuration: &Configuration) -> std::io::Result<Vec<Held>> {
     Ok(lanes)
 }
 
-/// Sees that nothing is written elsewhere or redacted otherwise than its producers said, unless that is asked for.
+/// Refuses to write elsewhere, or to redact otherwise, than the producers were configured to, unless the options ask
+/// for it.
 fn compare(options: &Options, configuration: &Configuration) -> Result<(), Failure> {
     let (directory, settings) = (&configuration.queue_directory, &configuration.settings);
     let noted = configuration::read(directory).map_err(|error| Failure::Open(error.to_string()))?;
     let Some(noted) = noted else { return Ok(()) };
     let is_silent = |sentence: &String| {
         let name = sentence.split(' ').next().unwrap_or_default();
-        // The audit lane is on in one of them only, and else its directory is below the other one.
+        // Only one of them has the audit lane on; else its directory is below the other one.
         !name.starts_with(AUDIT) && !settings.gives(name) && !settings.gives(&format!("{name}_file"))
     };
     let differences = configuration::differences(&noted, &settings.configuration());
@@ -125,7 +126,7 @@ fn compare(options: &Options, configuration: &Configuration) -> Result<(), Failu
     )))
 }
 
-/// Returns what was found and done; None: a signal has ended it.
+/// Returns the report; None: a signal ended the command.
 fn recover(
     host: &Host,
     lanes: &[Held],
@@ -138,7 +139,7 @@ fn recover(
         let listeners = Listeners::open(host, configuration, false).map_err(Failure::Open)?;
         let patience = configuration.settings.drain_deadline();
         let is_done = wait(lanes, patience, signals);
-        // Ended by a signal, it waits for nothing: what is left stays in the queues.
+        // After a signal it waits for nothing: what is left stays in the queues.
         kept = listeners.close_each(if is_done { patience } else { Duration::ZERO });
         if !is_done {
             return Ok(None);
@@ -155,7 +156,7 @@ fn recover(
     })))
 }
 
-/// Waits until the queues of the dead are gone, or nothing moves any more; false: a signal asks for the end.
+/// Waits until the queues of the dead are gone or make no progress; false: a signal asks for the end.
 fn wait(lanes: &[Held], patience: Duration, signals: &Signals) -> bool {
     let (mut waiting, mut end) = (None, Instant::now());
     loop {

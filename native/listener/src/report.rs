@@ -1,12 +1,12 @@
-//! What `verify` found, in words for somebody who was woken by an alarm: the answer first, then what does not balance and
-//! where to look, then the counts.
+//! What `verify` found, in words for an operator in the middle of an incident: the answer first, then what does not
+//! balance and where to look, then the counts.
 
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Problems, processes and gaps that are listed; the JSON has all.
+/// Most problems, processes and gaps in the text; the JSON lists all.
 const SHOWN: usize = 20;
-/// The counts, and what each of them means.
+/// The counts, each with its meaning.
 const COLUMNS: [(&str, &str); 7] = [
     ("accepted", "records that processes put into their queues"),
     ("written", "stand in the segments"),
@@ -81,7 +81,7 @@ fn numbered(lines: &mut Vec<String>, problems: &[Value], processes: &[Value]) {
     }
 }
 
-/// The gap that a problem is about.
+/// The gap that a problem names.
 fn gap_of<'a>(problem: &Value, processes: &'a [Value]) -> Option<&'a Value> {
     let process = processes.iter().find(|one| one["boot_id"] == problem["boot_id"])?;
     items(&process["gaps"]).iter().find(|gap| gap["first"] == problem["first"])
@@ -152,7 +152,7 @@ fn row(one: &Value) -> Vec<String> {
     cells
 }
 
-/// The gaps that are explained: they are no problem, but somebody may look for these records.
+/// The explained gaps: they are no problem, but an operator may look for these records.
 fn gaps(lines: &mut Vec<String>, processes: &[Value]) {
     let all = processes.iter().flat_map(|one| items(&one["gaps"]).iter().map(move |gap| (one, gap)));
     let gaps: Vec<(&Value, &Value)> = all.filter(|(_, gap)| EXPLAINED.contains(&text(&gap["reason"]))).collect();
@@ -272,7 +272,7 @@ fn count(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
-/// A number with a comma between each three digits.
+/// A number with a comma after every three digits.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
@@ -285,7 +285,7 @@ fn grouped(number: u64) -> String {
     grouped
 }
 
-/// A text on one line without what moves a cursor or turns text around: such characters are escaped as in JSON.
+/// A text on one line. Characters that move a cursor or turn text around are escaped as in JSON.
 fn safe(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

@@ -17,7 +17,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Below a directory of segments, and below a queue directory: the audit lane's.
+/// The audit lane's folder, below a directory of segments and below a queue directory.
 const AUDIT: &str = "audit";
 const AUDIT_SUFFIX: &str = "-audit";
 const LONGEST_HEADER_BYTES: u64 = 16_384;
@@ -78,7 +78,7 @@ fn is_empty(list: &Value) -> bool {
     list.as_array().is_none_or(Vec::is_empty)
 }
 
-/// What is to be read, and the directories of it that the command line or the configuration names.
+/// What to read, and which of its directories the command line or the configuration names.
 fn request(host: &Host, options: &Options, configuration: &Configuration) -> Result<(Request, Vec<PathBuf>), Failure> {
     let configured = configuration.settings.directory();
     let mut chosen = paths(options.arguments());
@@ -110,7 +110,7 @@ fn paths(texts: &[String]) -> Vec<PathBuf> {
     texts.iter().map(|text| plain(Path::new(text))).collect()
 }
 
-/// The directories and, where there is one, that of the audit lane below or as configured; each once.
+/// The directories and, if it exists, that of the audit lane (below them, or as configured); each once.
 fn with_audit(directories: &[PathBuf], configuration: Option<&Configuration>) -> Vec<PathBuf> {
     let mut audit: Vec<PathBuf> = directories.iter().map(|directory| directory.join(AUDIT)).collect();
     if let Some(settings) = configuration.map(|configuration| &configuration.settings)
@@ -149,7 +149,8 @@ fn databases(host: &Host, directories: &[PathBuf], prefixes: &[&String]) -> Resu
     Ok(found)
 }
 
-/// The queue directories: as given or among the directories, else what the segments name, and a configured one's.
+/// The queue directories: those given, or found among the directories, or named by the segments; and a configured
+/// one's.
 fn queue_directories(directories: &[PathBuf], given: &[PathBuf], configuration: &Configuration) -> Vec<PathBuf> {
     let own = directories.iter().filter(|directory| directory.join("leader.lock").exists());
     let found: Vec<PathBuf> = given.iter().chain(own).cloned().collect();
@@ -164,9 +165,9 @@ fn queue_directories(directories: &[PathBuf], given: &[PathBuf], configuration: 
     found
 }
 
-/// The queue directories from which the segments of a directory come, as far as they are still there.
+/// The queue directories that a directory's segments come from, if they still exist.
 ///
-/// Compressed segments are not looked at: the newest ones are plain.
+/// Compressed segments are skipped: the newest ones are plain.
 fn named_by_segments(directory: &Path) -> Vec<PathBuf> {
     let listed = listing::list(directory, &[]).unwrap_or_default();
     let mut named = Vec::<(PathBuf, String)>::new();
@@ -185,7 +186,7 @@ fn named_by_segments(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The queue directory and the fingerprint that the header of a segment names.
+/// The queue directory and the fingerprint in the header of a segment.
 fn origin(segment: &Path) -> Option<(PathBuf, String)> {
     let mut line = Vec::new();
     let file = std::fs::File::open(segment).ok()?;
@@ -196,7 +197,7 @@ fn origin(segment: &Path) -> Option<(PathBuf, String)> {
     Some((PathBuf::from(header["queue_directory"].as_str()?), fingerprint.to_owned()))
 }
 
-/// The directory if it is this user's and for that configuration, or what was moved aside in it.
+/// The directory, if it is this user's and for that configuration; or a directory that was moved aside in it.
 fn of_configuration(queues: &Path, fingerprint: &str) -> Option<PathBuf> {
     let is_meant = |path: &PathBuf| {
         let noted = if is_own(path) { configuration::read(path).ok().flatten() } else { None };

@@ -1,4 +1,4 @@
-//! Reading ASGI scopes and messages: dictionaries, header lists, texts and bodies, borrowed and never changed.
+//! Reads ASGI scopes and messages: dictionaries, header lists, texts and bodies, all borrowed and never changed.
 
 use super::value::{bytes_of, utf8};
 use pyo3::ffi;
@@ -54,11 +54,11 @@ impl Keys {
     }
 }
 
-/// Most headers of a message that are looked at.
+/// The largest number of headers that are read in a message.
 const MAX_HEADERS: isize = 256;
 
-/// Shows each header of a list of pairs of `bytes`, as ASGI asks for, up to [`MAX_HEADERS`]; anything else in it is
-/// passed over.
+/// Calls `visit` with each header of a list of pairs of `bytes`, as ASGI defines it, up to [`MAX_HEADERS`]. Other
+/// members are skipped.
 #[inline]
 pub fn for_each_header<'a>(headers: Option<Borrowed<'a, '_, PyAny>>, visit: impl FnMut(&'a [u8], &'a [u8])) {
     for_each_header_up_to(MAX_HEADERS, headers, visit);
@@ -86,7 +86,7 @@ fn for_each_header_up_to<'a>(
     }
 }
 
-/// Members of a list or tuple; 0 for anything else.
+/// The number of members of a list or tuple; 0 for anything else.
 #[inline]
 unsafe fn length(sequence: *mut ffi::PyObject) -> isize {
     // SAFETY: the caller's promise: a live object, and the GIL is held.
@@ -114,7 +114,7 @@ unsafe fn member(sequence: *mut ffi::PyObject, position: isize) -> *mut ffi::PyO
     }
 }
 
-/// What a body of this type holds.
+/// The kind of content that a body of this type holds.
 #[inline]
 pub fn content_of(content_type: &[u8]) -> Content<'_> {
     let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
@@ -132,11 +132,11 @@ pub fn content_of(content_type: &[u8]) -> Content<'_> {
     }
 }
 
-/// Types that hold text though they do not begin with `text/`.
+/// Types that hold text, although they do not begin with `text/`.
 const TEXTS: [&[u8]; 4] =
     [b"application/x-www-form-urlencoded", b"application/x-ndjson", b"application/jsonl", b"application/xml"];
 
-/// What a body holds that is not encoded (compressed), by its headers; of an encoded one nothing can be read.
+/// The kind of content of a body, by its headers. An encoded (compressed) body cannot be read.
 #[inline]
 pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
     let (mut content, mut is_encoded) = (Content::Media(b""), false);
@@ -150,10 +150,10 @@ pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
     if is_encoded { Content::Media(b"application/octet-stream") } else { content }
 }
 
-/// Whether a header that asks for no capture of text says so: it is there, and not with a value that means no.
+/// Whether the opt-out header forbids the capture of text: it is present, and its value does not mean no.
 pub fn is_private(headers: Option<Borrowed<'_, '_, PyAny>>, opt_out_header: &[u8]) -> bool {
     let mut is_private = false;
-    // All of them: whoever asks for privacy has it, wherever the request is written.
+    // All headers are read: a request for privacy counts wherever it stands.
     for_each_header_up_to(isize::MAX, headers, |name, value| {
         if name.eq_ignore_ascii_case(opt_out_header) {
             let value = value.trim_ascii();
@@ -167,9 +167,9 @@ pub fn has_body(method: Borrowed<'_, '_, PyAny>) -> bool {
     matches!(text(method), "POST" | "PUT" | "PATCH")
 }
 
-/// The path template of the route that was taken.
+/// The path template of the route.
 ///
-/// FastAPI from 0.165 on keeps the route as it was declared, and the path with the prefixes of all its routers in
+/// FastAPI from 0.165 on keeps the declared route, and the path with the prefixes of all its routers, in
 /// `scope["fastapi"]["effective_route_context"]`.
 pub fn template<'py>(scope: &Bound<'py, PyDict>, route: &Bound<'py, PyAny>, keys: &Keys) -> Option<Bound<'py, PyAny>> {
     let fastapi = item(scope, &keys.fastapi).map(Borrowed::to_owned);
@@ -180,7 +180,7 @@ pub fn template<'py>(scope: &Bound<'py, PyDict>, route: &Bound<'py, PyAny>, keys
     taken.as_ref().unwrap_or(route).getattr(&keys.path).ok()
 }
 
-/// Where the application that took the route is mounted, seen from the outermost one (Starlette's `Mount`).
+/// The mount point of the application that took the route, seen from the outermost one (Starlette's `Mount`).
 pub fn mount_prefix<'a>(outermost: &Option<Bound<'_, PyAny>>, inner: &'a Option<Bound<'_, PyAny>>) -> &'a str {
     if outermost.is_none() {
         return "";
@@ -188,10 +188,10 @@ pub fn mount_prefix<'a>(outermost: &Option<Bound<'_, PyAny>>, inner: &'a Option<
     text_of(inner).strip_prefix(text_of(outermost)).unwrap_or("")
 }
 
-/// Borrows a dictionary's value; None if it is missing (or its look-up fails).
+/// Borrows a dictionary's value; None if it is missing or its look-up fails.
 ///
-/// What it gives is to be used or owned at once: foreign code (a key's comparison in the next look-up, an attribute, a
-/// truth value) may empty the dictionary.
+/// The value must be used or owned at once: foreign code (a key's comparison in the next look-up, an attribute, a truth
+/// value) may empty the dictionary.
 #[inline]
 pub fn item<'a, 'py>(dict: &'a Bound<'py, PyDict>, key: &Py<PyString>) -> Option<Borrowed<'a, 'py, PyAny>> {
     // SAFETY: live objects, the GIL is held; a borrowed reference, kept by the dictionary until foreign code runs.
@@ -220,7 +220,7 @@ pub fn text_of<'a>(object: &'a Option<Bound<'_, PyAny>>) -> &'a str {
     object.as_ref().map_or("", |object| text(object.as_borrowed()))
 }
 
-/// The value of an `int` that is not negative; None for anything else. Runs no foreign code.
+/// The value of a non-negative `int`; None for anything else. Runs no foreign code.
 #[inline]
 pub fn whole_number(object: Borrowed<'_, '_, PyAny>) -> Option<u64> {
     // SAFETY: a live object, the GIL is held; the kind is checked before.
@@ -236,7 +236,7 @@ pub fn whole_number(object: Borrowed<'_, '_, PyAny>) -> Option<u64> {
     }
 }
 
-/// Copies a body that servers write and that cannot be borrowed: a `memoryview`. None for anything else.
+/// Copies a body that servers accept but that cannot be borrowed: a `memoryview`. None for anything else.
 #[inline]
 pub fn copied<'py>(body: Borrowed<'_, 'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     // SAFETY: a live object, the GIL is held; the kind is checked before, and null is not used.
@@ -272,7 +272,7 @@ pub fn content<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a [u8] {
 pub fn is_true(object: Borrowed<'_, '_, PyAny>) -> bool {
     // SAFETY: the GIL is held.
     let (yes, no) = unsafe { (ffi::Py_True(), ffi::Py_False()) };
-    // Owned while foreign code runs, which may take the object away.
+    // The object is owned while foreign code runs, which may remove it.
     object.as_ptr() == yes || (object.as_ptr() != no && object.to_owned().is_truthy().unwrap_or(false))
 }
 

@@ -1,8 +1,8 @@
-//! The message and the attributes of an application's record: the keywords of the call, and the fields that its logger
-//! is bound to.
+//! The message and the attributes of an application's record: the keywords of the call, and the fields of its bound
+//! logger.
 //!
-//! A call that has more than one message and keywords that are fields is made into such a call by Python code
-//! (`inference_logging.application.arrange`); nothing of that runs where a call is plain.
+//! A call with several message arguments, or with keywords that are no fields, is rearranged by Python code
+//! (`inference_logging.application.arrange`). A plain call runs none of that code.
 
 use super::bound_fields::{BoundField, BoundFields};
 use super::request_ids::PyRequestIds;
@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use queue::record::{Scratch, Trace};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Least severity of the records of a logger, beside the one that is configured.
+/// The least severity of a logger's records, besides the configured one.
 #[pyclass(frozen, weakref, module = "inference_logging._native")]
 pub struct LeastSeverity {
     value: AtomicU8,
@@ -39,7 +39,7 @@ impl LeastSeverity {
 }
 
 impl LeastSeverity {
-    /// Whether a record of this severity is below it.
+    /// Whether the least severity is above this one.
     #[inline]
     pub fn is_above(&self, severity: u8) -> bool {
         severity < self.value.load(Ordering::Relaxed)
@@ -48,7 +48,7 @@ impl LeastSeverity {
 
 #[pymethods]
 impl BoundFields {
-    /// Take the fields of `before`, and those of `fields`, which go before them.
+    /// Take the fields of `before` and the new `fields`, which replace fields of the same name.
     #[new]
     fn new(before: Option<&Bound<'_, Self>>, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut entries = before.map_or_else(Vec::new, |before| before.get().entries.clone());
@@ -75,7 +75,7 @@ fn bound_field(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Bo
 
 /// Trace context and request of a record.
 pub type Ids<'a> = (Option<&'a Trace>, Option<&'a Bound<'a, PyRequestIds>>);
-/// Arguments of a call, how many of them are positional, and the names of the others.
+/// The arguments of a call, the number of positional ones, and the names of the others.
 pub type Call = (*const *mut ffi::PyObject, ffi::Py_ssize_t, *mut ffi::PyObject);
 
 /// The logger of a call.
@@ -83,14 +83,14 @@ pub type Call = (*const *mut ffi::PyObject, ffi::Py_ssize_t, *mut ffi::PyObject)
 pub struct Caller<'a> {
     pub name: &'a str,
     pub bound: Option<&'a BoundFields>,
-    /// Every keyword is a field, whatever its name.
+    /// Every keyword is a field, whatever its name is.
     pub is_verbatim: bool,
 }
 
-/// Appends all that a call says; false: it cannot be, which was reported.
+/// Appends the whole content of a call; false: it could not be appended, which was reported.
 ///
 /// # Safety
-/// The GIL is held, no exception is set; `call` is what the interpreter gave, with one positional argument at least.
+/// The GIL is held, no exception is set; `call` comes from the interpreter, with at least one positional argument.
 #[inline]
 pub unsafe fn push_call(
     py: Python<'_>,
@@ -131,7 +131,7 @@ unsafe fn push_arranged(
     }
 }
 
-/// Appends what a record has before its attributes.
+/// Appends the part of a record before its attributes.
 #[inline(always)]
 unsafe fn push_message(
     py: Python<'_>,
@@ -153,8 +153,7 @@ unsafe fn push_message(
     }
 }
 
-/// Appends the keywords of a call; false: one of them is none that stands in a record, and nothing can be used of what
-/// was appended.
+/// Appends the keywords of a call; false: one of them cannot stand in a record, and what was appended is unusable.
 #[inline]
 unsafe fn push_keywords(
     py: Python<'_>,
@@ -243,17 +242,18 @@ unsafe fn push_entries<'a>(
     true
 }
 
-/// Whether a keyword is one of the standard library's.
+/// Whether a keyword is a parameter of the standard library's logging methods.
 #[inline]
 fn is_no_field(name: &str) -> bool {
     matches!(name.len(), 5 | 8 | 10) && matches!(name, "extra" | "exc_info" | "stack_info" | "stacklevel")
 }
 
-/// What a function of Python returned; [`Raised`]: it raised what no call may swallow, which is still set.
+/// The return value of a Python function; [`Raised`]: it raised an exception that no call may swallow, and that is
+/// still set.
 pub type Called<T> = Result<T, Raised>;
 pub struct Raised;
 
-/// Makes a call with one message and fields of one that has more; None: it cannot be, which was reported.
+/// Rearranges a call into one message and fields; None: that is not possible, which was reported.
 ///
 /// # Safety
 /// As [`push_call`]: `arguments` holds `count` live objects, at least one, and the keywords' values behind them.
@@ -280,7 +280,7 @@ unsafe fn arrange<'py>(
     arranged.and_then(|arranged| arranged.extract()).map_err(|error| raise(py, error))
 }
 
-/// Names a call that is refused on stderr, once per call site.
+/// Reports a refused call on stderr, once per call site.
 #[cold]
 pub fn report(py: Python<'_>, why: &str) -> Called<()> {
     static REPORT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -293,7 +293,7 @@ fn function<'py>(py: Python<'py>, kept: &'py PyOnceLock<Py<PyAny>>, name: &str) 
         .map(|function| function.bind(py))
 }
 
-/// Sets the error again: only what is no `Exception` (an interrupt) comes here.
+/// Sets the error again. Only errors that are no `Exception` (an interrupt) come here.
 fn raise(py: Python<'_>, error: PyErr) -> Raised {
     error.restore(py);
     Raised

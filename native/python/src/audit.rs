@@ -1,7 +1,7 @@
-//! The face of the audit lane: records whose sequence the caller learns, and the wait for their commit.
+//! The Python face of the audit lane: records whose sequence the caller gets, and the wait for their commit.
 //!
-//! One thread per event loop sleeps on the queue's tail while somebody waits, and tells the loop through an eventfd: one
-//! wake-up for all records of a commit, whichever process committed them.
+//! Each event loop has one thread, which sleeps on the queue's tail while the loop waits, and wakes the loop through an
+//! eventfd. There is one wake-up for all records of a commit, from whatever process.
 
 use super::emit::push_context;
 use super::held::Held;
@@ -27,15 +27,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// How long a sleeper looks away at most: a leader that dies between a release and its wake-up call is noticed so.
+/// The longest sleep between two looks, so that the death of a leader between a release and its wake-up call is
+/// noticed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Set in [`Watched::armed`] while somebody waits.
+/// The flag in [`Watched::armed`] while the loop waits.
 const ARMED: u64 = 1 << 32;
 
 static EMIT: FunctionDef =
     FunctionDef::fast(c"emit", emit, c"Put one record into the queue; return its sequence, or -1 - reason.");
 
-/// What a bound `emit` of the audit lane carries.
+/// The state of a bound `emit` of the audit lane.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct AuditEvent {
     service: Arc<Service>,
@@ -43,7 +44,7 @@ pub struct AuditEvent {
     fields: usize,
     severity: u8,
     context: Option<Held>,
-    /// A commit is asked for with every so many records.
+    /// Every so many records, one asks for a commit.
     commit_records: u64,
 }
 
@@ -69,15 +70,15 @@ pub struct AuditQueue {
 
 #[pymethods]
 impl AuditQueue {
-    /// Take the queue of the lane's open service; every `audit_commit_records` records ask for a commit by themselves.
+    /// Take the queue of the lane's open service. Every `audit_commit_records` records, one asks for a commit.
     #[new]
     fn new(service: &Bound<'_, PyService>) -> Self {
         Self { service: service.get().service(), commit_records: service.get().commit_records() }
     }
 
-    /// Register an event and return its emit function, which takes one value per field and returns the sequence of the
-    /// record, or -1 minus the index of the reason in `reasons`; a refusal is not counted. The same name may have other
-    /// fields too. `context` as in `Service.event`.
+    /// Register an event and return its emit function. The function takes one value per field and returns the sequence
+    /// of the record, or -1 minus the index of the reason in `reasons`; a refusal is not counted. The same name may be
+    /// registered with other fields too. `context` as in `Service.event`.
     ///
     /// Raises ValueError naming the event or field at fault, OSError once the queue has no room for further events.
     #[pyo3(signature = (name, fields, severity, context = None))]
@@ -104,36 +105,36 @@ impl AuditQueue {
         bind(&EMIT, Bound::new(py, event)?.as_any())
     }
 
-    /// Share of the room for events, each with each list of fields, that is taken.
+    /// The share of the room for events that is taken. Each list of fields of an event takes its own part.
     #[getter]
     fn schemas_fill_ratio(&self) -> f64 {
         self.service.producer.queue().map_or(0.0, |queue| queue.file.schemas_fill_ratio())
     }
 
-    /// The names of the reasons for which a record is refused.
+    /// The names of the reasons to refuse a record.
     #[getter]
     fn reasons(&self) -> Vec<&'static str> {
         queue::layout::REASONS.iter().map(|reason| reason.name()).collect()
     }
 
-    /// Count a record that was refused for the reason with this index, now that nobody tries it again.
+    /// Count a record that was refused for the reason with this index, once its caller gives up.
     fn count_refused(&self, reason: usize, severity: u8) {
         self.service.producer.refuse(queue::layout::REASONS[reason], severity);
     }
 
-    /// Return how many records of this process have been accepted.
+    /// Return the number of records that were accepted from this process.
     #[getter]
     fn accepted(&self) -> u64 {
         self.queue(|file| file.full_sequence(file.ring().head().sequence))
     }
 
-    /// Return up to which sequence records are committed; that one is not.
+    /// Return the end of the committed sequences: the first one that is not committed.
     #[getter]
     fn committed(&self) -> u64 {
         self.queue(|file| file.full_sequence(file.released()))
     }
 
-    /// Ask the listener, of whatever process, for a commit without waiting for its interval.
+    /// Ask the listener, in whatever process it runs, for a commit before its interval ends.
     fn request_commit(&self) {
         if let Some(queue) = self.service.producer.queue() {
             queue.control.request_flush();
@@ -171,7 +172,7 @@ pub struct CommitWatch {
 struct Watched {
     queue: Arc<QueueFile>,
     event: OwnedFd,
-    /// 0: nobody waits. Else [`ARMED`] and the low 32 bits of the sequence that the loop has seen.
+    /// 0: the loop does not wait. Else [`ARMED`] and the low 32 bits of the sequence that the loop has seen.
     armed: AtomicU64,
     ended: AtomicBool,
 }
@@ -183,7 +184,7 @@ impl CommitWatch {
         self.shared.event.as_raw_fd()
     }
 
-    /// From now on, make the descriptor readable with every commit beyond `seen`.
+    /// Make the descriptor readable with every later commit beyond `seen`.
     fn arm(&self, seen: u64) {
         self.shared.armed.store(ARMED | u64::from(seen as u32), Ordering::Release);
         self.thread.unpark();
@@ -194,7 +195,7 @@ impl CommitWatch {
         self.shared.armed.store(0, Ordering::Release);
     }
 
-    /// Take note of what the descriptor told; return up to which sequence records are committed.
+    /// Reset the descriptor; return the end of the committed sequences.
     ///
     /// Raises RuntimeError after a fork: the queue is the parent's.
     fn take(&self) -> PyResult<u64> {
@@ -228,7 +229,7 @@ impl CommitWatch {
         if event < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor just opened, owned by nobody else.
+        // SAFETY: a descriptor that was just opened and has no other owner.
         let event = unsafe { OwnedFd::from_raw_fd(event) };
         let shared = Arc::new(Watched { queue, event, armed: AtomicU64::new(0), ended: AtomicBool::new(false) });
         let run = Arc::clone(&shared);
@@ -253,7 +254,7 @@ impl Watched {
                 self.queue.wait_released(released, LOOK_INTERVAL);
                 continue;
             }
-            // Stays armed: in a steady stream of commits the loop need not say so again.
+            // The watch stays armed, so that in a steady stream of commits the loop need not arm it again.
             let next = ARMED | u64::from(released);
             if self.armed.compare_exchange(armed, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let one = 1u64;
@@ -268,13 +269,13 @@ impl Watched {
 #[pyclass(module = "inference_logging._native")]
 pub struct LineChain {
     chain: Chain,
-    /// Behind the line that `next` returned last.
+    /// The chain behind the line that `next` returned last.
     ahead: Chain,
 }
 
 #[pymethods]
 impl LineChain {
-    /// Go on behind the line `last`; None: begin a chain. `key` has 32 bytes.
+    /// Continue behind the line `last`; None: begin a chain. `key` has 32 bytes.
     ///
     /// Raises ValueError naming the algorithm, key or line at fault.
     #[new]
@@ -287,7 +288,7 @@ impl LineChain {
         Ok(Self { ahead: chain.clone(), chain })
     }
 
-    /// Return `line` with its value; `keep` makes it the end of the chain.
+    /// Return `line` with its chain value; `keep` makes it the end of the chain.
     fn next(&mut self, line: Vec<u8>) -> PyResult<std::borrow::Cow<'static, [u8]>> {
         let mut line = line;
         if line.last() != Some(&b'}') {
@@ -298,21 +299,21 @@ impl LineChain {
         Ok(line.into())
     }
 
-    /// Go on behind the line that `next` returned last.
+    /// Continue behind the line that `next` returned last.
     fn keep(&mut self) {
         self.chain = self.ahead.clone();
     }
 
-    /// Tell whether `line` is the next of the chain, and go on behind it.
+    /// Return whether `line` is the next of the chain; if so, continue behind it.
     fn check(&mut self, line: &[u8]) -> bool {
         self.chain.check(line).is_ok()
     }
 }
 
-/// Reads what a hash chain is to be.
+/// Reads the settings of a hash chain.
 ///
 /// # Errors
-/// ValueError naming what is wrong.
+/// ValueError naming the setting that is wrong.
 fn chain_settings(name: &str, key: Option<&[u8]>) -> PyResult<ChainSettings> {
     let unknown = || PyValueError::new_err(format!("chain={name:?}: names no hash function"));
     let algorithm = Algorithm::named(name).ok_or_else(unknown)?;

@@ -1,9 +1,9 @@
-//! Fields of a logger that are encoded once, as values that a record can have.
+//! Fields of a logger that are encoded once, as the values of a record.
 
 use pyo3::prelude::*;
 use queue::record::Scratch;
 
-/// Fields that are encoded once: of every record of a logger, or of one as a map.
+/// Fields that are encoded once: of every record of a logger, or of one record as a map.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct BoundFields {
     pub entries: Vec<BoundField>,

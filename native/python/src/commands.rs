@@ -1,4 +1,4 @@
-//! The commands of the listener, run within the interpreter; Python opens the audit lane's databases.
+//! Runs the listener's commands in the interpreter; Python opens the audit lane's databases.
 
 use super::writer::python_sink;
 use listen::sink::SinkSettings;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 /// Run a command line of `inference-logging-listener` with this configuration, one JSON object, and return the exit code.
 ///
-/// What the command says goes to the descriptors of standard output and standard error. `writer` returns what writes the
-/// configured database: it takes the lines of each batch, and None at the end. `reader` takes the path of a database, and
-/// returns an iterator over blocks of whole lines, in the order of their chain.
+/// The output of the command goes to the descriptors of standard output and standard error. `writer` returns a callable
+/// that writes the configured database: it takes the lines of each batch, and None at the end. `reader` takes the path
+/// of a database, and returns an iterator over blocks of whole lines, in the order of their chain.
 #[pyfunction]
 pub fn run_listener(
     py: Python<'_>,
@@ -59,7 +59,7 @@ fn in_words(error: PyErr) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// What an iterator over `bytes` yields, as one stream.
+/// The `bytes` that an iterator yields, as one stream.
 struct Blocks {
     blocks: Py<PyIterator>,
     block: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The text that a queue directory is for, as Python shows and compares it.
+//! The configuration text of a queue directory, as Python shows and compares it.
 
 use super::inspect::queue_dicts;
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::PyDict;
 use queue::{configuration, inspect};
 use std::path::PathBuf;
 
-/// Return the digits that stand for a text in the names of directories and in the headers of segments.
+/// Return the digits that identify a text in the names of directories and in the headers of segments.
 #[pyfunction]
 pub fn configuration_fingerprint(text: &str) -> String {
     configuration::fingerprint(text)
@@ -18,7 +18,7 @@ pub fn configuration_of(queue_directory: PathBuf) -> PyResult<Option<String>> {
     Ok(configuration::read(&queue_directory)?)
 }
 
-/// Return what differs between the text of a directory and another one, as sentences.
+/// Return the differences between the text of a directory and another text, as sentences.
 #[pyfunction]
 pub fn configuration_differences(found: &str, wanted: &str) -> Vec<String> {
     configuration::differences(found, wanted)
@@ -30,7 +30,7 @@ pub fn queues_of(py: Python<'_>, queue_directory: PathBuf) -> PyResult<Vec<Bound
     queue_dicts(py, &queue_directory)
 }
 
-/// Return who listens in a directory: `here`, `elsewhere` or `nobody`.
+/// Return where the listener of a directory runs: `here`, `elsewhere` or `nobody`.
 #[pyfunction]
 pub fn leader_of(queue_directory: PathBuf) -> &'static str {
     inspect::leader(&queue_directory).name()

@@ -20,15 +20,15 @@ use request::budget::{self, Budget, CallSite};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
-/// The service that application records go to: the last one opened and not closed. References put here are never
-/// dropped, so that a record on its way always finds a service (a closed one refuses it, counted).
+/// The service for application records: the last one that was opened and not closed. A reference that is put here is
+/// never dropped, so that a record on its way always finds a service (a closed one refuses and counts it).
 static CURRENT: AtomicPtr<Service> = AtomicPtr::new(std::ptr::null_mut());
-/// Least severity of application records.
+/// The least severity of application records.
 static LEAST_SEVERITY: AtomicU8 = AtomicU8::new(0);
-/// Whether there is no service because none is wanted.
+/// Whether there is no service because logging is switched off.
 static IS_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Makes `service` the one that application records go to; None: none.
+/// Makes `service` the one for application records; None: there is none.
 pub fn set_current(service: Option<&Arc<Service>>, least_severity: u8) {
     LEAST_SEVERITY.store(least_severity, Ordering::Relaxed);
     let pointer = service.map_or(std::ptr::null(), |service| Arc::into_raw(Arc::clone(service)));
@@ -36,7 +36,7 @@ pub fn set_current(service: Option<&Arc<Service>>, least_severity: u8) {
     CURRENT.store(pointer.cast_mut(), Ordering::Release);
 }
 
-/// Let application records go nowhere from now on, since logging is switched off; or, with False, wait for a logger.
+/// Discard application records from now on, since logging is switched off; or, with False, keep them for a logger.
 #[pyfunction]
 pub fn switch_off(is_off: bool) {
     if is_off {
@@ -45,15 +45,15 @@ pub fn switch_off(is_off: bool) {
     IS_OFF.store(is_off, Ordering::Relaxed);
 }
 
-/// Whether `service` is the one that application records go to.
+/// Whether application records go to `service`.
 pub fn is_current(service: &Arc<Service>) -> bool {
     std::ptr::eq(CURRENT.load(Ordering::Acquire), Arc::as_ptr(service))
 }
 
-/// Budgets of registered events are counted apart from those of messages.
+/// Marks the budgets of registered events, which are counted apart from those of messages.
 const EVENTS: u64 = 0x6576_656e_7473_0000;
 
-/// What a bound `emit` or `log` function carries.
+/// The state of a bound `emit` or `log` function.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct Event {
     target: Target,
@@ -69,7 +69,7 @@ enum Target {
         fields: usize,
         site: Option<CallSite>,
     },
-    /// `origin` stands for the logger and the severity among the call sites of a budget.
+    /// `origin` identifies the logger and the severity among the call sites of a budget.
     Log {
         name: Box<str>,
         open: Held,
@@ -78,11 +78,11 @@ enum Target {
     },
 }
 
-/// What is the same for all calls of one method of a logger.
+/// The part that all calls of one method of a logger share.
 struct Calls {
     least: Option<Py<LeastSeverity>>,
     bound: Option<Py<BoundFields>>,
-    /// Every keyword is a field, whatever its name.
+    /// Every keyword is a field, whatever its name is.
     is_verbatim: bool,
 }
 
@@ -103,7 +103,7 @@ static LOG_DEF: FunctionDef = FunctionDef::fast_with_keywords(
 
 impl Event {
     /// Makes the callable of a registered event; with `context`, each record carries the ids of the request under way.
-    /// `thinned`: its schema has one field more, `adjusted_count`, for records that the budget has thinned.
+    /// `thinned`: its schema has one more field, `adjusted_count`, for records that the budget has thinned.
     pub fn registered(
         py: Python<'_>,
         service: Arc<Service>,
@@ -122,8 +122,9 @@ impl Event {
 
 #[pymethods]
 impl Event {
-    /// Makes the callable behind `log.info` and its kin. `open_logger` is called when no service is open, and may leave it so. Records have
-    /// the `bound` fields; those below `least` are ignored. With `verbatim` every keyword is a field, whatever its name.
+    /// Makes the callable behind `log.info` and its siblings. `open_logger` is called when no service is open, and need
+    /// not open one. Records have the `bound` fields; those below `least` are ignored. With `verbatim` every keyword is
+    /// a field, whatever its name is.
     #[staticmethod]
     #[pyo3(signature = (name, severity, context, open_logger, *, least = None, bound = None, verbatim = false))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per property of a logger")]
@@ -159,7 +160,7 @@ impl Event {
         }
     }
 
-    /// Return the least severity that is accepted at present; 0 where no service is open.
+    /// Return the least severity that is accepted now; 0 if no service is open.
     #[staticmethod]
     fn least_severity() -> u8 {
         // SAFETY: references put into CURRENT are never dropped. Acquire pairs with the Release in `set_current`.
@@ -251,7 +252,7 @@ unsafe fn offer(py: Python<'_>, service: &Service, id: u16, severity: u8, scratc
     }
 }
 
-/// Counts a record that is refused, and names the call where that is at fault.
+/// Counts a refused record, and reports the call if that is at fault.
 ///
 /// # Safety
 /// As [`offer`].
@@ -266,7 +267,7 @@ unsafe fn refused(py: Python<'_>, service: &Service, reason: Reason, severity: u
     unsafe { python_bool(false) }
 }
 
-/// Keeps a record until a logger opens, unless none is wanted; returns as [`log`] does.
+/// Keeps a record until a logger opens, unless logging is switched off; returns as [`log`] does.
 ///
 /// # Safety
 /// As [`log`].
@@ -297,7 +298,7 @@ unsafe fn wait(
     }
 }
 
-/// What is accepted now: as configured, or as an operator wants it for a while.
+/// The least severity that is accepted now: the configured one, or an operator's temporary one.
 #[inline]
 fn least_severity(service: &Service) -> u8 {
     let configured = LEAST_SEVERITY.load(Ordering::Relaxed);
@@ -309,8 +310,8 @@ fn least_severity(service: &Service) -> u8 {
     configured
 }
 
-/// Appends trace and request id of the request under way, each absent where there is none; returns what
-/// [`trace_of_record`] does.
+/// Appends trace and request id of the request under way. Each is absent if there is none. Returns the same as
+/// [`trace_of_record`].
 #[inline]
 pub(super) fn push_context(py: Python<'_>, get: &Held, scratch: &mut Scratch) -> Option<(Trace, Option<u64>)> {
     let context = request(py, get);
@@ -326,8 +327,8 @@ pub(super) fn push_context(py: Python<'_>, get: &Held, scratch: &mut Scratch) ->
     trace
 }
 
-/// How many records the one to be made stands for; None: it is above the budget of its call site, and left out.
-/// What warns is never thinned.
+/// The number of records that the next one stands for; None: it is above the budget of its call site, and is left out.
+/// Warnings and errors are never thinned.
 #[inline]
 fn weight(
     service: &Service,
@@ -382,7 +383,7 @@ fn request<'py>(py: Python<'py>, get: &Held) -> Option<Bound<'py, PyRequestIds>>
     value.cast_into::<PyRequestIds>().ok()
 }
 
-/// The current service. If there is none, `open` may open one; else the record waits.
+/// The current service. If there is none, `open` may open one; otherwise the record waits.
 #[inline]
 fn current(py: Python<'_>, open: &Held) -> Option<&'static Service> {
     // SAFETY: references put into CURRENT are never dropped. Acquire pairs with the Release in `set_current`.

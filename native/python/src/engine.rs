@@ -1,4 +1,4 @@
-//! The inference engine behind the server: what it says of a request, and the headers by which it learns the ids.
+//! The inference engine behind the server: its report about a request, and the headers that pass the ids to it.
 
 use super::asgi::{item, text};
 use super::head::RequestStart;
@@ -15,15 +15,15 @@ use request::ids::{RequestIds, traceparent};
 use request::observer::EngineFacts;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Reads what vLLM leaves of a request in `scope["state"]["request_metadata"]`.
+/// Reads the data that vLLM leaves about a request in `scope["state"]["request_metadata"]`.
 ///
-/// Native, since it is read at the end of every request, when nothing of it is in the processor's caches: in Python it
-/// was a quarter of all that a short request cost.
+/// The reader is native because it runs at the end of every request, when none of the data is in the processor's
+/// caches. In Python it took a quarter of the whole cost of a short request.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct EngineReader {
-    /// `take(request_id, ids)`: None, or a tuple as [`ReportTuple`] has it.
+    /// `take(request_id, ids)` returns None, or a tuple as in [`ReportTuple`].
     take: Held,
-    /// `failed(error)`, called once: vLLM's classes are not what they were.
+    /// `failed(error)` is called once, if vLLM's classes have changed.
     failed: Held,
     id_characters: usize,
     is_off: AtomicBool,
@@ -49,7 +49,7 @@ impl EngineReader {
 }
 
 impl EngineReader {
-    /// Asks at the end of a request; None if vLLM did not get to generating anything.
+    /// Asks for the report at the end of a request; None if vLLM did not begin to generate.
     pub fn read<'py>(&self, scope: &Bound<'py, PyDict>, ids: &Py<PyRequestIds>) -> Option<EngineReport<'py>> {
         let py = scope.py();
         let state = scope.get_item(intern!(py, "state")).ok()??;
@@ -99,7 +99,7 @@ impl EngineReader {
         }
         let usage = Usage { input, output, cached, source: if input.is_some() { "engine" } else { "" } };
         let engine = Engine {
-            // The two texts: in `EngineReport::facts`.
+            // [`EngineReport::facts`] adds the two texts.
             request_id: Exact(""),
             finish_reasons: None,
             requests,
@@ -120,17 +120,17 @@ impl EngineReader {
 
 /// What vLLM and its engine report of a request.
 pub struct EngineReport<'py> {
-    /// All but the texts.
+    /// The facts without the texts.
     numbers: EngineFacts<'static>,
     request_id: Bound<'py, PyString>,
-    /// So many of its characters are recorded.
+    /// The number of the id's characters that are recorded.
     id_characters: usize,
-    /// As a value.
+    /// The reasons, encoded as a value.
     finish_reasons: Option<Vec<u8>>,
 }
 
 impl EngineReport<'_> {
-    /// What of it stands on the request's record.
+    /// The facts for the request's record.
     pub fn facts(&self) -> EngineFacts<'_> {
         let id = text(self.request_id.as_any().as_borrowed());
         let end = id.char_indices().nth(self.id_characters).map_or(id.len(), |(at, _)| at);
@@ -140,8 +140,8 @@ impl EngineReport<'_> {
     }
 }
 
-/// Whether the engine gave the request up; its tokens (read, generated, cached); how many engine requests there were,
-/// why they ended, their seconds (queued, prefill, decode, all), and how often they gave way.
+/// Whether the engine gave the request up; its tokens (read, generated, cached); the number of engine requests, the
+/// reasons for their ends, their seconds (queued, prefill, decode, all), and how often they were preempted.
 type ReportTuple<'py> = (
     bool,
     Option<u64>,
@@ -163,7 +163,7 @@ fn encoded(list: &Bound<'_, PyAny>) -> Vec<u8> {
     scratch.as_slice().to_vec()
 }
 
-/// Which ids the application is told in headers, where the client sent none.
+/// The ids that are passed to the application in headers, if the client sent none.
 #[derive(Clone, Copy, Default)]
 pub struct ForwardIds {
     pub trace: bool,
@@ -176,13 +176,13 @@ impl ForwardIds {
         self.trace || self.request
     }
 
-    /// Adds the headers to a scope whose header list can be added to.
+    /// Adds the headers to a scope, if its header list can be extended.
     pub fn add(self, scope: &Bound<'_, PyDict>, headers: &Py<PyString>, head: Sent, ids: &RequestIds) {
         let headers = item(scope, headers).map(Borrowed::to_owned);
         let Some(headers) = headers.as_ref().and_then(|headers| headers.cast::<PyList>().ok()) else { return };
         let add = |name: &[u8], value: &[u8]| {
             let py = scope.py();
-            // Without memory for it the application does without.
+            // If there is no memory for it, the application does without the header.
             let _ = headers.append((PyBytes::new(py, name), PyBytes::new(py, value)));
         };
         if self.trace && !head.trace {
@@ -197,7 +197,7 @@ impl ForwardIds {
     }
 }
 
-/// Which ids the client sent, valid or not.
+/// The ids that the client sent, valid or not.
 #[derive(Clone, Copy)]
 pub struct Sent {
     pub trace: bool,

@@ -11,7 +11,7 @@ use super::middleware::{RECEIVE, RequestObserver, SEND};
 use super::request_ids::PyRequestIds;
 use super::service::PyService;
 use super::settings::PySettings;
-use super::shared::{RequestFactory, Shared};
+use super::shared::{MiddlewareShared, RequestFactory};
 use super::websocket;
 use super::{FunctionDef, bind};
 use pyo3::exceptions::{PyOSError, PyTypeError};
@@ -31,7 +31,7 @@ static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observ
 #[pymethods]
 impl RequestFactory {
     /// `server_traces`: the application's own tracing is known to be on. The readers look for other libraries in the
-    /// process that know a request's ids.
+    /// process that know the ids of a request.
     ///
     /// Raises OSError, naming the parameter, if the key of hashes cannot be read.
     #[new]
@@ -53,7 +53,7 @@ impl RequestFactory {
         }
         let response_header = parameters.response_header().map(str::to_ascii_lowercase);
         let (trace, request) = parameters.forwards(server_traces);
-        let shared = Shared {
+        let shared = MiddlewareShared {
             requests: service.requests(settings),
             service,
             ids: IdSource::new()?,
@@ -72,26 +72,27 @@ impl RequestFactory {
         Ok(Self { shared })
     }
 
-    /// The function `begin(scope, receive, send)`, which returns the observer, its ids, and the `receive` and `send` to
-    /// go on with; or None for a scope that is not `http`, and for a special path unless a fourth argument is given.
+    /// The function `begin(scope, receive, send)`. It returns the observer, its ids, and the `receive` and `send` for
+    /// the application; or None for a scope that is not `http`, and for a special path unless a fourth argument is
+    /// given.
     #[getter]
     fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         bind(&BEGIN, slf.as_any())
     }
 
-    /// Return the ids of a WebSocket connection that begins.
+    /// Return the ids of a new WebSocket connection.
     fn websocket_ids(&self, scope: &Bound<'_, PyAny>) -> PyResult<PyRequestIds> {
         let scope = scope_dict(scope)?;
         let head = RequestStart::read(item(&scope, &self.shared.keys.headers));
         let (mut ids, has_span) = self.ids_at(scope.py(), &head);
         let path = item(&scope, &self.shared.keys.path).map(Borrowed::to_owned);
-        // For the flags that go to other services only: a connection is always recorded.
+        // The decision counts only for the flags that go to other services: a connection is always recorded.
         let trusts = |sampler: &Sampler| self.shared.trusts(sampler, &scope);
         self.shared.requests.decide(&mut ids, text_of(&path).as_bytes(), now_monotonic_nano(), trusts);
         Ok(PyRequestIds::new(ids, has_span))
     }
 
-    /// Emit the record of a WebSocket connection that has ended; see `websocket.rs` for the values.
+    /// Emit the record of an ended WebSocket connection; `websocket.rs` describes the values.
     #[pyo3(signature = (scope, ids, severity, values, texts = None))]
     fn emit_websocket(
         &self,
@@ -128,13 +129,13 @@ impl RequestFactory {
     #[inline]
     fn ids(&self, head: &RequestStart<'_>) -> RequestIds {
         let trace = self.shared.ids.trace(head.traceparent.single());
-        // The list belongs to the trace that came with it.
+        // The list belongs to the trace that the request came with.
         let continued = trace.parent_span_id != [0; 8];
         let state = if continued { TraceState::from_lines(head.tracestate.iter()) } else { None };
         RequestIds::new(trace, head.request_id, state)
     }
 
-    /// The ids of what begins here, and whether they are those of a tracer's span.
+    /// The ids of a new request or connection, and whether they come from a tracer's span.
     #[inline]
     fn ids_at(&self, py: Python<'_>, head: &RequestStart<'_>) -> (RequestIds, bool) {
         let mut ids = self.ids(head);
@@ -236,7 +237,7 @@ fn begin_bound<'py>(
     if item(scope, &factory.shared.keys.kind).map_or("", text) != "http" {
         return Ok(None);
     }
-    // Owned, since the next look-up can run foreign code that empties the scope.
+    // The path is owned, since the next look-up can run foreign code that empties the scope.
     let path = item(scope, &factory.shared.keys.path).map(Borrowed::to_owned);
     if !is_any_path && factory.shared.is_special(text_of(&path)) || factory.shared.service.is_disabled(now) {
         return Ok(None);
@@ -263,7 +264,7 @@ fn scope_dict<'py>(scope: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     if scope.is_instance_of::<PyDict>() { Ok(scope.cast::<PyDict>()?.clone()) } else { Ok(as_dict(scope)) }
 }
 
-/// Copies a mapping that is no dictionary, to read it; what cannot be read is left out.
+/// Copies a mapping that is no dictionary, in order to read it. Unreadable parts are left out.
 #[cold]
 fn as_dict<'py>(scope: &Bound<'py, PyAny>) -> Bound<'py, PyDict> {
     let dict = PyDict::new(scope.py());

@@ -1,7 +1,7 @@
-//! What other libraries of the process know of the request under way: OpenTelemetry its span, asgi-correlation-id the
-//! client's id.
+//! Data of other libraries in the process about the request under way: OpenTelemetry's span, and the client's id from
+//! asgi-correlation-id.
 //!
-//! Both are looked for when a logger opens and at every 64th request, since an application may import them late. Where
+//! A search for both runs when a logger opens and at every 64th request, since an application may import them late. If
 //! they are not used, a request pays one load and one branch for each.
 
 use super::value::{bytes_of, utf8};
@@ -17,14 +17,14 @@ pub static ACTIVE_SPAN: Reader = Reader::missing();
 pub static CORRELATION_ID: Reader = Reader::missing();
 
 const IDS_BYTES: usize = 33;
-/// Beside the flags of W3C.
+/// A flag besides those of W3C.
 const REMOTE_PARENT: u8 = 0x80;
 
-/// A function of Python, once it is found. References put here are never dropped, so that a call on its way always
+/// A Python function, once it is found. A reference that is put here is never dropped, so that a call on its way always
 /// finds it alive.
 pub struct Reader {
     function: AtomicPtr<ffi::PyObject>,
-    /// A function without a frame of its own, which returns a dictionary that is empty while there is nothing to read;
+    /// A function without a frame of its own. It returns a dictionary that is empty while there is nothing to read;
     /// null: there is no such short cut.
     context: AtomicPtr<ffi::PyObject>,
 }
@@ -34,17 +34,17 @@ impl Reader {
         Self { function: AtomicPtr::new(std::ptr::null_mut()), context: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Takes what `find` returns, unless that is None.
+    /// Takes the function that `find` returns, unless that is None.
     pub fn find(&self, find: &Bound<'_, PyAny>) {
         match find.call0() {
             Ok(reader) if !reader.is_none() => self.set(Some(reader)),
             Ok(_) => (),
-            // A library that cannot be imported is one that is not there.
+            // A library that cannot be imported counts as missing.
             Err(_) => self.set(None),
         }
     }
 
-    /// Sets or forgets the function: one alone, or a pair of it and the one that returns its context.
+    /// Sets or forgets the function: one alone, or a pair of it and the function that returns its context.
     pub fn set(&self, reader: Option<Bound<'_, PyAny>>) {
         let (function, context) = match reader.map(|reader| (reader.extract(), reader)) {
             Some((Ok((function, context)), _)) => (Some(function), Some(context)),
@@ -69,7 +69,7 @@ impl Reader {
         if function.is_null() || self.has_nothing(py) { None } else { call(py, function, argument) }
     }
 
-    /// Whether the context is empty. Where that cannot be told, the function is to be asked.
+    /// Whether the context is empty. If that is not known, the caller has to ask the function.
     fn has_nothing(&self, py: Python<'_>) -> bool {
         let context = self.context.load(Ordering::Acquire);
         let context = if context.is_null() { None } else { call(py, context, None) };
@@ -101,9 +101,9 @@ pub struct ActiveSpan {
     pub trace_id: [u8; 16],
     pub span_id: [u8; 8],
     pub flags: u8,
-    /// The span continues a trace that came with the request, by whatever headers the tracer reads.
+    /// The span continues a trace that came with the request, in whatever headers the tracer reads.
     pub has_remote_parent: bool,
-    /// The span that stands for the request: this one, or the one it is a part of; zeros: that cannot be told.
+    /// The span of the request: this span, or its ancestor; zeros: unknown.
     request_span_id: [u8; 8],
 }
 
@@ -140,19 +140,19 @@ impl ActiveSpan {
         Some((span, state))
     }
 
-    /// The span that stands for the request, where that can be told.
+    /// The span of the request, if it is known.
     #[must_use]
     pub fn request_span_id(&self) -> Option<[u8; 8]> {
         Some(self.request_span_id).filter(|id| *id != [0; 8])
     }
 
-    /// The trace context of a record that is made in this span.
+    /// The trace context of a record from within this span.
     pub fn trace(&self) -> Trace {
         Trace { trace_id: self.trace_id, span_id: self.span_id, parent_span_id: [0; 8], flags: self.flags }
     }
 }
 
-/// Shows `take` the correlation id of the request under way, if there is one.
+/// Calls `take` with the correlation id of the request under way, if there is one.
 #[inline]
 pub fn with_correlation_id(py: Python<'_>, take: impl FnOnce(&[u8])) {
     let Some(value) = CORRELATION_ID.call(py, None) else { return };

@@ -1,9 +1,9 @@
-//! State that the GIL guards: no lock, no borrow flag.
+//! State that the GIL guards, without a lock or a borrow flag.
 
 use pyo3::Python;
 use std::cell::UnsafeCell;
 
-/// State that is only touched with the GIL held and without running Python code in between.
+/// State that is only touched with the GIL held, and without Python code in between.
 pub struct GilCell<T>(UnsafeCell<T>);
 
 // SAFETY: `with` is called with the GIL held (the stable ABI knows no build without one), so there is one thread, and
@@ -15,19 +15,19 @@ impl<T> GilCell<T> {
         Self(UnsafeCell::new(state))
     }
 
-    /// Lets `work` change the state; it must not run Python code.
+    /// Calls `work`, which may change the state and must not run Python code.
     #[inline]
     pub fn with<R>(&self, _py: Python<'_>, work: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: see above.
         work(unsafe { &mut *self.0.get() })
     }
 
-    /// The state as the garbage collector sees it, to which no `Python` is given.
+    /// The state for the garbage collector, which passes no `Python`.
     ///
     /// # Safety
     /// The GIL is held, and not within [`GilCell::with`].
     pub unsafe fn peek(&self) -> &T {
-        // SAFETY: the caller's promise: nobody changes the state while it is borrowed.
+        // SAFETY: the caller promises that the state does not change while it is borrowed.
         unsafe { &*self.0.get() }
     }
 }

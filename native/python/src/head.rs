@@ -1,10 +1,10 @@
-//! What the headers of a request say about its trace, its id and its body.
+//! The headers of a request that describe its trace, its id and its body.
 
 use super::asgi::{content_of, for_each_header};
 use pyo3::prelude::*;
 use request::capture::Content;
 
-/// The headers that are looked at, borrowed from the scope.
+/// The headers that matter, borrowed from the scope.
 #[derive(Default)]
 pub struct RequestStart<'a> {
     pub traceparent: Lines<'a>,
@@ -22,7 +22,7 @@ impl<'a> RequestStart<'a> {
         for_each_header(headers, |name, value| match name.len() {
             10 if name.eq_ignore_ascii_case(b"tracestate") => head.tracestate.push(value),
             11 if name.eq_ignore_ascii_case(b"traceparent") => head.traceparent.push(value),
-            // As frameworks have it, which return the first one.
+            // The first such header counts, as in frameworks.
             12 if head.request_id.is_none() && name.eq_ignore_ascii_case(b"x-request-id") => {
                 head.request_id = Some(value);
             }
@@ -35,7 +35,7 @@ impl<'a> RequestStart<'a> {
         head
     }
 
-    /// What the body holds, as far as it is to be read; of an encoded one there is no text.
+    /// The content of the body, as far as it is read; an encoded body has no text.
     #[inline]
     pub fn content(&self, reads_text: bool) -> Content<'a> {
         match self.content {
@@ -46,7 +46,7 @@ impl<'a> RequestStart<'a> {
     }
 }
 
-/// The lines of one header. One line, the usual case, takes no allocation.
+/// The lines of one header. A single line, the usual case, takes no allocation.
 #[derive(Default)]
 pub struct Lines<'a> {
     first: Option<&'a [u8]>,

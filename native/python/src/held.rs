@@ -1,8 +1,8 @@
-//! References to Python objects that the garbage collector sees, and can take away.
+//! References to Python objects that the garbage collector can see and clear.
 //!
-//! An application may tie anything to what it is given (`request.state.service = Service(request)`), so that objects of
-//! ours are members of reference cycles. A class with such members shows each of them in `__traverse__` and gives it up
-//! in `__clear__`. A member that was given up is missing: what needs it refuses to work.
+//! An application may tie anything to the objects that it gets (`request.state.service = Service(request)`), so our
+//! objects can be members of reference cycles. A class with such members shows each of them in `__traverse__` and gives
+//! it up in `__clear__`. After that the member is missing, and whatever needs it refuses to work.
 
 use super::gil_cell::GilCell;
 use pyo3::exceptions::PyRuntimeError;
@@ -10,7 +10,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::{ffi, types::PyAnyMethods};
 
-/// A reference that the collector can take away.
+/// A reference that the collector can clear.
 pub struct Held<T = PyAny>(GilCell<Option<Py<T>>>);
 
 impl<T> Held<T> {
@@ -22,8 +22,8 @@ impl<T> Held<T> {
         Self(GilCell::new(object))
     }
 
-    /// The object's address; null: there is none. It is valid while the owner of this reference is in use, since the
-    /// collector clears only what nothing can reach.
+    /// The object's address; null: there is none. The address is valid while the owner of this reference is in use,
+    /// since the collector clears only unreachable objects.
     #[inline]
     pub fn as_ptr(&self, py: Python<'_>) -> *mut ffi::PyObject {
         self.0.with(py, |held| held.as_ref().map_or(std::ptr::null_mut(), Py::as_ptr))
@@ -32,7 +32,7 @@ impl<T> Held<T> {
     /// The object, owned.
     #[inline]
     pub fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, T>> {
-        // Adding a reference runs no Python code.
+        // A new reference runs no Python code.
         self.0.with(py, |held| held.as_ref().map(|object| object.clone_ref(py))).map(|object| object.into_bound(py))
     }
 
@@ -44,7 +44,7 @@ impl<T> Held<T> {
 
     /// Gives the object up.
     pub fn clear(&self, py: Python<'_>) {
-        // Dropped outside of the cell: what then ends may run Python code.
+        // The object is dropped outside of the cell, since its end may run Python code.
         drop(self.0.with(py, Option::take));
     }
 }
@@ -53,7 +53,7 @@ impl Held {
     /// Calls the object.
     ///
     /// # Errors
-    /// What it raises; RuntimeError, once the collector has taken it away.
+    /// The exception of the call; RuntimeError, once the collector has cleared the reference.
     pub fn call1<'py>(
         &self,
         py: Python<'py>,
@@ -63,7 +63,7 @@ impl Held {
     }
 }
 
-/// The error of whatever is asked of an object that the collector has taken apart.
+/// The error of a call to an object that the collector has cleared.
 #[cold]
 pub fn ended() -> PyErr {
     PyRuntimeError::new_err("the garbage collector has taken this object apart")

@@ -1,7 +1,7 @@
-//! What the middleware costs the requests, measured by itself on every 64th of them.
+//! The middleware's cost per request, which it measures itself on every 64th request.
 //!
-//! Timed is what happens inside `begin`, `send`, `received` and `finish`: our own work, not the application's or the
-//! server's, and not the interpreter's calls around it. A request that is not timed pays one branch in each of them.
+//! The measured time is spent inside `begin`, `send`, `received` and `finish`: our own work, without the application's,
+//! the server's, or the interpreter's calls around it. A request that is not timed pays one branch in each of them.
 
 use super::gil_cell::GilCell;
 use pyo3::Python;
@@ -9,14 +9,14 @@ use queue::producer::Producer;
 use queue::system::now_monotonic_nano;
 use std::sync::atomic::Ordering;
 
-/// One request in so many is timed, and counts for all of them.
+/// One request of this many is timed, and counts for all of them.
 const EVERY: u64 = 64;
 
-/// Whose turn it is to be timed.
+/// Chooses the requests that are timed.
 pub struct Turns(GilCell<u64>);
 
 impl Turns {
-    /// Begins with a request that is timed.
+    /// Begins with a timed request.
     pub const fn new() -> Self {
         Self(GilCell::new(0))
     }
@@ -32,14 +32,14 @@ impl Turns {
     }
 }
 
-/// The time that one request has spent with us.
+/// The time that one request has spent in our code.
 pub struct Stopwatch {
     timed: bool,
     spent_nano: GilCell<u64>,
 }
 
 impl Stopwatch {
-    /// Does `work`, and adds the time that it takes if this request is timed.
+    /// Does `work`, and adds its time if this request is timed.
     #[inline(always)]
     pub fn time<R>(&self, py: Python<'_>, work: impl FnOnce() -> R) -> R {
         if self.timed { self.time_it(py, work) } else { work() }
@@ -63,7 +63,7 @@ impl Stopwatch {
         }
     }
 
-    /// Adds the time since `started`, the last one of this request, and publishes all of it.
+    /// Adds the time since `started`, the last part of this request, and publishes the sum.
     #[inline]
     pub fn finish(&self, py: Python<'_>, started: u64, producer: &Producer) {
         if self.timed

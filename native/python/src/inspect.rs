@@ -1,4 +1,4 @@
-//! Queues as Python objects: what one look at a directory sees.
+//! The queues of a directory as Python objects.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -1,4 +1,4 @@
-//! The Python face: everything that knows PyO3 or the C API lies here and in the files below.
+//! The Python face: all code that uses PyO3 or the C API is here and in the files below.
 //!
 //! Hot paths (`emit`, `log`, `send`) are plain C functions with the fast calling convention: no argument tuple, no
 //! borrow flag. Everything else is ordinary PyO3. The stable ABI (3.10) is enough for all of it.
@@ -83,7 +83,7 @@ fn request_fields() -> Vec<(&'static str, &'static str, &'static str)> {
 
 /// A C function with `METH_FASTCALL`, bound to `this`.
 ///
-/// `definition` must be static: the function object keeps its address.
+/// `definition` must be static, since the function object keeps its address.
 fn bind(definition: &'static FunctionDef, this: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     // SAFETY: the definition lives forever and is only read; `this` is a live object, which the function keeps alive.
     unsafe {

@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use queue::layout::{LEVELS, REASONS, SAMPLED_OUT};
 use queue::published::totals::Totals;
 
-/// The counts, also those that are 0.
+/// The counts, zeros included.
 pub fn totals_dict<'py>(py: Python<'py>, totals: &Totals) -> PyResult<Bound<'py, PyDict>> {
     let dropped = PyDict::new(py);
     for reason in REASONS {
@@ -34,7 +34,7 @@ pub fn totals_dict<'py>(py: Python<'py>, totals: &Totals) -> PyResult<Bound<'py,
     Ok(dict)
 }
 
-/// The requests by outcome, also the outcomes that none had; tokens and histograms of what has counted something.
+/// The requests by outcome, unused outcomes included; tokens and histograms only where something was counted.
 pub fn requests_dict<'py>(py: Python<'py>, counted: &Snapshot) -> PyResult<Bound<'py, PyDict>> {
     let outcomes = PyDict::new(py);
     for (name, count) in OUTCOMES.iter().zip(counted.outcomes) {

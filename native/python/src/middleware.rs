@@ -1,8 +1,8 @@
 //! One request of the ASGI middleware: reads scope and messages, never changes, delays or refuses them.
 //!
-//! `send` is a C function that looks at the message and returns `send(message)`, the server's own awaitable: no
-//! coroutine of ours per chunk. `receive` returns a coroutine, since there the result is what is looked at. Every value
-//! is taken out of the message before the state is borrowed, since only that can run foreign code (a key with its own
+//! `send` is a C function that looks at the message and returns `send(message)`, the server's own awaitable, so a chunk
+//! costs no coroutine of ours. `receive` returns a coroutine, since its result is what we observe. Every value is taken
+//! out of the message before the state is borrowed, since only that step can run foreign code (a key with its own
 //! `__eq__`).
 
 use super::FunctionDef;
@@ -15,7 +15,7 @@ use super::held::{Held, ended};
 use super::hot_path::Stopwatch;
 use super::request_ids::PyRequestIds;
 use super::response_header::with_request_id;
-use super::shared::{RequestFactory, Shared};
+use super::shared::{MiddlewareShared, RequestFactory};
 use super::value::utf8;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -36,7 +36,7 @@ pub struct RequestObserver {
     pub(super) receive: Held,
     pub(super) send: Held,
     pub(super) scope: Held<PyDict>,
-    /// As the server gave it; inner applications may change the scope.
+    /// The path from the server; inner applications may change the scope.
     pub(super) path: Held,
     pub(super) ids: Py<PyRequestIds>,
     pub(super) state: GilCell<Observer>,
@@ -69,7 +69,7 @@ impl RequestObserver {
         self.state.with(py, |state| state.is_complete())
     }
 
-    /// The server's own `send`; None, once the garbage collector has taken it away.
+    /// The server's own `send`; None, once the garbage collector has cleared it.
     #[getter]
     fn server_send<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         self.send.get(py)
@@ -130,17 +130,17 @@ impl RequestObserver {
 
 impl RequestObserver {
     #[inline]
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &MiddlewareShared {
         &self.factory.get().shared
     }
 
-    /// The scope; an empty one, once the garbage collector has taken it away.
+    /// The scope; an empty one, once the garbage collector has cleared it.
     #[inline]
     fn scope<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
         self.scope.get(py).unwrap_or_else(|| PyDict::new(py))
     }
 
-    /// Whether the request is the parent's: a forked child that goes on with it must leave the record to its parent.
+    /// Whether the request belongs to the parent: a forked child that continues it must leave the record to its parent.
     #[inline]
     fn is_inherited(&self) -> bool {
         self.generation != self.shared().requests.producer.generation()
@@ -163,14 +163,14 @@ impl RequestObserver {
         self.settle(py);
         let keys = &self.shared().keys;
         let scope = &self.scope(py);
-        // Owned, since each look-up can run foreign code that empties the scope.
+        // The values are owned, since each look-up can run foreign code that empties the scope.
         let own = |key| item(scope, key).map(Borrowed::to_owned);
         let route = Route::of(scope, keys);
         let client = own(&keys.client).and_then(|client| first(&client));
         let (method, version) = (own(&keys.method), own(&keys.http_version));
         let path = self.path.get(py);
         let path = path.as_ref().and_then(|path| {
-            // SAFETY: a live object, which is held here; a text, or None comes back.
+            // SAFETY: a live object, which is held here; the result is a text or None.
             unsafe { if ffi::PyUnicode_Check(path.as_ptr()) != 0 { utf8(path.as_ptr()) } else { None } }
         });
         let texts = RequestTexts {
@@ -227,13 +227,13 @@ impl RequestObserver {
         });
     }
 
-    /// Looks at the beginning of the answer; returns the message to send in its place, if there is one.
+    /// Looks at the beginning of the answer; returns a message to send in its place, if there is one.
     fn observe_start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> Option<Py<PyDict>> {
         let (shared, ids) = (self.shared(), self.ids.get());
         let keys = &shared.keys;
         let status = item(message, &keys.status).and_then(whole_number).and_then(|status| status.try_into().ok());
         let with_trailers = item(message, &keys.trailers).is_some_and(is_true);
-        // By now a tracer inside of us has begun its span.
+        // A tracer inside of us has begun its span by now.
         ids.look_for_span(py, false);
         self.settle(py);
         let forced = ids.is_forced();
@@ -259,7 +259,7 @@ impl RequestObserver {
         with_request_id(message, &keys.headers, name, ids)
     }
 
-    /// Takes over what other libraries know of the request by now.
+    /// Takes over what other libraries know about the request by now.
     #[inline]
     fn settle(&self, py: Python<'_>) {
         let ids = self.ids.get();
@@ -268,7 +268,7 @@ impl RequestObserver {
             let (path, shared) = (self.path.get(py), self.shared());
             let path = text_of(&path).as_bytes();
             self.state.with(py, |state| shared.requests.settings.sampler.take_back(state.head(), path));
-            // A copy, since the look at the scope can run foreign code.
+            // This is a copy, since the look at the scope can run foreign code.
             let (mut copy, scope) = (ids.with(py, |ids| ids.clone()), self.scope(py));
             let trusts = |sampler: &Sampler| shared.trusts(sampler, &scope);
             let (head, overrides) = shared.requests.decide(&mut copy, path, now_monotonic_nano(), trusts);
@@ -318,7 +318,7 @@ impl RequestObserver {
     }
 }
 
-/// Takes type, message and stack of an exception; a lone surrogate in them becomes the sign of a broken character.
+/// Takes type, message and stack of an exception. A lone surrogate in them becomes the replacement character.
 pub(super) fn exception_texts(texts: &Bound<'_, PyAny>) -> PyResult<ExceptionTexts> {
     let (kind, message, stacktrace): (Bound<'_, PyString>, Bound<'_, PyString>, Bound<'_, PyString>) =
         texts.extract()?;
@@ -326,7 +326,7 @@ pub(super) fn exception_texts(texts: &Bound<'_, PyAny>) -> PyResult<ExceptionTex
     Ok(ExceptionTexts { kind: owned(&kind), message: owned(&message), stacktrace: owned(&stacktrace) })
 }
 
-/// The route that was taken, as far as it is known.
+/// The route, as far as it is known.
 pub(super) struct Route<'py> {
     template: Option<Bound<'py, PyAny>>,
     outermost: Option<Bound<'py, PyAny>>,
@@ -334,7 +334,7 @@ pub(super) struct Route<'py> {
 }
 
 impl<'py> Route<'py> {
-    /// Owned, since each look-up can run foreign code that empties the scope.
+    /// The values are owned, since each look-up can run foreign code that empties the scope.
     #[inline]
     pub(super) fn of(scope: &Bound<'py, PyDict>, keys: &Keys) -> Self {
         let own = |key| item(scope, key).map(Borrowed::to_owned);
@@ -356,7 +356,7 @@ impl<'py> Route<'py> {
     }
 }
 
-/// Messages of ASGI extensions that say something about the answer.
+/// Messages of ASGI extensions that concern the answer.
 enum Extension {
     Path,
     ZeroCopy,
@@ -408,7 +408,7 @@ unsafe extern "C" fn receive(this: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     }
 }
 
-/// Raises what a call on a request gets that the garbage collector has taken apart.
+/// Raises the error for a call on a request that the garbage collector has cleared.
 #[cold]
 fn refuse(py: Python<'_>) -> *mut ffi::PyObject {
     ended().restore(py);

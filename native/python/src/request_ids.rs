@@ -1,4 +1,4 @@
-//! `RequestIds`: what the context holds of a request, for every record that is made while it is handled.
+//! `RequestIds`: the part of a request that the context holds, for every record that is made while it is handled.
 
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, with_correlation_id};
 use super::gil_cell::GilCell;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The ids of a request.
 ///
-/// A context that outlives the request (a timer that was started in it) keeps this and nothing else of it alive.
+/// A context that outlives the request (a timer that was started in it) keeps only this part of it alive.
 #[pyclass(frozen, name = "RequestIds", module = "inference_logging._native")]
 pub struct PyRequestIds {
     state: GilCell<State>,
@@ -21,9 +21,9 @@ pub struct PyRequestIds {
 
 struct State {
     ids: RequestIds,
-    /// The ids are those of a tracer's span, which are not left any more.
+    /// The ids come from a tracer's span, and stay.
     settled: bool,
-    /// The trace became another one since the sampler was asked.
+    /// The trace has changed since the sampler was asked.
     moved: bool,
 }
 
@@ -38,7 +38,7 @@ impl PyRequestIds {
         self.forced.load(Ordering::Relaxed)
     }
 
-    /// Lets `work` see or change the ids; it must not run Python code.
+    /// Calls `work`, which may read or change the ids and must not run Python code.
     #[inline]
     pub fn with<R>(&self, py: Python<'_>, work: impl FnOnce(&mut RequestIds) -> R) -> R {
         self.state.with(py, |state| work(&mut state.ids))
@@ -55,8 +55,8 @@ impl PyRequestIds {
         });
     }
 
-    /// Looks for a span, if none was met yet. Within `a_part` of the request, whose span must not be taken for the
-    /// request's, one that does not tell what it belongs to is passed over.
+    /// Looks for a span, if none was found yet. Within `a_part` of the request, a span must not be taken for the
+    /// request's own, so a span whose request span is unknown is skipped.
     #[inline]
     pub fn look_for_span(&self, py: Python<'_>, a_part: bool) {
         if ACTIVE_SPAN.is_missing() || self.state.with(py, |state| state.settled) {
@@ -67,7 +67,7 @@ impl PyRequestIds {
         }
     }
 
-    /// Whether the trace became another one since the last call.
+    /// Whether the trace has changed since the last call.
     #[inline]
     pub fn take_moved(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| std::mem::take(&mut state.moved))
@@ -90,8 +90,8 @@ impl PyRequestIds {
     }
 }
 
-/// The trace context of a record that an application makes now: the active span's, whatever trace it belongs to, else
-/// the request's, else none. With it R, where the request's trace id does not count as random.
+/// The trace context of a record that an application makes now: the active span's, in whatever trace, else the
+/// request's, else none. R comes with it if the request's trace id does not count as random.
 #[inline]
 pub fn trace_of_record(py: Python<'_>, request: Option<&PyRequestIds>) -> Option<(Trace, Option<u64>)> {
     let span = ActiveSpan::read(py);
@@ -104,7 +104,7 @@ pub fn trace_of_record(py: Python<'_>, request: Option<&PyRequestIds>) -> Option
     Some((trace, random.filter(|_| trace.trace_id == own.trace_id)))
 }
 
-/// The request's trace context, at the active span if that belongs to it.
+/// The request's trace context, at the active span if the span belongs to the trace.
 #[inline]
 fn within(trace: Trace, span: Option<ActiveSpan>) -> Trace {
     match span {
@@ -121,7 +121,7 @@ impl PyRequestIds {
         format!("{:032x}", u128::from_be_bytes(self.trace(py).trace_id))
     }
 
-    /// The id of the span that is active, 16 lowercase hex digits: this request's, or a tracer's within it.
+    /// The id of the active span, 16 lowercase hex digits: this request's, or a tracer's within it.
     #[getter]
     fn span_id(&self, py: Python<'_>) -> String {
         text(&hex16(self.trace(py).span_id))
@@ -133,7 +133,7 @@ impl PyRequestIds {
         self.with(py, |ids| text(&ids.request_id()))
     }
 
-    /// The client's id of the request, or None where it sent no valid one.
+    /// The client's id of the request, or None if it sent no valid one.
     #[getter]
     fn client_request_id(&self, py: Python<'_>) -> Option<String> {
         self.take_correlation_id(py);
@@ -147,7 +147,7 @@ impl PyRequestIds {
 
     /// Return the headers that make a call to another service a child of this request.
     ///
-    /// `traceparent`, and `tracestate` where there is one (W3C Trace Context Level 2). The parent is the active span of
+    /// `traceparent`, and `tracestate` if there is one (W3C Trace Context Level 2). The parent is the active span of
     /// OpenTelemetry, else this request's span, or `span_id` (16 lowercase hex digits, not all zero) for an application
     /// that gives each of its calls a span of its own. Raises ValueError for another `span_id`.
     #[pyo3(signature = (*, span_id = None))]

@@ -1,4 +1,4 @@
-//! The request id as a header of the answer, where that is configured.
+//! The request id as a header of the answer, if configured.
 
 use super::asgi::{for_each_header, item};
 use super::foreign::with_correlation_id;
@@ -6,11 +6,11 @@ use super::request_ids::PyRequestIds;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyString, PyTuple};
 
-/// Returns a copy of an `http.response.start` that has the request id in the header `name` as well: the client's, or
-/// ours where it has none. The application's message stays as it is.
+/// Returns a copy of an `http.response.start` with the request id in the header `name`: the client's, or ours if it
+/// sent none. The application's message stays as it is.
 ///
 /// None, if the application (or asgi-correlation-id, around us or inside) sends such a header itself, or if the headers
-/// are of a kind that cannot be copied without changing them.
+/// cannot be copied without changing them.
 pub fn with_request_id(
     message: &Bound<'_, PyDict>,
     headers_key: &Py<PyString>,
@@ -40,7 +40,7 @@ fn is_sent_anyway(py: Python<'_>, headers: Option<Borrowed<'_, '_, PyAny>>, name
     let name = name.bind(py).as_bytes();
     let mut is_there = false;
     for_each_header(headers, |known, _| is_there |= known.eq_ignore_ascii_case(name));
-    // asgi-correlation-id inside of us has put its header there; around us it will.
+    // An asgi-correlation-id inside of us has put its header there; one around us will do so.
     let mut by_others = false;
     with_correlation_id(py, |id| {
         by_others = true;

@@ -1,4 +1,4 @@
-//! `Sampler`: what a middleware asks at the beginning of each request, by itself; for tests.
+//! `Sampler`: the middleware's decision at the beginning of each request, on its own; for tests.
 
 use super::settings::PySettings;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -24,9 +24,9 @@ impl PySampler {
 
     /// Decide at the beginning of a request, as the middleware does.
     ///
-    /// `trace_id` is 32 hex digits, `parent` what a trusted caller says: its flag, T and R; `stranger`: the id is that of
-    /// a caller that is not trusted. Return whether the request is kept, how many it stands for (None: unknown), and the
-    /// reason if it is not: head, parent, budget or skipped.
+    /// `trace_id` is 32 hex digits, `parent` the data of a trusted caller: its flag, T and R. `stranger`: the id comes
+    /// from a caller that is not trusted. Return whether the request is kept, how many it stands for (None: unknown),
+    /// and the reason if it is not: head, parent, budget or skipped.
     #[pyo3(signature = (trace_id, path="/", parent=None, *, stranger=false))]
     fn head(
         &self,

@@ -31,7 +31,7 @@ use std::time::Duration;
 pub struct PyService {
     service: Arc<Service>,
     directory: PathBuf,
-    /// Also valid in a forked child that has no queue yet.
+    /// The control works also in a forked child that has no queue yet.
     control: Control,
     commit_records: u64,
 }
@@ -42,12 +42,12 @@ impl PyService {
         Arc::clone(&self.service)
     }
 
-    /// Records of the audit lane with which a commit is asked for.
+    /// The number of audit records after which a commit is asked for.
     pub fn commit_records(&self) -> u64 {
         self.commit_records
     }
 
-    /// What health and metrics look at.
+    /// The lane, as health and metrics look at it.
     pub fn lane(&self) -> status::lane::Lane {
         status::lane::Lane { service: self.service(), directory: self.directory.clone(), control: self.control }
     }
@@ -57,11 +57,11 @@ impl PyService {
 impl PyService {
     /// Create the queue of a lane (`fast` or `audit`) and start its listener.
     ///
-    /// `writer` is the store of the audit lane where that is a database: it takes the lines of each batch, and None at the
+    /// `writer` is the store of the audit lane if that is a database: it takes the lines of each batch, and None at the
     /// end.
     ///
-    /// Raises OSError if the queue, the sink, a key or the thread cannot be had, naming the parameter; ValueError for
-    /// another lane.
+    /// Raises OSError, naming the parameter, if the queue, the sink, a key or the thread is not available; ValueError
+    /// for another lane.
     #[new]
     #[pyo3(signature = (settings, lane, *, writer = None))]
     fn new(py: Python<'_>, settings: &PySettings, lane: &str, writer: Option<Py<PyAny>>) -> PyResult<Self> {
@@ -77,7 +77,7 @@ impl PyService {
 
     /// Register an event and return its emit function, which takes one value per field.
     ///
-    /// `context` is the `get` of a ContextVar that holds RequestIds: then `fields` must begin with `trace` and
+    /// `context` is the `get` of a ContextVar that holds RequestIds. Then `fields` must begin with `trace` and
     /// `request_id`, which emit fills in itself. Raises ValueError naming the event or field at fault.
     #[pyo3(signature = (name, fields, severity, context = None))]
     fn event(
@@ -89,7 +89,7 @@ impl PyService {
         context: Option<Py<PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let values = fields.len() - if context.is_some() { 2 } else { 0 };
-        // An event that has a weight of its own is not thinned: it would have two.
+        // An event with a weight of its own is not thinned, since it would have two weights.
         let thinned = self.service.budget.get().is_some() && !fields.iter().any(|field| field == ADJUSTED_COUNT);
         let weight = thinned.then(|| ADJUSTED_COUNT.to_owned());
         let fields: Vec<String> = fields.into_iter().chain(weight).collect();
@@ -97,7 +97,7 @@ impl PyService {
         Event::registered(py, self.service(), id, values, thinned, severity, context)
     }
 
-    /// Name this process, whose death is then told by name.
+    /// Name this process, so that its death is reported by name.
     fn set_producer_name(&self, name: &str) {
         self.service.producer.set_name(name);
         if let Some(queue) = self.service.producer.queue() {
@@ -105,13 +105,13 @@ impl PyService {
         }
     }
 
-    /// Return the names of processes that have died, had a name, and are not there again.
+    /// Return the names of processes that have died and have not come back.
     fn dead_producers(&self, py: Python<'_>) -> Vec<String> {
         py.detach(|| totals::dead_producers(&self.directory))
     }
 
-    /// Make application records go to this service, from `least_severity` on, with the ids that `active_span` reads; with
-    /// `takes_waiting` also those that were made while none was open.
+    /// Send application records to this service, from `least_severity` on, with the ids that `active_span` reads; with
+    /// `takes_waiting` also the records that were made before a service was open.
     #[pyo3(signature = (least_severity, active_span = None, takes_waiting = true))]
     fn make_current(&self, least_severity: u8, active_span: Option<Bound<'_, PyAny>>, takes_waiting: bool) {
         ACTIVE_SPAN.set(active_span);
@@ -121,7 +121,7 @@ impl PyService {
         }
     }
 
-    /// Wait until everything accepted so far is written, at most `deadline_s` seconds; return whether it is.
+    /// Wait, at most `deadline_s` seconds, until everything accepted so far is written; return whether it is.
     fn flush(&self, py: Python<'_>, deadline_s: f64) -> bool {
         py.detach(|| self.service.flush(Duration::from_secs_f64(deadline_s)))
     }
@@ -134,7 +134,7 @@ impl PyService {
         py.detach(|| self.service.close(Duration::from_secs_f64(deadline_s)))
     }
 
-    /// Start anew in a forked child: its own queue, its own listener, at its first record.
+    /// Start anew in a forked child: it gets its own queue and listener at its first record.
     fn after_fork_in_child(&self) {
         self.service.after_fork_in_child();
     }
@@ -147,23 +147,23 @@ impl PyService {
         Ok(Some(dict))
     }
 
-    /// Return every queue of the directory: its counts, `used_bytes` of `capacity_bytes`, `oldest_unix_nano`, the time of
-    /// the oldest record that waits (None: none does), `in_flight`, the requests that have a slot, its `producer`
-    /// (`here`, `elsewhere`, or `nobody` once that has closed it or died), and whether that one `only_listens`.
+    /// Return every queue of the directory: its counts, `used_bytes` of `capacity_bytes`, `oldest_unix_nano`, the time
+    /// of the oldest record that waits (None: none does), `in_flight`, the requests that have a slot, its `producer`
+    /// (`here`, `elsewhere`, or `nobody` once the producer has closed it or died), and whether the producer
+    /// `only_listens`.
     fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         queue_dicts(py, &self.directory)
     }
 
-    /// Return the counts of the queue directory since it was created, those of queues that have ended included: none
-    /// ever goes back.
+    /// Return the counts of the queue directory since it was created, ended queues included. They never decrease.
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let totals = py.detach(|| totals::of_directory(&self.control.page().totals, &self.directory));
         metrics::totals_dict(py, &totals)
     }
 
-    /// Return what is counted of requests, each as many times as its record says: all of them by outcome (`outcomes`);
-    /// what they took of `tokens`, one for each type and combination of labels; and `histograms` over those for inference,
-    /// one for each name and combination of labels. `buckets` are (upper bound in seconds, requests up to it, exemplar or
+    /// Return the counts of requests, each weighted as its record says: all of them by outcome (`outcomes`); their
+    /// `tokens`, one count for each type and combination of labels; and `histograms` over those for inference, one for
+    /// each name and combination of labels. `buckets` are (upper bound in seconds, requests up to it, exemplar or
     /// None), an exemplar is (trace id, span id, seconds, Unix time).
     ///
     /// Raises OSError if the listener's file cannot be read.
@@ -172,10 +172,10 @@ impl PyService {
         metrics::requests_dict(py, &counted)
     }
 
-    /// Return what the leading listener of the queue directory publishes, and about it: `leader` is `here`, `elsewhere` or
-    /// `nobody`, `heartbeat_age_s` the time since its last round (None: none led since the machine started). Of this
-    /// process: `queue_missing`, whether its queue is not where a listener finds it, and `queue_renewals`, how often that
-    /// was so and another queue has taken its place.
+    /// Return what the leading listener of the queue directory publishes, and its state: `leader` is `here`,
+    /// `elsewhere` or `nobody`, `heartbeat_age_s` the time since its last round (None: no listener has led since the
+    /// machine started). Two items concern this process: `queue_missing`, whether its queue is not where a listener
+    /// finds it, and `queue_renewals`, how often another queue has replaced a missing one.
     fn listener_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);
         let page = self.control.page();
@@ -205,7 +205,7 @@ impl PyService {
     }
 }
 
-/// Adds what was removed, by reason, and compressed.
+/// Adds the removed segments by reason, and the compressed ones.
 fn housekeeping_items(stats: &Bound<'_, PyDict>, words: &HousekeepingWords) -> PyResult<()> {
     for (name, counters) in [("segments_removed", &words.segments_removed), ("removed_bytes", &words.removed_bytes)] {
         let by_reason = PyDict::new(stats.py());

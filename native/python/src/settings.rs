@@ -1,11 +1,11 @@
-//! `Settings`: a configuration as the core reads it, parsed once for all that it opens.
+//! `Settings`: a configuration in the core's form, parsed once for everything that it opens.
 
 use listen::settings::Settings;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// A configuration that was checked.
+/// A checked configuration.
 #[pyclass(frozen, name = "Settings", module = "inference_logging._native")]
 pub struct PySettings(Settings);
 
@@ -20,13 +20,13 @@ impl PySettings {
 impl PySettings {
     /// Read a configuration: one JSON object of parameters by name.
     ///
-    /// Raises ValueError with a line for each parameter that is unknown or wrong, or does not fit to another.
+    /// Raises ValueError with a line for each parameter that is unknown, wrong, or in conflict with another.
     #[new]
     fn new(json: &[u8]) -> PyResult<Self> {
         Settings::from_json(json).map(Self).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// What decides where records go and what is replaced in them: a parameter a line.
+    /// The parameters that decide where records go and what is redacted in them, one a line.
     #[getter]
     fn configuration(&self) -> String {
         self.0.configuration()

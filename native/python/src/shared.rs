@@ -1,4 +1,4 @@
-//! What the requests of a middleware have in common, for who begins them and for who observes them.
+//! The state that all requests of a middleware share, for the code that begins them and the code that observes them.
 
 use super::asgi::{Keys, first, is_private, item, text_of};
 use super::engine::{EngineReader, ForwardIds};
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Makes the observers of a middleware's requests: configuration, and a source of ids.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct RequestFactory {
-    pub shared: Shared,
+    pub shared: MiddlewareShared,
 }
 
-/// What all requests of a middleware have in common.
-pub struct Shared {
+/// The state that all requests of a middleware share.
+pub struct MiddlewareShared {
     pub requests: Requests,
     pub service: Arc<Service>,
     pub ids: IdSource,
@@ -30,38 +30,38 @@ pub struct Shared {
     pub turns: Turns,
     /// `async def observed_receive(receive, observer)`.
     pub observed_receive: Held,
-    /// Name of the header in which answers carry a request id.
+    /// The name of the header that carries a request id in answers.
     pub response_header: Option<Py<PyBytes>>,
-    /// Name of the header by which a client asks that none of its texts is captured.
+    /// The name of the header with which a client forbids the capture of its texts.
     pub opt_out_header: Option<String>,
-    /// Functions that look for other libraries in the process; None: they are not to be asked.
+    /// Functions that look for other libraries in the process; None: they are not called.
     pub span_reader: Held,
     pub correlation_reader: Held,
     /// The engine behind the server, if one is known.
     pub engine: Held<EngineReader>,
     pub forward_ids: ForwardIds,
     pub begun: AtomicU64,
-    /// Requests of these begin only where they are asked to.
+    /// Requests to these paths begin only on demand.
     pub special_paths: Box<[String]>,
 }
 
-/// Every so many requests it is looked whether the application has imported another library that knows the ids.
+/// Every so many requests, a search runs for newly imported libraries that know the ids.
 const LOOK_EVERY: u64 = 64;
 
-impl Shared {
-    /// Whether anything of a body with this content may be wanted.
+impl MiddlewareShared {
+    /// Whether any part of a body with this content may be captured.
     #[inline]
     pub fn captures(&self, content: Content<'_>) -> bool {
         content == Content::Json || self.requests.settings.texts.is_on()
     }
 
-    /// Whether the client asks that none of its texts is captured, where they would be.
+    /// Whether the client forbids the capture of its texts, where they would be captured.
     #[inline]
     pub fn is_private(&self, headers: Option<Borrowed<'_, '_, PyAny>>) -> bool {
         self.requests.settings.texts.is_on() && self.opts_out(headers)
     }
 
-    /// Whether the client forbids that texts of its request are stored.
+    /// Whether the client forbids storing texts of its request.
     pub fn opts_out(&self, headers: Option<Borrowed<'_, '_, PyAny>>) -> bool {
         self.opt_out_header.as_deref().is_some_and(|header| is_private(headers, header.as_bytes()))
     }

@@ -1,4 +1,4 @@
-//! Health and metrics for Python: the watch, what it finds, and the metrics as text or as plain tuples.
+//! Health and metrics for Python: the watch, its findings, and the metrics as text or as plain tuples.
 
 use super::metrics::exemplar_tuple;
 use super::service::PyService;
@@ -14,10 +14,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Status, body, and the seconds after which to ask again.
+/// Status, body, and the seconds until the next request.
 type PyAnswer<'py> = (u16, Bound<'py, PyBytes>, u32);
 type PyExemplar = (String, String, f64, f64);
-/// What follows the family's name, the labels, the value and the exemplar.
+/// The suffix of the family's name, the labels, the value and the exemplar.
 type PySample = (&'static str, Vec<(&'static str, String)>, f64, Option<PyExemplar>);
 /// Name, kind, unit, help and samples.
 type PyFamily = (&'static str, &'static str, &'static str, &'static str, Vec<PySample>);
@@ -26,7 +26,7 @@ fn now() -> Now {
     Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
 }
 
-/// One thing that is not as it should be, in words and numbers.
+/// One problem, in words and numbers.
 #[pyclass(frozen, get_all, module = "inference_logging._native")]
 pub struct HealthReason {
     state: &'static str,
@@ -40,7 +40,7 @@ impl From<&Reason> for HealthReason {
     }
 }
 
-/// A state, and every reason for it; the worst reason decides.
+/// A state with every reason for it; the worst reason decides.
 #[pyclass(frozen, name = "Health", module = "inference_logging._native")]
 pub struct PyHealth(Arc<Health>);
 
@@ -69,19 +69,19 @@ impl PyHealth {
         self.0.is_ready()
     }
 
-    /// Whether a restart would mend nothing here.
+    /// Whether the process is alive; False: a restart would help.
     #[getter]
     fn alive(&self) -> bool {
         self.0.is_alive()
     }
 
-    /// When to ask again, in seconds, if not ready.
+    /// The seconds until the next request, if not ready.
     #[getter]
     fn retry_after_s(&self) -> u32 {
         self.0.retry_after_s
     }
 
-    /// Return the answer to a readiness probe: status, JSON body, and the seconds after which to ask again.
+    /// Return the answer to a readiness probe: status, JSON body, and the seconds until the next request.
     fn readiness<'py>(&self, py: Python<'py>) -> PyAnswer<'py> {
         answer(py, readiness(&self.0))
     }
@@ -91,7 +91,7 @@ impl PyHealth {
         answer(py, liveness(&self.0))
     }
 
-    /// Return the answer for what can start a process again that has died.
+    /// Return the answer for a supervisor that can restart a dead process.
     fn producers<'py>(&self, py: Python<'py>) -> PyAnswer<'py> {
         answer(py, producers(&self.0))
     }
@@ -101,7 +101,7 @@ fn answer(py: Python<'_>, answer: Answer) -> PyAnswer<'_> {
     (answer.status, PyBytes::new(py, answer.body.as_bytes()), answer.retry_after_s)
 }
 
-/// Looks at the logging of a queue directory, and at that of the audit lane if there is one.
+/// Looks at the logging of a queue directory, and of the audit lane if there is one.
 #[pyclass(frozen, name = "HealthWatch", module = "inference_logging._native")]
 pub struct PyHealthWatch(Arc<HealthWatch>);
 
@@ -134,31 +134,31 @@ impl PyHealthWatch {
         Self(Arc::new(py.detach(|| HealthWatch::new(fast, audit, now()))))
     }
 
-    /// Look now and grade what is seen.
+    /// Look now, and grade the findings.
     fn look(&self, py: Python<'_>) -> PyHealth {
         PyHealth(py.detach(|| self.0.assess(now())))
     }
 
-    /// Return what the last look saw, or look where that is a quarter of a second ago.
+    /// Return the findings of the last look, or look again if that is a quarter of a second old.
     fn recent(&self, py: Python<'_>) -> PyHealth {
         PyHealth(py.detach(|| self.0.recent(now())))
     }
 }
 
-/// The metrics of what a watch looks at.
+/// The metrics of the queue directory that a watch looks at.
 #[pyclass(frozen, name = "Metrics", module = "inference_logging._native")]
 pub struct PyMetrics(Metrics);
 
 #[pymethods]
 impl PyMetrics {
-    /// Show them together with this version of Python.
+    /// Show the metrics together with this version of Python.
     #[new]
     fn new(watch: &Bound<'_, PyHealthWatch>, python_version: String) -> Self {
         Self(Metrics::new(Arc::clone(&watch.get().0), Some(python_version)))
     }
 
-    /// Return every family as it is now: name, kind, unit, help and samples; of a sample what follows the name, labels,
-    /// value, and the exemplar or None: trace id, span id, seconds, Unix time.
+    /// Return every family as it is now: name, kind, unit, help and samples. A sample has the suffix of the name, the
+    /// labels, the value, and the exemplar or None: trace id, span id, seconds, Unix time.
     ///
     /// Raises OSError if the listener's file cannot be read.
     fn families(&self, py: Python<'_>) -> PyResult<Vec<PyFamily>> {
@@ -166,8 +166,8 @@ impl PyMetrics {
         Ok(families.into_iter().map(family_tuple).collect())
     }
 
-    /// Return the metrics and their content type in the best format that the `Accept` header names, collected at most
-    /// once in a quarter of a second.
+    /// Return the metrics and their content type in the best format that the `Accept` header names. They are collected
+    /// at most once in a quarter of a second.
     ///
     /// Raises OSError if the listener's file cannot be read.
     fn render<'py>(&self, py: Python<'py>, accept: &str) -> PyResult<(Bound<'py, PyBytes>, String)> {

@@ -1,7 +1,7 @@
-//! Requests that a model of Triton's Python backend serves: what `model.py` sees of them, as terminal records.
+//! Terminal records for requests to a model of Triton's Python backend, as `model.py` sees them.
 //!
-//! Fields are read by the methods of Triton's own classes, which take longer than everything else here; nothing is read
-//! that no record needs, and nothing that asks the server (`is_cancelled`).
+//! The methods of Triton's own classes read the fields, and they take longer than everything else here. So a field is
+//! read only if a record needs it, and no method is called that asks the server (`is_cancelled`).
 
 use super::gil_cell::GilCell;
 use super::held::Held;
@@ -33,17 +33,17 @@ use tensors::Tensors;
 mod request;
 mod tensors;
 
-/// Longest text among the values that are known at the beginning.
+/// The longest text among the values that are known at the beginning.
 const MAX_TEXT_BYTES: usize = 96;
 
 /// The requests of one model instance: configuration, and those that are under way.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct ModelLog {
-    shared: Shared,
+    shared: ModelShared,
 }
 
-/// What all requests of a model instance have in common.
-pub struct Shared {
+/// The state that all requests of a model instance share.
+pub struct ModelShared {
     requests: Requests,
     service: Arc<Service>,
     ids: IdSource,
@@ -51,37 +51,37 @@ pub struct Shared {
     methods: Methods,
     /// Name, version and instance of the model.
     model: [String; 3],
-    /// Stands for the requests' path where the sampler asks for one.
+    /// The requests' path for the sampler.
     path: String,
-    /// None: they are not recorded.
+    /// None: tensors are not recorded.
     tensors: Option<Tensors>,
-    /// `read(parameters)` of the request's parameters as JSON, which returns `traceparent`, `tracestate` and what of them
-    /// is recorded, as JSON.
+    /// `read(parameters)` takes the request's parameters as JSON. It returns `traceparent`, `tracestate` and the
+    /// recorded parameters, as JSON.
     read_parameters: Held,
     /// `failed(error)`: something could not be read.
     failed: Held,
     /// `raised(begun, error)`: a call of the model raised.
     raised: Held,
-    /// `returned(begun, responses)`: a call of the model returned what is neither responses nor None; returns what Triton
-    /// is given instead.
+    /// `returned(begun, responses)`: a call of the model returned neither responses nor None. It returns the value for
+    /// Triton instead.
     returned: Held,
     /// `ended()`, after each batch.
     ended: Held,
-    /// `set` and `reset` of the context variable that has the ids of the request under way.
+    /// `set` and `reset` of the context variable for the ids of the request under way.
     context: (Held, Held),
-    /// A call that returns None has its requests answered by their response senders.
+    /// If a call returns None, response senders answer its requests.
     decoupled: bool,
-    /// By the address of Triton's object, which its model holds as long as it can answer. Few at a time: a batch, or as
-    /// many streams as a model serves at once.
+    /// The open requests by the address of Triton's object, which its model holds as long as it can answer. They are
+    /// few: a batch, or the streams that a model serves at once.
     open: GilCell<Vec<(usize, Py<ModelRequest>)>>,
 }
 
-/// Methods of Triton's classes: looked up once.
+/// Methods of Triton's classes, looked up once.
 struct Methods {
     request_id: Py<PyAny>,
     correlation_id: Py<PyAny>,
     parameters: Py<PyAny>,
-    /// None: the server makes no traces that a request could tell.
+    /// None: the server makes no traces for a request to report.
     trace: Option<Py<PyAny>>,
     inputs: Py<PyAny>,
     has_error: Py<PyAny>,
@@ -116,7 +116,7 @@ impl ModelLog {
         let settings = parameters.model_observer(&service).map_err(PyOSError::new_err)?;
         let tensors = parameters.records_tensors().then(|| Tensors::of(&classes.2, datatypes)).transpose()?;
         Ok(Self {
-            shared: Shared {
+            shared: ModelShared {
                 requests: service.requests(settings),
                 service,
                 ids: IdSource::new()?,
@@ -137,7 +137,7 @@ impl ModelLog {
         })
     }
 
-    /// Begin to observe the requests of a batch; return one object for each, none if they cannot be read.
+    /// Begin to observe the requests of a batch. Return one object for each, or none if they cannot be read.
     fn begin<'py>(this: &Bound<'py, Self>, requests: &Bound<'py, PyAny>) -> Bound<'py, PyList> {
         let (py, now, shared) = (requests.py(), now_monotonic_nano(), &this.get().shared);
         let watch = shared.turns.next(py);
@@ -145,28 +145,28 @@ impl ModelLog {
         if shared.service.is_disabled(now) {
             return begun;
         }
-        let done = Shared::begin_all(this, requests, &begun, now);
+        let done = ModelShared::begin_all(this, requests, &begun, now);
         watch.finish(py, now, &shared.requests.producer);
-        shared.tell(py, done);
+        shared.report_failure(py, done);
         begun
     }
 
-    /// Take note of the responses of a batch, None for those that a response sender sends; None for all of them of a
+    /// Take note of the responses of a batch; None for those that a response sender sends; None for all of them in a
     /// decoupled model.
     fn end(&self, begun: &Bound<'_, PyList>, responses: &Bound<'_, PyAny>) {
         let (py, now) = (begun.py(), now_monotonic_nano());
         if !(begun.is_empty() || responses.is_none() && self.shared.decoupled) {
             let watch = self.shared.turns.next(py);
-            let done = Shared::end_all(begun, responses, now);
+            let done = ModelShared::end_all(begun, responses, now);
             watch.finish(py, now, &self.shared.requests.producer);
-            self.shared.tell(py, done);
+            self.shared.report_failure(py, done);
         }
         if let Some(ended) = self.shared.ended.get(py) {
-            self.shared.tell(py, ended.call0().map(drop));
+            self.shared.report_failure(py, ended.call0().map(drop));
         }
     }
 
-    /// Call `execute(model, requests)` with its requests on record; return or raise what it does.
+    /// Call `execute(model, requests)` with its requests on record; return its result or raise its exception.
     fn serve<'py>(
         this: &Bound<'py, Self>,
         execute: &Bound<'py, PyAny>,
@@ -188,13 +188,13 @@ impl ModelLog {
             shared.context.1.call1(py, (token,))?;
         }
         if let Err(error) = &done {
-            let told = shared.raised.call1(py, (begun, error.clone_ref(py).into_value(py)));
-            shared.tell(py, told.map(drop));
+            let reported = shared.raised.call1(py, (begun, error.clone_ref(py).into_value(py)));
+            shared.report_failure(py, reported.map(drop));
         }
         done
     }
 
-    /// Return what was begun of a request of Triton's, or None once it has ended.
+    /// Return the observed request for a request of Triton's, or None once it has ended.
     fn find(&self, request: &Bound<'_, PyAny>) -> Option<Py<ModelRequest>> {
         let (py, key) = (request.py(), request.as_ptr() as usize);
         self.shared
@@ -219,8 +219,8 @@ impl ModelLog {
     }
 }
 
-impl Shared {
-    /// The functions of the package.
+impl ModelShared {
+    /// The Python callbacks.
     fn callbacks(&self) -> [&Held; 7] {
         let Self { read_parameters, failed, raised, returned, ended, context: (set, reset), .. } = self;
         [read_parameters, failed, raised, returned, ended, set, reset]
@@ -239,7 +239,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes the ids of a request that is the only one of its batch those of the context.
+    /// If a batch has one request, makes its ids those of the context.
     fn enter<'py>(&self, begun: &Bound<'py, PyList>) -> Option<Bound<'py, PyAny>> {
         let py = begun.py();
         let only = (begun.len() == 1).then(|| begun.get_item(0)).and_then(Result::ok)?;
@@ -247,7 +247,7 @@ impl Shared {
         self.context.0.call1(py, (ids,)).ok()
     }
 
-    /// Ends what was begun, whatever comes: what cannot be read any more has ended as well.
+    /// Ends the requests of a batch in any case: a request that cannot be read any more has ended as well.
     fn end_all(begun: &Bound<'_, PyList>, responses: &Bound<'_, PyAny>, now: u64) -> PyResult<()> {
         let mut responses = responses.try_iter();
         let mut done = Ok(());
@@ -259,15 +259,15 @@ impl Shared {
                 Some(response) => request.respond(&response, now),
                 None => Ok(()),
             };
-            // Idempotent.
+            // This call is idempotent.
             request.finish_with(begun.py(), Ending::Returned, now);
             done = done.and(ended);
         }
         done
     }
 
-    /// Tells of an error that is no request's.
-    fn tell(&self, py: Python<'_>, done: PyResult<()>) {
+    /// Reports an error that belongs to no single request.
+    fn report_failure(&self, py: Python<'_>, done: PyResult<()>) {
         if let Err(error) = done
             && let Err(error) = self.failed.call1(py, (error.into_value(py),))
         {
@@ -291,13 +291,13 @@ impl Shared {
             before
         });
         if let Some((_, before)) = before {
-            // Its object is gone, and with it every way to answer.
+            // Triton's object is gone, so the request cannot be answered any more.
             before.get().emit(py, Ending::Returned, now);
         }
         Ok(begun)
     }
 
-    /// Reads what there is to know of a request.
+    /// Reads the data of a request.
     fn look(&self, request: &Bound<'_, PyAny>, (size, position): (u64, u64)) -> PyResult<Seen> {
         let (py, methods) = (request.py(), &self.methods);
         let client = methods.request_id.call1(py, (request,))?;
@@ -356,23 +356,23 @@ impl Shared {
     }
 }
 
-/// `traceparent`, `tracestate` and the recorded ones of a request's parameters.
+/// `traceparent`, `tracestate` and the recorded parameters of a request.
 type Given = (Option<String>, Option<String>, Option<String>);
 
-/// What was read of a request.
+/// The data that was read from a request.
 struct Seen {
     ids: RequestIds,
     given: ModelInput,
 }
 
-/// What of it stands on its record.
+/// The part of it that stands on its record.
 pub struct ModelInput {
-    /// Requests of the batch.
+    /// The number of requests in the batch.
     size: u64,
-    /// Its place among them.
+    /// The request's place in the batch.
     position: u64,
     correlation: CorrelationId,
-    /// As JSON, as the inputs.
+    /// JSON, as the inputs.
     pub parameters: Option<String>,
     pub inputs: Option<Vec<u8>>,
 }

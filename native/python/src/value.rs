@@ -1,4 +1,5 @@
-//! Python values to record values. Nothing here raises: what cannot be encoded becomes a text that says so.
+//! Conversion of Python values to record values. Nothing here raises: a value that cannot be encoded becomes a text
+//! that says so.
 
 use super::bound_fields::BoundFields;
 use pyo3::exceptions::PyTypeError;
@@ -8,9 +9,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyString};
 use queue::record::Scratch;
 
-/// JSON that is already encoded; it is copied into the line as it is.
+/// JSON that is already encoded, and is copied into the line as it is.
 ///
-/// The caller answers for its validity: it must be one JSON value without a line break.
+/// The caller is responsible for its validity: it must be one JSON value without a line break.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct Json {
     encoded: Vec<u8>,
@@ -32,7 +33,7 @@ impl Json {
     }
 }
 
-/// `orjson.dumps` and the arguments it is called with.
+/// `orjson.dumps` and its arguments.
 struct Encoder {
     dumps: Py<PyAny>,
     default: Py<PyAny>,
@@ -131,10 +132,10 @@ unsafe fn push_int(scratch: &mut Scratch, object: *mut ffi::PyObject) {
 fn push_large_int(scratch: &mut Scratch, object: *mut ffi::PyObject) {
     // SAFETY: `object` is a live int, the GIL is held (callers).
     unsafe {
-        // Not its `str`, which is the class's own: an enumeration's is a name.
+        // `str` does not serve here, since a class may define its own: an enumeration's is a name.
         let digits = ffi::PyNumber_ToBase(object, 10);
         if digits.is_null() {
-            // More digits than Python is willing to print.
+            // The number has more digits than Python is willing to print.
             ffi::PyErr_Clear();
             return scratch.push_str("<int with too many digits>");
         }
@@ -146,7 +147,7 @@ fn push_large_int(scratch: &mut Scratch, object: *mut ffi::PyObject) {
     }
 }
 
-/// Whether a text is a whole number as JSON has it.
+/// Whether a text is a whole number in JSON.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -193,7 +194,7 @@ unsafe fn push_other(py: Python<'_>, scratch: &mut Scratch, object: *mut ffi::Py
     }
 }
 
-/// Nested values and the many types that orjson knows; whatever it does not know as its `str()`.
+/// Appends nested values, and the many types that orjson knows; any other type as its `str()`.
 fn push_encoded(object: &Bound<'_, PyAny>, scratch: &mut Scratch) -> Option<()> {
     let py = object.py();
     let encoder = ENCODER.get_or_try_init(py, || Encoder::import(py)).ok()?;

@@ -1,11 +1,11 @@
-//! Application records that are made before anything is configured.
+//! Application records from the time before anything is configured.
 //!
-//! They wait in memory, a bounded number of them, for the first logger that opens, with the time at which they were made:
-//! nobody can say before where they belong and what is to be replaced in them. What is above the bound is counted as
-//! `no_queue` in that logger's queue.
+//! They wait in memory for the first logger that opens, with the time at which they were made, and their number is
+//! bounded. Before the logger opens, neither their destination nor the redaction is known. Records above the bound are
+//! counted as `no_queue` in that logger's queue.
 //!
-//! A forked child has a copy of what its parent holds. Each record has a byte that both share, so that whichever opens
-//! first writes it, and nobody else.
+//! A forked child has a copy of its parent's records. Each record has a byte that both share, so that only the process
+//! whose logger opens first writes it.
 
 use listen::service::Service;
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ use queue::lock::ForkSafe;
 use queue::memory;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Also the bytes of a page, one for each record.
+/// The number is also the bytes of a page, one for each record.
 const MOST_RECORDS: usize = 4096;
 const MOST_BYTES: usize = 4 << 20;
 
@@ -23,7 +23,7 @@ struct Record {
     severity: u8,
     time_unix_nano: u64,
     payload: Box<[u8]>,
-    /// 1 once a process has written it.
+    /// 1 once a process has written the record.
     taken: &'static AtomicU8,
     is_inherited: bool,
 }
@@ -31,10 +31,10 @@ struct Record {
 struct Waiting {
     records: Vec<Record>,
     bytes: usize,
-    /// Records of this process on its page.
+    /// The number of this process's records on its page.
     next: usize,
     left_out: [u64; LEVELS.len()],
-    /// Made with the first record; shared with the children that are forked from then on.
+    /// The page is made with the first record; children that are forked later share it.
     page: Option<&'static [AtomicU8; MOST_RECORDS]>,
 }
 
@@ -58,10 +58,10 @@ pub fn hold(severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
     })
 }
 
-/// Gives what waits to `service`, from `least_severity` on.
+/// Passes the waiting records to `service`, from `least_severity` on.
 pub fn release(service: &Service, least_severity: u8) {
     let (records, left_out) = WAITING.with(|waiting| {
-        // The bytes of the page are taken: what comes next needs another one.
+        // The bytes of the page are taken: later records need another page.
         (waiting.page, waiting.next, waiting.bytes) = (None, 0, 0);
         (std::mem::take(&mut waiting.records), std::mem::take(&mut waiting.left_out))
     });
@@ -76,7 +76,7 @@ pub fn release(service: &Service, least_severity: u8) {
     }
 }
 
-/// Return how many application records wait that this process has made itself.
+/// Return the number of waiting records that this process has made itself.
 #[pyfunction]
 pub fn waiting_records() -> usize {
     WAITING.with(|waiting| {
@@ -85,13 +85,13 @@ pub fn waiting_records() -> usize {
     })
 }
 
-/// Leave to other processes the records that they have made.
+/// Leave the records of other processes to them.
 #[pyfunction]
 pub fn forget_inherited_records() {
     WAITING.with(|waiting| waiting.records.retain(|record| !record.is_inherited));
 }
 
-/// In a forked child: what waits is its parent's, and is written by whichever opens first.
+/// In a forked child: leave the waiting records to the process that opens a logger first, since they are the parent's.
 #[pyfunction]
 pub fn leave_waiting_records_to_parent() {
     WAITING.with(|waiting| {

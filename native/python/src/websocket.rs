@@ -1,9 +1,9 @@
-//! The record of a WebSocket connection, an event of its own: an hour's connection among the requests would spoil their
-//! times.
+//! The record of a WebSocket connection. It is an event of its own, since a connection of an hour would distort the
+//! times of the requests.
 
 use super::middleware::{Route, exception_texts};
 use super::request_ids::PyRequestIds;
-use super::shared::Shared;
+use super::shared::MiddlewareShared;
 use super::value;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,9 +13,9 @@ use queue::system::now_monotonic_nano;
 use request::fields::Group;
 
 const NAME: &str = "websocket.connection";
-/// How many values the caller gives: from `outcome` to `duration_s`, without the route.
+/// The number of values from the caller: from `outcome` to `duration_s`, without the route.
 const GIVEN: usize = 14;
-/// Where the route stands among them: behind outcome, error and path.
+/// The place of the route among them: behind outcome, error and path.
 const ROUTE: usize = 3;
 
 const FIELDS: [&str; 21] = [
@@ -42,13 +42,13 @@ const FIELDS: [&str; 21] = [
     "exception.stacktrace",
 ];
 
-/// Emits the record of a connection that has ended; `values` are those of [`FIELDS`] from `outcome` to `duration_s`
-/// without the route, None where there is none.
+/// Emits the record of an ended connection. `values` are those of [`FIELDS`] from `outcome` to `duration_s`, without
+/// the route; None for a missing value.
 ///
 /// # Errors
-/// ValueError where the record cannot be made.
+/// ValueError if the record cannot be made.
 pub fn emit(
-    shared: &Shared,
+    shared: &MiddlewareShared,
     scope: &Bound<'_, PyDict>,
     ids: &PyRequestIds,
     severity: u8,

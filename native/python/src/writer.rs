@@ -1,6 +1,6 @@
-//! A sink that is a Python callable: for stores that only the standard library of Python reaches, such as SQLite.
+//! A sink that is a Python callable, for stores that only Python's standard library reaches, such as SQLite.
 //!
-//! It runs on the sink's own thread and takes the interpreter's lock for each batch, which no other sink does.
+//! The sink runs on its own thread and takes the GIL for each batch, which no other sink does.
 
 use listen::sink::settings::Other;
 use listen::sink::{Now, Sink, SinkSettings, WriteError};
@@ -14,8 +14,8 @@ struct PythonSink {
     writer: Arc<Py<PyAny>>,
 }
 
-/// Returns the settings of a sink that calls `writer`: it takes bytes and returns once they are committed, all of them or
-/// none; with None it gives back what it holds.
+/// Returns the settings of a sink that calls `writer`. The callable takes bytes and returns once they are committed,
+/// all of them or none; with None it releases its resources.
 pub fn python_sink(name: &str, writer: Py<PyAny>) -> SinkSettings {
     let writer = Arc::new(writer);
     let open = Arc::new(move || Box::new(PythonSink { writer: Arc::clone(&writer) }) as Box<dyn Sink>);
@@ -26,7 +26,7 @@ impl PythonSink {
     fn call(&self, lines: Option<&[u8]>) -> io::Result<()> {
         let called = Python::try_attach(|py| {
             let lines = lines.map(|lines| PyBytes::new(py, lines));
-            // In words: the error must be readable where no interpreter is.
+            // The error becomes text, since it must be readable without an interpreter.
             self.writer.bind(py).call1((lines,)).map(drop).map_err(|error| io::Error::other(error.to_string()))
         });
         called.unwrap_or_else(|| Err(io::Error::other("the interpreter has ended")))

@@ -1,15 +1,14 @@
-//! Event schemas: the name and the fixed field list of one kind of record, registered once, so that a record carries
-//! values only.
+//! Event schemas: the name and the fixed field list of one kind of record. A schema is registered once, so that a
+//! record carries values only.
 //!
-//! Stored form (in the queue file, so
-//! that any listener can read records of any process), little-endian:
+//! Stored form, little-endian; it stands in the queue file, so that any listener can read the records of any process:
 //!
 //! ```text
 //! u16 id | u8 name length | name | u16 field count | field count × ( u8 length | name )
 //! ```
 //!
-//! Invariants: names are UTF-8 of 1 to 128 bytes; at most 256 fields, no two alike, none that the encoder itself writes
-//! into a line ([`RESERVED`]).
+//! Invariants: names are UTF-8 of 1 to 128 bytes. An event has at most 256 fields, with different names, and no name
+//! that the encoder itself writes into a line ([`RESERVED`]).
 
 use std::fmt;
 
@@ -25,15 +24,15 @@ pub const REQUEST: u16 = 2;
 pub const REQUEST_CHUNK: u16 = 3;
 /// The housekeeper's report of what it removed, and why.
 pub const SEGMENTS_REMOVED: u16 = 4;
-/// Someone has changed something at run time.
+/// A change at run time, by an operator or by its expiry.
 pub const CONTROL_CHANGED: u16 = 5;
 /// The listener's last record about a process: how it ended, and its counts.
 pub const PROCESS_ENDED: u16 = 6;
-/// A listener has cut off a line that one before it did not live to finish.
+/// A listener has cut off the unfinished line of an earlier listener that died.
 pub const SEGMENT_REPAIRED: u16 = 7;
 /// The terminal record of a request that a model of Triton serves.
 pub const MODEL_REQUEST: u16 = 8;
-/// Ids below are built in; schemas of users count from here.
+/// The first id of users' schemas; smaller ids are built in.
 pub const FIRST_USER_ID: u16 = 16;
 
 /// Longest event or field name in bytes.
@@ -41,7 +40,7 @@ pub const MAX_NAME_BYTES: usize = 128;
 /// Most fields of one event.
 pub const MAX_FIELDS: usize = 256;
 
-/// Keys that the encoder writes itself; a field of this name would stand in the line twice.
+/// Keys that the encoder writes itself. A field of such a name would stand in the line twice.
 pub const RESERVED: [&str; 10] = [
     "timestamp",
     "severity_text",
@@ -55,7 +54,7 @@ pub const RESERVED: [&str; 10] = [
     "trace_flags",
 ];
 
-/// Events that only listeners write: what readers learn of segments, processes and sinks.
+/// Events that only listeners write: reports about segments, processes and sinks.
 pub const OF_LISTENERS: [&str; 12] = [
     "segment.header",
     "segment.footer",
@@ -72,16 +71,17 @@ pub const OF_LISTENERS: [&str; 12] = [
 ];
 
 const REMOVED_FIELDS: [&str; 6] = ["reason", "segments", "bytes", "oldest", "newest", "spans"];
-/// How many records one stands for, in the records that sampling has thinned.
+/// The number of records that one stands for, after sampling has thinned them.
 pub const ADJUSTED_COUNT: &str = "adjusted_count";
 
-/// Who changed what, from and to what, until when; `to` null: as configured again.
+/// The author of a change, what was changed, the old and the new value, and when it ends; `to` null: as configured
+/// again.
 const CONTROL_CHANGED_FIELDS: [&str; 5] = ["who", "what", "from", "to", "until"];
 
-/// How (`closed`, `died`), since when, and the counts of the queue; `accepted` less `written` is torn or corrupt. Then the
-/// process's name, if it has one.
+/// The way it ended (`closed`, `died`), its start, and the counts of its queue; `accepted` less `written` is torn or
+/// corrupt. Then the process's name, if it has one.
 const ENDED_FIELDS: [&str; 7] = ["how", "started", "accepted", "written", "reasons", "sampled_out", "producer_name"];
-/// The segment's file name, where its whole lines end, and how many bytes of an unfinished line stood behind that.
+/// The segment's file name, the end of its whole lines, and the number of bytes of the unfinished line behind them.
 const SEGMENT_REPAIRED_FIELDS: [&str; 3] = ["segment", "offset", "bytes"];
 
 /// One kind of record: its id within a queue, its name, its fields in the order of their values.
@@ -95,7 +95,7 @@ pub struct EventSchema {
     pub fields: Vec<String>,
 }
 
-/// Build the schemas that every queue begins with; those of requests are the producer's to give (`QueueSettings::events`).
+/// Build the schemas that every queue begins with. The producer adds those of requests (`QueueSettings::events`).
 pub fn builtin() -> Vec<EventSchema> {
     vec![
         EventSchema::log_dropped(),
@@ -107,7 +107,7 @@ pub fn builtin() -> Vec<EventSchema> {
     ]
 }
 
-/// Why a schema is refused. Retrying with the same names never helps.
+/// The reason why a schema is refused. A retry with the same names never helps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventError {
     /// The event name is empty or longer than [`MAX_NAME_BYTES`].
@@ -199,7 +199,7 @@ impl EventSchema {
         out
     }
 
-    /// Read a stored schema from the start of `bytes`; return it and how many bytes it took.
+    /// Read a stored schema from the start of `bytes`; return it and its length.
     ///
     /// # Errors
     /// [`Malformed::Cut`] where `bytes` end early, [`Malformed::Schema`] where the names break a rule.

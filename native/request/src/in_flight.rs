@@ -1,8 +1,9 @@
-//! One request's slot as its observer uses it (P5): a few stores while it runs, one more step around its terminal record.
+//! One request's slot as its observer uses it (P5): a few stores while it runs, one more step around its terminal
+//! record.
 //!
-//! A slot belongs to the process that opened it. A forked child holds copies of its parent's requests: for it they are
-//! dead, as they are for everybody once the queue is closed, which has ended them all. Such a request has its terminal
-//! record from somebody else, so it emits none.
+//! A slot belongs to the process that opened it. A forked child holds copies of its parent's requests. For the child
+//! they are dead, and after the queue is closed they are dead for every process, since the close has ended them.
+//! Another process or the close emits the terminal record of such a request, so it emits none itself.
 
 use crate::fields;
 use crate::ids::RequestIds;
@@ -19,14 +20,14 @@ use std::mem::ManuallyDrop;
 pub mod facts;
 pub mod terminal;
 
-/// A request in flight. Dropped without an end, it leaves no record.
+/// A request in flight. If it is dropped without an end, it leaves no record.
 pub struct InFlight(TakenSlot);
 
-/// A request whose end is the holder's to report. Dropped without a record, it leaves none.
+/// A request whose end its holder has to report. If it is dropped without a record, it leaves none.
 pub struct Ending(TakenSlot);
 
-/// Ends every request that is still in flight: the queue is about to be closed. One whose record finds no room keeps
-/// its slot, for whoever recovers the queue.
+/// Ends every request that is still in flight, since the queue is about to be closed. If a record finds no room, its
+/// request keeps the slot for the listener that recovers the queue.
 fn end_requests(queue: &Queue) {
     let (now, schemas) = (now_monotonic_nano(), fields::schemas());
     for slot in queue.file.slots().iter().filter(Slot::claim) {
@@ -49,14 +50,14 @@ fn end_requests(queue: &Queue) {
 }
 
 impl Ending {
-    /// Ends the request with its terminal record, at `now` (monotonic nanoseconds). Returns whether it was accepted.
+    /// Ends the request with its terminal record at `now` (monotonic nanoseconds). Returns whether it was accepted.
     #[inline]
     pub fn record(self, producer: &Producer, now: u64, event: u16, severity: u8, payload: &[u8]) -> bool {
         let time_unix_nano = self.0.slot().unix_nano_at(now);
-        // Dropped last: the slot is free once the record is in the ring, or refused and counted.
+        // The slot is dropped last: it becomes free once the record is in the ring, or is refused and counted.
         match self.0.offer(event, severity, time_unix_nano, payload) {
             Ok(_) => true,
-            // Another queue may have taken its place meanwhile.
+            // Another queue may have replaced this one meanwhile.
             Err(Reason::AlreadyShutdown | Reason::NoQueue) => producer.emit(event, severity, payload),
             Err(reason) => producer.refuse(reason, severity),
         }
@@ -64,12 +65,12 @@ impl Ending {
 }
 
 impl InFlight {
-    /// Makes a producer end its requests in flight with a record when it is closed.
+    /// Lets a producer end its requests in flight with a record when it is closed.
     pub fn end_with(producer: &Producer) {
         producer.before_close(end_requests);
     }
 
-    /// Gives a request a slot; None where there is none, which is counted if all are taken.
+    /// Gives a request a slot; None: there is none. If all slots are taken, that is counted.
     #[inline]
     #[must_use]
     pub fn begin(producer: &Producer, begun: &Begun<'_>) -> Option<Self> {
@@ -81,12 +82,12 @@ impl InFlight {
         Some(Self(taken))
     }
 
-    /// Takes the request's end; None if somebody else tells it.
+    /// Takes over the request's end; None: it is reported elsewhere.
     #[inline]
     #[must_use]
     pub fn end(self) -> Option<Ending> {
         let this = ManuallyDrop::new(self);
-        // Of a slot that is lost with its file nobody else can tell.
+        // A slot that is lost with its file can be reported by this process only.
         let claimed = this.0.live().is_some_and(|slot| slot.claim() || this.0.is_lost());
         claimed.then(|| Ending(this.0))
     }
@@ -111,7 +112,7 @@ impl InFlight {
         }
     }
 
-    /// Bytes of the request's body have come, `total` with these; of a JSON body the ends are kept, up to the limits.
+    /// Bytes of the request's body have arrived, `total` in all. A JSON body keeps its ends, up to the limits.
     #[inline]
     pub fn bytes_in(&self, total: u64, bytes: &[u8], (head_limit, tail_limit): (usize, usize)) {
         if let Some(slot) = self.0.live() {
@@ -122,7 +123,7 @@ impl InFlight {
         }
     }
 
-    /// The ids as they are now, and the route that was taken.
+    /// Writes the current ids, and the route.
     #[inline]
     pub fn settle(&self, ids: &RequestIds, route_prefix: &str, route: &str) {
         if let Some(slot) = self.0.live() {
@@ -142,7 +143,8 @@ impl Drop for InFlight {
     }
 }
 
-/// Wipes a slot that is free now. Not before: a process that dies in between must leave a whole request.
+/// Wipes a slot that is now free. It cannot be wiped earlier: if the process dies in between, it must leave a whole
+/// request.
 #[inline]
 fn give_back(taken: TakenSlot) {
     taken.slot().free();

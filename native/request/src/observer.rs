@@ -1,8 +1,8 @@
-//! State of one request as its ASGI messages pass by, and the terminal record that ends it.
+//! The state of one request while its ASGI messages pass, and the terminal record that ends it.
 //!
-//! Its fields are listed in `fields`. Nothing here parses or waits: a chunk costs a clock reading, a few additions and a
-//! capped copy; the record is built once, at the end. Exactly one terminal record per request, whoever calls `finish`
-//! first (P5).
+//! `fields` lists the record's fields. Nothing here parses or waits: a chunk costs a clock reading, a few additions and
+//! a capped copy. The record is built once, at the end. A request has exactly one terminal record: the first call of
+//! `finish` emits it (P5).
 
 use crate::capture::{Captured, Content, TextCapture};
 use crate::fields::{
@@ -34,15 +34,15 @@ mod source;
 mod stream_events;
 mod timeline;
 
-/// What is observed; the same for all requests of a middleware.
+/// The settings of the observer, the same for all requests of a middleware.
 #[derive(Clone, Debug)]
 pub struct ObserverSettings {
     pub chunks: Chunks,
-    /// Most gaps of one request's timeline.
+    /// The largest number of gaps in one request's timeline.
     pub chunk_timeline_limit: usize,
     pub capture_head_bytes: usize,
     pub capture_tail_bytes: usize,
-    /// What is done with the text of bodies: nothing, unless configured.
+    /// What happens with the text of bodies: nothing, unless configured.
     pub texts: TextCapture,
     pub sampler: Arc<Sampler>,
 }
@@ -61,35 +61,35 @@ pub struct Observer {
     ended: bool,
     /// The application announced trailers, and they have not passed.
     awaits_trailers: bool,
-    /// A part of the answer was sent from a file, so that its size is not known.
+    /// The server sent a part of the answer from a file, so the size is not known.
     unknown_size: bool,
-    /// When the last part of the answer passed, monotonic nanoseconds; 0: it has not.
+    /// When the last part of the answer passed, in monotonic nanoseconds; 0: not yet.
     completed: u64,
     disconnected: bool,
-    /// An event of the stream told of an error.
+    /// An event of the stream reported an error.
     failed: bool,
     finished: bool,
     forced: bool,
-    /// Another mode than the configured one, for this request.
+    /// The chunk mode of this request, if it differs from the configured one.
     chunks: Option<Chunks>,
-    /// If it fails, it may be one of the errors that are wanted whole; until then its timeline is kept in case.
+    /// If the request fails, it may be one of the errors that an operator wants whole. Its timeline is kept until then.
     watched: Option<Runtime>,
-    /// The request's body is JSON, of which facts are wanted.
+    /// The request's body is JSON, and its facts are wanted.
     has_facts: bool,
     /// The answer's text is wanted.
     wants_output: bool,
     request_body: Option<Box<Captured>>,
     response_body: Option<Box<Captured>>,
-    /// What ended it, if that is an exception.
+    /// The exception that ended the request, if one did.
     exception: Option<Box<ExceptionTexts>>,
-    /// What is left of the request if the process dies.
+    /// The slot that reports the request if the process dies.
     in_flight: Option<InFlight>,
-    /// Bytes that stand there of both ends of the request's body.
+    /// The number of bytes that the slot keeps of the body's beginning and end.
     in_flight_limits: (usize, usize),
 }
 
 impl Observer {
-    /// Begins a request at `now` (monotonic nanoseconds), with the sampler's decision.
+    /// Begins a request at `now` (monotonic nanoseconds) with the sampler's decision.
     #[must_use]
     pub fn begin(now: u64, head: HeadDecision) -> Self {
         Self {
@@ -120,8 +120,8 @@ impl Observer {
         }
     }
 
-    /// The request has a body: keeps its capped ends for the listener, if they are wanted, and later those of the
-    /// answer. Of a private one no text is kept.
+    /// The request has a body. Keeps its capped ends for the listener, if they are wanted, and later those of the
+    /// answer. A private request keeps no text.
     pub fn capture_request(&mut self, content: Content<'_>, is_private: bool, settings: &ObserverSettings) {
         let facts = (settings.capture_head_bytes, settings.capture_tail_bytes);
         self.has_facts = content == Content::Json && facts != (0, 0);
@@ -135,7 +135,7 @@ impl Observer {
         &self.head
     }
 
-    /// Takes the sampler's decision anew: the request belongs to another trace than it seemed to at its beginning.
+    /// Replaces the sampler's decision: the request belongs to another trace than it seemed to at its beginning.
     pub fn decide(&mut self, head: HeadDecision) {
         self.head = head;
     }
@@ -145,7 +145,7 @@ impl Observer {
         self.forced = true;
     }
 
-    /// Takes over what is different for this request because an operator wants it so.
+    /// Takes over an operator's overrides for this request.
     #[cold]
     pub fn apply(&mut self, overrides: &Overrides, runtime: Runtime) {
         self.chunks = overrides.chunks.map(Chunks::from_code);
@@ -155,29 +155,29 @@ impl Observer {
         self.watched = overrides.watches_errors.then_some(runtime);
     }
 
-    /// The mode of this request.
+    /// The chunk mode of this request.
     #[inline]
     #[must_use]
     pub fn chunks(&self, settings: &ObserverSettings) -> Chunks {
         self.chunks.unwrap_or(settings.chunks)
     }
 
-    /// How many gaps of its timeline are kept.
+    /// The number of gaps that its timeline keeps.
     #[inline]
     fn gaps_limit(&self, settings: &ObserverSettings) -> usize {
         let is_kept = self.chunks(settings) == Chunks::Timeline || self.watched.is_some();
         if is_kept { settings.chunk_timeline_limit } else { 0 }
     }
 
-    /// Whether the answer's content type matters: for its facts not where only a failure could still bring the request
-    /// on record, since a failure tells no usage.
+    /// Whether the answer's content type matters. If only a failure could still put the request on record, it does not:
+    /// a failure reports no usage.
     #[inline]
     #[must_use]
     pub fn wants_content_type(&self, settings: &ObserverSettings) -> bool {
         (self.has_facts && (self.head.kept || self.forced || settings.sampler.keeps_slow())) || self.wants_output
     }
 
-    /// The request's bytes as they are received.
+    /// Bytes of the request arrive.
     #[inline]
     pub fn request_bytes(&mut self, bytes: &[u8]) {
         self.bytes_in += bytes.len() as u64;
@@ -187,7 +187,7 @@ impl Observer {
         }
     }
 
-    /// The client went away. After the complete answer that is the usual end.
+    /// The client went away. After the complete answer this is the usual end.
     #[inline]
     pub fn disconnect(&mut self) {
         self.disconnected |= !self.is_complete();
@@ -205,13 +205,13 @@ impl Observer {
         self.completed = 0;
     }
 
-    /// Whether the answer has begun: what was sent cannot be another status any more.
+    /// Whether the answer has begun: its status cannot change any more.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.status != 0
     }
 
-    /// The answer begins. `content` is what its body holds, where that matters. Servers refuse a second beginning.
+    /// The answer begins. `content` is the kind of its body, where that matters. Servers refuse a second beginning.
     #[inline]
     pub fn response_start(&mut self, status: u16, content: Option<Content<'_>>, settings: &ObserverSettings) {
         if self.status != 0 {
@@ -226,11 +226,11 @@ impl Observer {
         }
     }
 
-    /// A part of the answer's body passes by at `now`; returns whether it is a chunk.
+    /// A part of the answer's body passes at `now`; returns whether it is a chunk.
     #[inline]
     pub fn response_body(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> bool {
         if self.ended {
-            // Servers refuse what comes after the end.
+            // Servers refuse messages after the end.
             return false;
         }
         self.part(bytes.len() as u64, more, now);
@@ -260,8 +260,8 @@ impl Observer {
         self.bytes_out += bytes;
     }
 
-    /// A part of the answer is sent by the server from a file (the extensions `pathsend` and `zerocopysend`). Its size
-    /// is known only if the application told it, and nothing of it is captured.
+    /// The server sends a part of the answer from a file (the extensions `pathsend` and `zerocopysend`). Its size is
+    /// known only if the application reported it, and none of it is captured.
     pub fn response_file(&mut self, bytes: Option<u64>, more: bool, now: u64, settings: &ObserverSettings) {
         if self.ended {
             return;
@@ -278,7 +278,7 @@ impl Observer {
         self.awaits_trailers = !self.ended;
     }
 
-    /// Trailers pass by at `now`; `more` of them follow.
+    /// Trailers pass at `now`; `more`: others follow.
     pub fn response_trailers(&mut self, more: bool, now: u64) {
         if self.ended && !more {
             self.awaits_trailers = false;
@@ -286,8 +286,8 @@ impl Observer {
         }
     }
 
-    /// Emits a `request.chunk` record for the chunk that just passed, if the answer is a stream and its request sampled;
-    /// `bytes` of it, where they are known.
+    /// Emits a `request.chunk` record for the last chunk, if the answer is a stream and its request is sampled; `bytes`
+    /// is the chunk's size, if known.
     pub fn emit_chunk(&self, ids: &RequestIds, producer: &Producer, bytes: Option<usize>) {
         if !self.streamed || !(self.head.kept || self.forced) {
             return;
@@ -321,8 +321,8 @@ impl Observer {
                 let aborted = engine.is_some_and(|engine| engine.aborted);
                 let ended = Ended::of(ending, &self.answered(aborted));
                 if self.status == 0 && matches!(ended.outcome, Outcome::Error | Outcome::Timeout) {
-                    // What every server answers then, also to an application that returns without an answer; it happens
-                    // outside of this observer.
+                    // Every server answers so, also if an application returns without an answer; this happens outside
+                    // of the observer.
                     self.status = 500;
                 }
                 ended

@@ -1,6 +1,6 @@
 //! One request to a model: its responses as they pass, and its terminal record.
 
-use super::{ModelInput, ModelLog, Shared};
+use super::{ModelInput, ModelLog, ModelShared};
 use crate::gil_cell::GilCell;
 use crate::middleware::exception_texts;
 use crate::request_ids::PyRequestIds;
@@ -24,27 +24,27 @@ pub struct ModelRequest {
     state: GilCell<State>,
 }
 
-/// What changes of it.
+/// The mutable part of a request.
 pub struct State {
     observer: Observer,
     ids: RequestIds,
     given: ModelInput,
-    /// As JSON.
+    /// The outputs as JSON.
     outputs: Option<Vec<u8>>,
     usage: [Option<u64>; 2],
-    /// Code of an error with which the model answered.
+    /// The code of an error with which the model answered.
     error: Option<String>,
 }
 
 #[pymethods]
 impl ModelRequest {
-    /// The ids for the context of what is done for this request.
+    /// The ids, for the context of the work on this request.
     #[getter]
     pub fn ids(&self, py: Python<'_>) -> PyRequestIds {
         PyRequestIds::new(self.state.with(py, |state| state.ids.clone()), true)
     }
 
-    /// Take note of what a response sender is about to send.
+    /// Take note of a response that a response sender is about to send.
     fn sending(&self, response: &Bound<'_, PyAny>, flags: u64) -> PyResult<()> {
         let (py, now) = (response.py(), now_monotonic_nano());
         let is_chunk = !response.is_none();
@@ -67,7 +67,7 @@ impl ModelRequest {
         self.state.with(py, |state| state.observer.disconnect());
     }
 
-    /// Take note of the tokens that were read and generated.
+    /// Take note of the number of tokens that were read and generated.
     #[pyo3(signature = (*, input_tokens = None, output_tokens = None))]
     fn usage(&self, py: Python<'_>, input_tokens: Option<u64>, output_tokens: Option<u64>) {
         self.state.with(py, |state| {
@@ -75,13 +75,13 @@ impl ModelRequest {
         });
     }
 
-    /// Emit the terminal record of a request that was answered; further calls do nothing.
+    /// Emit the terminal record of an answered request; further calls do nothing.
     fn finish(&self, py: Python<'_>) {
         self.finish_with(py, Ending::Returned, now_monotonic_nano());
     }
 
-    /// Emit the terminal record of a request that failed; further calls do nothing. `texts` are type, message and stack of
-    /// the exception, where it ended the request.
+    /// Emit the terminal record of a failed request; further calls do nothing. `texts` are type, message and stack of
+    /// the exception, if one ended the request.
     #[pyo3(signature = (error_type, texts = None))]
     fn fail(&self, py: Python<'_>, error_type: &str, texts: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let now = now_monotonic_nano();
@@ -93,7 +93,7 @@ impl ModelRequest {
         Ok(())
     }
 
-    // Without `__clear__`: its log gives up the requests that are under way.
+    // There is no `__clear__`: the request's log gives up the requests under way.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.log)
     }
@@ -111,7 +111,7 @@ impl ModelRequest {
         Self { log, state: GilCell::new(state) }
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &ModelShared {
         &self.log.get().shared
     }
 
@@ -124,7 +124,7 @@ impl ModelRequest {
         Ok(())
     }
 
-    /// Reads a response: its error, and the outputs of the first that has any.
+    /// Reads a response: its error, and the outputs if no earlier response had any.
     fn look(&self, response: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, methods) = (response.py(), &self.shared().methods);
         if methods.has_error.call1(py, (response,))?.is_truthy(py)? {
@@ -146,7 +146,7 @@ impl ModelRequest {
     }
 
     pub fn finish_with(&self, py: Python<'_>, ending: Ending<'_>, now: u64) {
-        // Dropped once nothing of it is used any more.
+        // The list's reference lives until the end of this function, which uses the request.
         let this = std::ptr::from_ref(self);
         let _open = self.shared().open.with(py, |open| {
             let at = open.iter().rposition(|(_, request)| std::ptr::eq(request.get(), this));
@@ -163,7 +163,7 @@ impl ModelRequest {
                 (Ending::Returned, Some(error)) => Ending::Raised(error),
                 (ending, _) => ending,
             };
-            let is_told = input.or(*output).is_some();
+            let is_reported = input.or(*output).is_some();
             let facts = ModelFacts {
                 served: self.shared().served(given),
                 tensors: Tensors {
@@ -171,14 +171,14 @@ impl ModelRequest {
                     inputs: given.inputs.as_deref().map(Json),
                     outputs: outputs.as_deref().map(Json),
                 },
-                usage: is_told.then_some(Usage { input: *input, output: *output, cached: None, source: "model" }),
+                usage: is_reported.then_some(Usage { input: *input, output: *output, cached: None, source: "model" }),
             };
             observer.finish(ids, ending, &RequestSource::Model(facts), now, producer, settings);
         });
     }
 }
 
-/// Triton's code for a request that its client gave up.
+/// Triton's code for a request that its client cancelled.
 const CANCELLED: &str = "CANCELLED";
 
 /// The name of a member of the enumeration `TritonError.Code`, which is not Python's.

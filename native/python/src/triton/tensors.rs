@@ -1,4 +1,4 @@
-//! Tensors of a request or of its answer as a record shows them: names, types, shapes and bytes, as JSON.
+//! The tensors of a request or of its answer, as a record shows them: names, types, shapes and bytes, as JSON.
 
 use super::text;
 use lines::json::escape;
@@ -8,18 +8,18 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use std::collections::HashMap;
 
-/// Longest list of tensors as JSON; tensors beyond that are left out.
+/// The longest list of tensors as JSON; tensors beyond that are left out.
 const MAX_BYTES: usize = 1280;
-/// Room for the list of a model with two or three.
+/// Room for the list of a model with two or three tensors.
 const USUAL_BYTES: usize = 256;
-/// Most elements of a tensor of texts that are looked at for its size.
+/// The most elements of a tensor of texts that are measured.
 const MAX_TEXTS: usize = 4096;
 
-/// How the tensors of a model are read.
+/// The way to read the tensors of a model.
 pub struct Tensors {
     name: Py<PyAny>,
     shape: Py<PyAny>,
-    /// By the name of a tensor: its type, and the bytes of an element, 0 where they differ.
+    /// The type of each tensor by name, and the bytes of an element, 0 if they differ.
     datatypes: HashMap<String, (String, u64)>,
 }
 
@@ -83,7 +83,7 @@ impl Tensors {
     }
 }
 
-/// The bytes of a tensor of texts as they go over the wire, each behind its length; None for very many of them.
+/// The bytes of a tensor of texts on the wire, each text behind its length; None for very many texts.
 fn bytes_of_texts(tensor: &Bound<'_, PyAny>, elements: u64) -> PyResult<Option<u64>> {
     if elements > MAX_TEXTS as u64 {
         return Ok(None);

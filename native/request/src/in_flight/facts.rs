@@ -1,4 +1,4 @@
-//! What a slot tells of its request besides its progress; fixed places, each written in one piece.
+//! The facts that a slot holds about its request besides its progress; fixed places, each written in one piece.
 //!
 //! ```text
 //! word  6      first chunk, monotonic nanoseconds; 0: none yet
@@ -16,8 +16,8 @@
 //! word 138     the first bytes of a JSON body, at most 464: the listener reads the model from them
 //! word 196     the last bytes of the same, at most 480
 //!
-//! Of a request that a model serves, with the flag 8, the first of these places holds the values of the record's fields
-//! from `triton.model_name` on, as far as they are known at its beginning.
+//! A request that a model serves has the flag 8. Its first of these places holds the values of the record's fields from
+//! `triton.model_name` on, as far as they are known at its beginning.
 //! ```
 
 use crate::ids::RequestIds;
@@ -42,7 +42,7 @@ const CLIENT_ID: Text = Text { first: 26, bytes: 128, shift: 8, bits: 8 };
 const PATH: Text = Text { first: 42, bytes: 512, shift: 16, bits: 16 };
 const ROUTE: Text = Text { first: 106, bytes: 256, shift: 32, bits: 16 };
 const TRACE_FLAGS: u32 = 56;
-/// Most bytes of a body's beginning and end.
+/// The most bytes of a body's beginning, and of its end.
 pub const BODY_HEAD_BYTES: usize = 464;
 pub const BODY_TAIL_BYTES: usize = 480;
 const BODY_HEAD: usize = 138;
@@ -54,8 +54,8 @@ const UNKNOWN_SIZE: u64 = 2 << 16;
 const PROBE: u64 = 4 << 16;
 const MODEL: u64 = 8 << 16;
 
-/// Where a text stands, and where its length does in the word of lengths. The length is the text's own, up to what fits
-/// there; what does not fit in the place is cut.
+/// The place of a text, and of its length in the word of lengths. The length is the text's own, up to the largest that
+/// fits there. A text that is too long for its place is cut.
 struct Text {
     first: usize,
     bytes: usize,
@@ -70,8 +70,8 @@ impl Text {
         (text.len() as u64).min((1 << self.bits) - 1) << self.shift
     }
 
-    /// As [`Text::write`], where another text may stand that is longer. The usual one is the same again, of which a
-    /// process that dies here must leave every byte.
+    /// As [`Text::write`], where a longer text may already stand. Usually the same text is written again, and a process
+    /// that dies here must leave every byte of it.
     #[inline]
     fn replace(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64, text: &[u8]) -> u64 {
         if self.len(lengths) > text.len() {
@@ -85,7 +85,7 @@ impl Text {
         (lengths >> self.shift & ((1 << self.bits) - 1)) as usize
     }
 
-    /// Zeroes the words that a text has used.
+    /// Zeroes the words of a text.
     #[inline]
     fn wipe(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64) {
         wipe_words(&words[self.first..self.first + self.len(lengths).min(self.bytes).div_ceil(8)]);
@@ -105,7 +105,7 @@ impl Text {
     }
 }
 
-/// Zeroes a few words, store by store: most texts have none or few, for which a call of `memset` costs more.
+/// Zeroes a few words, store by store. Most texts have few words or none, for which a call of `memset` costs more.
 #[inline(always)]
 fn wipe_words(words: &[AtomicU64]) {
     words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -120,13 +120,13 @@ pub struct Begun<'a> {
     pub ids: &'a RequestIds,
     pub method: &'a [u8],
     pub path: &'a [u8],
-    /// Left out of the records unless it fails.
+    /// The request is left out of the records unless it fails.
     pub is_probe: bool,
-    /// Of a request that a model serves: values of its last fields, at most [`BODY_HEAD_BYTES`]; else empty.
+    /// The values of the last fields of a request that a model serves, at most [`BODY_HEAD_BYTES`]; else empty.
     pub model: &'a [u8],
 }
 
-/// What is known of its answer.
+/// What is known of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// 0: none yet.
@@ -135,12 +135,12 @@ pub struct Answer {
     pub unknown_size: bool,
 }
 
-/// What a slot tells of its request: an extension of the protocol's slot.
+/// The facts that a slot holds about its request: an extension of the protocol's slot.
 pub trait SlotFacts {
     /// The slot.
     fn slot(&self) -> Slot<'_>;
 
-    /// Writes what is known at the beginning; the slot is free.
+    /// Writes what is known at the beginning, while the slot is free.
     #[inline]
     fn write_facts(&self, begun: &Begun<'_>) {
         let word = |at: usize, value| self.slot().words()[at].store(value, Ordering::Relaxed);
@@ -159,7 +159,7 @@ pub trait SlotFacts {
         self.write_ids(begun.ids);
     }
 
-    /// Writes the ids, which can become others while the request is handled.
+    /// Writes the ids, which can change while the request is handled.
     #[inline]
     fn write_ids(&self, ids: &RequestIds) {
         let Trace { trace_id, span_id, parent_span_id, flags } = ids.trace;
@@ -188,14 +188,14 @@ pub trait SlotFacts {
         self.slot().words()[LENGTHS].store(kept | length, Ordering::Release);
     }
 
-    /// The request's body has `total` bytes now, of which these came last.
+    /// The request's body now has `total` bytes.
     #[inline]
     fn write_bytes_in(&self, total: u64) {
         self.slot().words()[BYTES_IN].store(total, Ordering::Relaxed);
     }
 
-    /// Keeps the ends of a JSON body: at most so many bytes of its first part's beginning and of its last part's
-    /// end.
+    /// Keeps the ends of a JSON body: a limited number of bytes from the start of its first part and from the end of
+    /// its last part.
     #[inline]
     fn write_body(&self, bytes: &[u8], head_limit: usize, tail_limit: usize) {
         let known = self.slot().words()[BODY_LENGTHS].load(Ordering::Relaxed) as usize & 0xffff;
@@ -203,14 +203,14 @@ pub trait SlotFacts {
             bytes.split_at(if known == 0 { bytes.len().min(head_limit.min(BODY_HEAD_BYTES)) } else { 0 });
         copy_in(&self.slot().words()[BODY_HEAD..BODY_TAIL], head);
         let head_len = known + head.len();
-        // While the tail is overwritten there is none.
+        // The length of the tail is zero while it is overwritten.
         self.slot().words()[BODY_LENGTHS].store(head_len as u64, Ordering::Release);
         let tail = &rest[rest.len().saturating_sub(tail_limit.min(BODY_TAIL_BYTES))..];
         copy_in(&self.slot().words()[BODY_TAIL..], tail);
         self.slot().words()[BODY_LENGTHS].store(head_len as u64 | (tail.len() as u64) << 16, Ordering::Release);
     }
 
-    /// A chunk has passed: the first one's time, and what is known of the answer.
+    /// A chunk has passed: writes what is known of the answer.
     #[inline]
     fn write_answer(&self, answer: Answer) {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
@@ -225,7 +225,7 @@ pub trait SlotFacts {
         self.slot().words()[FIRST_CHUNK].store(now, Ordering::Relaxed);
     }
 
-    /// Reads everything; the slot is not its owner's any more, or is claimed.
+    /// Reads all facts. The slot has lost its owner, or is claimed.
     #[must_use]
     fn read_facts(&self) -> Facts {
         let word = |at: usize| self.slot().words()[at].load(Ordering::Relaxed);
@@ -269,8 +269,8 @@ pub trait SlotFacts {
         }
     }
 
-    /// Zeroes what the request has left of its texts, its body and its ids: shared memory keeps none of them for longer
-    /// than the request. The slot is free and not given back: while it is taken, whoever recovers it needs them.
+    /// Zeroes the request's texts, body and ids: shared memory keeps none of them for longer than the request. The slot
+    /// is free and not yet given back: while it is taken, the listener that recovers it needs them.
     #[inline]
     fn wipe(&self) {
         let lengths = self.slot().words()[LENGTHS].load(Ordering::Relaxed);
@@ -286,7 +286,7 @@ pub trait SlotFacts {
         wipe_words(&self.slot().words()[BYTES_IN..=BODY_LENGTHS]);
     }
 
-    /// Which time of the wall a monotonic time is, by the clock at the request's beginning.
+    /// The wall-clock time of a monotonic time, by the clock at the request's beginning.
     #[inline]
     #[must_use]
     fn unix_nano_at(&self, monotonic: u64) -> u64 {
@@ -294,7 +294,7 @@ pub trait SlotFacts {
         word(STARTED_UNIX).saturating_add(monotonic.saturating_sub(word(STARTED)))
     }
 
-    /// The last time that this slot knows of its process, monotonic: free slots tell it too.
+    /// The last monotonic time at which the slot's process showed life; free slots have it too.
     #[must_use]
     fn last_sign(&self) -> u64 {
         self.slot().words()[STARTED].load(Ordering::Relaxed).max(self.slot().read_progress().last_chunk)
@@ -308,7 +308,7 @@ impl SlotFacts for Slot<'_> {
     }
 }
 
-/// What a slot told of its request.
+/// The facts that were read from a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     pub started: u64,
@@ -318,12 +318,12 @@ pub struct Facts {
     pub bytes_in: u64,
     pub answer: Answer,
     pub is_probe: bool,
-    /// `body_head` is no body, but values of the record.
+    /// `body_head` holds values of the record instead of a body.
     pub is_model: bool,
     pub trace: Trace,
     pub own_id: [u8; 8],
     pub method: Vec<u8>,
-    /// Empty: the client sent none.
+    /// Empty: the client sent no id.
     pub client_id: Vec<u8>,
     pub path: Vec<u8>,
     pub route: Vec<u8>,

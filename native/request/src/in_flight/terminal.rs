@@ -1,6 +1,7 @@
-//! The terminal record of a request that nobody ended: its process has died, or has closed its queue meanwhile (P5).
+//! The terminal record of a request that its process did not end: the process has died, or has closed its queue (P5).
 //!
-//! Built from what the slot tells, field by field as the queue's own schema names them, which may be another build's.
+//! The record is built from the slot's facts, field by field, as the queue's own schema names them. The schema may be
+//! another build's.
 
 use super::facts::Facts;
 use crate::fields::{CHUNKS_S, Group, Served};
@@ -11,13 +12,13 @@ use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
 use queue::record::{Body, BodyKind, BodyText, Scratch};
 use ring::slots::{LastRecord, Progress, Slot};
 
-/// Builds the record of the request in `slot`, of which the last sign of life was at `until` (monotonic). `schemas` are
-/// the queue's.
+/// Builds the record of the request in `slot`, with `until` (monotonic) as its last sign of life. `schemas` are the
+/// queue's.
 #[must_use]
 pub fn record(slot: Slot<'_>, outcome: Outcome, until: u64, schemas: &[EventSchema]) -> LastRecord {
     let open = Open { facts: slot.read_facts(), progress: slot.read_progress(), outcome, until };
     let of_id = |id| schemas.iter().find(|schema| schema.id == id);
-    // Builds before this one had one list for both kinds.
+    // Earlier builds had one field list for both kinds.
     let schema = of_id(MODEL_REQUEST).filter(|_| open.facts.is_model).or_else(|| of_id(REQUEST));
     let mut payload = Scratch::new();
     for field in schema.map_or(&[][..], |schema| &schema.fields) {
@@ -117,11 +118,11 @@ fn push_text(to: &mut Scratch, text: &[u8]) {
 /// Seconds as records carry them.
 #[inline]
 pub fn seconds(nanoseconds: u64) -> f64 {
-    // Whole microseconds: what a clock reading is worth, and shorter in the line.
+    // Whole microseconds are as exact as a clock reading, and shorter in the line.
     (nanoseconds / 1000) as f64 / 1e6
 }
 
-/// OpenTelemetry's name of what a path of an inference server asks for, where it has one, else the path's own word;
+/// OpenTelemetry's name of the operation behind a path of an inference server. If there is none, the path's own word;
 /// empty for any other path.
 pub fn operation(path: &[u8]) -> &'static str {
     const OPERATIONS: [(&[u8], &str); 13] = [

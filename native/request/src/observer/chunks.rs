@@ -1,6 +1,6 @@
-//! How much of a stream is looked at.
+//! The detail in which a stream is recorded.
 
-/// How much of a stream's timing is kept.
+/// The detail in which a stream's timing is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunks {
     Off,
@@ -13,7 +13,7 @@ pub enum Chunks {
 }
 
 impl Chunks {
-    /// The mode of a name as configurations have it.
+    /// The mode with this name in configurations.
     ///
     /// # Errors
     /// A sentence that names the value.
@@ -27,7 +27,7 @@ impl Chunks {
         }
     }
 
-    /// The mode of a code as run-time control stores it: the place in this list.
+    /// The mode with this code in the run-time control: the place in this list.
     pub const fn from_code(code: u8) -> Self {
         match code {
             0 => Self::Off,

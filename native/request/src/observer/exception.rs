@@ -1,4 +1,4 @@
-//! What a record says of the exception that ended its request.
+//! The exception that ended a request, as its record shows it.
 
 use super::Observer;
 use crate::fields::{Exception, Rest};
@@ -7,19 +7,19 @@ use crate::fields::{Exception, Rest};
 #[derive(Debug)]
 pub struct ExceptionTexts {
     pub kind: String,
-    /// Empty: it is not recorded; so the stack.
+    /// Empty: not recorded; the same for the stack.
     pub message: String,
     pub stacktrace: String,
 }
 
 impl ExceptionTexts {
-    /// Gives up what can quote the request.
+    /// Removes the texts that can quote the request.
     pub fn withhold(&mut self) {
         self.message.clear();
         self.stacktrace.clear();
     }
 
-    /// The fields, cut to what a record of at most so many bytes has room for.
+    /// The fields, cut to the room of a record of at most so many bytes.
     #[must_use]
     pub fn within(&self, record_bytes: usize) -> Exception<'_> {
         let [kind, message, stacktrace] =

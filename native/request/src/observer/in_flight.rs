@@ -1,4 +1,4 @@
-//! What a request under way tells its slot of the flight recorder.
+//! A running request reports its progress to its slot of the flight recorder.
 
 use super::{Observer, ObserverSettings};
 use crate::in_flight::InFlight;

@@ -1,9 +1,9 @@
-//! Responses that no server passes on as messages: a model's own.
+//! Responses of a model, which no server passes on as messages.
 
 use super::{Observer, ObserverSettings};
 
 impl Observer {
-    /// A model's response passes; `is_chunk`: there is one, and not just the end of them.
+    /// A model's response passes; without `is_chunk` it only marks the end.
     pub fn model_response(&mut self, is_chunk: bool, more: bool, now: u64, settings: &ObserverSettings) {
         if self.ended {
             return;
@@ -14,7 +14,7 @@ impl Observer {
         }
     }
 
-    /// The model answers by a response sender, with any number of responses.
+    /// The model answers with a response sender, with any number of responses.
     pub const fn stream(&mut self) {
         self.streamed = true;
     }

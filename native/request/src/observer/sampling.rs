@@ -1,4 +1,4 @@
-//! Whether a request that has ended is on record, and what its record says of that.
+//! Whether an ended request is on record, and how its record describes the sampling.
 
 use super::{Chunks, Observer, ObserverSettings};
 use crate::fields::Sampling;
@@ -6,7 +6,7 @@ use crate::outcome::Ended;
 use crate::sampler::Sampler;
 
 impl Observer {
-    /// Decides whether this is one of the errors that are wanted; the timeline of any other is as configured.
+    /// Decides whether this is one of the errors that an operator wants; the timeline of any other is as configured.
     #[inline]
     pub(super) fn end_watch(&mut self, ended: &Ended<'_>, now: u64, settings: &ObserverSettings) {
         let Some(runtime) = self.watched.take() else { return };
@@ -24,7 +24,7 @@ impl Observer {
     pub(super) fn kept(&self, ended: &Ended<'_>, duration_nano: u64, sampler: &Sampler) -> Option<Sampling> {
         let (failed, aborted) = (ended.has_failed(), ended.was_aborted());
         let (by, count) = sampler.tail(&self.head, failed, aborted, duration_nano, self.forced)?;
-        // NaN: the caller sampled the request and did not tell how many it stands for.
+        // NaN: the caller sampled the request and did not report how many it stands for.
         Some(Sampling { by, count: (!count.is_nan()).then_some(count) })
     }
 }

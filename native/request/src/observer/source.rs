@@ -1,18 +1,18 @@
-//! What the caller knows of a request at its end.
+//! What the caller knows about a request at its end.
 
 use crate::fields::{Engine, Served, Tensors, Usage};
 
-/// What the caller knows of a request at its end.
+/// What the caller knows about a request at its end.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestSource<'a> {
-    /// It came over HTTP.
+    /// The request came over HTTP.
     Http {
-        /// What the server said of it.
+        /// The server's texts about it.
         texts: RequestTexts<'a>,
-        /// What the engine behind the server said, if anything.
+        /// The report of the engine behind the server, if there is one.
         engine: Option<&'a EngineFacts<'a>>,
     },
-    /// A model of Triton served it.
+    /// A model of Triton served the request.
     Model(ModelFacts<'a>),
 }
 
@@ -34,11 +34,11 @@ pub struct EngineFacts<'a> {
     pub aborted: bool,
     /// Its tokens.
     pub usage: Usage,
-    /// The rest of it.
+    /// The rest of the report.
     pub engine: Engine<'a>,
 }
 
-/// What a model of Triton had of a request.
+/// What a model of Triton knows about a request.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelFacts<'a> {
     /// The model.

@@ -1,6 +1,8 @@
-//! What a message of a stream of events is, seen from its first and last bytes only: it passes on the way of an answer.
+//! The kind of a message in a stream of events. Only its first and last bytes are read, since the answer waits
+//! meanwhile.
 
-/// Whether a chunk is an event with which OpenAI-compatible servers end a stream that fails, since its status is sent.
+/// Whether a chunk is the event with which OpenAI-compatible servers end a failed stream, since its status is already
+/// sent.
 #[inline]
 pub fn is_error_event(chunk: &[u8]) -> bool {
     match chunk.first() {
@@ -13,7 +15,7 @@ pub fn is_error_event(chunk: &[u8]) -> bool {
     }
 }
 
-/// Whether the first key of an object is `error`, and it has one.
+/// Whether the first key of an object is `error`, with a value.
 #[inline]
 fn is_error_object(data: &[u8]) -> bool {
     let Some(rest) = data.trim_ascii_start().strip_prefix(b"{") else { return false };
@@ -22,11 +24,11 @@ fn is_error_object(data: &[u8]) -> bool {
     !value.trim_ascii_start().starts_with(b"null")
 }
 
-/// Whether a message of a stream carries nothing of the answer: only the mark of its end, and events with nothing but
-/// usage. Most messages with content end with the list of their choices, so that they are not read.
+/// Whether a message of a stream carries no part of the answer: only the end mark, or events that contain only usage.
+/// Most messages with content end with the list of their choices, so they are not read.
 #[inline]
 pub fn is_without_content(message: &[u8]) -> bool {
-    // One comparison for most.
+    // This one comparison is enough for most messages.
     if message.ends_with(b"]}\n\n") || !message.starts_with(b"data:") {
         return false;
     }
@@ -38,22 +40,22 @@ pub fn is_without_content(message: &[u8]) -> bool {
     }
 }
 
-/// With which OpenAI-compatible servers end a stream.
+/// The end mark of OpenAI-compatible servers.
 const END: &[u8] = b"[DONE]";
 
 #[cold]
 fn has_no_content(message: &[u8]) -> bool {
-    // The first choice of the first event is enough where there is one.
+    // If the first event has a choice, that is enough.
     let has_choice = member(message, b"\"choices\"").is_some_and(|choices| !is_empty_list(choices));
     !has_choice
         && message.split(|byte| matches!(byte, b'\n' | b'\r')).all(|line| match line.strip_prefix(b"data:") {
             Some(data) => data.trim_ascii() == END || is_only_usage(data.trim_ascii()),
-            // Empty lines, comments and the other fields of an event.
+            // These are empty lines, comments and the other fields of an event.
             None => true,
         })
 }
 
-/// Whether an event has usage, and no choice beside it. What a model writes stands in strings, where quotes are escaped.
+/// Whether an event has usage, and no choice beside it. A model's text stands in strings, where quotes are escaped.
 fn is_only_usage(event: &[u8]) -> bool {
     let is_object = |value: Option<&[u8]>| value.is_some_and(|value| value.starts_with(b"{"));
     match member(event, b"\"choices\"") {
@@ -69,14 +71,14 @@ fn is_empty_list(value: &[u8]) -> bool {
     value.strip_prefix(b"[").is_some_and(|rest| rest.trim_ascii_start().starts_with(b"]"))
 }
 
-/// The value of the first member of this name, at whatever depth.
+/// The value of the first member of this name, at any depth.
 fn member<'a>(object: &'a [u8], quoted: &[u8]) -> Option<&'a [u8]> {
     let at = memchr::memmem::find(object, quoted)?;
     let value = object[at + quoted.len()..].trim_ascii_start().strip_prefix(b":")?;
     Some(value.trim_ascii_start())
 }
 
-/// Whether the object whose members these are ends with its first one, whose value is an object without strings.
+/// Whether the object with these members ends after the first one, and that value is an object without strings.
 fn is_one_member(members: &[u8]) -> bool {
     let mut depth = 0_usize;
     for (at, byte) in members.iter().enumerate() {

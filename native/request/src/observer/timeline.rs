@@ -1,9 +1,9 @@
-//! The chunks of one stream as they pass: how many, how far apart, and a capped list of the gaps (P12).
+//! The chunks of one stream: their number, their distances, and a capped list of the gaps (P12).
 
 use crate::fields::{Gaps, Stream, Unwritten};
 use crate::in_flight::terminal::seconds;
 
-/// Times of the chunks of one answer, monotonic nanoseconds.
+/// The times of one answer's chunks, in monotonic nanoseconds.
 #[derive(Debug)]
 pub struct Timeline {
     first: u64,
@@ -19,7 +19,7 @@ impl Timeline {
         Self { first: 0, last: 0, chunks: 0, gap_min: u64::MAX, gap_max: 0, gaps: Vec::new() }
     }
 
-    /// Takes note of a chunk at `now`; keeps at most so many gaps.
+    /// Counts a chunk at `now`; keeps at most so many gaps.
     #[inline]
     pub fn chunk(&mut self, now: u64, gaps_limit: usize) {
         self.chunks += 1;
@@ -42,12 +42,12 @@ impl Timeline {
         self.chunks
     }
 
-    /// Leaves out the gaps, which were kept in case.
+    /// Drops the gaps, which were kept for a possible failure.
     pub fn forget_gaps(&mut self) {
         self.gaps = Vec::new();
     }
 
-    /// Number of the last chunk, and the seconds until it.
+    /// The number of the last chunk, and the seconds until it.
     pub fn last(&self, started: u64) -> (u64, f64) {
         (self.chunks, seconds(self.last - started))
     }
