@@ -34,6 +34,7 @@ with Signals([signal.SIGALRM]) as signals:
 """
 
 
+@pytest.mark.servers
 def test_a_pause_ends_however_short_it_is() -> None:
     subprocess.run([sys.executable, "-c", SHORT_PAUSES], check=True, timeout=120)
 

@@ -216,6 +216,7 @@ def test_a_change_while_no_server_runs_is_on_record_and_in_force_when_one_starts
     assert not list(config.resolved_queue_directory.glob("*.queue"))
 
 
+@pytest.mark.servers
 def test_every_worker_of_a_running_server_does_at_once_what_is_wanted(configure: Configure) -> None:
     config = configure(sample_ratio=0)
     with uvicorn(config, "--workers", "2") as server:

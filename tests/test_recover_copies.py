@@ -70,6 +70,7 @@ def test_copies_made_while_records_are_committed_destroy_none_of_them_when_they_
     check(parameters, acknowledged)
 
 
+@pytest.mark.servers
 def test_copies_recovered_while_the_server_runs_are_left_alone_and_it_is_said(
     parameters: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
