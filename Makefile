@@ -155,7 +155,7 @@ fuzz: fuzz-unpack ## Fuzz what reads bytes that others wrote, FUZZ_SECONDS each 
 	done
 	@echo "what was found is in native/fuzz/found; make fuzz-corpus puts it into the archive"
 
-# What has a name in words stays whatever it reaches: put the input of a mended fault into native/fuzz/found/TARGET so.
+# An input with a name in words stays whatever it reaches. Put the input of a fixed fault into native/fuzz/found/TARGET so.
 fuzz-corpus: fuzz-unpack ## Put what was found into the fuzz targets' archive, and drop what reaches nothing of its own
 	cd native/fuzz && rm -rf target/least && mkdir -p found && cp -r found/. corpus
 	cd native && for target in $(FUZZ_TARGETS); do \

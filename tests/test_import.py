@@ -22,7 +22,7 @@ HEAVY = OF_A_CONFIGURATION | {"asyncio", "importlib.metadata", "ssl", "http", "t
 
 def loaded(code: str) -> set[str]:
     """Return what another interpreter has imported after ``code``."""
-    told = subprocess.run(
+    reported = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -33,7 +33,7 @@ def loaded(code: str) -> set[str]:
         timeout=60,
         check=True,
     )
-    return set(json.loads(told.stdout.splitlines()[-1]))
+    return set(json.loads(reported.stdout.splitlines()[-1]))
 
 
 def test_the_import_loads_nothing_but_the_package() -> None:

@@ -56,7 +56,7 @@ def test_each_request_is_counted_once_whenever_its_listener_is_killed(configure:
         os.waitpid(pid, 0)
     with Logger(config) as logger:
         # The last one's requests in flight get their records a round after all that it had committed is written.
-        wait_until(lambda: len(read_records(config.directory, "process.ended")) == KILLS, "the dead to be told")
+        wait_until(lambda: len(read_records(config.directory, "process.ended")) == KILLS, "the dead to be reported")
         assert logger.flush()
         records = read_records(config.directory, "request")
         assert len(records) >= KILLS * 200

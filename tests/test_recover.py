@@ -1,4 +1,4 @@
-"""`recover`: what dead processes left in their queues is written once, and told of each; with Python and without."""
+"""`recover`: what dead processes left in their queues is written once and reported; with Python and without."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ def test_a_file_without_a_version_is_refused_by_both(tmp_path: Path) -> None:
     assert not VALIDATOR.is_valid({"level": "INFO"})
 
 
-# One value of each kind, so that no parameter's schema goes untold until chance finds it.
-TELLING: list[Any] = [
+# One value of each kind, so that no parameter's schema goes untested until chance finds it.
+DISTINCT: list[Any] = [
     None, True, False, -1, 0, 1, 2, 100, 4096, 65536, 1 << 31, 0.5, 1.5, -0.5, 1e9,
     "", "off", "on", "auto", "info", "file", "null", "a", "a b", "0 ", "é", "x" * 61, "x" * 300,
     "/", "/a", "/a b", "/*/a", "1", "0.5", "64KiB", "1 GiB", "a=1", "a:1",
@@ -136,12 +136,12 @@ def agree(content: dict[str, Any], path: Path) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_schema_and_check_agree_on_each_telling_value_of_each_parameter(name: str, tmp_path: Path) -> None:
-    assert [value for value in TELLING if not agree({name: value}, tmp_path / "c.yaml")] == []
+    assert [value for value in DISTINCT if not agree({name: value}, tmp_path / "c.yaml")] == []
 
 
 @pytest.mark.parametrize("name", ADVANCED)
 def test_schema_and_check_agree_on_each_telling_value_in_the_group(name: str, tmp_path: Path) -> None:
-    assert [value for value in TELLING if not agree({"advanced": {name: value}}, tmp_path / "c.yaml")] == []
+    assert [value for value in DISTINCT if not agree({"advanced": {name: value}}, tmp_path / "c.yaml")] == []
 
 
 @settings(max_examples=400)

@@ -25,7 +25,7 @@ SCHEMA = jsonschema.Draft7Validator(file_schema())
 
 
 def at_fault(sentences: tuple[str, ...]) -> set[str]:
-    """Return the parameters with which sentences begin; a version is told with the file that it stands in."""
+    """Return the parameters with which sentences begin; a version is named with its file."""
     names = (re.match(r"(?:config_file='[^']*': (?=config_file|version))?(\w+)", sentence) for sentence in sentences)
     return {name[1] for name in names if name is not None}
 
@@ -54,7 +54,7 @@ def test_the_core_refuses_the_same_vectors_for_the_same_parameters(case: dict[st
         return
     with pytest.raises(ValueError, match=r"\w+") as refused:
         Settings(written)
-    # An expression that is no expression is told on several lines.
+    # An expression that is no expression is reported on several lines.
     assert at_fault(tuple(str(refused.value).splitlines())) >= set(case["error"])
 
 
@@ -65,14 +65,14 @@ def test_the_schema_that_the_core_has_is_the_one_that_is_published() -> None:
 
 
 def test_the_core_is_told_every_parameter_but_the_file(tmp_path: Path) -> None:
-    told = json.loads(as_json(Config()))
-    assert set(told) == set(file_schema()["properties"]) - {"version", "advanced"}
+    given = json.loads(as_json(Config()))
+    assert set(given) == set(file_schema()["properties"]) - {"version", "advanced"}
     assert json.loads(as_json(Config(), queue_directory="/q"))["queue_directory"] == "/q"
 
 
 def test_of_a_route_that_stands_twice_the_first_ratio_is_told_as_it_is_the_one_that_counts() -> None:
-    told = json.loads(as_json(Config(sample_routes="/a=0.5, /b=1, /a=0.25")))
-    assert list(told["sample_routes"].items()) == [("/a", 0.5), ("/b", 1.0)]
+    given = json.loads(as_json(Config(sample_routes="/a=0.5, /b=1, /a=0.25")))
+    assert list(given["sample_routes"].items()) == [("/a", 0.5), ("/b", 1.0)]
 
 
 def test_an_expression_whose_name_stands_twice_is_refused_and_not_forgotten() -> None:

@@ -85,7 +85,7 @@ fn finished_from(
     records.remove(0)
 }
 
-/// A request of which nothing is told but what the engine says.
+/// A request about which only the engine reports.
 fn http<'a>(engine: Option<&'a EngineFacts<'a>>) -> RequestSource<'a> {
     RequestSource::Http { texts: RequestTexts::default(), engine }
 }

@@ -10,7 +10,7 @@ const SHOWN: usize = 20;
 const COLUMNS: [(&str, &str); 7] = [
     ("accepted", "records that processes put into their queues"),
     ("written", "stand in the segments"),
-    ("removed", "stood in segments that retention removed, and told of"),
+    ("removed", "stood in segments that retention removed and reported"),
     ("lost", "torn or corrupt: a process was killed while it wrote them; counted"),
     ("in_queue", "wait in queues"),
     ("missing", "are nowhere, and nothing explains it"),

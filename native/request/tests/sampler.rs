@@ -52,7 +52,7 @@ fn a_parent_decides_by_th_and_otherwise_by_its_flag() {
     let flag = |sampled| Parent { sampled, th: None, rv: None };
     assert_eq!([LOW, HIGH].map(|low| decide(low, flag(true))), [Ok(None); 2], "kept, for an unknown number");
     assert_eq!([LOW, HIGH].map(|low| decide(low, flag(false))), [Err(SampledOut::Parent); 2]);
-    assert_eq!(sampler.head(&id(HIGH), Trusted(flag(true)), b"/", 0).th, None, "an unknown threshold is not told");
+    assert_eq!(sampler.head(&id(HIGH), Trusted(flag(true)), b"/", 0).th, None, "an unknown threshold is not sent");
 }
 
 #[test]

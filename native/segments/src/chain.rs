@@ -8,7 +8,7 @@
 //! ```
 //!
 //! H is BLAKE3 or SHA-256; with a key, BLAKE3's keyed mode or HMAC-SHA-256. The first value before any line is 32 zero
-//! bytes. Without a key the chain shows accidental changes and those made without knowledge of it: whoever can write
+//! bytes. Without a key the chain shows accidental changes and those made without knowledge of it: anyone who can write
 //! the file can also compute it again. With a key that they do not have, or with the last value noted elsewhere, they
 //! cannot.
 //!

@@ -11,7 +11,7 @@
 //!   instances serve.
 //! * degraded: the backlog is so large that records will soon be refused. Not ready: others should take the load.
 //! * stuck: records wait, and the listener that should take them makes no rounds. Not ready and not alive: of all these
-//!   states, only this one is mended by a restart. A restart does not help against a full disk or a failing sink.
+//!   states, a restart helps only this one. A restart does not help against a full disk or a failing sink.
 
 use super::number::general;
 use queue::lock::Holder;

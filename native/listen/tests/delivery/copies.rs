@@ -93,7 +93,7 @@ fn a_copy_that_hangs_drops_and_counts_for_itself_alone_and_is_told_when_it_mends
     assert_eq!(trio.dropped(2), 0);
 
     drop(resume);
-    wait_until("the gap is told", || !reported(&trio.copies[0]).is_empty());
+    wait_until("the gap is reported", || !reported(&trio.copies[0]).is_empty());
     trio.write(1);
     wait_until("it goes on", || numbers(&trio.copies[0].lines(), 0).last() == Some(&41));
     let lines = trio.copies[0].lines();

@@ -103,7 +103,7 @@ fn whenever_the_process_dies_all_that_is_gone_was_told_before() {
         });
         let (gone, left) = (40 - bench.files().len() as u64, *store.calls.borrow() < call);
         let reported = reported.iter().map(|span| span.records).sum::<u64>();
-        assert!(reported >= gone, "call {call}: {gone} are gone, {reported} are told");
+        assert!(reported >= gone, "call {call}: {gone} are gone, {reported} are reported");
         if left {
             assert_eq!((reported, gone > 32), (gone, true), "more than one group");
             break;

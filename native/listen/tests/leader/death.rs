@@ -47,7 +47,7 @@ fn check_recovered(bench: &mut Bench, expected: &[u64], torn: u64) {
     assert_eq!(
         reported,
         if torn == 0 { vec![] } else { vec![reasons.clone()] },
-        "the gap is told before the file goes"
+        "the gap is reported before the file goes"
     );
     let processes = last_books(bench);
     assert_eq!(processes[0]["accepted"], expected.len() as u64 + torn);
