@@ -143,14 +143,15 @@ async def _block_us(app: App, path: str, block: int, headers: list[Header]) -> f
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    scopes = [_scope(path, headers) for _ in range(block)]
+    scopes = [scope_of(path, headers) for _ in range(block)]
     start = perf_counter_ns()
     for scope in scopes:
         await app(scope, receive, send)
     return (perf_counter_ns() - start) / block / 1000
 
 
-def _scope(path: str, headers: list[Header]) -> dict[str, Any]:
+def scope_of(path: str, headers: list[Header]) -> dict[str, Any]:
+    """Return a fresh scope of an ordinary client's request."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},

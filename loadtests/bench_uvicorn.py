@@ -8,7 +8,9 @@ logging: ``none`` is the mean of both in the round, and their ratio, ``control``
 is the server process's own (all threads), read from the kernel's process clock before and after each load.
 
 ``trivial``: a few bytes. ``stream64``: 64 server-sent events, timeline on. Uvicorn's access log
-stands beside for scale. At the end our records are counted: as many as requests that reached the application.
+stands beside for scale. What the listener takes from the server's core is in these figures; what the request path
+costs is measured more finely within one process (`bench_turns`). At the end our records are counted: as many as
+requests that reached the application.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Server:
     def load(self, wrk: str, route: str, seconds: int) -> Load:
         """Load one route for some seconds."""
         before = self.cpu_s()
-        requests, rate = _run_wrk(wrk, f"http://{HOST}:{self.port}{route}", seconds)
+        requests, rate = run_wrk(wrk, f"http://{HOST}:{self.port}{route}", seconds)
         return Load(rate, (self.cpu_s() - before) / requests * 1e6)
 
     def cpu_s(self) -> float:
@@ -183,10 +185,14 @@ def _command(mode: str, fd: int, directory: Path) -> list[str]:
     return [sys.executable, str(server), *options, *files]
 
 
-def _run_wrk(wrk: str, url: str, seconds: int) -> tuple[int, float]:
+def run_wrk(
+    wrk: str, url: str, seconds: int, connections: int = CONNECTIONS, script: Path | None = None
+) -> tuple[int, float]:
+    """Load ``url`` from the last core, with a Lua script if one is given; return requests and requests per second."""
     cores = os.sched_getaffinity(0)
     load_core = str(max(cores))
-    command = ["taskset", "-c", load_core, wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", url]
+    command = ["taskset", "-c", load_core, wrk, "-t1", f"-c{connections}", f"-d{seconds}s", url]
+    command += ["-s", str(script)] if script else []
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     if "Non-2xx" in output or "Socket errors" in output:
         raise RuntimeError(f"wrk saw errors:\n{output}")

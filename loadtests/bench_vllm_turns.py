@@ -2,7 +2,8 @@
 
 The differences between processes and the moods of a shared machine, some percent both, cancel out: what remains is
 what goes through our middleware and what does not (`bench_vllm_switch`). ``control`` is a third load that does not
-either; its ratio shows what this method cannot see. The listener lives all the time, and what it does for a load may
+either; its ratio shows what this method cannot see: a remark says whether it allows the claim, and gives the interval
+over all rounds (`bench_turns_ratio`). The listener lives all the time, and what it does for a load may
 end after it: so its CPU time, which it counts itself, is taken off all sides, and its time over the whole round is
 added to each request that it wrote. A round is the sum of its turns.
 """
@@ -17,10 +18,12 @@ from typing import Any, Final
 
 from bench_loggers import scratch_directory
 from bench_report import Report, at_least, at_most
+from bench_turns_ratio import ratio, verdict
 from bench_vllm_load import CHAT, CONNECTIONS, SHAPES, Shape
 from bench_vllm_server import SETTLE_S, Place, Server, running
 
 SWITCH: Final = "bench_vllm_switch.Switch"
+MOST_RATIO: Final = 1.01
 OFF: Final = f"{CHAT}?off"
 PATHS: Final = {"on": CHAT, "off": OFF, "control": OFF}
 
@@ -103,8 +106,17 @@ def _report(shape: Shape, rounds: list[Round]) -> Report:
     add("CPU, control ÷ without", "×", lambda one: one.control.cpu_us() / one.off.cpu_us())
     add("added on the request path", "µs", lambda one: one.on.cpu_us() - one.off.cpu_us())
     add("added by the listener", "µs", lambda one: one.listener_us)
-    add("CPU, with ÷ without", "×", _cpu_ratio, goal=at_most(1.01))
+    add("CPU, with ÷ without", "×", _cpu_ratio, goal=at_most(MOST_RATIO))
+    report.remarks.append(_judged(rounds))
     return report
+
+
+def _judged(rounds: list[Round]) -> str:
+    off = [one.off.cpu_us() for one in rounds]
+    found = ratio([one.on.cpu_us() + one.listener_us for one in rounds], off)
+    control = ratio([one.control.cpu_us() for one in rounds], off)
+    judged = verdict(found.value <= MOST_RATIO, control, MOST_RATIO - 1)
+    return f"CPU, with ÷ without: {found}; control: {control}; goal ≤ {MOST_RATIO}: {judged}"
 
 
 def _cpu_ratio(one: Round) -> float:

@@ -1,0 +1,143 @@
+"""The server of `bench_turns`: FastAPI on uvicorn with the arms behind one switch, in a process on one core.
+
+Its parent asks it over HTTP, on paths that no arm sees: ``/turns/restart?N`` begins a measurement with slices of N
+requests, ``/turns/pause`` ends one of wrk's runs and answers with what all of them have given since the restart. With
+SIGTERM the server ends once it has compared the requests of the logged arm with the records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import signal
+import socket
+from collections.abc import Awaitable, MutableMapping
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from bench_loggers import DRAIN_S, our_config
+from bench_turns_slices import LOGGED, Receive, Send, Slices, Switch
+from inference_logging import InferenceLoggingMiddleware, Logger
+from server import stream64, trivial
+
+CONTROL_PATH: Final = "/turns/"
+
+ANSWER: Final[dict[str, Any]] = {
+    "id": "chatcmpl-7d9f3c1e5b1a4f0e9c583a1b2c3d4e5f",
+    "object": "chat.completion",
+    "created": 1714564800,
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "choices": [
+        {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": "A ring buffer is a block of memory of fixed size that is used as if its end were joined to "
+                "its beginning. A writer puts items in at one position and a reader takes them out at another; when "
+                "either reaches the end it goes on at the start, so nothing is ever moved.",
+            },
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {"prompt_tokens": 34, "completion_tokens": 58, "total_tokens": 92},
+}
+
+
+class Message(BaseModel):
+    """One message of a chat."""
+
+    role: str
+    content: str
+
+
+class Ask(BaseModel):
+    """The body of a request for a chat completion."""
+
+    model: str
+    messages: list[Message]
+    max_tokens: int = 256
+    temperature: float = 1.0
+    stream: bool = False
+
+
+async def complete(ask: Ask) -> JSONResponse:
+    """Answer with a chat completion."""
+    return JSONResponse({**ANSWER, "model": ask.model})
+
+
+def application() -> FastAPI:
+    """Return the application that all arms share."""
+    app = FastAPI()
+    app.add_api_route("/trivial", trivial)
+    app.add_api_route("/stream64", stream64)
+    app.add_api_route("/v1/chat/completions", complete, methods=["POST"])
+    return app
+
+
+class Front:
+    """The ASGI application of the process: the parent's questions, the lifespan, and the switch for all else."""
+
+    def __init__(self, app: FastAPI, logger: Logger) -> None:
+        self.logged = InferenceLoggingMiddleware(app, logger.config)
+        self.switch = Switch((app, self.logged, app), Slices())
+        self.logger = logger
+
+    def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> Awaitable[Any]:
+        """Serve one scope."""
+        if scope["type"] != "http":
+            return self.logged(scope, receive, send)
+        if scope["path"].startswith(CONTROL_PATH):
+            return JSONResponse(self._answer(scope))(scope, receive, send)
+        return self.switch(scope, receive, send)
+
+    def _answer(self, scope: MutableMapping[str, Any]) -> dict[str, Any]:
+        if scope["path"] == f"{CONTROL_PATH}restart":
+            self.switch.restart(int(scope["query_string"]))
+            gc.collect()
+            gc.freeze()
+        else:
+            self.switch.pause()
+        self.logger.flush(DRAIN_S)
+        books = self.logger.stats()
+        return {
+            "blocks": self.switch.slices.blocks,
+            "written": books["written"],
+            "listener_s": books["listener"]["listener_cpu_s"],
+        }
+
+    def check_books(self) -> None:
+        """Raise unless each request to the logged arm has its record."""
+        self.logger.flush(DRAIN_S)
+        books, served = self.logger.stats(), self.switch.served[LOGGED]
+        if not books["accepted"] == books["written"] == served:
+            raise RuntimeError(f"{served} requests were served by the logged arm, but the books say {books}")
+
+
+def serve(fd: int, core: int, directory: Path) -> None:
+    """Serve on an inherited socket until SIGTERM."""
+    os.sched_setaffinity(0, {core})
+    with our_config(directory) as config, Logger(config) as logger:
+        front = Front(application(), logger)
+        options: dict[str, Any] = {"http": "httptools", "loop": "uvloop", "lifespan": "on", "interface": "asgi3"}
+        server = uvicorn.Server(uvicorn.Config(front, access_log=False, log_level="warning", **options))
+        # uvicorn raises a signal again once it has shut down; its default action would end us before the books are
+        # compared.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        server.run(sockets=[socket.socket(fileno=fd)])
+        front.check_books()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fd", type=int, required=True, help="an inherited listening socket")
+    parser.add_argument("--core", type=int, required=True, help="the one core to run on")
+    parser.add_argument("--directory", type=Path, required=True, help="where the log goes")
+    given = parser.parse_args()
+    serve(given.fd, given.core, given.directory)
