@@ -131,6 +131,30 @@ def test_the_queue_of_a_server_that_runs_is_written_as_far_as_it_is_and_stays(co
     assert os.waitpid(pid, 0)[1] == 0
 
 
+def test_all_that_waited_in_the_queue_of_a_server_that_runs_is_written(config: Config) -> None:
+    # More than a listener writes at once, and no listener but that of the command.
+    large = config.model_copy(update={"queue_bytes": 16 << 20})
+    begun, report = os.pipe()
+    go_on, end = os.pipe()
+
+    def server() -> None:
+        os.close(end)
+        with Logger(large):
+            assert all(get_logger("t").warning("n", n=n, text="x" * 1000) for n in range(4000))
+            os.write(report, b"x")
+            os.read(go_on, 1)
+
+    pid = in_child(server)
+    os.close(go_on)
+    os.close(report)
+    assert os.read(begun, 1) == b"x"
+    code, found = recover(config)
+    assert (code, numbers(config)) == (0, list(range(4000)))
+    assert [(process["recovered"], process["left"]) for process in found["processes"]] == [(4000, 0)]
+    os.close(end)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 def test_the_audit_lane_is_recovered_too_where_it_is_on(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     audited = config.model_copy(update={"audit": "on"})
 

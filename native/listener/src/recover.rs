@@ -138,7 +138,7 @@ fn recover(
     if lanes.iter().zip(&before).any(|(lane, queues)| lane.is_served && !queues.is_empty()) {
         let listeners = Listeners::open(host, configuration, false).map_err(Failure::Open)?;
         let patience = configuration.settings.drain_deadline();
-        let is_done = wait(lanes, patience, signals);
+        let is_done = wait(lanes, &before, patience, signals);
         // After a signal it waits for nothing: what is left stays in the queues.
         kept = listeners.close_each(if is_done { patience } else { Duration::ZERO });
         if !is_done {
@@ -156,12 +156,13 @@ fn recover(
     })))
 }
 
-/// Waits until the queues of the dead are gone or make no progress; false: a signal asks for the end.
-fn wait(lanes: &[Held], patience: Duration, signals: &Signals) -> bool {
+/// Waits until the queues are done or make no progress; false: a signal asks for the end.
+fn wait(lanes: &[Held], before: &[Vec<QueueSnapshot>], patience: Duration, signals: &Signals) -> bool {
     let (mut waiting, mut end) = (None, Instant::now());
     loop {
-        let dead = lanes.iter().filter(|lane| lane.is_served).map(Held::waiting);
-        let now = dead.fold((0, 0), |(queues, records), lane| (queues + lane.0, records + lane.1));
+        let served = lanes.iter().zip(before).filter(|(lane, _)| lane.is_served);
+        let waiting_now = served.map(|(lane, before)| lane.waiting(before));
+        let now = waiting_now.fold((0, 0), |(queues, records), lane| (queues + lane.0, records + lane.1));
         if now.0 == 0 {
             return true;
         }
