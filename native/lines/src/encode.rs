@@ -271,9 +271,8 @@ fn push_fields<'a>(
             }
             Some(Ok(_)) if expanded.usage && expanded.declares(&plan.schema.fields[position]) => {}
             Some(Ok(value)) => {
-                watch.value(position, &value);
-                if !rate.take(&plan.rates, position, &value) {
-                    put(out, key);
+                if !(key.is_counted && take(watch, &mut rate, plan, position, value)) {
+                    key.push(out);
                     push_value(out, value);
                 }
             }
@@ -281,6 +280,13 @@ fn push_fields<'a>(
     }
     rate.push(out);
     values.try_for_each(|value| value.map(drop))
+}
+
+/// Take note of a value that counts; return whether the line leaves it out.
+#[inline(never)]
+fn take<'a>(watch: &mut impl Observe<'a>, rate: &mut Rate, plan: &LinePlan, position: usize, value: Value<'a>) -> bool {
+    watch.value(position, &value);
+    rate.take(&plan.rates, position, &value)
 }
 
 #[inline(always)]

@@ -11,8 +11,8 @@ use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
 pub struct LinePlan {
     /// The event.
     pub schema: EventSchema,
-    /// `,"field":` of each field, escaped.
-    pub keys: Vec<Box<[u8]>>,
+    /// The key of each field.
+    pub keys: Vec<Key>,
     /// The name as a JSON string, quotes included.
     pub name_json: Box<[u8]>,
     /// The meaning of a request's fields for the histograms; empty for other events.
@@ -34,19 +34,53 @@ impl From<EventSchema> for LinePlan {
         let is_request = matches!(schema.id, REQUEST | MODEL_REQUEST);
         let mut name_json = Vec::new();
         escape::push_string(&mut name_json, schema.name.as_bytes());
-        Self {
-            keys: schema.fields.iter().map(|field| key(field)).collect(),
-            name_json: name_json.into(),
-            roles: if is_request { Roles::of_request(&schema.fields) } else { Roles::default() },
-            rates: if is_request { RateFields::of_request(&schema.fields) } else { RateFields::default() },
-            schema,
-        }
+        let roles = if is_request { Roles::of_request(&schema.fields) } else { Roles::default() };
+        let rates = if is_request { RateFields::of_request(&schema.fields) } else { RateFields::default() };
+        let keys = schema.fields.iter().enumerate();
+        let keys = keys.map(|(at, field)| Key::of(field, roles.are_observed_at(at) || rates.are_at(at)));
+        Self { keys: keys.collect(), name_json: name_json.into(), roles, rates, schema }
     }
 }
 
-fn key(field: &str) -> Box<[u8]> {
-    let mut key = vec![b','];
-    escape::push_string(&mut key, field.as_bytes());
-    key.push(b':');
-    key.into()
+/// Longer than any key of a request.
+const PADDED_KEY_BYTES: usize = 48;
+
+/// `,"field":`, escaped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    text: Box<[u8]>,
+    /// The text and zeros, if it is not longer: a copy of fixed size is faster than one of any size.
+    padded: [u8; PADDED_KEY_BYTES],
+    /// The field's value counts for rates or histograms.
+    pub is_counted: bool,
+}
+
+impl Key {
+    fn of(field: &str, is_counted: bool) -> Self {
+        let mut text = vec![b','];
+        escape::push_string(&mut text, field.as_bytes());
+        text.push(b':');
+        let mut padded = [0; PADDED_KEY_BYTES];
+        if let Some(start) = padded.get_mut(..text.len()) {
+            start.copy_from_slice(&text);
+        }
+        Self { text: text.into(), padded, is_counted }
+    }
+
+    /// The key as it stands in a line.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Appends it.
+    #[inline(always)]
+    pub fn push(&self, out: &mut Vec<u8>) {
+        if self.text.len() > PADDED_KEY_BYTES {
+            return out.extend_from_slice(&self.text);
+        }
+        let end = out.len() + self.text.len();
+        out.extend_from_slice(&self.padded);
+        out.truncate(end);
+    }
 }

@@ -13,8 +13,6 @@ pub struct RateFields {
     duration: Option<usize>,
     chunks: Option<usize>,
     output_tokens: Option<usize>,
-    /// A bit for each of these positions modulo 64: asks quickly whether one may be there.
-    bits: u64,
 }
 
 impl RateFields {
@@ -22,17 +20,18 @@ impl RateFields {
     #[must_use]
     pub fn of_request(fields: &[String]) -> Self {
         let place = |name: &str| fields.iter().position(|field| field == name);
-        let (duration, chunks) = (place("duration_s"), place(CHUNKS_S));
-        let output_tokens = place("gen_ai.usage.output_tokens");
-        let places = [duration, chunks, output_tokens];
-        let bits = places.into_iter().flatten().fold(0, |bits, position| bits | bit(position));
-        Self { duration, chunks, output_tokens, bits }
+        Self {
+            duration: place("duration_s"),
+            chunks: place(CHUNKS_S),
+            output_tokens: place("gen_ai.usage.output_tokens"),
+        }
     }
-}
 
-#[inline(always)]
-const fn bit(position: usize) -> u64 {
-    1 << (position % u64::BITS as usize)
+    /// Whether one of them is at this position.
+    #[must_use]
+    pub fn are_at(&self, position: usize) -> bool {
+        [self.duration, self.chunks, self.output_tokens].contains(&Some(position))
+    }
 }
 
 /// The times and tokens of one request.
@@ -46,12 +45,9 @@ pub struct Rate {
 
 impl Rate {
     /// Takes note of a value; returns whether the line leaves it out.
-    #[inline(always)]
+    #[inline]
     pub fn take(&mut self, fields: &RateFields, position: usize, value: &Value<'_>) -> bool {
-        fields.bits & bit(position) != 0 && self.take_it(fields, Some(position), value)
-    }
-
-    fn take_it(&mut self, fields: &RateFields, position: Option<usize>, value: &Value<'_>) -> bool {
+        let position = Some(position);
         match *value {
             Value::Float(seconds) if position == fields.duration => self.duration_s = seconds,
             Value::Float(seconds) if position == fields.chunks => self.chunks_s = seconds,

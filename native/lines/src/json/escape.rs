@@ -17,6 +17,34 @@ const REPLACEMENT: &str = "\u{FFFD}";
 /// Append `bytes` to `out` as a JSON string, quotes included.
 #[inline]
 pub fn push_string(out: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.len() > WIDTH || !push_clean_block(out, bytes) {
+        push_any_string(out, bytes);
+    }
+}
+
+/// Append a string of at most one block, if nothing in it is to be escaped or checked: most are such.
+#[inline(always)]
+fn push_clean_block(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let block = Block::load(bytes);
+    if block.clean_len::<true>() < bytes.len() {
+        return false;
+    }
+    out.reserve(SLACK);
+    let start = out.len();
+    // SAFETY: `bytes.len() <= WIDTH`, so that the block and the closing quote lie within the WIDTH + 2 bytes behind
+    // `start`, for which there is room; all bytes up to the new length are written.
+    unsafe {
+        let to = out.as_mut_ptr().add(start);
+        to.write(b'"');
+        block.store(to.add(1));
+        to.add(1 + bytes.len()).write(b'"');
+        out.set_len(start + bytes.len() + 2);
+    }
+    true
+}
+
+#[inline(never)]
+fn push_any_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len() + SLACK);
     out.push(b'"');
     let ascii = push_run::<true>(out, bytes);

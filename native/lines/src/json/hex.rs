@@ -2,16 +2,19 @@
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Append two digits for each byte.
+/// Append two digits for each byte; there are at most 32.
 #[inline]
 pub fn push<const N: usize>(out: &mut Vec<u8>, bytes: [u8; N]) {
+    const { assert!(N <= 32, "the digits below have room for these") };
+    let mut digits = [[0; 8]; 8];
     let (fours, rest) = bytes.as_chunks::<4>();
-    for four in fours {
-        out.extend_from_slice(&eight_digits(*four));
+    for (eight, four) in digits.iter_mut().zip(fours) {
+        *eight = eight_digits(*four);
     }
-    for byte in rest {
-        out.extend_from_slice(&eight_digits([*byte, 0, 0, 0])[..2]);
+    for (eight, byte) in digits[fours.len()..].iter_mut().zip(rest) {
+        *eight = eight_digits([*byte, 0, 0, 0]);
     }
+    out.extend_from_slice(&digits.as_flattened()[..2 * N]);
 }
 
 #[inline(always)]

@@ -67,38 +67,32 @@ impl Role {
 
 /// The roles of an event's fields; none for events other than requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Roles {
-    of: Box<[Role]>,
-    /// A bit for each position modulo 64 that has a value to pick up: asks quickly whether one may be there.
-    observed: u64,
-}
+pub struct Roles(Box<[Role]>);
 
 impl Roles {
     /// The roles of a request's fields.
     #[must_use]
     pub fn of_request(fields: &[String]) -> Self {
-        let of: Box<[Role]> = fields.iter().map(|field| Role::of(field)).collect();
-        let observed = of.iter().enumerate().filter(|(_, role)| role.is_observed());
-        let observed = observed.fold(0, |bits, (position, _)| bits | bit(position));
-        Self { of, observed }
+        Self(fields.iter().map(|field| Role::of(field)).collect())
+    }
+
+    /// Whether the value at this position is picked up while the record is encoded.
+    #[must_use]
+    pub fn are_observed_at(&self, position: usize) -> bool {
+        self.0.get(position).is_some_and(|role| role.is_observed())
     }
 
     /// Whether no field has a role.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.0.is_empty()
     }
-}
-
-#[inline(always)]
-const fn bit(position: usize) -> u64 {
-    1 << (position % u64::BITS as usize)
 }
 
 /// Sees the values that go into a line.
 pub trait Observe<'a> {
-    /// A value other than Trace and Body, and the position of its field.
+    /// The value of a field that counts, as its key says (`plan`), and its position.
     fn value(&mut self, position: usize, value: &Value<'a>);
     /// The facts of a body.
     fn extracted(&mut self, kind: BodyKind, extracted: &ExtractedFacts<'a>);
@@ -179,14 +173,17 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
             mean_gap_s: NONE,
             chunks_s: NONE,
         };
-        for (role, value) in self.roles.of.iter().zip(Values::new(payload)) {
+        for (role, value) in self.roles.0.iter().zip(Values::new(payload)) {
             request.take(*role, value.unwrap_or(Value::Absent));
         }
         Some(request)
     }
+}
 
-    fn pick_up(&mut self, position: usize, value: &Value<'a>) {
-        match (self.roles.of.get(position), *value) {
+impl<'a> Observe<'a> for FieldObserver<'_, 'a> {
+    #[inline]
+    fn value(&mut self, position: usize, value: &Value<'a>) {
+        match (self.roles.0.get(position), *value) {
             (Some(Role::Outcome), Value::Str(text)) => self.outcome = text,
             (Some(Role::AdjustedCount), Value::Float(count)) => self.adjusted_count = count,
             (Some(Role::Operation), Value::Str(text)) => self.operation = text,
@@ -194,15 +191,6 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
             (Some(Role::OutputTokens), value) => self.tokens[1] = tokens(whole(value)),
             (Some(Role::ServedModel), Value::Str(name)) if is_plain(name) => self.served_model = Some(name),
             _ => {}
-        }
-    }
-}
-
-impl<'a> Observe<'a> for FieldObserver<'_, 'a> {
-    #[inline(always)]
-    fn value(&mut self, position: usize, value: &Value<'a>) {
-        if self.roles.observed & bit(position) != 0 {
-            self.pick_up(position, value);
         }
     }
 

@@ -56,8 +56,11 @@ pub fn read(directory: &Path) -> io::Result<Snapshot> {
         other => other?,
     };
     let bytes = size_of::<Page>();
-    if std::fs::File::from(fd.try_clone()?).metadata()?.len() != bytes as u64 {
-        return Err(other_version());
+    match std::fs::File::from(fd.try_clone()?).metadata()?.len() {
+        // Its leader is making it right now.
+        0 => return Ok(Snapshot::default()),
+        len if len != bytes as u64 => return Err(other_version()),
+        _ => {}
     }
     sigbus::with_mapped(&fd, read_page)?
 }
