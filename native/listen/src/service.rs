@@ -13,7 +13,7 @@ use queue::producer::{Producer, Queue, QueueSettings};
 use queue::published::totals;
 use queue::queue_file::{QueueCounts, QueueFile};
 use queue::severity::INFO;
-use queue::system::now_monotonic_nano;
+use queue::system::{WallClock, now_monotonic_nano};
 use request::budget::Budget;
 use request::in_flight::InFlight;
 use request::observer::ObserverSettings;
@@ -117,7 +117,7 @@ impl Service {
     /// Begins requests whose records go to the service.
     #[must_use]
     pub fn requests(&self, settings: ObserverSettings) -> Requests {
-        Requests { producer: Arc::clone(&self.producer), runtime: self.runtime, settings }
+        Requests { producer: Arc::clone(&self.producer), runtime: self.runtime, settings, clock: WallClock::default() }
     }
 
     fn open_first(&self) -> Result<Option<Sinks>, String> {

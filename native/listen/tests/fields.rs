@@ -1,6 +1,6 @@
 //! The fields of requests: a group with one more, and queues whose lists are those of an earlier build.
 
-use crate::support::{Bench, child, child_directory, die, queue_settings};
+use crate::support::{Bench, begun, child, child_directory, die, queue_settings};
 use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
 use queue::producer::{Producer, QueueSettings};
 use queue::record::{Scratch, Trace};
@@ -182,7 +182,7 @@ fn die_with_two(directory: &Path, events: Vec<EventSchema>) -> ! {
     Served { name, version, instance, batch_size: 2, batch_position: 1, correlation }.push(&mut model);
     for (number, path, model) in [(1, &b"/v1/completions"[..], &b""[..]), (2, b"", model.as_slice())] {
         let (ids, method) = (RequestIds::new(trace(number), None, None), if number == 1 { &b"POST"[..] } else { b"" });
-        let begun = Begun { started: 1, started_unix_nano: 1, ids: &ids, method, path, is_probe: false, model };
+        let begun = Begun { model, ..begun(&ids, method, path) };
         std::mem::forget(InFlight::begin(&producer, &begun).unwrap());
     }
     die()
@@ -243,8 +243,7 @@ fn requests_of_both_kinds_are_ended_with_their_queue() {
     let ids = RequestIds::new(Trace { trace_id: [1; 16], span_id: [1; 8], ..Trace::default() }, None, None);
     let mut model = Scratch::new();
     ["whisper", "1", "whisper_0"].iter().for_each(|text| model.push_str(text));
-    let begun =
-        |model| Begun { started: 1, started_unix_nano: 1, ids: &ids, method: b"", path: b"/", is_probe: false, model };
+    let begun = |model| Begun { model, ..begun(&ids, b"", b"/") };
     let _open = [b"", model.as_slice()].map(|model| InFlight::begin(&producer, &begun(model)).unwrap());
     producer.close();
     let file = &producer.queue().unwrap().file;

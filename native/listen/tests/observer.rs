@@ -1,6 +1,7 @@
 //! One request as its messages pass by: outcomes, counts, timing with its caps, sampling; and exactly one record.
 
 mod after_response;
+mod plain;
 mod streams;
 
 use crate::support::Bench;

@@ -49,11 +49,13 @@ impl Held {
         self.files.iter().map(|file| QueueSnapshot::of(file)).collect()
     }
 
-    /// The number of queues of dead processes, and of the records that wait in them.
-    pub fn waiting(&self) -> (usize, u64) {
-        let there = self.files.iter().filter(|file| file.path.exists()).map(|file| QueueSnapshot::of(file));
-        let dead = there.filter(|queue| queue.producer == Holder::Nobody);
-        dead.fold((0, 0), |(queues, records), queue| (queues + 1, records + queue.counts.in_queue))
+    /// The number of queues that are not done, and of the records that wait in them. Of a dead process's, all is to be
+    /// written and the file to go; of another's, what waited in it in `before`.
+    pub fn waiting(&self, before: &[QueueSnapshot]) -> (usize, u64) {
+        let there = self.files.iter().zip(before).filter(|(file, _)| file.path.exists());
+        let left = there.map(|(file, then)| left(then, &QueueSnapshot::of(file)));
+        let undone = left.filter(|(is_dead, records)| *is_dead || *records > 0);
+        undone.fold((0, 0), |(queues, all), (_, records)| (queues + 1, all + records))
     }
 
     /// The result for each queue, compared with its state in `before`.
@@ -62,9 +64,15 @@ impl Held {
     }
 }
 
+/// Whether the process is dead, and the number of records that are left to write, as [`Held::waiting`] says.
+fn left(then: &QueueSnapshot, now: &QueueSnapshot) -> (bool, u64) {
+    let is_dead = now.producer == Holder::Nobody;
+    let of_before = then.counts.in_queue.saturating_sub(now.counts.written - then.counts.written);
+    (is_dead, if is_dead { now.counts.in_queue } else { of_before.min(now.counts.in_queue) })
+}
+
 fn process(lane: &str, then: &QueueSnapshot, now: &QueueSnapshot) -> Value {
     let count = |reason: Reason| now.counts.dropped[reason as usize].iter().sum::<u64>();
-    let is_dead = now.producer == Holder::Nobody;
     json!({
         "lane": lane,
         "boot_id": format!("{:016x}", now.counts.boot_id),
@@ -74,6 +82,6 @@ fn process(lane: &str, then: &QueueSnapshot, now: &QueueSnapshot) -> Value {
         "recovered": now.counts.written - then.counts.written,
         "torn": count(Reason::Torn),
         "corrupt": count(Reason::Corrupt),
-        "left": if is_dead { now.counts.in_queue } else { 0 },
+        "left": left(then, now).1,
     })
 }

@@ -1,4 +1,7 @@
 //! Reads ASGI scopes and messages: dictionaries, header lists, texts and bodies, all borrowed and never changed.
+//!
+//! What a request calls several times is not inlined: in a server its code has left the processor's caches by the next
+//! request.
 
 use super::value::{bytes_of, utf8};
 use pyo3::ffi;
@@ -57,17 +60,49 @@ impl Keys {
 /// The largest number of headers that are read in a message.
 const MAX_HEADERS: isize = 256;
 
-/// Calls `visit` with each header of a list of pairs of `bytes`, as ASGI defines it, up to [`MAX_HEADERS`]. Other
-/// members are skipped.
+/// The lengths of header names, a bit each.
+pub struct Lengths(u64);
+
+impl Lengths {
+    /// Every length.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// These lengths, and perhaps more.
+    pub const fn of(lengths: &[usize]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < lengths.len() {
+            bits |= Self::bit(lengths[at]);
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    const fn bit(length: usize) -> u64 {
+        1 << if length < 63 { length } else { 63 }
+    }
+
+    #[inline]
+    const fn has(&self, length: usize) -> bool {
+        self.0 & Self::bit(length) != 0
+    }
+}
+
+/// Calls `visit` with each header of a list of pairs of `bytes`, as ASGI defines it, up to [`MAX_HEADERS`], whose name has
+/// one of these lengths. Other members are skipped.
 #[inline]
-pub fn for_each_header<'a>(headers: Option<Borrowed<'a, '_, PyAny>>, visit: impl FnMut(&'a [u8], &'a [u8])) {
-    for_each_header_up_to(MAX_HEADERS, headers, visit);
+pub fn for_each_header<'a>(
+    headers: Option<Borrowed<'a, '_, PyAny>>,
+    lengths: &Lengths,
+    visit: impl FnMut(&'a [u8], &'a [u8]),
+) {
+    for_each_header_up_to(MAX_HEADERS, headers, lengths, visit);
 }
 
 #[inline]
 fn for_each_header_up_to<'a>(
     most: isize,
     headers: Option<Borrowed<'a, '_, PyAny>>,
+    lengths: &Lengths,
     mut visit: impl FnMut(&'a [u8], &'a [u8]),
 ) {
     let Some(headers) = headers else { return };
@@ -76,9 +111,13 @@ fn for_each_header_up_to<'a>(
     unsafe {
         for position in 0..length(headers.as_ptr()).min(most) {
             let pair = member(headers.as_ptr(), position);
-            if length(pair) == 2 {
-                let (name, value) = (member(pair, 0), member(pair, 1));
-                if ffi::PyBytes_Check(name) != 0 && ffi::PyBytes_Check(value) != 0 {
+            if length(pair) != 2 {
+                continue;
+            }
+            let name = member(pair, 0);
+            if is_bytes(name) && lengths.has(ffi::Py_SIZE(name) as usize) {
+                let value = member(pair, 1);
+                if is_bytes(value) {
                     visit(bytes_of(name), bytes_of(value));
                 }
             }
@@ -86,15 +125,20 @@ fn for_each_header_up_to<'a>(
     }
 }
 
+/// Whether an object is `bytes`. The exact type is one comparison.
+#[inline]
+unsafe fn is_bytes(object: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller's promise: a live object, and the GIL is held.
+    unsafe { ffi::PyBytes_CheckExact(object) != 0 || ffi::PyBytes_Check(object) != 0 }
+}
+
 /// The number of members of a list or tuple; 0 for anything else.
 #[inline]
 unsafe fn length(sequence: *mut ffi::PyObject) -> isize {
     // SAFETY: the caller's promise: a live object, and the GIL is held.
     unsafe {
-        if ffi::PyList_Check(sequence) != 0 {
-            ffi::PyList_Size(sequence)
-        } else if ffi::PyTuple_Check(sequence) != 0 {
-            ffi::PyTuple_Size(sequence)
+        if is_list(sequence) || ffi::PyTuple_CheckExact(sequence) != 0 || ffi::PyTuple_Check(sequence) != 0 {
+            ffi::Py_SIZE(sequence)
         } else {
             0
         }
@@ -106,11 +150,20 @@ unsafe fn length(sequence: *mut ffi::PyObject) -> isize {
 unsafe fn member(sequence: *mut ffi::PyObject, position: isize) -> *mut ffi::PyObject {
     // SAFETY: the caller's promise: a list or tuple with that many members.
     unsafe {
-        if ffi::PyList_Check(sequence) != 0 {
+        if ffi::PyTuple_CheckExact(sequence) == 0 && is_list(sequence) {
             ffi::PyList_GetItem(sequence, position)
         } else {
             ffi::PyTuple_GetItem(sequence, position)
         }
+    }
+}
+
+/// Whether an object is a list. The exact type is one comparison.
+#[inline]
+unsafe fn is_list(object: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller's promise: a live object, and the GIL is held.
+    unsafe {
+        ffi::PyList_CheckExact(object) != 0 || (ffi::PyTuple_CheckExact(object) == 0 && ffi::PyList_Check(object) != 0)
     }
 }
 
@@ -140,7 +193,7 @@ const TEXTS: [&[u8]; 4] =
 #[inline]
 pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
     let (mut content, mut is_encoded) = (Content::Media(b""), false);
-    for_each_header(Some(headers), |name, value| {
+    for_each_header(Some(headers), const { &Lengths::of(&[12, 16]) }, |name, value| {
         if name.len() == 12 && name.eq_ignore_ascii_case(b"content-type") {
             content = content_of(value);
         } else if name.len() == 16 && name.eq_ignore_ascii_case(b"content-encoding") {
@@ -154,7 +207,7 @@ pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
 pub fn is_private(headers: Option<Borrowed<'_, '_, PyAny>>, opt_out_header: &[u8]) -> bool {
     let mut is_private = false;
     // All headers are read: a request for privacy counts wherever it stands.
-    for_each_header_up_to(isize::MAX, headers, |name, value| {
+    for_each_header_up_to(isize::MAX, headers, &Lengths::of(&[opt_out_header.len()]), |name, value| {
         if name.eq_ignore_ascii_case(opt_out_header) {
             let value = value.trim_ascii();
             is_private |= ![&b"0"[..], b"false", b"no", b"off"].iter().any(|no| value.eq_ignore_ascii_case(no));
@@ -163,8 +216,8 @@ pub fn is_private(headers: Option<Borrowed<'_, '_, PyAny>>, opt_out_header: &[u8
     is_private
 }
 
-pub fn has_body(method: Borrowed<'_, '_, PyAny>) -> bool {
-    matches!(text(method), "POST" | "PUT" | "PATCH")
+pub fn has_body(method: &[u8]) -> bool {
+    matches!(method, b"POST" | b"PUT" | b"PATCH")
 }
 
 /// The path template of the route.
@@ -192,7 +245,7 @@ pub fn mount_prefix<'a>(outermost: &Option<Bound<'_, PyAny>>, inner: &'a Option<
 ///
 /// The value must be used or owned at once: foreign code (a key's comparison in the next look-up, an attribute, a truth
 /// value) may empty the dictionary.
-#[inline]
+#[inline(never)]
 pub fn item<'a, 'py>(dict: &'a Bound<'py, PyDict>, key: &Py<PyString>) -> Option<Borrowed<'a, 'py, PyAny>> {
     // SAFETY: live objects, the GIL is held; a borrowed reference, kept by the dictionary until foreign code runs.
     unsafe {
@@ -207,15 +260,79 @@ pub fn item<'a, 'py>(dict: &'a Bound<'py, PyDict>, key: &Py<PyString>) -> Option
     }
 }
 
+/// The members of a message about an answer, borrowed from it.
+#[derive(Default)]
+pub struct Message<'a, 'py> {
+    pub kind: Option<Borrowed<'a, 'py, PyAny>>,
+    pub status: Option<Borrowed<'a, 'py, PyAny>>,
+    pub trailers: bool,
+    pub body: Option<Borrowed<'a, 'py, PyAny>>,
+    pub more_body: bool,
+}
+
+impl<'a, 'py> Message<'a, 'py> {
+    /// Reads a message in one walk that runs no foreign code, as long as every key is one of the interned names and every
+    /// flag is a `bool`: the messages of most applications. None for any other.
+    #[inline]
+    pub fn read(message: &'a Bound<'py, PyDict>, keys: &Keys) -> Option<Self> {
+        let mut found = Self::default();
+        let (mut position, mut key, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: live objects, the GIL is held, and the dictionary does not change; the values are borrowed from it.
+        unsafe {
+            let yes = ffi::Py_True();
+            while ffi::PyDict_Next(message.as_ptr(), &raw mut position, &raw mut key, &raw mut value) != 0 {
+                let member = Some(Borrowed::from_ptr(message.py(), value));
+                if key == keys.body.as_ptr() {
+                    found.body = member;
+                } else if key == keys.kind.as_ptr() {
+                    found.kind = member;
+                } else if key == keys.more_body.as_ptr() || key == keys.trailers.as_ptr() {
+                    if value != yes && value != ffi::Py_False() {
+                        return None;
+                    }
+                    let flag = if key == keys.trailers.as_ptr() { &mut found.trailers } else { &mut found.more_body };
+                    *flag = value == yes;
+                } else if key == keys.status.as_ptr() {
+                    found.status = member;
+                } else if key != keys.headers.as_ptr() {
+                    return None;
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// As [`Self::read`], for any message. The body is looked up last, since each look-up can run foreign code that empties
+    /// the message; kind and status are owned by `kept`.
+    #[cold]
+    #[inline(never)]
+    pub fn look_up(message: &'a Bound<'py, PyDict>, keys: &Keys, kept: &'a mut [Option<Bound<'py, PyAny>>; 2]) -> Self {
+        let own = |key| item(message, key).map(Borrowed::to_owned);
+        *kept = [own(&keys.kind), own(&keys.status)];
+        let is_set = |key| item(message, key).is_some_and(is_true);
+        let (trailers, more_body) = (is_set(&keys.trailers), is_set(&keys.more_body));
+        let [kind, status] = &*kept;
+        let [kind, status] = [kind, status].map(|kept| kept.as_ref().map(Bound::as_borrowed));
+        Self { kind, status, trailers, body: item(message, &keys.body), more_body }
+    }
+}
+
 /// Borrows a `str`; empty for anything else.
-#[inline]
+#[inline(never)]
 pub fn text<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a str {
     // SAFETY: a live object; the kind is checked before.
-    unsafe { if ffi::PyUnicode_Check(object.as_ptr()) != 0 { utf8(object.as_ptr()).unwrap_or("") } else { "" } }
+    unsafe { if is_text(object.as_ptr()) { utf8(object.as_ptr()).unwrap_or("") } else { "" } }
+}
+
+/// Whether an object is `str`. The exact type is one comparison.
+#[inline]
+unsafe fn is_text(object: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller's promise: a live object, and the GIL is held.
+    unsafe { ffi::PyUnicode_CheckExact(object) != 0 || ffi::PyUnicode_Check(object) != 0 }
 }
 
 /// As [`text`]; empty for None.
-#[inline]
+#[inline(never)]
 pub fn text_of<'a>(object: &'a Option<Bound<'_, PyAny>>) -> &'a str {
     object.as_ref().map_or("", |object| text(object.as_borrowed()))
 }
@@ -257,7 +374,7 @@ pub fn copied<'py>(body: Borrowed<'_, 'py, PyAny>) -> Option<Bound<'py, PyAny>> 
 pub fn content<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a [u8] {
     // SAFETY: the kinds are checked; nothing runs that could change a bytearray while it is borrowed.
     unsafe {
-        if ffi::PyBytes_Check(object.as_ptr()) != 0 {
+        if is_bytes(object.as_ptr()) {
             return bytes_of(object.as_ptr());
         }
         if ffi::PyByteArray_Check(object.as_ptr()) != 0 {
@@ -274,6 +391,15 @@ pub fn is_true(object: Borrowed<'_, '_, PyAny>) -> bool {
     let (yes, no) = unsafe { (ffi::Py_True(), ffi::Py_False()) };
     // The object is owned while foreign code runs, which may remove it.
     object.as_ptr() == yes || (object.as_ptr() != no && object.to_owned().is_truthy().unwrap_or(false))
+}
+
+/// The first member of a tuple or list as a text; empty if it is none.
+#[inline]
+pub fn first_text<'a>(pair: &'a Bound<'_, PyAny>) -> &'a str {
+    // SAFETY: a live object, the GIL is held; there is a first member, which the pair keeps while no foreign code runs.
+    unsafe {
+        if length(pair.as_ptr()) > 0 { text(Borrowed::from_ptr(pair.py(), member(pair.as_ptr(), 0))) } else { "" }
+    }
 }
 
 /// The first member of a tuple or list: the host of an ASGI `client`.

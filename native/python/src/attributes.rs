@@ -5,6 +5,7 @@
 //! (`inference_logging.application.arrange`). A plain call runs none of that code.
 
 use super::bound_fields::{BoundField, BoundFields};
+use super::keywords;
 use super::request_ids::PyRequestIds;
 use super::value;
 use pyo3::ffi;
@@ -169,15 +170,15 @@ unsafe fn push_keywords(
             let name = value::utf8(ffi::PyTuple_GetItem(keywords, at as ffi::Py_ssize_t)).unwrap_or("?");
             (name, *values.add(at))
         };
-        if let Some(bound) = bound {
-            return push_with_bound(py, scratch, count, entry, bound, is_verbatim);
-        }
+        begin_map(scratch, count, entry, bound);
         if count == 0 {
-            scratch.push_absent();
             return true;
         }
-        scratch.push_map_begin(count as u32);
-        push_entries(py, scratch, count, entry, is_verbatim)
+        let Some(known) = keywords::keys(py, keywords) else {
+            return push_entries(py, scratch, count, entry, is_verbatim);
+        };
+        value::push_all(py, scratch, values, count, Some(known.all()));
+        true
     }
 }
 
@@ -187,42 +188,43 @@ unsafe fn push_dict(scratch: &mut Scratch, fields: &Bound<'_, PyDict>, bound: Op
     // SAFETY: the caller's promise; the items live as long as the vector.
     unsafe {
         let entry = |at: usize| (value::utf8(items[at].0.as_ptr()).unwrap_or("?"), items[at].1.as_ptr());
-        match bound {
-            Some(bound) => {
-                push_with_bound(fields.py(), scratch, items.len(), entry, bound, true);
-            }
-            None if items.is_empty() => scratch.push_absent(),
-            None => {
-                scratch.push_map_begin(items.len() as u32);
-                push_entries(fields.py(), scratch, items.len(), entry, true);
-            }
-        }
+        begin_map(scratch, items.len(), entry, bound);
+        push_entries(fields.py(), scratch, items.len(), entry, true);
     }
 }
 
-/// Appends the bound fields that no entry names, then the entries.
+/// Begins the map of the attributes: with the bound fields that no entry names. No map without any field.
+#[inline(always)]
+fn begin_map<'a>(
+    scratch: &mut Scratch,
+    count: usize,
+    entry: impl Fn(usize) -> (&'a str, *mut ffi::PyObject),
+    bound: Option<&BoundFields>,
+) {
+    match bound {
+        Some(bound) => push_bound(scratch, count, entry, bound),
+        None if count == 0 => scratch.push_absent(),
+        None => scratch.push_map_begin(count as u32),
+    }
+}
+
 #[inline(never)]
-unsafe fn push_with_bound<'a>(
-    py: Python<'_>,
+fn push_bound<'a>(
     scratch: &mut Scratch,
     count: usize,
     entry: impl Fn(usize) -> (&'a str, *mut ffi::PyObject),
     bound: &BoundFields,
-    is_verbatim: bool,
-) -> bool {
+) {
     let is_kept = |field: &&BoundField| (0..count).all(|at| entry(at).0 != &*field.name);
     let kept = bound.entries.iter().filter(is_kept).count();
     if kept + count == 0 {
-        scratch.push_absent();
-        return true;
+        return scratch.push_absent();
     }
     scratch.push_map_begin((kept + count) as u32);
     bound.entries.iter().filter(is_kept).for_each(|field| scratch.push_values(&field.encoded));
-    // SAFETY: the caller's promise.
-    unsafe { push_entries(py, scratch, count, entry, is_verbatim) }
 }
 
-#[inline]
+#[inline(never)]
 unsafe fn push_entries<'a>(
     py: Python<'_>,
     scratch: &mut Scratch,
@@ -232,7 +234,7 @@ unsafe fn push_entries<'a>(
 ) -> bool {
     for at in 0..count {
         let (name, object) = entry(at);
-        if !is_verbatim && is_no_field(name) {
+        if !is_verbatim && keywords::is_no_field(name) {
             return false;
         }
         scratch.push_map_key(name);
@@ -240,12 +242,6 @@ unsafe fn push_entries<'a>(
         unsafe { value::push(py, scratch, object) };
     }
     true
-}
-
-/// Whether a keyword is a parameter of the standard library's logging methods.
-#[inline]
-fn is_no_field(name: &str) -> bool {
-    matches!(name.len(), 5 | 8 | 10) && matches!(name, "extra" | "exc_info" | "stack_info" | "stacklevel")
 }
 
 /// The return value of a Python function; [`Raised`]: it raised an exception that no call may swallow, and that is

@@ -340,9 +340,7 @@ unsafe extern "C" fn emit(
         if let Some(get) = &event.context {
             push_context(py, get, &mut scratch);
         }
-        for position in 0..count as usize {
-            value::push(py, &mut scratch, *arguments.add(position));
-        }
+        value::push_all(py, &mut scratch, arguments, count as usize, None);
         ffi::PyLong_FromLongLong(event.offer(&event.service.producer, scratch.as_slice()))
     }
 }

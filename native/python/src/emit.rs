@@ -189,10 +189,8 @@ unsafe extern "C" fn emit(
         }
         let mut scratch = Scratch::new();
         let trace = event.context.as_ref().and_then(|get| push_context(py, get, &mut scratch));
-        let Some(weight) = weight(service, event.severity, trace, || *site) else { return python_bool(false) };
-        for position in 0..count as usize {
-            value::push(py, &mut scratch, *arguments.add(position));
-        }
+        let Some(weight) = weight(service, event.severity, trace.as_ref(), || *site) else { return python_bool(false) };
+        value::push_all(py, &mut scratch, arguments, count as usize, None);
         push_weight(&mut scratch, weight);
         offer(py, service, *id, event.severity, &scratch)
     }
@@ -224,7 +222,7 @@ unsafe extern "C" fn log(
         let context = event.context.as_ref().and_then(|get| request(py, get));
         let trace = trace_of_record(py, context.as_ref().map(Bound::get));
         let site = || Some(CallSite::text(*origin, value::utf8(*arguments).unwrap_or("").as_bytes()));
-        let Some(weight) = weight(service, event.severity, trace, site) else { return python_bool(false) };
+        let Some(weight) = weight(service, event.severity, trace.as_ref(), site) else { return python_bool(false) };
         let ids = (trace.as_ref().map(|(trace, _)| trace), context.as_ref());
         let mut scratch = Scratch::new();
         match attributes::push_call(py, &mut scratch, ids, calls.of(name), (arguments, count, keywords)) {
@@ -333,7 +331,7 @@ pub(super) fn push_context(py: Python<'_>, get: &Held, scratch: &mut Scratch) ->
 fn weight(
     service: &Service,
     severity: u8,
-    trace: Option<(Trace, Option<u64>)>,
+    trace: Option<&(Trace, Option<u64>)>,
     site: impl FnOnce() -> Option<CallSite>,
 ) -> Option<f64> {
     match service.budget.get() {
@@ -344,10 +342,10 @@ fn weight(
 }
 
 #[inline(never)]
-fn thinned(service: &Service, budget: &Budget, trace: Option<(Trace, Option<u64>)>, site: CallSite) -> Option<f64> {
+fn thinned(service: &Service, budget: &Budget, trace: Option<&(Trace, Option<u64>)>, site: CallSite) -> Option<f64> {
     let now = now_monotonic_nano();
     let weight = match trace {
-        Some((trace, random)) => budget.keep_by_trace(site, now, &trace.trace_id, random),
+        Some((trace, random)) => budget.keep_by_trace(site, now, &trace.trace_id, *random),
         None => budget.keep_evenly(site, now),
     };
     if weight.is_none()
@@ -380,6 +378,9 @@ fn request<'py>(py: Python<'py>, get: &Held) -> Option<Bound<'py, PyRequestIds>>
         unsafe { ffi::PyErr_Clear() };
         return None;
     };
+    if value.is_none() {
+        return None;
+    }
     value.cast_into::<PyRequestIds>().ok()
 }
 

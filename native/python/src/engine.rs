@@ -50,14 +50,18 @@ impl EngineReader {
 
 impl EngineReader {
     /// Asks for the report at the end of a request; None if vLLM did not begin to generate.
-    pub fn read<'py>(&self, scope: &Bound<'py, PyDict>, ids: &Py<PyRequestIds>) -> Option<EngineReport<'py>> {
+    pub fn read<'py>(
+        &self,
+        scope: &Bound<'py, PyDict>,
+        ids: impl FnOnce() -> PyResult<Py<PyRequestIds>>,
+    ) -> Option<EngineReport<'py>> {
         let py = scope.py();
         let state = scope.get_item(intern!(py, "state")).ok()??;
         let metadata = state.cast::<PyDict>().ok()?.get_item(intern!(py, "request_metadata")).ok()??;
         if metadata.is_none() || self.is_off.load(Ordering::Relaxed) {
             return None;
         }
-        match self.ask(&metadata, ids) {
+        match ids().and_then(|ids| self.ask(&metadata, &ids)) {
             Ok(report) => Some(report),
             Err(error) => {
                 if !self.is_off.swap(true, Ordering::Relaxed)

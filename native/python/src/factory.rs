@@ -1,14 +1,15 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
-use super::asgi::{Keys, has_body, item, text, text_of};
+use super::asgi::{Keys, first_text, has_body, item, text, text_of};
 use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ActiveSpan, CORRELATION_ID};
+use super::functions::{RECEIVE, SEND};
 use super::gil_cell::GilCell;
 use super::head::RequestStart;
 use super::held::Held;
 use super::hot_path::Turns;
-use super::middleware::{RECEIVE, RequestObserver, SEND};
-use super::request_ids::PyRequestIds;
+use super::middleware::RequestObserver;
+use super::request_ids::{IdsCell, PyRequestIds};
 use super::service::PyService;
 use super::settings::PySettings;
 use super::shared::{MiddlewareShared, RequestFactory};
@@ -24,7 +25,7 @@ use request::ids::{IdSource, RequestIds};
 use request::requests::Start;
 use request::sampler::Sampler;
 use request::trace_state::TraceState;
-use std::sync::atomic::AtomicU64;
+use std::sync::OnceLock;
 
 static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observe a request.");
 
@@ -66,14 +67,13 @@ impl RequestFactory {
             correlation_reader: Held::maybe(asks.then_some(correlation_reader)),
             engine: Held::maybe(engine_reader),
             forward_ids: ForwardIds { trace, request },
-            begun: AtomicU64::new(0),
             special_paths: parameters.routes(),
         };
         Ok(Self { shared })
     }
 
-    /// The function `begin(scope, receive, send)`. It returns the observer, its ids, and the `receive` and `send` for
-    /// the application; or None for a scope that is not `http`, and for a special path unless a fourth argument is
+    /// The function `begin(scope, receive, send)`. It returns the observer, and the `receive` and `send` for the
+    /// application; or None for a scope that is not `http`, and for a special path unless a fourth argument is
     /// given.
     #[getter]
     fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
@@ -84,6 +84,7 @@ impl RequestFactory {
     fn websocket_ids(&self, scope: &Bound<'_, PyAny>) -> PyResult<PyRequestIds> {
         let scope = scope_dict(scope)?;
         let head = RequestStart::read(item(&scope, &self.shared.keys.headers));
+        self.shared.look_for_others(scope.py());
         let (mut ids, has_span) = self.ids_at(scope.py(), &head);
         let path = item(&scope, &self.shared.keys.path).map(Borrowed::to_owned);
         // The decision counts only for the flags that go to other services: a connection is always recorded.
@@ -126,7 +127,7 @@ impl RequestFactory {
 }
 
 impl RequestFactory {
-    #[inline]
+    #[inline(always)]
     fn ids(&self, head: &RequestStart<'_>) -> RequestIds {
         let trace = self.shared.ids.trace(head.traceparent.single());
         // The list belongs to the trace that the request came with.
@@ -136,10 +137,9 @@ impl RequestFactory {
     }
 
     /// The ids of a new request or connection, and whether they come from a tracer's span.
-    #[inline]
+    #[inline(always)]
     fn ids_at(&self, py: Python<'_>, head: &RequestStart<'_>) -> (RequestIds, bool) {
         let mut ids = self.ids(head);
-        self.shared.look_for_others(py);
         let span = ActiveSpan::read(py);
         if let Some(span) = &span {
             ids.follow(span.trace_id, span.span_id, span.flags);
@@ -158,24 +158,32 @@ impl RequestFactory {
         send: Py<PyAny>,
         now: u64,
     ) -> PyResult<Bound<'py, RequestObserver>> {
-        let keys = &self.shared.keys;
+        let (py, keys) = (scope.py(), &self.shared.keys);
+        let stopwatch = self.shared.turns.next(py);
+        if stopwatch.is_timed() {
+            self.shared.look_for_others(py);
+        }
         let head = RequestStart::read(item(scope, &keys.headers));
-        let sent = Sent::from(&head);
-        let (mut ids, has_span) = self.ids_at(scope.py(), &head);
+        let (mut ids, has_span) = self.ids_at(py, &head);
+        // The values are owned, since each look-up can run foreign code that empties the scope.
+        let own = |key| item(scope, key).map(Borrowed::to_owned);
+        let (method, version, client) = (own(&keys.method), own(&keys.http_version), own(&keys.client));
         let start = Start {
             now,
-            method: item(scope, &keys.method).map_or("", text).as_bytes(),
+            method: text_of(&method).as_bytes(),
             path: text_of(&path).as_bytes(),
+            protocol_version: text_of(&version).as_bytes(),
+            client_address: client.as_ref().map_or("", first_text).as_bytes(),
             model: b"",
         };
         let mut state = self.shared.requests.begin(&mut ids, &start, |sampler| self.shared.trusts(sampler, scope));
         let content = head.content(self.shared.requests.settings.texts.is_on());
-        if self.shared.captures(content) && item(scope, &keys.method).is_some_and(has_body) {
+        if self.shared.captures(content) && has_body(start.method) {
             let is_private = self.shared.is_private(item(scope, &keys.headers));
             state.capture_request(content, is_private, &self.shared.requests.settings);
         }
         if self.shared.forward_ids.is_on() {
-            self.shared.forward_ids.add(scope, &keys.headers, sent, &ids);
+            self.shared.forward_ids.add(scope, &keys.headers, Sent::from(&head), &ids);
         }
         let observer = RequestObserver {
             path: Held::maybe(path.map(Bound::unbind)),
@@ -184,9 +192,10 @@ impl RequestFactory {
             receive: Held::new(receive),
             send: Held::new(send),
             scope: Held::new(scope.clone().unbind()),
-            ids: Py::new(scope.py(), PyRequestIds::new(ids, has_span))?,
+            own_ids: IdsCell::new(ids, has_span),
+            ids_object: OnceLock::new(),
             state: GilCell::new(state),
-            stopwatch: self.shared.turns.next(scope.py()),
+            stopwatch,
         };
         Bound::new(scope.py(), observer)
     }
@@ -243,18 +252,16 @@ fn begin_bound<'py>(
         return Ok(None);
     }
     let observer = factory.observer(this, scope, path, server_receive, server_send, now)?;
-    let ids = observer.get().ids.clone_ref(scope.py());
     let receive = bind(&RECEIVE, &observer)?;
     let send = bind(&SEND, &observer)?;
     observer.get().stopwatch.add_since(scope.py(), now);
     let observer = observer.into_any();
-    // SAFETY: a fresh tuple of four, each place filled once with a reference that it takes over.
+    // SAFETY: a fresh tuple of three, each place filled once with a reference that it takes over.
     unsafe {
-        let tuple = Bound::from_owned_ptr_or_err(scope.py(), ffi::PyTuple_New(4))?;
+        let tuple = Bound::from_owned_ptr_or_err(scope.py(), ffi::PyTuple_New(3))?;
         ffi::PyTuple_SetItem(tuple.as_ptr(), 0, observer.into_ptr());
-        ffi::PyTuple_SetItem(tuple.as_ptr(), 1, ids.into_ptr());
-        ffi::PyTuple_SetItem(tuple.as_ptr(), 2, receive.into_ptr());
-        ffi::PyTuple_SetItem(tuple.as_ptr(), 3, send.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 1, receive.into_ptr());
+        ffi::PyTuple_SetItem(tuple.as_ptr(), 2, send.into_ptr());
         Ok(Some(tuple))
     }
 }

@@ -1,6 +1,6 @@
 //! The headers of a request that describe its trace, its id and its body.
 
-use super::asgi::{content_of, for_each_header};
+use super::asgi::{Lengths, content_of, for_each_header};
 use pyo3::prelude::*;
 use request::capture::Content;
 
@@ -19,7 +19,7 @@ impl<'a> RequestStart<'a> {
     #[inline]
     pub fn read(headers: Option<Borrowed<'a, '_, PyAny>>) -> Self {
         let mut head = Self::default();
-        for_each_header(headers, |name, value| match name.len() {
+        for_each_header(headers, const { &Lengths::of(&[10, 11, 12, 16]) }, |name, value| match name.len() {
             10 if name.eq_ignore_ascii_case(b"tracestate") => head.tracestate.push(value),
             11 if name.eq_ignore_ascii_case(b"traceparent") => head.traceparent.push(value),
             // The first such header counts, as in frameworks.

@@ -29,6 +29,12 @@ impl<T> Held<T> {
         self.0.with(py, |held| held.as_ref().map_or(std::ptr::null_mut(), Py::as_ptr))
     }
 
+    /// Whether there is no object.
+    #[inline]
+    pub fn is_none(&self, py: Python<'_>) -> bool {
+        self.0.with(py, |held| held.is_none())
+    }
+
     /// The object, owned.
     #[inline]
     pub fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, T>> {

@@ -1,7 +1,8 @@
 //! The middleware's cost per request, which it measures itself on every 64th request.
 //!
 //! The measured time is spent inside `begin`, `send`, `received` and `finish`: our own work, without the application's,
-//! the server's, or the interpreter's calls around it. A request that is not timed pays one branch in each of them.
+//! the server's, or the interpreter's calls around it. A request that is not timed pays one branch in each of them. A timed
+//! one also looks for newly imported libraries that know the ids.
 
 use super::gil_cell::GilCell;
 use pyo3::Python;
@@ -39,6 +40,12 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
+    /// Whether this request is timed.
+    #[inline]
+    pub const fn is_timed(&self) -> bool {
+        self.timed
+    }
+
     /// Does `work`, and adds its time if this request is timed.
     #[inline(always)]
     pub fn time<R>(&self, py: Python<'_>, work: impl FnOnce() -> R) -> R {

@@ -1,20 +1,15 @@
 //! One request of the ASGI middleware: reads scope and messages, never changes, delays or refuses them.
 //!
-//! `send` is a C function that looks at the message and returns `send(message)`, the server's own awaitable, so a chunk
-//! costs no coroutine of ours. `receive` returns a coroutine, since its result is what we observe. Every value is taken
-//! out of the message before the state is borrowed, since only that step can run foreign code (a key with its own
-//! `__eq__`).
+//! Every value is taken out of the message before the state is borrowed, since only that step can run foreign code (a key
+//! with its own `__eq__`).
 
-use super::FunctionDef;
-use super::asgi::{
-    Keys, content, content_of_headers, copied, first, is_true, item, mount_prefix, template, text, text_of,
-    whole_number,
-};
+use super::asgi::{Message, content, content_of_headers, copied, first, is_true, item, text, text_of, whole_number};
 use super::gil_cell::GilCell;
 use super::held::{Held, ended};
 use super::hot_path::Stopwatch;
-use super::request_ids::PyRequestIds;
+use super::request_ids::{IdsCell, PyRequestIds};
 use super::response_header::with_request_id;
+use super::route::Route;
 use super::shared::{MiddlewareShared, RequestFactory};
 use super::value::utf8;
 use pyo3::exceptions::PyValueError;
@@ -22,12 +17,11 @@ use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
-use request::fields::{self, Field};
 use request::observer::{Chunks, ExceptionTexts, Observer, RequestSource, RequestTexts};
 use request::outcome::Ending;
 use request::sampler::Sampler;
+use std::sync::OnceLock;
 
 /// One request under way.
 #[pyclass(frozen, module = "inference_logging._native")]
@@ -38,23 +32,21 @@ pub struct RequestObserver {
     pub(super) scope: Held<PyDict>,
     /// The path from the server; inner applications may change the scope.
     pub(super) path: Held,
-    pub(super) ids: Py<PyRequestIds>,
+    pub(super) own_ids: IdsCell,
+    /// The ids as an object, once somebody has asked for it; they replace those above.
+    pub(super) ids_object: OnceLock<Py<PyRequestIds>>,
     pub(super) state: GilCell<Observer>,
     /// The generation of processes in which the request began.
     pub(super) generation: u32,
     pub(super) stopwatch: Stopwatch,
 }
 
-pub(super) static SEND: FunctionDef =
-    FunctionDef::one_argument(c"send", send, c"Pass an ASGI message on to the server.");
-pub(super) static RECEIVE: FunctionDef =
-    FunctionDef::no_argument(c"receive", receive, c"Receive an ASGI message from the server.");
-
 #[pymethods]
 impl RequestObserver {
-    /// Take note of a message that the application has received.
-    fn received(&self, message: &Bound<'_, PyAny>) {
-        self.stopwatch.time(message.py(), || self.observe_received(message.py(), message.as_borrowed()));
+    /// The ids of the request.
+    #[getter(ids)]
+    fn ids_for_others(&self, py: Python<'_>) -> PyResult<Py<PyRequestIds>> {
+        self.ids_as_object(py)
     }
 
     /// Whether the answer has begun.
@@ -78,11 +70,6 @@ impl RequestObserver {
     /// Take note that the server did not take the last part of the answer.
     fn take_back_end(&self, py: Python<'_>) {
         self.state.with(py, Observer::take_back_end);
-    }
-
-    /// Emit the terminal record of an application that returned; further calls do nothing.
-    fn finish(&self, py: Python<'_>) {
-        self.finish_with(py, Ending::Returned, now_monotonic_nano());
     }
 
     /// Emit the terminal record of an application that did not return; further calls do nothing.
@@ -113,7 +100,6 @@ impl RequestObserver {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.factory)?;
-        visit.call(&self.ids)?;
         self.receive.visit(&visit)?;
         self.send.visit(&visit)?;
         self.scope.visit(&visit)?;
@@ -130,8 +116,20 @@ impl RequestObserver {
 
 impl RequestObserver {
     #[inline]
-    fn shared(&self) -> &MiddlewareShared {
+    pub(super) fn shared(&self) -> &MiddlewareShared {
         &self.factory.get().shared
+    }
+
+    #[inline]
+    fn ids(&self) -> &IdsCell {
+        self.ids_object.get().map_or(&self.own_ids, |ids| ids.get())
+    }
+
+    fn ids_as_object(&self, py: Python<'_>) -> PyResult<Py<PyRequestIds>> {
+        if self.ids_object.get().is_none() {
+            let _ = self.ids_object.set(self.own_ids.object(py)?);
+        }
+        self.ids_object.get().map(|ids| ids.clone_ref(py)).ok_or_else(ended)
     }
 
     /// The scope; an empty one, once the garbage collector has cleared it.
@@ -156,12 +154,34 @@ impl RequestObserver {
         Ok(())
     }
 
+    /// The application returned at `now`.
+    #[inline]
+    pub(super) fn finish(&self, py: Python<'_>, now: u64) {
+        if self.is_inherited() {
+            return;
+        }
+        self.settle(py);
+        let (shared, ids) = (self.shared(), self.ids());
+        let (producer, settings) = (&shared.requests.producer, &shared.requests.settings);
+        let may_be_plain = !ids.is_forced() && shared.engine.is_none(py);
+        let plain =
+            |state: &mut Observer| may_be_plain && ids.with(py, |ids| state.finish_plain(ids, now, producer, settings));
+        if self.state.with(py, plain) {
+            self.stopwatch.finish(py, now, producer);
+        } else {
+            self.finish_with(py, Ending::Returned, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
     fn finish_with(&self, py: Python<'_>, ending: Ending<'_>, now: u64) {
         if self.is_inherited() {
             return;
         }
         self.settle(py);
-        let keys = &self.shared().keys;
+        let shared = self.shared();
+        let (keys, producer, settings) = (&shared.keys, &shared.requests.producer, &shared.requests.settings);
         let scope = &self.scope(py);
         // The values are owned, since each look-up can run foreign code that empties the scope.
         let own = |key| item(scope, key).map(Borrowed::to_owned);
@@ -177,15 +197,15 @@ impl RequestObserver {
             method: text_of(&method),
             path: path.unwrap_or("<path that cannot be encoded>").as_bytes(),
             route_prefix: route.prefix(),
-            route: text_of(&route.template),
+            route: route.template(),
             protocol_version: text_of(&version),
             client_address: text_of(&client),
         };
-        let (shared, ids) = (self.shared(), self.ids.get());
-        let (producer, settings) = (&shared.requests.producer, &shared.requests.settings);
-        let engine = shared.engine.get(py).and_then(|engine| engine.get().read(scope, &self.ids));
+        let engine = shared.engine.get(py).and_then(|engine| engine.get().read(scope, || self.ids_as_object(py)));
         let engine = engine.as_ref().map(|report| report.facts());
         let source = RequestSource::Http { texts, engine: engine.as_ref() };
+        // The engine's reader may have asked for the object.
+        let ids = self.ids();
         let forced = ids.is_forced();
         self.state.with(py, |state| {
             if forced {
@@ -197,12 +217,13 @@ impl RequestObserver {
     }
 
     #[inline]
-    fn observe_sent(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) -> Option<Py<PyDict>> {
+    pub(super) fn observe_sent(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) -> Option<Py<PyDict>> {
         let Ok(message) = message.cast::<PyDict>() else { return None };
-        let keys = &self.shared().keys;
-        match item(&message, &keys.kind).map_or("", text) {
-            "http.response.body" => self.observe_body(py, &message),
-            "http.response.start" => return self.observe_start(py, &message),
+        let (keys, mut kept) = (&self.shared().keys, [None, None]);
+        let seen = Message::read(&message, keys).unwrap_or_else(|| Message::look_up(&message, keys, &mut kept));
+        match seen.kind.map_or("", text) {
+            "http.response.body" => self.observe_body(py, &seen),
+            "http.response.start" => return self.observe_start(py, &seen, &message),
             kind if kind.starts_with("http.response.") => self.observe_extension(py, kind_of_extension(kind), &message),
             _ => (),
         }
@@ -210,29 +231,35 @@ impl RequestObserver {
     }
 
     #[inline]
-    fn observe_body(&self, py: Python<'_>, message: &Bound<'_, PyDict>) {
-        let (keys, settings) = (&self.shared().keys, &self.shared().requests.settings);
-        // The body is looked up last, since each look-up can run foreign code that empties the message.
-        let more = item(message, &keys.more_body).is_some_and(is_true);
-        let body = item(message, &keys.body);
-        let copy = body.and_then(copied);
-        let bytes = copy.as_ref().map(Bound::as_borrowed).or(body).map_or(&b""[..], content);
+    fn observe_body(&self, py: Python<'_>, message: &Message<'_, '_>) {
+        let settings = &self.shared().requests.settings;
+        let copy = message.body.and_then(copied);
+        let bytes = copy.as_ref().map(Bound::as_borrowed).or(message.body).map_or(&b""[..], content);
         let now = now_monotonic_nano();
         self.state.with(py, |state| {
-            let is_chunk = state.response_body(bytes, more, now, settings);
-            if is_chunk && state.chunks(settings) == Chunks::Events && !self.is_inherited() {
-                let producer = &self.shared().requests.producer;
-                self.ids.get().with(py, |ids| state.emit_chunk(ids, producer, Some(bytes.len())));
+            let is_chunk = state.response_body(bytes, message.more_body, now, settings);
+            if is_chunk && state.chunks(settings) == Chunks::Events {
+                self.emit_chunk(py, state, bytes.len());
             }
         });
     }
 
+    #[cold]
+    #[inline(never)]
+    fn emit_chunk(&self, py: Python<'_>, state: &Observer, bytes: usize) {
+        if !self.is_inherited() {
+            let producer = &self.shared().requests.producer;
+            self.ids().with(py, |ids| state.emit_chunk(ids, producer, Some(bytes)));
+        }
+    }
+
     /// Looks at the beginning of the answer; returns a message to send in its place, if there is one.
-    fn observe_start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> Option<Py<PyDict>> {
-        let (shared, ids) = (self.shared(), self.ids.get());
+    #[inline]
+    fn observe_start(&self, py: Python<'_>, seen: &Message<'_, '_>, message: &Bound<'_, PyDict>) -> Option<Py<PyDict>> {
+        let (shared, ids) = (self.shared(), self.ids());
         let keys = &shared.keys;
-        let status = item(message, &keys.status).and_then(whole_number).and_then(|status| status.try_into().ok());
-        let with_trailers = item(message, &keys.trailers).is_some_and(is_true);
+        let status = seen.status.and_then(whole_number).and_then(|status| status.try_into().ok());
+        let with_trailers = seen.trailers;
         // A tracer inside of us has begun its span by now.
         ids.look_for_span(py, false);
         self.settle(py);
@@ -243,7 +270,7 @@ impl RequestObserver {
                 state.force();
             }
             if let Some(in_flight) = state.in_flight() {
-                ids.with(py, |ids| in_flight.settle(ids, route.prefix(), text_of(&route.template)));
+                ids.with(py, |ids| in_flight.settle(ids, route.prefix(), route.template()));
             }
             state.wants_content_type(&shared.requests.settings)
         });
@@ -262,7 +289,7 @@ impl RequestObserver {
     /// Takes over what other libraries know about the request by now.
     #[inline]
     fn settle(&self, py: Python<'_>) {
-        let ids = self.ids.get();
+        let ids = self.ids();
         ids.take_correlation_id(py);
         if ids.take_moved(py) {
             let (path, shared) = (self.path.get(py), self.shared());
@@ -301,9 +328,9 @@ impl RequestObserver {
     }
 
     #[inline]
-    fn observe_received(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) {
+    pub(super) fn observe_received(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) {
         let Ok(message) = message.cast::<PyDict>() else { return };
-        self.ids.get().look_for_span(py, true);
+        self.ids().look_for_span(py, true);
         let keys = &self.shared().keys;
         match item(&message, &keys.kind).map_or("", text) {
             "http.request" => {
@@ -326,36 +353,6 @@ pub(super) fn exception_texts(texts: &Bound<'_, PyAny>) -> PyResult<ExceptionTex
     Ok(ExceptionTexts { kind: owned(&kind), message: owned(&message), stacktrace: owned(&stacktrace) })
 }
 
-/// The route, as far as it is known.
-pub(super) struct Route<'py> {
-    template: Option<Bound<'py, PyAny>>,
-    outermost: Option<Bound<'py, PyAny>>,
-    inner: Option<Bound<'py, PyAny>>,
-}
-
-impl<'py> Route<'py> {
-    /// The values are owned, since each look-up can run foreign code that empties the scope.
-    #[inline]
-    pub(super) fn of(scope: &Bound<'py, PyDict>, keys: &Keys) -> Self {
-        let own = |key| item(scope, key).map(Borrowed::to_owned);
-        let template = own(&keys.route).and_then(|route| template(scope, &route, keys));
-        match template {
-            None => Self { template, outermost: None, inner: None },
-            Some(_) => Self { template, outermost: own(&keys.app_root_path), inner: own(&keys.root_path) },
-        }
-    }
-
-    /// Appends the route; absent if it is not known.
-    pub(super) fn push(&self, scratch: &mut Scratch) {
-        fields::Route { prefix: self.prefix(), template: text_of(&self.template) }.push(scratch);
-    }
-
-    #[inline]
-    fn prefix(&self) -> &str {
-        mount_prefix(&self.outermost, &self.inner)
-    }
-}
-
 /// Messages of ASGI extensions that concern the answer.
 enum Extension {
     Path,
@@ -371,46 +368,4 @@ fn kind_of_extension(kind: &str) -> Extension {
         "http.response.trailers" => Extension::Trailers,
         _ => Extension::Other,
     }
-}
-
-/// # Safety
-/// Called by the interpreter only: `this` is a [`RequestObserver`], `message` a live object.
-unsafe extern "C" fn send(this: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter's promise, and it holds the GIL.
-    unsafe {
-        let py = Python::assume_attached();
-        let observer = Borrowed::from_ptr(py, this).cast_unchecked::<RequestObserver>().get();
-        let seen = Borrowed::from_ptr(py, message);
-        let replacement = observer.stopwatch.time(py, || observer.observe_sent(py, seen));
-        let message = replacement.as_ref().map_or(message, Py::as_ptr);
-        let server = observer.send.as_ptr(py);
-        if server.is_null() {
-            return refuse(py);
-        }
-        let end: *mut ffi::PyObject = std::ptr::null_mut();
-        ffi::PyObject_CallFunctionObjArgs(server, message, end)
-    }
-}
-
-/// # Safety
-/// As [`send`], without a message.
-unsafe extern "C" fn receive(this: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter's promise, and it holds the GIL.
-    unsafe {
-        let py = Python::assume_attached();
-        let observer = Borrowed::from_ptr(py, this).cast_unchecked::<RequestObserver>().get();
-        let (coroutine, server) = (observer.shared().observed_receive.as_ptr(py), observer.receive.as_ptr(py));
-        if coroutine.is_null() || server.is_null() {
-            return refuse(py);
-        }
-        let end: *mut ffi::PyObject = std::ptr::null_mut();
-        ffi::PyObject_CallFunctionObjArgs(coroutine, server, this, end)
-    }
-}
-
-/// Raises the error for a call on a request that the garbage collector has cleared.
-#[cold]
-fn refuse(py: Python<'_>) -> *mut ffi::PyObject {
-    ended().restore(py);
-    std::ptr::null_mut()
 }

@@ -7,18 +7,38 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::record::Trace;
 use request::ids::{RequestIds, hex16, parse_span_id, traceparent};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The ids of a request.
 ///
 /// A context that outlives the request (a timer that was started in it) keeps only this part of it alive.
 #[pyclass(frozen, name = "RequestIds", module = "inference_logging._native")]
-pub struct PyRequestIds {
+pub struct PyRequestIds(IdsCell);
+
+impl PyRequestIds {
+    pub const fn new(ids: RequestIds, settled: bool) -> Self {
+        Self(IdsCell::new(ids, settled))
+    }
+}
+
+impl Deref for PyRequestIds {
+    type Target = IdsCell;
+
+    #[inline]
+    fn deref(&self) -> &IdsCell {
+        &self.0
+    }
+}
+
+/// The ids of a request, and how far they are known.
+pub struct IdsCell {
     state: GilCell<State>,
     /// The application wants the record kept.
     forced: AtomicBool,
 }
 
+#[derive(Clone)]
 struct State {
     ids: RequestIds,
     /// The ids come from a tracer's span, and stay.
@@ -27,9 +47,15 @@ struct State {
     moved: bool,
 }
 
-impl PyRequestIds {
+impl IdsCell {
     pub const fn new(ids: RequestIds, settled: bool) -> Self {
         Self { state: GilCell::new(State { ids, settled, moved: false }), forced: AtomicBool::new(false) }
+    }
+
+    /// A copy as an object, which replaces this one.
+    pub fn object(&self, py: Python<'_>) -> PyResult<Py<PyRequestIds>> {
+        let state = GilCell::new(self.state.with(py, |state| state.clone()));
+        Py::new(py, PyRequestIds(Self { state, forced: AtomicBool::new(self.is_forced()) }))
     }
 
     /// Whether the application wants the record kept.
@@ -167,7 +193,7 @@ impl PyRequestIds {
     }
 }
 
-impl PyRequestIds {
+impl IdsCell {
     fn outgoing(&self, py: Python<'_>) -> (Trace, Option<String>) {
         if let Some((span, state)) = ActiveSpan::read_with_state(py) {
             self.meet(py, &span);

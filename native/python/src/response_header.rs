@@ -1,8 +1,8 @@
 //! The request id as a header of the answer, if configured.
 
-use super::asgi::{for_each_header, item};
+use super::asgi::{Lengths, for_each_header, item};
 use super::foreign::with_correlation_id;
-use super::request_ids::PyRequestIds;
+use super::request_ids::IdsCell;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyString, PyTuple};
 
@@ -15,7 +15,7 @@ pub fn with_request_id(
     message: &Bound<'_, PyDict>,
     headers_key: &Py<PyString>,
     name: &Py<PyBytes>,
-    ids: &PyRequestIds,
+    ids: &IdsCell,
 ) -> Option<Py<PyDict>> {
     let py = message.py();
     let headers = item(message, headers_key).map(Borrowed::to_owned);
@@ -39,12 +39,12 @@ pub fn with_request_id(
 fn is_sent_anyway(py: Python<'_>, headers: Option<Borrowed<'_, '_, PyAny>>, name: &Py<PyBytes>) -> bool {
     let name = name.bind(py).as_bytes();
     let mut is_there = false;
-    for_each_header(headers, |known, _| is_there |= known.eq_ignore_ascii_case(name));
+    for_each_header(headers, &Lengths::ALL, |known, _| is_there |= known.eq_ignore_ascii_case(name));
     // An asgi-correlation-id inside of us has put its header there; one around us will do so.
     let mut by_others = false;
     with_correlation_id(py, |id| {
         by_others = true;
-        for_each_header(headers, |_, value| by_others &= value != id);
+        for_each_header(headers, &Lengths::ALL, |_, value| by_others &= value != id);
     });
     is_there || by_others
 }

@@ -13,7 +13,6 @@ use request::ids::IdSource;
 use request::requests::Requests;
 use request::sampler::Sampler;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes the observers of a middleware's requests: configuration, and a source of ids.
 #[pyclass(frozen, module = "inference_logging._native")]
@@ -40,13 +39,9 @@ pub struct MiddlewareShared {
     /// The engine behind the server, if one is known.
     pub engine: Held<EngineReader>,
     pub forward_ids: ForwardIds,
-    pub begun: AtomicU64,
     /// Requests to these paths begin only on demand.
     pub special_paths: Box<[String]>,
 }
-
-/// Every so many requests, a search runs for newly imported libraries that know the ids.
-const LOOK_EVERY: u64 = 64;
 
 impl MiddlewareShared {
     /// Whether any part of a body with this content may be captured.
@@ -71,13 +66,13 @@ impl MiddlewareShared {
         self.special_paths.iter().any(|special| special == path)
     }
 
-    #[inline]
+    /// Looks for newly imported libraries that know the ids of a request.
+    #[cold]
+    #[inline(never)]
     pub fn look_for_others(&self, py: Python<'_>) {
-        if self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
-            for (reader, find) in [(&ACTIVE_SPAN, &self.span_reader), (&CORRELATION_ID, &self.correlation_reader)] {
-                if let Some(find) = find.get(py).filter(|_| reader.is_missing()) {
-                    reader.find(&find);
-                }
+        for (reader, find) in [(&ACTIVE_SPAN, &self.span_reader), (&CORRELATION_ID, &self.correlation_reader)] {
+            if let Some(find) = find.get(py).filter(|_| reader.is_missing()) {
+                reader.find(&find);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Terminal records for requests to a model of Triton's Python backend, as `model.py` sees them.
 //!
 //! The methods of Triton's own classes read the fields, and they take longer than everything else here. So a field is
-//! read only if a record needs it, and no method is called that asks the server (`is_cancelled`).
+//! read only if a record needs it, and no method is called that asks the server (`is_cancelled`). The sampler decides
+//! before the tensors are read: those of a request that it leaves out are read at the end, if it is recorded after all.
 
 use super::gil_cell::GilCell;
 use super::held::Held;
@@ -9,27 +10,26 @@ use super::hot_path::Turns;
 use super::service::PyService;
 use super::settings::PySettings;
 use super::value::utf8;
-use ::request::fields::{Correlation, Exact, Group, Served};
-use ::request::ids::{IdSource, RequestIds};
-use ::request::in_flight::facts::BODY_HEAD_BYTES;
+use ::request::fields::{Correlation, Exact, Served};
+use ::request::ids::IdSource;
 use ::request::outcome::Ending;
-use ::request::requests::{Requests, Start};
-use ::request::trace_state::TraceState;
+use ::request::requests::Requests;
+use batch::Batch;
+use calls::Calls;
 use listen::service::Service;
 use pyo3::exceptions::PyOSError;
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 pub use request::ModelRequest;
-use request::State;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tensors::Tensors;
 
+mod batch;
+mod calls;
 mod request;
 mod tensors;
 
@@ -91,7 +91,7 @@ struct Methods {
 #[pymethods]
 impl ModelLog {
     #[new]
-    #[pyo3(signature = (service, settings, *, classes, model, path, datatypes, traces, read_parameters, failed, raised, returned, ended, context, decoupled))]
+    #[pyo3(signature = (service, settings, *, classes, model, path, datatypes, only_input, traces, read_parameters, failed, raised, returned, ended, context, decoupled))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword-only; what Triton says of the model, and functions of the package"
@@ -103,6 +103,7 @@ impl ModelLog {
         model: (String, String, String),
         path: String,
         datatypes: HashMap<String, (String, u64)>,
+        only_input: Option<String>,
         traces: bool,
         read_parameters: Py<PyAny>,
         failed: Py<PyAny>,
@@ -114,7 +115,8 @@ impl ModelLog {
     ) -> PyResult<Self> {
         let (service, parameters) = (service.service(), settings.of());
         let settings = parameters.model_observer(&service).map_err(PyOSError::new_err)?;
-        let tensors = parameters.records_tensors().then(|| Tensors::of(&classes.2, datatypes)).transpose()?;
+        let tensors =
+            parameters.records_tensors().then(|| Tensors::of(&classes.2, datatypes, only_input)).transpose()?;
         Ok(Self {
             shared: ModelShared {
                 requests: service.requests(settings),
@@ -139,16 +141,8 @@ impl ModelLog {
 
     /// Begin to observe the requests of a batch. Return one object for each, or none if they cannot be read.
     fn begin<'py>(this: &Bound<'py, Self>, requests: &Bound<'py, PyAny>) -> Bound<'py, PyList> {
-        let (py, now, shared) = (requests.py(), now_monotonic_nano(), &this.get().shared);
-        let watch = shared.turns.next(py);
-        let begun = PyList::empty(py);
-        if shared.service.is_disabled(now) {
-            return begun;
-        }
-        let done = ModelShared::begin_all(this, requests, &begun, now);
-        watch.finish(py, now, &shared.requests.producer);
-        shared.report_failure(py, done);
-        begun
+        // Without `serve` nobody says until when the requests can be read.
+        Batch::new(false).begin(this, requests)
     }
 
     /// Take note of the responses of a batch; None for those that a response sender sends; None for all of them in a
@@ -175,7 +169,8 @@ impl ModelLog {
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, log) = (execute.py(), this.get());
         let shared = &log.shared;
-        let begun = Self::begin(this, requests);
+        let mut batch = Batch::new(true);
+        let begun = batch.begin(this, requests);
         let entered = shared.enter(&begun);
         let done = execute.call1((model, requests)).and_then(|responses| {
             if responses.is_none() || responses.is_exact_instance_of::<PyList>() {
@@ -188,8 +183,14 @@ impl ModelLog {
             shared.context.1.call1(py, (token,))?;
         }
         if let Err(error) = &done {
-            let reported = shared.raised.call1(py, (begun, error.clone_ref(py).into_value(py)));
+            let reported = shared.raised.call1(py, (&begun, error.clone_ref(py).into_value(py)));
             shared.report_failure(py, reported.map(drop));
+        }
+        if batch.has_put_off {
+            // What ends later cannot read its request any more.
+            for request in begun.iter().filter_map(|request| request.cast_into::<ModelRequest>().ok()) {
+                request.get().read_inputs(py, true);
+            }
         }
         done
     }
@@ -226,19 +227,6 @@ impl ModelShared {
         [read_parameters, failed, raised, returned, ended, set, reset]
     }
 
-    fn begin_all(
-        log: &Bound<'_, ModelLog>,
-        requests: &Bound<'_, PyAny>,
-        begun: &Bound<'_, PyList>,
-        now: u64,
-    ) -> PyResult<()> {
-        let size = requests.len()? as u64;
-        for (position, request) in (0..).zip(requests.try_iter()?) {
-            begun.append(Self::begin(log, &request?, (size, position), now)?)?;
-        }
-        Ok(())
-    }
-
     /// If a batch has one request, makes its ids those of the context.
     fn enter<'py>(&self, begun: &Bound<'py, PyList>) -> Option<Bound<'py, PyAny>> {
         let py = begun.py();
@@ -249,14 +237,14 @@ impl ModelShared {
 
     /// Ends the requests of a batch in any case: a request that cannot be read any more has ended as well.
     fn end_all(begun: &Bound<'_, PyList>, responses: &Bound<'_, PyAny>, now: u64) -> PyResult<()> {
-        let mut responses = responses.try_iter();
+        let (mut calls, mut responses) = (Calls::new(begun.py()), responses.try_iter());
         let mut done = Ok(());
         for request in begun.iter() {
             let request = request.cast::<ModelRequest>()?.get();
             let response = responses.as_mut().ok().and_then(Iterator::next).and_then(Result::ok);
             let ended = match response {
                 Some(response) if response.is_none() => continue,
-                Some(response) => request.respond(&response, now),
+                Some(response) => request.respond(&mut calls, &response, now),
                 None => Ok(()),
             };
             // This call is idempotent.
@@ -275,76 +263,6 @@ impl ModelShared {
         }
     }
 
-    fn begin(
-        log: &Bound<'_, ModelLog>,
-        request: &Bound<'_, PyAny>,
-        (size, position): (u64, u64),
-        now: u64,
-    ) -> PyResult<Py<ModelRequest>> {
-        let (py, key, this) = (request.py(), request.as_ptr() as usize, &log.get().shared);
-        let seen = this.look(request, (size, position))?;
-        let state = this.open(seen, now);
-        let begun = Py::new(py, ModelRequest::new(log.clone().unbind(), state))?;
-        let before = this.open.with(py, |open| {
-            let before = open.iter().position(|(open, _)| *open == key).map(|at| open.swap_remove(at));
-            open.push((key, begun.clone_ref(py)));
-            before
-        });
-        if let Some((_, before)) = before {
-            // Triton's object is gone, so the request cannot be answered any more.
-            before.get().emit(py, Ending::Returned, now);
-        }
-        Ok(begun)
-    }
-
-    /// Reads the data of a request.
-    fn look(&self, request: &Bound<'_, PyAny>, (size, position): (u64, u64)) -> PyResult<Seen> {
-        let (py, methods) = (request.py(), &self.methods);
-        let client = methods.request_id.call1(py, (request,))?;
-        let correlation = methods.correlation_id.call1(py, (request,))?;
-        let context = match &methods.trace {
-            Some(trace) => Some(trace.call1(py, (request,))?.call_method0(py, intern!(py, "get_context"))?),
-            None => None,
-        };
-        let mut given = Given::default();
-        if let Some(read) = self.read_parameters.get(py) {
-            let parameters = methods.parameters.call1(py, (request,))?;
-            if text(parameters.bind(py)).is_some_and(|parameters| parameters != "{}") {
-                given = read.call1((parameters,))?.extract()?;
-            }
-        }
-        let (mut parent, mut state, parameters) = given;
-        if let Some(context) = context.as_ref().and_then(|context| text(context.bind(py))) {
-            parent = member(context, "\"traceparent\"").map(str::to_owned).or(parent);
-            state = member(context, "\"tracestate\"").map(str::to_owned).or(state);
-        }
-        let trace = self.ids.trace(parent.as_deref().map(str::as_bytes));
-        let continued = trace.parent_span_id != [0; 8];
-        let state = state.filter(|_| continued);
-        let state = state.and_then(|state| TraceState::from_lines(std::iter::once(state.as_bytes())));
-        let ids = RequestIds::new(trace, text(client.bind(py)).map(str::as_bytes), state);
-        let correlation = match (text(correlation.bind(py)), correlation.extract(py)) {
-            (Some(name), _) => CorrelationId::Name(cut(name).to_owned()),
-            (None, number) => CorrelationId::Number(number.unwrap_or(0)),
-        };
-        let inputs = match &self.tensors {
-            Some(tensors) => Some(tensors.json(methods.inputs.call1(py, (request,))?.bind(py))?),
-            None => None,
-        };
-        Ok(Seen { ids, given: ModelInput { size, position, correlation, parameters, inputs } })
-    }
-
-    /// Decides on a request and gives it its slot of the flight recorder.
-    fn open(&self, seen: Seen, now: u64) -> State {
-        let Seen { mut ids, given } = seen;
-        let mut served = Scratch::new();
-        self.served(&given).push(&mut served);
-        let model = &served.as_slice()[..served.as_slice().len().min(BODY_HEAD_BYTES)];
-        let start = Start { now, method: b"", path: self.path.as_bytes(), model };
-        let observer = self.requests.begin(&mut ids, &start, |sampler| sampler.trusts(""));
-        State::new(observer, ids, given)
-    }
-
     /// The model, as a request's record names it.
     fn served<'a>(&'a self, given: &'a ModelInput) -> Served<'a> {
         let [name, version, instance] = self.model.each_ref().map(|text| Exact(text.as_str()));
@@ -352,34 +270,31 @@ impl ModelShared {
             CorrelationId::Number(number) => Correlation::Number(*number),
             CorrelationId::Name(name) => Correlation::Name(name),
         };
-        Served { name, version, instance, batch_size: given.size, batch_position: given.position, correlation }
+        Served {
+            name,
+            version,
+            instance,
+            batch_size: given.size.into(),
+            batch_position: given.position.into(),
+            correlation,
+        }
     }
 }
 
-/// `traceparent`, `tracestate` and the recorded parameters of a request.
-type Given = (Option<String>, Option<String>, Option<String>);
-
-/// The data that was read from a request.
-struct Seen {
-    ids: RequestIds,
-    given: ModelInput,
-}
-
-/// The part of it that stands on its record.
+/// What a record shows of its request.
 pub struct ModelInput {
     /// The number of requests in the batch.
-    size: u64,
+    size: u32,
     /// The request's place in the batch.
-    position: u64,
+    position: u32,
     correlation: CorrelationId,
-    /// JSON, as the inputs.
-    pub parameters: Option<String>,
+    /// JSON.
     pub inputs: Option<Vec<u8>>,
 }
 
 enum CorrelationId {
     Number(u64),
-    Name(String),
+    Name(Box<str>),
 }
 
 impl Methods {
@@ -411,10 +326,11 @@ fn text<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a str> {
     unsafe { if ffi::PyUnicode_Check(object.as_ptr()) != 0 { utf8(object.as_ptr()) } else { None } }
 }
 
-/// The text of a member of a flat JSON object that needs no escapes.
-fn member<'a>(object: &'a str, quoted: &str) -> Option<&'a str> {
-    let rest = object[object.find(quoted)? + quoted.len()..].trim_ascii_start().strip_prefix(':')?;
-    rest.trim_ascii_start().strip_prefix('"')?.split('"').next()
+/// The value of an `int`, or of what has an `__index__`, if it fits.
+fn number(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    // SAFETY: a live object, and the GIL is held.
+    let number = unsafe { ffi::PyLong_AsUnsignedLongLong(object.as_ptr()) };
+    if number == u64::MAX && PyErr::take(object.py()).is_some() { object.extract() } else { Ok(number) }
 }
 
 fn cut(text: &str) -> &str {

@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyString};
-use queue::record::Scratch;
+use queue::record::{KeysLeft, Room, Scratch};
 
 /// JSON that is already encoded, and is copied into the line as it is.
 ///
@@ -67,6 +67,77 @@ pub unsafe fn push(py: Python<'_>, scratch: &mut Scratch, object: *mut ffi::PyOb
             push_other(py, scratch, object);
         }
     }
+}
+
+/// Appends `count` objects, each behind the next of `keys` if there are keys.
+///
+/// # Safety
+/// As [`push`] for each of the objects, which outlive the call.
+#[inline(always)]
+pub unsafe fn push_all(
+    py: Python<'_>,
+    scratch: &mut Scratch,
+    objects: *const *mut ffi::PyObject,
+    count: usize,
+    mut keys: Option<KeysLeft<'_>>,
+) {
+    let mut at = 0;
+    loop {
+        let mut room = scratch.room();
+        let has_key = loop {
+            if at == count {
+                return;
+            }
+            let has_key = keys.as_mut().is_none_or(|keys| room.push_key(keys));
+            // SAFETY: the caller's promise.
+            if !has_key || unsafe { !push_plain(&mut room, *objects.add(at)) } {
+                break has_key;
+            }
+            at += 1;
+        };
+        drop(room);
+        if let Some(keys) = keys.as_mut().filter(|_| !has_key) {
+            keys.push_next(scratch);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { push(py, scratch, *objects.add(at)) };
+        at += 1;
+    }
+}
+
+/// Appends an object of a usual type, if that runs no Python code and there is room; else returns false.
+///
+/// # Safety
+/// As [`push`].
+#[inline(always)]
+unsafe fn push_plain(room: &mut Room<'_>, object: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller's promise; the type objects are static.
+    unsafe {
+        let kind = ffi::Py_TYPE(object);
+        if kind == &raw mut ffi::PyUnicode_Type {
+            utf8(object).is_some_and(|text| room.push_str(text))
+        } else if kind == &raw mut ffi::PyLong_Type {
+            let value = ffi::PyLong_AsLongLong(object);
+            if value == -1 { clear_error() } else { room.push_int(value) }
+        } else if kind == &raw mut ffi::PyFloat_Type {
+            room.push_float(ffi::PyFloat_AsDouble(object))
+        } else if object == ffi::Py_None() {
+            room.push_null()
+        } else if object == ffi::Py_True() {
+            room.push_bool(true)
+        } else {
+            object == ffi::Py_False() && room.push_bool(false)
+        }
+    }
+}
+
+/// Forgets an error, if there is one; returns false.
+#[cold]
+#[inline(never)]
+unsafe fn clear_error() -> bool {
+    // SAFETY: the GIL is held (callers).
+    unsafe { ffi::PyErr_Clear() };
+    false
 }
 
 /// Appends a `str`.

@@ -1,8 +1,9 @@
 //! The record of a WebSocket connection. It is an event of its own, since a connection of an hour would distort the
 //! times of the requests.
 
-use super::middleware::{Route, exception_texts};
+use super::middleware::exception_texts;
 use super::request_ids::PyRequestIds;
+use super::route::Route;
 use super::shared::MiddlewareShared;
 use super::value;
 use pyo3::exceptions::PyValueError;

@@ -29,10 +29,14 @@
 use std::fmt;
 
 mod copy;
+mod keys;
+mod room;
 mod values;
 mod writer;
 
 pub use copy::append_short;
+pub use keys::{KeysLeft, LONGEST_KEY, MapKeys};
+pub use room::Room;
 pub use values::{Gaps, GapsIter, Map, MapIter, Value, Values};
 pub use writer::{INLINE_BYTES, Scratch};
 

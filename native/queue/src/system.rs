@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Reads random bits from the system.
@@ -34,6 +35,37 @@ pub fn now_unix_nano() -> u64 {
 #[must_use]
 pub fn now_monotonic_nano() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
+}
+
+/// The wall clock, from readings of the monotonic one: the two run alike unless somebody sets the time, which is noticed
+/// within a second.
+#[derive(Debug, Default)]
+pub struct WallClock {
+    /// The difference between the two.
+    ahead: AtomicU64,
+    /// The monotonic time from which on it is taken anew.
+    until: AtomicU64,
+}
+
+impl WallClock {
+    /// Nanoseconds since the Unix epoch at a monotonic time that has just been read.
+    #[inline]
+    pub fn unix_nano_at(&self, monotonic: u64) -> u64 {
+        // Acquire pairs with the Release in `look`: the difference is as new.
+        if monotonic >= self.until.load(Ordering::Acquire) {
+            self.look(monotonic);
+        }
+        monotonic.wrapping_add(self.ahead.load(Ordering::Relaxed))
+    }
+
+    #[cold]
+    fn look(&self, monotonic: u64) {
+        const EVERY_NANO: u64 = 1_000_000_000;
+        // Whatever happened between the two readings must not become a part of the difference.
+        let ahead = now_unix_nano().wrapping_sub(now_monotonic_nano());
+        self.ahead.store(ahead, Ordering::Relaxed);
+        self.until.store(monotonic + EVERY_NANO, Ordering::Release);
+    }
 }
 
 /// Nanoseconds since the machine began, including the time in which it slept.

@@ -6,3 +6,4 @@ mod configuration;
 mod golden_record;
 mod published;
 mod record;
+mod room;

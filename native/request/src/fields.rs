@@ -21,6 +21,7 @@ pub use group::{Field, FieldInfo, Group};
 use queue::event::{ADJUSTED_COUNT, EventSchema, MODEL_REQUEST, REQUEST, REQUEST_CHUNK};
 use queue::record::Trace;
 pub use values::{Correlation, Exact, Gaps, Json, Path, Rest, Route, TextList, Unwritten};
+pub use values::{MAX_PATH_BYTES, MAX_ROUTE_BYTES, MAX_TEXT_BYTES};
 
 mod group;
 mod values;

@@ -84,6 +84,8 @@ pub struct RequestIds {
     followed: bool,
     /// The tracer's trace came with the request.
     remote: bool,
+    /// The ids have changed since they were last written into the request's slot.
+    changed: bool,
 }
 
 impl RequestIds {
@@ -100,6 +102,7 @@ impl RequestIds {
             caller_flags: trace.flags,
             followed: false,
             remote: false,
+            changed: false,
         }
     }
 
@@ -139,7 +142,7 @@ impl RequestIds {
     /// has decided for them.
     #[inline]
     pub fn set_decision(&mut self, caller: Caller, head: &HeadDecision) {
-        self.random = head.rv;
+        (self.random, self.changed) = (head.rv, true);
         if matches!(caller, Caller::Trusted(_)) || self.followed {
             return;
         }
@@ -189,7 +192,7 @@ impl RequestIds {
         self.trace = Trace { trace_id, span_id, parent_span_id: self.trace.parent_span_id, flags: flags & KNOWN_FLAGS };
         self.threshold = None;
         self.random = self.random.filter(|_| !is_other);
-        self.followed = true;
+        (self.followed, self.changed) = (true, true);
         is_other
     }
 
@@ -201,8 +204,14 @@ impl RequestIds {
     /// Takes the id that another middleware found or made for the client, if it is valid.
     pub fn set_client(&mut self, id: &[u8]) {
         if is_request_id(id) && self.client.as_deref() != Some(id) {
-            self.client = Some(id.into());
+            (self.client, self.changed) = (Some(id.into()), true);
         }
+    }
+
+    /// Whether the ids have changed since the last call.
+    #[inline]
+    pub const fn take_changed(&mut self) -> bool {
+        std::mem::replace(&mut self.changed, false)
     }
 
     /// The client's id of the request, if it sent a valid one.
@@ -302,8 +311,23 @@ pub fn is_request_id(id: &[u8]) -> bool {
 /// Writes 8 bytes as 16 lowercase hex digits.
 #[must_use]
 pub fn hex16(bytes: [u8; 8]) -> [u8; 16] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    std::array::from_fn(|at| DIGITS[usize::from(bytes[at / 2] >> (if at % 2 == 0 { 4 } else { 0 }) & 15)])
+    let mut digits = [0; 16];
+    let number = u64::from_be_bytes(bytes);
+    for (eight, half) in digits.as_chunks_mut::<8>().0.iter_mut().zip([number >> 32, number & 0xffff_ffff]) {
+        *eight = hex8(half).to_be_bytes();
+    }
+    digits
+}
+
+/// Eight digits of a number below 2^32, one in each byte.
+#[inline]
+const fn hex8(number: u64) -> u64 {
+    let spread = (number | number << 16) & 0x0000_ffff_0000_ffff;
+    let spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff;
+    let nibbles = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // 1 in each byte above 9: those become letters.
+    let letters = (nibbles + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    nibbles + 0x3030_3030_3030_3030 + letters * (b'a' - b'0' - 10) as u64
 }
 
 /// Randomness of a trace id for consistent probability sampling: its low 56 bits.

@@ -82,6 +82,13 @@ impl InFlight {
         Some(Self(taken))
     }
 
+    /// The slot, as long as this process may change it.
+    #[inline]
+    #[must_use]
+    pub fn slot(&self) -> Option<Slot<'static>> {
+        self.0.live().copied()
+    }
+
     /// Takes over the request's end; None: it is reported elsewhere.
     #[inline]
     #[must_use]
@@ -123,12 +130,14 @@ impl InFlight {
         }
     }
 
-    /// Writes the current ids, and the route.
+    /// Writes the ids, if they have changed, and the route.
     #[inline]
-    pub fn settle(&self, ids: &RequestIds, route_prefix: &str, route: &str) {
+    pub fn settle(&self, ids: &mut RequestIds, route_prefix: &str, route: &str) {
         if let Some(slot) = self.0.live() {
-            slot.write_ids(ids);
-            if !route.is_empty() {
+            if ids.take_changed() {
+                slot.write_ids(ids);
+            }
+            if !route.is_empty() || !route_prefix.is_empty() {
                 slot.write_route(route_prefix, route);
             }
         }

@@ -6,7 +6,7 @@
 
 use crate::capture::{Captured, Content, TextCapture};
 use crate::fields::{
-    AfterResponse, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, ModelRecord, Path, Route,
+    AfterResponse, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, ModelRecord, Path, Route, Stream,
 };
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
@@ -29,6 +29,7 @@ mod chunks;
 mod exception;
 mod in_flight;
 mod model;
+mod plain;
 mod sampling;
 mod source;
 mod stream_events;
@@ -70,6 +71,8 @@ pub struct Observer {
     failed: bool,
     finished: bool,
     forced: bool,
+    /// More than `plain` writes has to be said of it.
+    unusual: bool,
     /// The chunk mode of this request, if it differs from the configured one.
     chunks: Option<Chunks>,
     /// If the request fails, it may be one of the errors that an operator wants whole. Its timeline is kept until then.
@@ -108,6 +111,7 @@ impl Observer {
             failed: false,
             finished: false,
             forced: false,
+            unusual: head.adjusted_count.is_nan(),
             chunks: None,
             watched: None,
             has_facts: false,
@@ -137,17 +141,19 @@ impl Observer {
 
     /// Replaces the sampler's decision: the request belongs to another trace than it seemed to at its beginning.
     pub fn decide(&mut self, head: HeadDecision) {
+        self.unusual |= head.adjusted_count.is_nan();
         self.head = head;
     }
 
     /// Keeps the record whatever the sampler decided.
     pub fn force(&mut self) {
-        self.forced = true;
+        (self.forced, self.unusual) = (true, true);
     }
 
     /// Takes over an operator's overrides for this request.
     #[cold]
     pub fn apply(&mut self, overrides: &Overrides, runtime: Runtime) {
+        self.unusual = true;
         self.chunks = overrides.chunks.map(Chunks::from_code);
         if overrides.is_captured {
             (self.chunks, self.forced) = (Some(Chunks::Events), true);
@@ -191,6 +197,7 @@ impl Observer {
     #[inline]
     pub fn disconnect(&mut self) {
         self.disconnected |= !self.is_complete();
+        self.unusual |= self.disconnected;
     }
 
     /// Whether the whole answer has passed.
@@ -237,7 +244,9 @@ impl Observer {
         if bytes.is_empty() {
             return false;
         }
-        self.failed |= more && is_error_event(bytes);
+        if more && is_error_event(bytes) {
+            (self.failed, self.unusual) = (true, true);
+        }
         if let Some(capture) = &mut self.response_body {
             capture.push(bytes);
         }
@@ -267,7 +276,9 @@ impl Observer {
             return;
         }
         self.part(bytes.unwrap_or(0), more, now);
-        self.unknown_size |= bytes.is_none();
+        if bytes.is_none() {
+            (self.unknown_size, self.unusual) = (true, true);
+        }
         // Half a body is worse than none.
         self.response_body = None;
         self.chunk(now, settings);
@@ -316,6 +327,27 @@ impl Observer {
             Some(None) => return,
             ending => ending.flatten(),
         };
+        let mut scratch = Scratch::new();
+        let pushed = self.push_values(&mut scratch, ids, ending, source, now, producer, settings);
+        let Some((event, severity)) = pushed else { return };
+        match in_flight {
+            Some(ending) => ending.record(producer, now, event, severity, scratch.as_slice()),
+            None => producer.emit(event, severity, scratch.as_slice()),
+        };
+    }
+
+    /// Appends the record's values; returns event and severity, or None if the sampler leaves it out.
+    #[expect(clippy::too_many_arguments, reason = "as `finish`")]
+    fn push_values(
+        &mut self,
+        to: &mut Scratch,
+        ids: &RequestIds,
+        ending: Ending<'_>,
+        source: &RequestSource<'_>,
+        now: u64,
+        producer: &Producer,
+        settings: &ObserverSettings,
+    ) -> Option<(u16, u8)> {
         let ended = match source {
             RequestSource::Http { engine, .. } => {
                 let aborted = engine.is_some_and(|engine| engine.aborted);
@@ -339,60 +371,68 @@ impl Observer {
             if let Some(queue) = producer.queue() {
                 queue.file.header().count_sampled_out(self.head.left_out_by);
             }
-            return;
+            return None;
         };
         let identity = Identity { trace: &ids.trace, request_id: ids.request_id(), client_request_id: ids.client() };
         let end = End { outcome: ended.outcome, error_type: ended.error_type };
         let duration = Duration { seconds: seconds(duration_nano) };
-        let is_timed = self.streamed && self.chunks(settings) != Chunks::Off;
-        let stream = if is_timed { self.timeline.fields(self.started) } else { None };
-        let exception = self.exception.as_ref().map(|exception| exception.within(producer.max_record_bytes()));
-        let mut scratch = Scratch::new();
+        // A copy, since the groups of this request borrow the rest of its state.
+        let exception = self.exception.take();
+        let exception = exception.as_ref().map(|exception| exception.within(producer.max_record_bytes()));
         let event = match *source {
             RequestSource::Http { texts, engine } => {
+                let http = Http {
+                    method: texts.method,
+                    path: Path(texts.path),
+                    route: Route { prefix: texts.route_prefix, template: texts.route },
+                    protocol_version: texts.protocol_version,
+                    client_address: texts.client_address,
+                    status: (self.status > 0).then_some(u64::from(self.status)),
+                    request_bytes: self.bytes_in,
+                    response_bytes: (!self.unknown_size).then_some(self.bytes_out),
+                };
+                let after_response = AfterResponse {
+                    seconds: self.is_complete().then(|| seconds(now.saturating_sub(last))),
+                    outcome: ended.after_response.map(|(outcome, _)| outcome),
+                    error_type: ended.after_response.map_or("", |(_, error_type)| error_type),
+                };
+                let (stream, gen_ai) = self.stream_and_bodies(texts.path, settings);
+                let (usage, engine) = (engine.map(|engine| &engine.usage), engine.map(|engine| &engine.engine));
                 HttpRecord {
                     identity,
                     end,
-                    http: Http {
-                        method: texts.method,
-                        path: Path(texts.path),
-                        route: Route { prefix: texts.route_prefix, template: texts.route },
-                        protocol_version: texts.protocol_version,
-                        client_address: texts.client_address,
-                        status: (self.status > 0).then_some(u64::from(self.status)),
-                        request_bytes: self.bytes_in,
-                        response_bytes: (!self.unknown_size).then_some(self.bytes_out),
-                    },
+                    http,
                     duration,
-                    after_response: AfterResponse {
-                        seconds: self.is_complete().then(|| seconds(now.saturating_sub(last))),
-                        outcome: ended.after_response.map(|(outcome, _)| outcome),
-                        error_type: ended.after_response.map_or("", |(_, error_type)| error_type),
-                    },
+                    after_response,
                     stream,
-                    gen_ai: GenAi {
-                        operation: if self.has_facts { operation(texts.path) } else { "" },
-                        request: self.request_body.as_deref_mut(),
-                        response: self.response_body.as_deref_mut(),
-                    },
+                    gen_ai,
                     sampling,
-                    usage: engine.map(|engine| &engine.usage),
-                    engine: engine.map(|engine| &engine.engine),
+                    usage,
+                    engine,
                     exception,
                 }
-                .push(&mut scratch);
+                .push(to);
                 REQUEST
             }
             RequestSource::Model(ModelFacts { served, tensors, usage }) => {
-                ModelRecord { identity, end, duration, stream, sampling, usage, served, tensors, exception }
-                    .push(&mut scratch);
+                let (stream, _) = self.stream_and_bodies(b"", settings);
+                ModelRecord { identity, end, duration, stream, sampling, usage, served, tensors, exception }.push(to);
                 MODEL_REQUEST
             }
         };
-        match in_flight {
-            Some(ending) => ending.record(producer, now, event, ended.severity(), scratch.as_slice()),
-            None => producer.emit(event, ended.severity(), scratch.as_slice()),
+        Some((event, ended.severity()))
+    }
+
+    /// The chunks of the answer, and what is kept of the bodies.
+    fn stream_and_bodies(&mut self, path: &[u8], settings: &ObserverSettings) -> (Option<Stream<'_>>, GenAi<'_>) {
+        let is_timed = self.streamed && self.chunks(settings) != Chunks::Off;
+        let stream = if is_timed { self.timeline.fields(self.started) } else { None };
+        let gen_ai = GenAi {
+            operation: if self.has_facts { operation(path) } else { "" },
+            request: self.request_body.as_deref_mut(),
+            response: self.response_body.as_deref_mut(),
         };
+        (stream, gen_ai)
     }
 
     fn answered(&self, aborted: bool) -> Answered {

@@ -9,7 +9,7 @@ use crate::runtime::{Overrides, Runtime};
 use crate::sampler::{HeadDecision, Sampler};
 use queue::layout::SampledOut;
 use queue::producer::Producer;
-use queue::system::now_unix_nano;
+use queue::system::WallClock;
 use std::sync::Arc;
 
 /// The requests of one middleware or one model: the destination of their records, and what is observed of them.
@@ -17,6 +17,7 @@ pub struct Requests {
     pub producer: Arc<Producer>,
     pub runtime: Runtime,
     pub settings: ObserverSettings,
+    pub clock: WallClock,
 }
 
 /// The facts about a request at its beginning.
@@ -27,6 +28,10 @@ pub struct Start<'a> {
     pub method: &'a [u8],
     /// The path that decides about sampling and captures; the request's own, unless a model serves it.
     pub path: &'a [u8],
+    /// Version of HTTP; empty for a model.
+    pub protocol_version: &'a [u8],
+    /// As the server reports it; empty for a model.
+    pub client_address: &'a [u8],
     /// As [`Begun::model`].
     pub model: &'a [u8],
 }
@@ -48,15 +53,18 @@ impl Requests {
         }
         let begun = Begun {
             started: start.now,
-            started_unix_nano: now_unix_nano(),
+            started_unix_nano: self.clock.unix_nano_at(start.now),
             ids,
             method: start.method,
             path: if start.model.is_empty() { start.path } else { b"" },
+            protocol_version: start.protocol_version,
+            client_address: start.client_address,
             is_probe: !head.kept && head.left_out_by == SampledOut::Skipped,
             model: start.model,
         };
         if let Some(in_flight) = InFlight::begin(&self.producer, &begun) {
-            observer.enter(in_flight);
+            observer.enter(in_flight, begun.is_whole());
+            ids.take_changed();
         }
         observer
     }

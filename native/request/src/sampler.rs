@@ -124,6 +124,8 @@ pub struct Sampler {
     callers: Callers,
     strangers: Strangers,
     slow_nano: u64,
+    /// The decision about every request whose path is not skipped and whose trace begins here, where all are kept.
+    always: Option<HeadDecision>,
     budget: Option<Arc<Budget>>,
     /// The budget for all records of the process, which replaces the sampler's own.
     shared_budget: OnceLock<Arc<Budget>>,
@@ -146,18 +148,24 @@ impl Sampler {
         let route = |(pattern, ratio): &(String, f64)| {
             Ok::<_, String>((RoutePattern::parse(pattern)?, way.threshold(checked_ratio(*ratio)?)))
         };
-        Ok(Self {
+        let mut sampler = Self {
             by_parent: settings.kind == SamplerKind::Parent,
             way,
             threshold: way.threshold(checked_ratio(settings.ratio)?),
             routes: settings.routes.iter().map(route).collect::<Result<_, _>>()?,
+            always: None,
             skip_paths: PathSet::parse(&settings.skip_paths)?,
             callers: Callers::parse(&settings.trusted_callers)?,
             strangers: Strangers::new(settings.key.as_ref()),
             slow_nano: if settings.slow_nano > 0 { settings.slow_nano } else { u64::MAX },
             budget: (settings.budget_records_s > 0).then(|| Arc::new(Budget::new(settings.budget_records_s))),
             shared_budget: OnceLock::new(),
-        })
+        };
+        let is_consistent = matches!(way, Way::Consistent { .. });
+        if is_consistent && settings.ratio == 1.0 && sampler.routes.is_empty() && sampler.budget.is_none() {
+            sampler.always = Some(sampler.kept(sampler.threshold, true));
+        }
+        Ok(sampler)
     }
 
     /// Counts requests against the budget that all records of the process share.
@@ -191,6 +199,13 @@ impl Sampler {
         self.slow_nano != u64::MAX
     }
 
+    /// Requests that take at least so many nanoseconds are kept.
+    #[inline]
+    #[must_use]
+    pub const fn slow_nano(&self) -> u64 {
+        self.slow_nano
+    }
+
     /// Whether requests of this path are recorded only if they fail: probes, scrapes.
     #[inline]
     #[must_use]
@@ -202,7 +217,10 @@ impl Sampler {
     #[inline]
     #[must_use]
     pub fn head(&self, trace_id: &[u8; 16], caller: Caller, path: &[u8], now_nano: u64) -> HeadDecision {
-        self.decide(None, trace_id, caller, path, now_nano)
+        match &self.always {
+            Some(head) if caller == Caller::Nobody && !self.is_skipped(path) => *head,
+            _ => self.decide(None, trace_id, caller, path, now_nano),
+        }
     }
 
     /// As [`Sampler::head`], with this ratio instead of the configured ones, those of routes included: for an override
@@ -255,7 +273,7 @@ impl Sampler {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn decide(
         &self,
         ratio: Option<Threshold>,

@@ -159,6 +159,8 @@ fn a_slot_of_a_request_in_flight_has_these_bytes() {
         ids: &ids,
         method: b"POST",
         path: b"/v1/completions",
+        protocol_version: b"1.1",
+        client_address: b"10.0.0.1",
         is_probe: true,
         model: b"",
     };
@@ -174,7 +176,7 @@ fn a_slot_of_a_request_in_flight_has_these_bytes() {
     slot.progress(Progress { chunks: 2, bytes: 0x21, last_chunk: 0x22 });
     let bytes = std::fs::read(&file.path).unwrap();
     let slot_bytes = |at: usize| &bytes[65_536 + at * 2048..][..2048];
-    let golden: [(usize, &[u8]); 23] = [
+    let golden: [(usize, &[u8]); 25] = [
         (0, b"\0\0\0\0OPEN"),
         (8, &[2]),
         (16, &[0x21]),
@@ -191,9 +193,11 @@ fn a_slot_of_a_request_in_flight_has_these_bytes() {
         (104, b"spanspan"),
         (112, b"parentid"),
         (120, b"spanspan"),
-        // Lengths: method, client's id, path, route; then the trace flags.
-        (128, &[4, 6, 15, 0, 10, 0, 0, 3]),
+        // Lengths: method, client's id, path, route, both of the version and the client's address; then the trace flags.
+        (128, &[4, 6, 15, 0, 10, 0, 8 << 2 | 3, 3]),
         (136, &[16, 0, 4, 0]),
+        (144, b"1.1"),
+        (152, b"10.0.0.1"),
         (192, b"POST"),
         (208, b"client"),
         (336, b"/v1/completions"),

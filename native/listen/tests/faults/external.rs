@@ -2,7 +2,7 @@
 
 use super::gone::remove;
 use super::{Place, emit_span, open, open_either};
-use crate::support::{PATIENCE, dense, numbers, wait_until};
+use crate::support::{PATIENCE, begun, dense, numbers, wait_until};
 use listen::service::Service;
 use queue::event::REQUEST;
 use queue::queue_file;
@@ -11,7 +11,6 @@ use queue::system::now_monotonic_nano;
 use request::fields::HttpRecord;
 use request::ids::RequestIds;
 use request::in_flight::InFlight;
-use request::in_flight::facts::Begun;
 use segments::verify::{Request, verify};
 use serde_json::{Value, json};
 use std::fs;
@@ -124,7 +123,7 @@ fn a_request_in_flight_while_the_directory_is_deleted_has_one_record_and_both_qu
         assert!(producer.flush(PATIENCE));
         let ids = RequestIds::new(Trace { span_id: [7; 8], ..Trace::default() }, None, None);
         let (method, path) = (&b"POST"[..], &b"/"[..]);
-        let begun = Begun { started: 1, started_unix_nano: 1, ids: &ids, method, path, is_probe: false, model: b"" };
+        let begun = begun(&ids, method, path);
         let request = InFlight::begin(&producer.producer, &begun).unwrap();
         remove(&place.queues());
         wait_until("the producer has a queue that others can find", || queue_of(&producer).exists());

@@ -35,7 +35,7 @@ fn ids(number: u8) -> RequestIds {
 
 fn begun(ids: &RequestIds) -> Begun<'_> {
     let (method, path) = (&b"POST"[..], &b"/v1/chat/completions"[..]);
-    Begun { started: STARTED, started_unix_nano: STARTED_UNIX, ids, method, path, is_probe: false, model: b"" }
+    Begun { started: STARTED, started_unix_nano: STARTED_UNIX, ..crate::support::begun(ids, method, path) }
 }
 
 fn begin(producer: &Producer, number: u8) -> InFlight {
@@ -92,7 +92,7 @@ fn a_killed_process_tells_what_each_of_its_requests_had_come_to() {
         stream.bytes_in(30, br#"{"model":"m-7","stream":true}\n"#.strip_suffix(b"n").unwrap(), (464, 480));
         let answer = Answer { status: 200, ..Answer::default() };
         stream.answer(answer);
-        stream.settle(&ids(1), "/v1", "/chat/{kind}");
+        stream.settle(&mut ids(1), "/v1", "/chat/{kind}");
         for chunks in 1..=3 {
             let progress = Progress { chunks, bytes: chunks * 11, last_chunk: STARTED + chunks * 20 * MS };
             stream.chunk(progress, Answer { streamed: true, ..answer });
@@ -334,7 +334,7 @@ fn a_slot_that_is_given_back_holds_nothing_of_its_request() {
         let request = begin(&producer, number);
         request.bytes_in(1000, &[&b"secret-head"[..], &[b'.'; 600], b"secret-tail"].concat(), (464, 480));
         request.bytes_in(1001, b"x", (464, 480));
-        request.settle(&ids(number), "", "/route");
+        request.settle(&mut ids(number), "", "/route");
         request
     };
     let (ended, dropped, _left) = (begin_with_body(1), begin_with_body(2), begin_with_body(3));
@@ -405,7 +405,7 @@ fn a_forked_childs_copy_of_a_request_is_dead() {
     producer.after_fork_in_child();
     request.chunk(Progress { chunks: 1, bytes: 1, last_chunk: 1 }, Answer::default());
     request.bytes_in(7, b"1234567", (464, 480));
-    request.settle(&ids(9), "", "/route");
+    request.settle(&mut ids(9), "", "/route");
     assert!(request.end().is_none());
     drop(other);
     assert!(words() == before, "the parent's slots are not touched");

@@ -1,14 +1,14 @@
 //! One process of the model: its actions on its queue, step by step until it dies, and the records that must result.
 
 use super::EVENT;
-use crate::support::{INFO, SIZES, payload};
+use crate::support::{INFO, SIZES, begun, payload};
 use queue::event::{EventSchema, REQUEST, builtin};
 use queue::lock::ProcessLock;
 use queue::queue_file::QueueFile;
 use queue::record::{Scratch, Trace};
 use request::fields::{self, HttpRecord};
 use request::ids::RequestIds;
-use request::in_flight::facts::{Answer, Begun, SlotFacts};
+use request::in_flight::facts::{Answer, SlotFacts};
 use request::in_flight::terminal;
 use request::outcome::Outcome;
 use ring::slots::{self, LastRecord, Progress, Slot};
@@ -95,7 +95,7 @@ impl Process {
         let Some(slot) = (0..slots.count()).find(|at| !slots.get(*at).unwrap().is_taken()) else { return };
         let ids = RequestIds::new(Trace { span_id: number.to_be_bytes(), ..Trace::default() }, None, None);
         let (method, path) = (&b"POST"[..], &b"/v1/chat/completions"[..]);
-        let begun = Begun { started: 1, started_unix_nano: 1, ids: &ids, method, path, is_probe: false, model: b"" };
+        let begun = begun(&ids, method, path);
         slots.get(slot).unwrap().write_facts(&begun);
         slots.get(slot).unwrap().open();
         self.open.push(Request { slot, number, chunks: 0 });

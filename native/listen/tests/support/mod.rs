@@ -12,7 +12,9 @@ use queue::producer::{Producer, QueueSettings};
 use queue::published::totals;
 use queue::queue_file::{self, QueueSizes};
 pub use queues::*;
+use request::ids::RequestIds;
 use request::in_flight::InFlight;
+use request::in_flight::facts::Begun;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io;
@@ -26,6 +28,21 @@ pub const WARN: u8 = 13;
 pub const SIZES: QueueSizes = QueueSizes { data_bytes: QUEUE_BYTES, slot_count: SLOTS };
 /// Long enough for any machine; reached only when something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A request over HTTP that began long ago.
+pub fn begun<'a>(ids: &'a RequestIds, method: &'a [u8], path: &'a [u8]) -> Begun<'a> {
+    Begun {
+        started: 1,
+        started_unix_nano: 1,
+        ids,
+        method,
+        path,
+        protocol_version: b"",
+        client_address: b"",
+        is_probe: false,
+        model: b"",
+    }
+}
 
 /// As those of a queue's own tests, with the events of requests.
 pub fn queue_settings(directory: &Path) -> QueueSettings {

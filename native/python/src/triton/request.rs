@@ -1,5 +1,6 @@
 //! One request to a model: its responses as they pass, and its terminal record.
 
+use super::calls::Calls;
 use super::{ModelInput, ModelLog, ModelShared};
 use crate::gil_cell::GilCell;
 use crate::middleware::exception_texts;
@@ -10,7 +11,7 @@ use pyo3::prelude::*;
 use queue::system::now_monotonic_nano;
 use request::fields::{Json, Tensors, Usage};
 use request::ids::RequestIds;
-use request::observer::{Chunks, ModelFacts, Observer, RequestSource};
+use request::observer::{Chunks, ModelFacts, Observer, ObserverSettings, RequestSource};
 use request::outcome::Ending;
 use request::requests::Requests;
 
@@ -29,8 +30,25 @@ pub struct State {
     observer: Observer,
     ids: RequestIds,
     given: ModelInput,
+    /// Monotonic nanoseconds.
+    started: u64,
+    /// The sampler leaves the request out, unless it fails, is slow, or the client cancels.
+    is_left_out: bool,
+    /// The client has cancelled.
+    is_cancelled: bool,
+    /// Triton's request, whose inputs are not read yet. Only while the model's call with it is under way.
+    unread: Option<Py<PyAny>>,
     /// The outputs as JSON.
     outputs: Option<Vec<u8>>,
+    /// None: nothing of it. Python's own allocator has no room for objects of more than 512 bytes.
+    rare: Option<Box<Rare>>,
+}
+
+/// What most requests do not have.
+#[derive(Default)]
+struct Rare {
+    /// The recorded parameters as JSON.
+    parameters: Option<String>,
     usage: [Option<u64>; 2],
     /// The code of an error with which the model answered.
     error: Option<String>,
@@ -49,7 +67,7 @@ impl ModelRequest {
         let (py, now) = (response.py(), now_monotonic_nano());
         let is_chunk = !response.is_none();
         if is_chunk {
-            self.look(response)?;
+            self.look(&mut Calls::new(py), response, true)?;
         }
         let Requests { producer, settings, .. } = &self.shared().requests;
         self.state.with(py, |state| {
@@ -64,14 +82,15 @@ impl ModelRequest {
 
     /// Take note that the client has cancelled.
     fn cancelled(&self, py: Python<'_>) {
-        self.state.with(py, |state| state.observer.disconnect());
+        self.state.with(py, State::cancel);
     }
 
     /// Take note of the number of tokens that were read and generated.
     #[pyo3(signature = (*, input_tokens = None, output_tokens = None))]
     fn usage(&self, py: Python<'_>, input_tokens: Option<u64>, output_tokens: Option<u64>) {
         self.state.with(py, |state| {
-            state.usage = [input_tokens.or(state.usage[0]), output_tokens.or(state.usage[1])];
+            let Rare { usage: [input, output], .. } = state.rare();
+            (*input, *output) = (input_tokens.or(*input), output_tokens.or(*output));
         });
     }
 
@@ -93,16 +112,79 @@ impl ModelRequest {
         Ok(())
     }
 
-    // There is no `__clear__`: the request's log gives up the requests under way.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.log)
+        visit.call(&self.log)?;
+        // SAFETY: the collector holds the GIL, and reads only.
+        visit.call(unsafe { &self.state.peek().unread })
+    }
+
+    // The request's log stays: it gives up the requests under way.
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.state.with(py, |state| state.unread.take()));
     }
 }
 
 impl State {
     /// A request that has begun.
-    pub const fn new(observer: Observer, ids: RequestIds, given: ModelInput) -> Self {
-        Self { observer, ids, given, outputs: None, usage: [None; 2], error: None }
+    pub fn new(
+        observer: Observer,
+        ids: RequestIds,
+        given: ModelInput,
+        parameters: Option<String>,
+        (started, is_left_out): (u64, bool),
+    ) -> Self {
+        Self {
+            observer,
+            ids,
+            given,
+            started,
+            is_left_out,
+            is_cancelled: false,
+            unread: None,
+            outputs: None,
+            rare: parameters.map(|parameters| Box::new(Rare { parameters: Some(parameters), ..Rare::default() })),
+        }
+    }
+
+    /// Whether the sampler leaves the request out, if nothing happens.
+    pub const fn is_left_out(&self) -> bool {
+        self.is_left_out
+    }
+
+    /// Takes the inputs as JSON.
+    pub fn set_inputs(&mut self, inputs: Vec<u8>) {
+        self.given.inputs = Some(inputs);
+    }
+
+    /// Leaves the inputs of `request` for [`ModelRequest::read_inputs`].
+    pub fn put_off(&mut self, request: &Bound<'_, PyAny>) {
+        self.unread = Some(request.clone().unbind());
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    fn error(&self) -> Option<&str> {
+        self.rare.as_ref()?.error.as_deref()
+    }
+
+    fn cancel(&mut self) {
+        self.is_cancelled = true;
+        self.observer.disconnect();
+    }
+
+    /// Whether the request is on record if it ends well at `now`. May say so of one that is not.
+    fn is_wanted(&self, now: u64, settings: &ObserverSettings) -> bool {
+        let nano = now.saturating_sub(self.started);
+        let is_kept = || settings.sampler.tail(self.observer.head(), false, false, nano, false).is_some();
+        !self.is_left_out || self.is_cancelled || is_kept()
+    }
+
+    /// The same with its ending.
+    fn is_recorded(&self, ending: Ending<'_>, now: u64, settings: &ObserverSettings) -> bool {
+        let is_good = ending == Ending::Returned && self.error().is_none() && self.observer.is_complete();
+        !is_good || self.is_wanted(now, settings)
     }
 }
 
@@ -116,36 +198,56 @@ impl ModelRequest {
     }
 
     /// Takes the response with which the model's call ended.
-    pub fn respond(&self, response: &Bound<'_, PyAny>, now: u64) -> PyResult<()> {
-        self.look(response)?;
-        self.state.with(response.py(), |state| {
-            state.observer.model_response(true, false, now, &self.shared().requests.settings);
-        });
+    pub fn respond<'py>(&self, calls: &mut Calls<'py>, response: &Bound<'py, PyAny>, now: u64) -> PyResult<()> {
+        let (py, settings) = (response.py(), &self.shared().requests.settings);
+        let is_wanted = self.state.with(py, |state| state.is_wanted(now, settings));
+        self.look(calls, response, is_wanted)?;
+        self.state.with(py, |state| state.observer.model_response(true, false, now, settings));
         Ok(())
     }
 
-    /// Reads a response: its error, and the outputs if no earlier response had any.
-    fn look(&self, response: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Reads a response: its error, and the outputs if they are wanted and no earlier response had any.
+    fn look<'py>(&self, calls: &mut Calls<'py>, response: &Bound<'py, PyAny>, is_wanted: bool) -> PyResult<()> {
         let (py, methods) = (response.py(), &self.shared().methods);
-        if methods.has_error.call1(py, (response,))?.is_truthy(py)? {
+        if calls.call(&methods.has_error, response)?.is_truthy()? {
             let code = response.call_method0(intern!(py, "error"))?.call_method0(intern!(py, "code"))?;
             let error = error_name(&code)?;
             self.state.with(py, |state| {
                 if error == CANCELLED {
-                    state.observer.disconnect();
+                    state.cancel();
                 }
-                state.error = Some(error);
+                state.rare().error = Some(error);
             });
         } else if let Some(tensors) = &self.shared().tensors
+            && is_wanted
             && self.state.with(py, |state| state.outputs.is_none())
         {
-            let outputs = tensors.json(methods.output_tensors.call1(py, (response,))?.bind(py))?;
+            let outputs = calls.call(&methods.output_tensors, response)?;
+            let outputs = tensors.outputs(calls, &outputs)?;
             self.state.with(py, |state| state.outputs = Some(outputs));
         }
         Ok(())
     }
 
+    /// Reads the inputs that were put off, if the record needs them; in any case gives Triton's request up.
+    pub fn read_inputs(&self, py: Python<'_>, is_recorded: bool) {
+        let Some(request) = self.state.with(py, |state| state.unread.take()) else { return };
+        let Some(tensors) = self.shared().tensors.as_ref().filter(|_| is_recorded) else { return };
+        let (request, mut calls) = (request.into_bound(py), Calls::new(py));
+        let inputs = calls.call(&self.shared().methods.inputs, &request);
+        match inputs.and_then(|inputs| tensors.inputs(&mut calls, &inputs)) {
+            Ok(inputs) => self.state.with(py, |state| state.set_inputs(inputs)),
+            Err(error) => self.shared().report_failure(py, Err(error)),
+        }
+    }
+
     pub fn finish_with(&self, py: Python<'_>, ending: Ending<'_>, now: u64) {
+        let settings = &self.shared().requests.settings;
+        let unread =
+            self.state.with(py, |state| state.unread.is_some().then(|| state.is_recorded(ending, now, settings)));
+        if let Some(is_recorded) = unread {
+            self.read_inputs(py, is_recorded);
+        }
         // The list's reference lives until the end of this function, which uses the request.
         let this = std::ptr::from_ref(self);
         let _open = self.shared().open.with(py, |open| {
@@ -158,20 +260,24 @@ impl ModelRequest {
     pub fn emit(&self, py: Python<'_>, ending: Ending<'_>, now: u64) {
         let Requests { producer, settings, .. } = &self.shared().requests;
         self.state.with(py, |state| {
-            let State { observer, ids, given, outputs, usage: [input, output], error } = state;
-            let ending = match (ending, error.as_deref()) {
+            let State { observer, ids, given, outputs, rare, .. } = state;
+            let rare = rare.as_deref();
+            let [input, output] = rare.map_or([None; 2], |rare| rare.usage);
+            let ending = match (ending, rare.and_then(|rare| rare.error.as_deref())) {
                 (Ending::Returned, Some(error)) => Ending::Raised(error),
                 (ending, _) => ending,
             };
-            let is_reported = input.or(*output).is_some();
+            let is_reported = input.or(output).is_some();
             let facts = ModelFacts {
                 served: self.shared().served(given),
                 tensors: Tensors {
-                    parameters: given.parameters.as_ref().map(|parameters| Json(parameters.as_bytes())),
+                    parameters: rare
+                        .and_then(|rare| rare.parameters.as_ref())
+                        .map(|parameters| Json(parameters.as_bytes())),
                     inputs: given.inputs.as_deref().map(Json),
                     outputs: outputs.as_deref().map(Json),
                 },
-                usage: is_reported.then_some(Usage { input: *input, output: *output, cached: None, source: "model" }),
+                usage: is_reported.then_some(Usage { input, output, cached: None, source: "model" }),
             };
             observer.finish(ids, ending, &RequestSource::Model(facts), now, producer, settings);
         });

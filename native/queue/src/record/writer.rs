@@ -7,6 +7,7 @@
 use std::mem::MaybeUninit;
 
 use super::copy::copy_short;
+use super::room::Room;
 use super::{Body, Tag, Trace};
 
 /// Payloads up to this size never touch the allocator.
@@ -52,6 +53,13 @@ impl Scratch {
         }
         // SAFETY: `len <= INLINE_BYTES`, and `inline[..len]` was initialised by the pushes that advanced `len`.
         unsafe { std::slice::from_raw_parts(self.inline.as_ptr().cast(), self.len) }
+    }
+
+    /// The inline bytes that are left, for many small values in a row; none once something did not fit.
+    #[inline(always)]
+    pub fn room(&mut self) -> Room<'_> {
+        // SAFETY: `len <= limit <= INLINE_BYTES`; `inline` is borrowed with the scratch.
+        unsafe { Room::new(&mut self.len, self.inline.as_mut_ptr().cast(), self.limit) }
     }
 
     /// Push "no value": the encoder leaves the key out.
@@ -108,6 +116,25 @@ impl Scratch {
     #[inline(always)]
     pub fn push_bytes(&mut self, value: &[u8]) {
         self.piece(Tag::Bytes, value);
+    }
+
+    /// Push texts with their tags, [`Tag::Str`] or [`Tag::Bytes`]; an empty one is absent. Less code than as many calls.
+    #[inline(never)]
+    pub fn push_texts(&mut self, texts: &[(Tag, &[u8])]) {
+        for (tag, text) in texts {
+            match text.is_empty() {
+                true => self.push_absent(),
+                false => self.piece(*tag, text),
+            }
+        }
+    }
+
+    /// Push numbers of eight bytes with their tags. Less code than as many calls.
+    #[inline(never)]
+    pub fn push_numbers(&mut self, numbers: &[(Tag, u64)]) {
+        for (tag, bits) in numbers {
+            self.word(*tag, bits.to_le_bytes());
+        }
     }
 
     /// Push encoded JSON. The caller promises one valid JSON value without raw line breaks (as orjson writes it).

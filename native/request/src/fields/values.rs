@@ -9,9 +9,12 @@ use crate::outcome::Outcome;
 use crate::sampler::SampledBy;
 use queue::record::{Scratch, Trace};
 
-const MAX_PATH_BYTES: usize = 2048;
-const MAX_ROUTE_BYTES: usize = 512;
-const MAX_TEXT_BYTES: usize = 256;
+/// Most bytes of a path; more are cut.
+pub const MAX_PATH_BYTES: usize = 2048;
+/// Most bytes of a route; more are cut.
+pub const MAX_ROUTE_BYTES: usize = 512;
+/// Most bytes of another text; more are cut.
+pub const MAX_TEXT_BYTES: usize = 256;
 /// Stands at the end of a text that was cut.
 const CUT: &str = "…";
 /// Tag and length before each text.

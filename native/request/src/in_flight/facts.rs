@@ -6,9 +6,10 @@
 //! word  8, 9   start, monotonic and Unix nanoseconds
 //! word 10      bytes of the request's body
 //! word 11…15   trace id (2), span id, parent span id, our own id of the request
-//! word 16      [ trace flags:8 | 0:8 | route:16 | path:16 | client's id:8 | method:8 ]   lengths in bytes
+//! word 16      [ trace flags:8 | address:6 | version:2 | route:16 | path:16 | client's id:8 | method:8 ]   lengths in bytes
 //! word 17      [ 0:32 | tail:16 | head:16 ]   lengths of the body's first and last bytes
-//! word 18…23   zero
+//! word 18      version of HTTP, at most 3 bytes
+//! word 19      the client's address, at most 40 bytes
 //! word 24      method, at most 16 bytes
 //! word 26      the client's id of the request, at most 128 bytes
 //! word 42      path, at most 512 bytes
@@ -24,6 +25,7 @@ use crate::ids::RequestIds;
 use queue::record::Trace;
 use ring::slots::{FACTS, SLOT_WORDS, Slot};
 use ring::sync::{copy_in, view, zero};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const FIRST_CHUNK: usize = FACTS;
@@ -41,6 +43,9 @@ const METHOD: Text = Text { first: 24, bytes: 16, shift: 0, bits: 8 };
 const CLIENT_ID: Text = Text { first: 26, bytes: 128, shift: 8, bits: 8 };
 const PATH: Text = Text { first: 42, bytes: 512, shift: 16, bits: 16 };
 const ROUTE: Text = Text { first: 106, bytes: 256, shift: 32, bits: 16 };
+const VERSION: Text = Text { first: 18, bytes: 8, shift: 48, bits: 2 };
+const VERSION_BYTES: usize = 3;
+const ADDRESS: Text = Text { first: 19, bytes: 40, shift: 50, bits: 6 };
 const TRACE_FLAGS: u32 = 56;
 /// The most bytes of a body's beginning, and of its end.
 pub const BODY_HEAD_BYTES: usize = 464;
@@ -64,7 +69,7 @@ struct Text {
 }
 
 impl Text {
-    #[inline]
+    #[inline(never)]
     fn write(&self, words: &[AtomicU64; SLOT_WORDS], text: &[u8]) -> u64 {
         copy_in(&words[self.first..self.first + self.bytes / 8], &text[..text.len().min(self.bytes)]);
         (text.len() as u64).min((1 << self.bits) - 1) << self.shift
@@ -91,6 +96,14 @@ impl Text {
         wipe_words(&words[self.first..self.first + self.len(lengths).min(self.bytes).div_ceil(8)]);
     }
 
+    #[inline]
+    fn borrow<'a>(&self, words: &'a [AtomicU64; SLOT_WORDS], lengths: u64) -> &'a [u8] {
+        match view(&words[self.first..self.first + self.bytes / 8], self.len(lengths).min(self.bytes)) {
+            Cow::Borrowed(text) => text,
+            Cow::Owned(_) => b"",
+        }
+    }
+
     fn read(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64) -> Vec<u8> {
         let len = self.len(lengths);
         let mut text = view(&words[self.first..self.first + self.bytes / 8], len.min(self.bytes)).into_owned();
@@ -106,7 +119,7 @@ impl Text {
 }
 
 /// Zeroes a few words, store by store. Most texts have few words or none, for which a call of `memset` costs more.
-#[inline(always)]
+#[inline(never)]
 fn wipe_words(words: &[AtomicU64]) {
     words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
 }
@@ -120,6 +133,9 @@ pub struct Begun<'a> {
     pub ids: &'a RequestIds,
     pub method: &'a [u8],
     pub path: &'a [u8],
+    /// Version of HTTP, and the client's address. A longer one than the slot has room for is left out.
+    pub protocol_version: &'a [u8],
+    pub client_address: &'a [u8],
     /// The request is left out of the records unless it fails.
     pub is_probe: bool,
     /// The values of the last fields of a request that a model serves, at most [`BODY_HEAD_BYTES`]; else empty.
@@ -154,7 +170,13 @@ pub trait SlotFacts {
             copy_in(&self.slot().words()[BODY_HEAD..BODY_TAIL], begun.model);
         }
         word(BODY_LENGTHS, begun.model.len() as u64);
-        let lengths = METHOD.write(self.slot().words(), begun.method) | PATH.write(self.slot().words(), begun.path);
+        let mut lengths = METHOD.write(self.slot().words(), begun.method) | PATH.write(self.slot().words(), begun.path);
+        if begun.protocol_version.len() <= VERSION_BYTES {
+            lengths |= VERSION.write(self.slot().words(), begun.protocol_version);
+        }
+        if begun.client_address.len() <= ADDRESS.bytes {
+            lengths |= ADDRESS.write(self.slot().words(), begun.client_address);
+        }
         word(LENGTHS, lengths);
         self.write_ids(begun.ids);
     }
@@ -261,6 +283,8 @@ pub trait SlotFacts {
             trace,
             own_id: id(OWN_ID),
             method: METHOD.read(self.slot().words(), lengths),
+            protocol_version: VERSION.read(self.slot().words(), lengths),
+            client_address: ADDRESS.read(self.slot().words(), lengths),
             client_id: CLIENT_ID.read(self.slot().words(), lengths),
             path: PATH.read(self.slot().words(), lengths),
             route: ROUTE.read(self.slot().words(), lengths),
@@ -274,7 +298,7 @@ pub trait SlotFacts {
     #[inline]
     fn wipe(&self) {
         let lengths = self.slot().words()[LENGTHS].load(Ordering::Relaxed);
-        for text in [METHOD, CLIENT_ID, PATH, ROUTE] {
+        for text in [CLIENT_ID, PATH, ROUTE] {
             text.wipe(self.slot().words(), lengths);
         }
         let head = (self.slot().words()[BODY_LENGTHS].load(Ordering::Relaxed) as usize & 0xffff).min(BODY_HEAD_BYTES);
@@ -283,7 +307,7 @@ pub trait SlotFacts {
         if self.slot().words()[BYTES_IN].load(Ordering::Relaxed) > head as u64 {
             zero(&self.slot().words()[BODY_TAIL..]);
         }
-        wipe_words(&self.slot().words()[BYTES_IN..=BODY_LENGTHS]);
+        self.slot().words()[BYTES_IN..CLIENT_ID.first].iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     /// The wall-clock time of a monotonic time, by the clock at the request's beginning.
@@ -298,6 +322,47 @@ pub trait SlotFacts {
     #[must_use]
     fn last_sign(&self) -> u64 {
         self.slot().words()[STARTED].load(Ordering::Relaxed).max(self.slot().read_progress().last_chunk)
+    }
+}
+
+impl Begun<'_> {
+    /// Whether a slot has room for all of these texts. A path that cannot be encoded is empty here.
+    #[inline]
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        !self.path.is_empty()
+            && self.method.len() <= METHOD.bytes
+            && self.path.len() <= PATH.bytes
+            && self.protocol_version.len() <= VERSION_BYTES
+            && self.client_address.len() <= ADDRESS.bytes
+    }
+}
+
+/// The texts that a slot holds of its request. The slot is the caller's.
+#[derive(Clone, Copy, Debug)]
+pub struct Texts<'a> {
+    pub method: &'a [u8],
+    pub path: &'a [u8],
+    pub route: &'a [u8],
+    pub protocol_version: &'a [u8],
+    pub client_address: &'a [u8],
+}
+
+impl<'a> Texts<'a> {
+    /// Reads them; None if there is no room for the whole route.
+    #[inline]
+    pub fn of(slot: Slot<'a>) -> Option<Self> {
+        let (words, lengths) = (slot.words(), slot.words()[LENGTHS].load(Ordering::Relaxed));
+        if ROUTE.len(lengths) > ROUTE.bytes {
+            return None;
+        }
+        Some(Self {
+            method: METHOD.borrow(words, lengths),
+            path: PATH.borrow(words, lengths),
+            route: ROUTE.borrow(words, lengths),
+            protocol_version: VERSION.borrow(words, lengths),
+            client_address: ADDRESS.borrow(words, lengths),
+        })
     }
 }
 
@@ -323,6 +388,8 @@ pub struct Facts {
     pub trace: Trace,
     pub own_id: [u8; 8],
     pub method: Vec<u8>,
+    pub protocol_version: Vec<u8>,
+    pub client_address: Vec<u8>,
     /// Empty: the client sent no id.
     pub client_id: Vec<u8>,
     pub path: Vec<u8>,

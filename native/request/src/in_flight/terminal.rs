@@ -62,6 +62,8 @@ impl Open {
             "http.request.method" => push_text(to, &facts.method),
             "url.path" => to.push_bytes(&facts.path),
             "http.route" => push_text(to, &facts.route),
+            "network.protocol.version" => push_text(to, &facts.protocol_version),
+            "client.address" => push_text(to, &facts.client_address),
             "http.response.status_code" if facts.answer.status > 0 => to.push_uint(u64::from(facts.answer.status)),
             "http.request.body.size" => to.push_uint(facts.bytes_in),
             "http.response.body.size" if !facts.answer.unknown_size => to.push_uint(self.progress.bytes),

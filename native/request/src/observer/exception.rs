@@ -31,6 +31,7 @@ impl ExceptionTexts {
 impl Observer {
     /// The request is about to end with an exception.
     pub fn raise(&mut self, exception: ExceptionTexts) {
+        self.unusual = true;
         self.exception = Some(Box::new(exception));
     }
 }

@@ -6,8 +6,10 @@ use crate::in_flight::facts::Answer;
 use ring::slots::Progress;
 
 impl Observer {
-    /// The request has a slot of the flight recorder.
-    pub fn enter(&mut self, in_flight: InFlight) {
+    /// The request has a slot of the flight recorder. `is_whole`: the slot holds all of its texts.
+    #[inline]
+    pub fn enter(&mut self, in_flight: InFlight, is_whole: bool) {
+        self.unusual |= !is_whole;
         self.in_flight = Some(in_flight);
     }
 

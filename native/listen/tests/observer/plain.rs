@@ -1,0 +1,137 @@
+//! The record of a plain request has code of its own; it must say what the code for any request says.
+
+use super::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use request::in_flight::InFlight;
+use request::in_flight::facts::Begun;
+
+/// A request, as the middleware sees it.
+#[derive(Clone, Debug)]
+struct Seen {
+    status: u16,
+    method: String,
+    path: Vec<u8>,
+    prefix: &'static str,
+    route: String,
+    version: &'static str,
+    client: String,
+    client_id: Option<String>,
+    body: Option<Vec<u8>>,
+    parts: Vec<Vec<u8>>,
+    chunks: Chunks,
+    slow: bool,
+    /// The sampler's: all or none.
+    ratio: f64,
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    let texts = ("[A-Z]{0,8}", vec(any::<u8>(), 0..40), "[/a-z{}é]{0,30}", "[0-9.:]{0,20}", any::<Option<u64>>());
+    let body = proptest::option::of(Just(br#"{"model":"m","max_tokens":7}"#.to_vec()));
+    let parts = vec(vec(any::<u8>(), 0..30), 1..7);
+    let chunks = prop_oneof![Just(Chunks::Off), Just(Chunks::Summary), Just(Chunks::Timeline)];
+    let few = (
+        0_u16..600,
+        prop_oneof![Just(""), Just("/v1")],
+        prop_oneof![Just(""), Just("1.1"), Just("2")],
+        any::<bool>(),
+        prop_oneof![3 => Just(1.0), 1 => Just(0.0)],
+    );
+    (texts, body, parts, chunks, few).prop_map(
+        |((method, path, route, client, id), body, parts, chunks, (status, prefix, version, slow, ratio))| {
+            let client_id = id.map(|id| format!("client-{id}"));
+            Seen { status, method, path, prefix, route, version, client, client_id, body, parts, chunks, slow, ratio }
+        },
+    )
+}
+
+/// Its record, and whether it is a plain one; with `any`, by the code for any request.
+fn record(seen: &Seen, any: bool) -> (Value, bool) {
+    let slow_nano = if seen.slow { 15 * MS } else { 0 };
+    let sampler = sampler(SamplerSettings { slow_nano, ratio: seen.ratio, ..SamplerSettings::default() });
+    let settings = ObserverSettings { chunks: seen.chunks, sampler, ..settings() };
+    let mut ids = RequestIds::new(TRACE, seen.client_id.as_deref().map(str::as_bytes), None);
+    let texts = RequestTexts {
+        method: &seen.method,
+        path: &seen.path,
+        route_prefix: seen.prefix,
+        route: &seen.route,
+        protocol_version: seen.version,
+        client_address: &seen.client,
+    };
+    let mut is_plain = false;
+    let records = records(|producer| {
+        let mut observer = begin(&settings);
+        let begun = Begun {
+            started: STARTED,
+            started_unix_nano: STARTED,
+            ids: &ids,
+            method: seen.method.as_bytes(),
+            path: &seen.path,
+            protocol_version: seen.version.as_bytes(),
+            client_address: seen.client.as_bytes(),
+            is_probe: false,
+            model: b"",
+        };
+        observer.enter(InFlight::begin(producer, &begun).unwrap(), begun.is_whole());
+        if let Some(body) = &seen.body {
+            observer.capture_request(Content::Json, false, &settings);
+            observer.request_bytes(body);
+        }
+        observer.in_flight().unwrap().settle(&mut ids, seen.prefix, &seen.route);
+        observer.response_start(seen.status, seen.body.is_some().then_some(Content::Json), &settings);
+        for (at, part) in (1..).zip(&seen.parts) {
+            observer.response_body(part, at < seen.parts.len() as u64, STARTED + at * 3 * MS, &settings);
+        }
+        let now = STARTED + 100 * MS;
+        is_plain = !any && observer.finish_plain(&ids, now, producer, &settings);
+        observer.finish(&ids, Ending::Returned, &RequestSource::Http { texts, engine: None }, now, producer, &settings);
+    });
+    let is_left_out = seen.ratio == 0.0 && !(seen.slow && seen.parts.len() >= 5);
+    let is_failure = records.iter().any(|record| record["outcome"] != "ok");
+    assert_eq!(records.len(), usize::from(!is_left_out || is_failure), "at most one, whichever code ends it");
+    (Value::Array(records), is_plain)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_plain_record_is_what_the_code_for_any_request_writes(seen in seen()) {
+        let (plain, is_plain) = record(&seen, false);
+        prop_assert_eq!(plain, record(&seen, true).0);
+        let is_ok = (100..500).contains(&seen.status) && seen.status != 408;
+        let is_error_event = seen.parts.iter().any(|part| part.starts_with(b"data:") || part.starts_with(b"event:"));
+        let is_kept_as_slow = seen.ratio == 0.0 && seen.slow && seen.parts.len() >= 5;
+        prop_assert!(is_plain == (is_ok && !seen.path.is_empty() && !is_kept_as_slow) || is_error_event);
+    }
+}
+
+#[test]
+fn a_long_text_is_cut_whatever_else_the_request_is() {
+    let seen = |path: usize, method: usize| Seen {
+        status: 200,
+        method: "M".repeat(method),
+        path: vec![b'p'; path],
+        prefix: "",
+        route: String::new(),
+        version: "1.1",
+        client: String::new(),
+        client_id: None,
+        body: None,
+        parts: vec![b"a".to_vec()],
+        chunks: Chunks::Timeline,
+        slow: false,
+        ratio: 1.0,
+    };
+    for (path, method, fits) in
+        [(512, 16, true), (513, 16, false), (512, 17, false), (2049, 257, false), (70_000, 3, false)]
+    {
+        let seen = seen(path, method);
+        let (plain, is_plain) = record(&seen, false);
+        assert_eq!((&plain, is_plain), (&record(&seen, true).0, fits));
+        let plain = &plain[0];
+        assert_eq!(plain["url.path"].as_str().unwrap().len(), path.min(2048));
+        assert_eq!(plain["http.request.method"].as_str().unwrap().len(), method.min(256));
+    }
+}

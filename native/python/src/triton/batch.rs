@@ -1,0 +1,161 @@
+//! The requests of a batch as they begin: what is read of each, the sampler's decision, the slot of the flight recorder.
+
+use super::calls::Calls;
+use super::request::State;
+use super::{CorrelationId, ModelInput, ModelLog, ModelRequest, ModelShared, cut, number, text};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use queue::record::Scratch;
+use queue::system::now_monotonic_nano;
+use request::fields::Group;
+use request::ids::RequestIds;
+use request::in_flight::facts::BODY_HEAD_BYTES;
+use request::outcome::Ending;
+use request::requests::Start;
+use request::trace_state::TraceState;
+
+/// A batch whose requests begin.
+pub struct Batch {
+    /// The number of requests.
+    size: u32,
+    /// When it began, in monotonic nanoseconds.
+    now: u64,
+    /// Tensors may be read later than at the beginning.
+    puts_off: bool,
+    /// Those of a request are.
+    pub has_put_off: bool,
+}
+
+impl Batch {
+    pub fn new(puts_off: bool) -> Self {
+        Self { size: 0, now: now_monotonic_nano(), puts_off, has_put_off: false }
+    }
+
+    /// Begins to observe the requests. Returns one object for each, as far as they can be read.
+    pub fn begin<'py>(&mut self, log: &Bound<'py, ModelLog>, requests: &Bound<'py, PyAny>) -> Bound<'py, PyList> {
+        let (py, shared) = (requests.py(), &log.get().shared);
+        let watch = shared.turns.next(py);
+        let begun = PyList::empty(py);
+        if shared.service.is_disabled(self.now) {
+            return begun;
+        }
+        let done = self.begin_all(log, requests, &begun);
+        watch.finish(py, self.now, &shared.requests.producer);
+        shared.report_failure(py, done);
+        begun
+    }
+
+    fn begin_all(
+        &mut self,
+        log: &Bound<'_, ModelLog>,
+        requests: &Bound<'_, PyAny>,
+        begun: &Bound<'_, PyList>,
+    ) -> PyResult<()> {
+        self.size = u32::try_from(requests.len()?)?;
+        let mut calls = Calls::new(requests.py());
+        for (position, request) in (0..).zip(requests.try_iter()?) {
+            begun.append(self.begin_one(log, &mut calls, &request?, position)?)?;
+        }
+        Ok(())
+    }
+
+    fn begin_one<'py>(
+        &mut self,
+        log: &Bound<'py, ModelLog>,
+        calls: &mut Calls<'py>,
+        request: &Bound<'py, PyAny>,
+        position: u32,
+    ) -> PyResult<Py<ModelRequest>> {
+        let (py, key, this) = (request.py(), request.as_ptr() as usize, &log.get().shared);
+        let (now, seen) = (self.now, this.look(calls, request)?);
+        let mut state = this.open(seen, self, position);
+        if let Some(tensors) = &this.tensors {
+            if self.puts_off && state.is_left_out() {
+                state.put_off(request);
+                self.has_put_off = true;
+            } else {
+                let inputs = calls.call(&this.methods.inputs, request)?;
+                state.set_inputs(tensors.inputs(calls, &inputs)?);
+            }
+        }
+        let begun = Py::new(py, ModelRequest::new(log.clone().unbind(), state))?;
+        let before = this.open.with(py, |open| {
+            let before = open.iter().position(|(open, _)| *open == key).map(|at| open.swap_remove(at));
+            open.push((key, begun.clone_ref(py)));
+            before
+        });
+        if let Some((_, before)) = before {
+            // Triton's object is gone, so the request cannot be answered any more.
+            before.get().emit(py, Ending::Returned, now);
+        }
+        Ok(begun)
+    }
+}
+
+impl ModelShared {
+    /// Reads the data of a request, but not its tensors.
+    #[inline]
+    fn look<'py>(&self, calls: &mut Calls<'py>, request: &Bound<'py, PyAny>) -> PyResult<Seen> {
+        let (py, methods) = (request.py(), &self.methods);
+        let client = calls.call(&methods.request_id, request)?;
+        let correlation = calls.call(&methods.correlation_id, request)?;
+        let context = match &methods.trace {
+            Some(trace) => Some(calls.call(trace, request)?.call_method0(intern!(py, "get_context"))?),
+            None => None,
+        };
+        let given = calls.call(&methods.parameters, request)?;
+        let (mut parent, mut state, parameters) = match text(&given) {
+            None | Some("" | "{}") => Given::default(),
+            Some(_) => self
+                .read_parameters
+                .get(py)
+                .map_or_else(|| Ok(Given::default()), |read| read.call1((&given,)).and_then(|given| given.extract()))?,
+        };
+        if let Some(context) = context.as_ref().and_then(text) {
+            parent = member(context, "\"traceparent\"").map(str::to_owned).or(parent);
+            state = member(context, "\"tracestate\"").map(str::to_owned).or(state);
+        }
+        let trace = self.ids.trace(parent.as_deref().map(str::as_bytes));
+        let continued = trace.parent_span_id != [0; 8];
+        let state = state.filter(|_| continued);
+        let state = state.and_then(|state| TraceState::from_lines(std::iter::once(state.as_bytes())));
+        let ids = RequestIds::new(trace, text(&client).map(str::as_bytes), state);
+        let correlation = match text(&correlation) {
+            Some(name) => CorrelationId::Name(cut(name).into()),
+            None => CorrelationId::Number(number(&correlation).unwrap_or(0)),
+        };
+        Ok(Seen { ids, correlation, parameters })
+    }
+
+    /// Decides on a request and gives it its slot of the flight recorder.
+    #[inline]
+    fn open(&self, seen: Seen, batch: &Batch, position: u32) -> State {
+        let Seen { mut ids, correlation, parameters } = seen;
+        let given = ModelInput { size: batch.size, position, correlation, inputs: None };
+        let mut served = Scratch::new();
+        self.served(&given).push(&mut served);
+        let model = &served.as_slice()[..served.as_slice().len().min(BODY_HEAD_BYTES)];
+        let path = self.path.as_bytes();
+        let start = Start { now: batch.now, method: b"", path, protocol_version: b"", client_address: b"", model };
+        let observer = self.requests.begin(&mut ids, &start, |sampler| sampler.trusts(""));
+        let is_left_out = !observer.head().kept && !self.requests.runtime.is_active();
+        State::new(observer, ids, given, parameters, (batch.now, is_left_out))
+    }
+}
+
+/// `traceparent`, `tracestate` and the recorded parameters of a request.
+type Given = (Option<String>, Option<String>, Option<String>);
+
+/// The data that was read from a request.
+struct Seen {
+    ids: RequestIds,
+    correlation: CorrelationId,
+    parameters: Option<String>,
+}
+
+/// The text of a member of a flat JSON object that needs no escapes.
+fn member<'a>(object: &'a str, quoted: &str) -> Option<&'a str> {
+    let rest = object[object.find(quoted)? + quoted.len()..].trim_ascii_start().strip_prefix(':')?;
+    rest.trim_ascii_start().strip_prefix('"')?.split('"').next()
+}
