@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from inference_logging.application import get_logger as get_logger
     from inference_logging.asgi.middleware import InferenceLoggingMiddleware as InferenceLoggingMiddleware
     from inference_logging.config import Config as Config
-    from inference_logging.context import current_request as current_request
+    from inference_logging.current import current_request as current_request
     from inference_logging.errors import AuditError as AuditError
     from inference_logging.errors import ConfigError as ConfigError
     from inference_logging.errors import InferenceLoggingError as InferenceLoggingError
@@ -34,7 +34,7 @@ _MODULES = {
     "Logger": "logger",
     "OpenError": "errors",
     "__version__": "_native",
-    "current_request": "context",
+    "current_request": "current",
     "get_logger": "application",
 }
 

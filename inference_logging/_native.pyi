@@ -28,10 +28,12 @@ __all__ = [
     "configuration_differences",
     "configuration_fingerprint",
     "configuration_of",
+    "finish",
     "forget_inherited_records",
     "leader_of",
     "leave_waiting_records_to_parent",
     "queues_of",
+    "received",
     "request_fields",
     "run_listener",
     "switch_off",
@@ -101,15 +103,18 @@ class RequestIds:
 @final
 class RequestObserver:
     @property
+    def ids(self) -> RequestIds: ...
+    @property
     def started(self) -> bool: ...
     @property
     def complete(self) -> bool: ...
     @property
     def server_send(self) -> _Send | None: ...
     def take_back_end(self) -> None: ...
-    def received(self, message: _Message) -> None: ...
-    def finish(self) -> None: ...
     def fail(self, ending: str, error_type: str, texts: Callable[[], tuple[str, str, str]] | None = None) -> None: ...
+
+def received(observer: RequestObserver, message: _Message, /) -> None: ...
+def finish(observer: RequestObserver, /) -> None: ...
 
 @final
 class EngineReader:
@@ -135,7 +140,7 @@ class RequestFactory:
         server_traces: bool,
     ) -> RequestFactory: ...
     @property
-    def begin(self) -> Callable[..., tuple[RequestObserver, RequestIds, _Receive, _Send] | None]: ...
+    def begin(self) -> Callable[..., tuple[RequestObserver, _Receive, _Send] | None]: ...
     def websocket_ids(self, scope: _Message) -> RequestIds: ...
     def emit_websocket(
         self,
@@ -168,6 +173,7 @@ class ModelLog:
         model: tuple[str, str, str],
         path: str,
         datatypes: dict[str, tuple[str, int]],
+        only_input: str | None,
         traces: bool,
         read_parameters: Callable[[str], tuple[str | None, str | None, str | None]],
         failed: Callable[[Exception], None],

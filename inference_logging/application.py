@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, Final
 
 from inference_logging._native import BoundFields, Event, LeastSeverity
-from inference_logging.context import REQUEST
+from inference_logging.context import reader
 from inference_logging.logger import SEVERITIES, Logger, _open_current, open_tracebacks
 from inference_logging.tracebacks import exception_info
 
@@ -106,7 +106,7 @@ def event(
     verbatim: bool = False,
 ) -> Callable[..., bool]:
     """Return the function behind ``log.info``; with ``verbatim`` every keyword is a field, whatever its name."""
-    return Event.log(name, severity, REQUEST.get, _open_current, least=least, bound=bound, verbatim=verbatim)
+    return Event.log(name, severity, reader(), _open_current, least=least, bound=bound, verbatim=verbatim)
 
 
 def severity_of(level: int) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inference_logging._commits import LoopCommits, ThreadCommits
 from inference_logging._native import AuditQueue, BoundFields, Service
-from inference_logging.context import REQUEST
+from inference_logging.context import reader
 from inference_logging.errors import AuditError
 from inference_logging.service import open_service
 
@@ -79,7 +79,7 @@ class AuditLane:
             form = (event, *fields)
             emit = self._emitters.get(form)
         if emit is None:
-            emit = self._queue.event(event, ["trace", "request_id", *fields], INFO, REQUEST.get)
+            emit = self._queue.event(event, ["trace", "request_id", *fields], INFO, reader())
             self._emitters[form] = emit
             self._forms[event] = known + 1
         return emit, fields.values()
@@ -93,7 +93,7 @@ class AuditLane:
 
     def event(self, name: str, fields: Sequence[str], severity: int, *, with_request: bool) -> Callable[..., bool]:
         """Register an event; as ``Logger.event`` with ``lane="audit"``."""
-        ids, context = (["trace", "request_id"], REQUEST.get) if with_request else ([], None)
+        ids, context = (["trace", "request_id"], reader()) if with_request else ([], None)
         try:
             emit = self._queue.event(name, [*ids, *fields], severity, context)
         except OSError as error:

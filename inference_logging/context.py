@@ -1,23 +1,47 @@
 """The request under way, for every record that is made while it is handled.
 
 Internal: users import its names from ``inference_logging``.
+
+To set a context variable costs a request more than its record does in a server whose own work displaces the
+interpreter's code for it from the processor's caches. So middlewares do it from the moment on at which something in the
+process could ask: `reader` is called for every logger, and when ``current_request`` is imported.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from contextvars import ContextVar
+from types import CodeType, FrameType
+from typing import Final
 
 from inference_logging._native import RequestIds
 
 REQUEST: ContextVar[RequestIds | None] = ContextVar("inference_logging.request", default=None)
 """Set by the middleware around the application's call; read at emit, never at flush."""
 
+HAS_READERS: Final[list[bool]] = []
+"""Not empty, once something in the process can ask for the request under way."""
+MIDDLEWARES: Final[set[CodeType]] = set()
+"""What serves a request, whose ids are those of its ``observer``."""
 
-def current_request() -> RequestIds | None:
-    """Return the ids of the request under way, or None outside of one.
 
-    ``trace_id`` and ``span_id``; ``request_id``, made by this package; ``client_request_id``, the client's or None;
-    ``outgoing_headers()``, the headers that make a call to another service a child of this request; ``keep()`` has the
-    request recorded whatever the sampler decided.
+def reader() -> Callable[[], RequestIds | None]:
+    """Return the function that reads the request under way, and let middlewares set it from now on.
+
+    If this is the first reader, and is asked for within a request, that request is set here.
     """
-    return REQUEST.get()
+    if not HAS_READERS:
+        HAS_READERS.append(True)
+        _set_request_under_way()
+    return REQUEST.get
+
+
+def _set_request_under_way() -> None:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code in MIDDLEWARES:
+            observer = frame.f_locals.get("observer")
+            REQUEST.set(observer.ids if observer is not None else None)
+            return
+        frame = frame.f_back

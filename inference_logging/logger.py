@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from inference_logging import origin
 from inference_logging._native import Service
 from inference_logging.audit import AuditLane
-from inference_logging.context import REQUEST
+from inference_logging.context import reader
 from inference_logging.errors import AuditError
 from inference_logging.integrations.otel import span_reader
 from inference_logging.off import NoAuditLane, NoService
@@ -151,7 +151,7 @@ class Logger:
         if lane != "fast":
             raise ValueError(f"lane={lane!r}: must be fast or audit")
         if with_request:
-            return self._service.event(name, ["trace", "request_id", *fields], SEVERITIES[severity], REQUEST.get)
+            return self._service.event(name, ["trace", "request_id", *fields], SEVERITIES[severity], reader())
         return self._service.event(name, list(fields), SEVERITIES[severity])
 
     async def audit(self, event: str, /, **fields: object) -> bool:

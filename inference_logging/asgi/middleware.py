@@ -12,15 +12,16 @@ import sys
 import traceback
 import weakref
 from collections.abc import Awaitable, Callable
+from contextvars import Token
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from inference_logging import metrics
-from inference_logging._native import Metrics, RequestFactory, RequestIds, RequestObserver
+from inference_logging._native import Metrics, RequestFactory, RequestIds, RequestObserver, finish, received
 from inference_logging.asgi import websocket
 from inference_logging.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
 from inference_logging.asgi.probes import OFF, liveness, readiness, refuse, respond, wrap
-from inference_logging.context import REQUEST
+from inference_logging.context import HAS_READERS, MIDDLEWARES, REQUEST
 from inference_logging.errors import AuditError, InferenceLoggingError, OpenError
 from inference_logging.health import Health, Watch
 from inference_logging.integrations.correlation import correlation_reader
@@ -32,7 +33,7 @@ from inference_logging.settings import settings
 if TYPE_CHECKING:
     from inference_logging.config import Config
 
-Begun = tuple[RequestObserver, RequestIds, Receive, Send]
+Begun = tuple[RequestObserver, Receive, Send]
 Begin = Callable[..., Begun | None]
 
 _open_middlewares: weakref.WeakSet[InferenceLoggingMiddleware] = weakref.WeakSet()
@@ -101,8 +102,8 @@ class InferenceLoggingMiddleware:
             begun, returned = await self._serve_other(scope, receive, send)
             if begun is None:
                 return returned
-        observer, ids, receive, send = begun
-        token = REQUEST.set(ids)
+        observer, receive, send = begun
+        token = REQUEST.set(observer.ids) if HAS_READERS else None
         try:
             returned = await self.app(scope, receive, send)
         except BaseException as error:
@@ -113,13 +114,11 @@ class InferenceLoggingMiddleware:
             if not answered:
                 raise
         else:
-            observer.finish()
+            finish(observer)
             return returned
         finally:
-            try:  # noqa: SIM105 - contextlib.suppress would cost each request more than the reset itself
-                REQUEST.reset(token)
-            except ValueError:
-                pass  # thrown away by the garbage collector: that runs in no request's context
+            if HAS_READERS:
+                _leave(token)
 
     def _texts(self, error: BaseException) -> Callable[[], tuple[str, str, str]] | None:
         # A client that leaves, or a server that stops, is not a failure of the application.
@@ -228,6 +227,20 @@ def reopen_all() -> None:
         middleware._close()
 
 
+MIDDLEWARES.add(InferenceLoggingMiddleware.__call__.__code__)
+
+
+def _leave(token: Token[RequestIds | None] | None) -> None:
+    """Leave the request's context as it was; ``token``: as the request was set, None if it was not at its beginning."""
+    if token is None:
+        REQUEST.set(None)
+        return
+    try:  # noqa: SIM105 - contextlib.suppress would cost each request more than the reset itself
+        REQUEST.reset(token)
+    except ValueError:
+        pass  # thrown away by the garbage collector: that runs in no request's context
+
+
 def _not_open(*_arguments: object) -> Begun | None:
     """Replace ``begin`` while nothing is open: no request is recorded."""
     return None
@@ -251,7 +264,7 @@ async def _answered_unavailable(observer: RequestObserver, error: AuditError, sc
 
 async def _observed_receive(receive: Receive, observer: RequestObserver) -> Message:
     message = await receive()
-    observer.received(message)
+    received(observer, message)
     return message
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inference_logging.application import event, level_name, severity_of
+from inference_logging.context import reader
 from inference_logging.logger import open_tracebacks
 from inference_logging.tracebacks import exception_info
 
@@ -27,6 +28,7 @@ class Handler(logging.Handler):
 
     def __init__(self, level: int | str = logging.NOTSET) -> None:
         super().__init__(level)
+        reader()
         self._events: dict[tuple[str, int], Callable[..., bool]] = {}
         self._under_way = threading.local()
 

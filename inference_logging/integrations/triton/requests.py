@@ -89,6 +89,7 @@ class RequestLog:
             model=(args["model_name"], args["model_version"], args["model_instance_name"]),
             path=f"/v2/models/{args['model_name']}/versions/{args['model_version']}/infer",
             datatypes=_datatypes(described),
+            only_input=_only_input(described),
             traces=server_traces(Path(f"/proc/{os.getppid()}/cmdline")),
             read_parameters=self._read_parameters,
             failed=self._report,
@@ -315,3 +316,13 @@ def server_traces(command_line: Path) -> bool:
 def _datatypes(model_config: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
     tensors = [*model_config.get("input", ()), *model_config.get("output", ())]
     return {tensor["name"]: _KSERVE[tensor["data_type"]] for tensor in tensors if tensor["data_type"] in _KSERVE}
+
+
+def _only_input(model_config: Mapping[str, Any]) -> str | None:
+    """Return the name of a request's tensor if it has just one, so that nobody asks for it; None: it may be another.
+
+    Triton refuses a tensor that the configuration does not name; batchers may add some of their own.
+    """
+    inputs = model_config.get("input", ())
+    adds = any(model_config.get(name) for name in ("sequence_batching", "batch_input"))
+    return inputs[0]["name"] if len(inputs) == 1 and not adds else None
