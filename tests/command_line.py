@@ -50,5 +50,5 @@ def _file(descriptor: int) -> Iterator[TextIO]:
 
 def run_program(program: Path, *arguments: str) -> Done:
     """Run a program with its command line."""
-    done = subprocess.run([program, *arguments], capture_output=True, check=False, timeout=60)
+    done = subprocess.run([program, *arguments], capture_output=True, check=False, timeout=180)
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())

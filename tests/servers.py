@@ -19,7 +19,7 @@ from inference_logging import Config
 from tests.support import wait_until
 
 HERE = Path(__file__).parent
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 class Server:

@@ -15,7 +15,7 @@ from tests.support import wait_until
 
 PYTHON = (sys.executable, "-m", "inference_logging.cli.main")
 LISTEN = (*PYTHON, "listen")
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 
 
 def environment(config: Config) -> dict[str, str]:

@@ -23,7 +23,7 @@ TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT_ID = "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE_ID}-{PARENT_ID}-01".encode()
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 
 FRAMING = ("segment.header", "segment.footer")
 """Lines of a segment that are no records."""

@@ -98,14 +98,14 @@ def test_the_first_chunk_is_at_the_client_before_the_second_exists(configure: Ca
     # chunk back waits for ever.
     with uvicorn(configure(), app="hostile_app:logged") as server:
         address = ("127.0.0.1", server.port)
-        with socket.create_connection(address, timeout=30) as stream:
+        with socket.create_connection(address, timeout=120) as stream:
             stream.sendall(ask(b"/gate"))
             answer = b""
             while not answer.endswith(b"5\r\nfirst\r\n"):
                 part = stream.recv(1000)
                 assert part, answer
                 answer += part
-            with socket.create_connection(address, timeout=30) as other:
+            with socket.create_connection(address, timeout=120) as other:
                 other.sendall(ask(b"/open-gate"))
                 read_all(other)
             rest = read_all(stream)

@@ -28,7 +28,7 @@ def server() -> Iterator[BoundedServer]:
 
 
 def get(server: BoundedServer) -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=120)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().read()
@@ -42,7 +42,7 @@ def test_half_open_connections_take_a_bounded_number_of_threads_and_others_are_a
     before = threading.active_count()
     with ExitStack() as stack:
         for number in range(10 * MOST_CONNECTIONS):
-            half_open = stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=30))
+            half_open = stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=120))
             half_open.sendall(b"GET /hea" if number % 2 else b"")
             if number % MOST_CONNECTIONS == 0:
                 assert get(server) == b"/health"
@@ -54,5 +54,5 @@ def test_half_open_connections_take_a_bounded_number_of_threads_and_others_are_a
 
 def test_a_client_that_goes_away_frees_its_place(server: BoundedServer) -> None:
     for _ in range(3 * MOST_CONNECTIONS):
-        socket.create_connection(("127.0.0.1", server.server_port), timeout=30).close()
+        socket.create_connection(("127.0.0.1", server.server_port), timeout=120).close()
     assert get(server) == b"/health"

@@ -212,6 +212,6 @@ def test_the_head_and_the_logs_have_their_columns(directory: Path) -> None:
 def test_where_duckdb_is_missing_the_extra_is_named(directory: Path) -> None:
     code = "import sys; sys.modules['duckdb'] = None; from inference_logging.cli.main import main; main()"
     command = [sys.executable, "-c", code, "query", "SELECT 1", str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "query needs duckdb: pip install 'inferlog[query]'" in done.stderr

@@ -214,7 +214,7 @@ def test_where_matplotlib_is_missing_the_extra_is_named(tmp_path: Path) -> None:
     write_segment(tmp_path, [request(1)])
     code = "import sys; sys.modules['matplotlib'] = None; from inference_logging.cli.main import main; main()"
     command = [sys.executable, "-c", code, "stats", str(tmp_path), "--html", str(tmp_path / "report.html")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "needs matplotlib: pip install 'inferlog[cli]'" in done.stderr
     assert not (tmp_path / "report.html").exists()

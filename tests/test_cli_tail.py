@@ -181,7 +181,7 @@ def test_ctrl_c_ends_following_without_a_word(directory: Path) -> None:
     with following(directory, "--last", "1") as tail:
         assert " m11" in next_line(tail)
         tail.send_signal(signal.SIGINT)
-        out, err = tail.communicate(timeout=60)
+        out, err = tail.communicate(timeout=180)
     waits = f"inference-logging tail: waits for new records in {directory}; Ctrl-C ends it\n"
     assert (tail.returncode, out, err) == (130, "", waits)
 
@@ -211,7 +211,7 @@ def test_what_one_look_finds_in_several_segments_comes_by_time(tmp_path: Path) -
 def test_a_reader_that_goes_away_ends_it_without_a_word(tmp_path: Path) -> None:
     write_segment(tmp_path, [log(number) for number in range(5000)])
     command = f"{' '.join(COMMAND)} {tmp_path} -n 5000 --json | head -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False)
     assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
 
 

@@ -80,7 +80,7 @@ def test_what_it_waits_for_is_said(directory: Path) -> None:
 
 def from_stdin(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, "-", *arguments], input=text, capture_output=True, text=True, timeout=60, check=False
+        [*COMMAND, "-", *arguments], input=text, capture_output=True, text=True, timeout=180, check=False
     )
 
 

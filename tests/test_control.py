@@ -237,7 +237,7 @@ def test_every_worker_of_a_running_server_does_at_once_what_is_wanted(configure:
         pids = set(ask("/"))
         control(config, "capture", "--errors", "5")
         with ThreadPoolExecutor(8) as clients:
-            list(clients.map(lambda _: httpx.get(f"{server.url}/failing", timeout=30), range(12)))
+            list(clients.map(lambda _: httpx.get(f"{server.url}/failing", timeout=120), range(12)))
         wait_until(lambda: set(in_force(config)) == {"level", "capture.route"}, "the errors to be counted down")
         control(config, "reset")
         assert set(map(tuple, ask("/debug").values())) == {(False,)}

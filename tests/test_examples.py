@@ -43,7 +43,7 @@ class Served:
             self.process = subprocess.Popen(
                 [*command, "--fd", descriptor, "--log-level", "warning"], pass_fds=[int(descriptor)], env=environment
             )
-        self.client = OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=60)
+        self.client = OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=180)
 
     def stop(self) -> None:
         self.client.close()

@@ -52,7 +52,7 @@ class Streams:
 
     def _read(self, name: str) -> None:
         try:
-            with httpx.stream("GET", self._url, headers={"x-request-id": name}, timeout=60) as response:
+            with httpx.stream("GET", self._url, headers={"x-request-id": name}, timeout=180) as response:
                 for part in response.iter_raw():
                     self.bytes_received[name] += len(part)
         except httpx.TransportError:

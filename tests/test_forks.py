@@ -28,7 +28,7 @@ from tests.test_processes import RECORDS, assert_unbroken, in_child, join, log_m
 pytestmark = pytest.mark.servers
 
 Configure = Callable[..., Config]
-FORKS = 20
+FORKS = 10
 
 
 def drain(logger: Logger) -> None:
@@ -52,7 +52,7 @@ def emitting(threads: int) -> Iterator[Counter[int]]:
             if log.warning("thread", thread=thread, n=accepted[thread], of=os.getpid()):
                 accepted[thread] += 1
             if accepted[thread] % 50 == 0:
-                ending.wait(0.001)  # all records are read back
+                ending.wait(0.005)  # all records are read back
 
     started = [threading.Thread(target=emit, args=(thread,)) for thread in range(threads)]
     for thread in started:

@@ -28,7 +28,7 @@ from tests.support import read_lines, read_records, wait_until
 pytestmark = pytest.mark.servers
 
 MIB = 1 << 20
-PATIENCE_S = 60
+PATIENCE_S = 180.0
 
 
 def get(path: bytes, *headers: bytes, method: bytes = b"GET", body: bytes = b"") -> bytes:

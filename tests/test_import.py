@@ -30,7 +30,7 @@ def loaded(code: str) -> set[str]:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
     return set(json.loads(reported.stdout.splitlines()[-1]))
@@ -134,13 +134,13 @@ def test_commands_and_loggers_name_it_on_stderr_and_go_on(tmp_path: Path) -> Non
     }
     version = subprocess.run(
         [sys.executable, "-m", "inference_logging.cli.main", "--version"],
-        env=variables, capture_output=True, text=True, timeout=60, check=True,
+        env=variables, capture_output=True, text=True, timeout=180, check=True,
     )  # fmt: skip
     assert version.stdout == f"inference-logging {inference_logging.__version__}\n"
     assert version.stderr.count("inference-logging 1.4.2") == 1
     code = "from inference_logging import Logger\nfor _ in range(2):\n    with Logger(): pass"
     opened = subprocess.run(
-        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=180, check=True
     )
     assert opened.stderr.count("inference-logging 1.4.2") == 1
 

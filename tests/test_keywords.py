@@ -165,7 +165,7 @@ with Logger(Config(directory={str(tmp_path / "segments")!r}, queue_directory={st
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=180)
     found = [record["attributes"] for record in read_records(tmp_path / "segments", "log")]
     assert sorted(fields["number"] for fields in found) == sorted([*range(CALLS)] * 3)
     assert all(list(fields) == ["number", "name"] and fields["name"] == "n" for fields in found)

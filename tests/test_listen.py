@@ -173,7 +173,7 @@ def test_connections_that_send_nothing_cost_its_endpoint_a_bounded_number_of_thr
         tasks = Path(f"/proc/{sidecar.process.pid}/task")
         before = len(list(tasks.iterdir()))
         for _ in range(200):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=120))
         # Connections are taken in their order, so all of those before this one have been.
         assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
         assert len(list(tasks.iterdir())) <= before + 33

@@ -42,7 +42,7 @@ def both(binary: tuple[str, ...], *arguments: str, **variables: str) -> list[sub
     """Run a command line with Python and without."""
     return [
         subprocess.run(
-            [*command, *arguments], env=os.environ | variables, capture_output=True, text=True, check=False, timeout=60
+            [*command, *arguments], env=os.environ | variables, capture_output=True, text=True, check=False, timeout=180
         )
         for command in (PYTHON, binary)
     ]
@@ -256,7 +256,7 @@ def test_whatever_a_client_sends_it_answers_and_serves_the_next(
     arguments = ("--metrics-port", "0", "--metrics-address", "127.0.0.1")
     with Sidecar(config, *arguments, listen=(*binary, "listen")) as sidecar:
         port = wait_until(lambda: served_port(sidecar.lines), "the port")
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=120) as client:
             client.sendall(request_)
             assert status in client.recv(200)
         assert httpx.get(f"http://127.0.0.1:{port}/live").status_code == 200

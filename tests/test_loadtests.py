@@ -190,7 +190,7 @@ def test_a_broken_stream_counts_as_a_failure(tmp_path: Path) -> None:
 
 
 def test_compare_writes_a_report_and_finds_every_record(tmp_path: Path) -> None:
-    options = ["--modes", "ours", "--scenarios", "trivial", "chat", "--rounds", "1", "--seconds", "3", "--users", "4"]
+    options = ["--modes", "ours", "--scenarios", "trivial", "chat", "--rounds", "1", "--seconds", "8", "--users", "4"]
     done = run("compare.py", *options, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("records arrived = requests accepted") == 2

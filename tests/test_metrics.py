@@ -152,7 +152,7 @@ def test_promtool_finds_nothing_to_complain_about(busy: Recorded) -> None:
     middleware = InferenceLoggingMiddleware(replying(), busy.config.model_copy(update={"metrics_path": "/metrics"}))
     body = scrape(middleware)[1]["body"]
     middleware._close()
-    checked = subprocess.run([promtool, "check", "metrics"], input=body, capture_output=True, check=False, timeout=60)
+    checked = subprocess.run([promtool, "check", "metrics"], input=body, capture_output=True, check=False, timeout=180)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
 
 
@@ -229,7 +229,7 @@ for accept in (b"", b"application/openmetrics-text"):
     sys.stdout.buffer.write(sent[-1]["body"])
 """
     command = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
-    shown = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True).stdout
+    shown = subprocess.run(command, capture_output=True, check=True, timeout=180, text=True).stdout
     text, openmetrics = shown.removesuffix("# EOF\n").split("# HELP inference_logging_records_accepted ")
     assert set(GAUGES) < {family.name for family in parse_text(text)}
     assert "inference_logging_records_accepted_total 0.0" in openmetrics
@@ -290,7 +290,7 @@ with Logger(Config(directory=own / "segments", queue_directory=own / "queues")) 
     shared.mkdir()
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(shared)}
     command = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
-    shown = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=60, text=True).stdout
+    shown = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=180, text=True).stdout
     assert "own_total 1.0" in shown
     assert "inference_logging_records_accepted_total 1.0" in shown
 

@@ -161,7 +161,7 @@ def test_at_sigterm_under_load_streams_in_flight_finish_and_the_books_balance(
     begun, bodies = threading.Barrier(streams + 1), []
 
     def read(url: str) -> None:
-        with httpx.stream("GET", f"{url}/stream/{chunks}?pause_s=0.02", timeout=30) as response:
+        with httpx.stream("GET", f"{url}/stream/{chunks}?pause_s=0.02", timeout=120) as response:
             parts = response.iter_bytes()
             first = next(parts)
             begun.wait()

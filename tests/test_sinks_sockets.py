@@ -14,7 +14,7 @@ from tests.support import read_records, wait_until
 
 Configure = Callable[..., Config]
 FLUSH_S = 60.0
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def udp_socket() -> socket.socket:

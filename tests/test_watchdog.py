@@ -29,7 +29,7 @@ Configure = Callable[..., Config]
 
 def probe(server: Server, path: str) -> tuple[int, dict[str, Any]]:
     """Ask over a connection of its own: a stopped worker must not keep it."""
-    response = httpx.get(f"{server.url}{path}", headers={"connection": "close"}, timeout=30)
+    response = httpx.get(f"{server.url}{path}", headers={"connection": "close"}, timeout=120)
     return response.status_code, response.json()
 
 
@@ -125,7 +125,7 @@ def test_a_reader_that_has_stopped_is_never_a_reason_to_restart(tmp_path: Path) 
     read, write = os.pipe()
     try:
         command = [sys.executable, "-c", _HUNG]
-        done = subprocess.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, timeout=60, check=True)
+        done = subprocess.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, timeout=180, check=True)
     finally:
         os.close(read)
         os.close(write)

@@ -99,14 +99,14 @@ class Prometheus:
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the series that an expression gives now; an answer other than success fails the test."""
-        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=30).json()
+        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=120).json()
         assert answer["status"] == "success", f"{expression}: {answer.get('error')}"
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
 
     def rules(self) -> list[dict[str, Any]]:
         """Return all rules with what became of them."""
-        answer = httpx.get(f"{self.url}/api/v1/rules", timeout=30).json()
+        answer = httpx.get(f"{self.url}/api/v1/rules", timeout=120).json()
         return [rule for group in answer["data"]["groups"] for rule in group["rules"]]
 
     def is_up(self, targets: int) -> bool:

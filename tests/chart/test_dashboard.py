@@ -90,7 +90,7 @@ class Load:
 
     def _ask(self) -> None:
         number = 0
-        with httpx.Client(base_url=self.server.url, timeout=30) as client:
+        with httpx.Client(base_url=self.server.url, timeout=120) as client:
             while not self._ending.wait(0.02):
                 number += 1
                 text = {"messages": [{"role": "user", "content": "word " * 200}]}

@@ -24,7 +24,7 @@ from tests.crash.producing import produce
 
 Produce = Callable[[Config, int, int], NoReturn]
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 # struct flock: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi")
 # Where it stands in the control page.

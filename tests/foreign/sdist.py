@@ -21,7 +21,7 @@ import pytest
 HERE = Path(__file__).parent
 _CACHE = HERE.parent.parent / "build" / "foreign"
 _FETCH_PATIENCE_S = 120
-_RUN_PATIENCE_S = 280
+_RUN_PATIENCE_S = 420
 
 
 @dataclass(frozen=True)

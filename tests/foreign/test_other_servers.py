@@ -72,7 +72,7 @@ def test_what_a_server_can_do_to_a_request_leaves_one_right_record_each(configur
     config = configure()
     with serve(config, server) as running:
         assert running.get("/")["http_version"] == "1.1"
-        body = httpx.get(f"{running.url}/stream/30", timeout=30).content
+        body = httpx.get(f"{running.url}/stream/30", timeout=120).content
         assert body == b"".join(b"data: %d\n\n" % number for number in range(30))
         assert httpx.post(f"{running.url}/echo", content=[b"a" * 70_000, b"b"]).content == b"a" * 70_000 + b"b"
         assert httpx.get(f"{running.url}/fail").status_code == 500
@@ -84,7 +84,7 @@ def test_what_a_server_can_do_to_a_request_leaves_one_right_record_each(configur
             websocket.send("hello")
             assert websocket.recv() == "hello"
         try:
-            with httpx.stream("GET", f"{running.url}/endless", timeout=30) as response:
+            with httpx.stream("GET", f"{running.url}/endless", timeout=120) as response:
                 next(response.iter_bytes())
         except httpx.ReadError as error:
             if server != "hypercorn-trio":
@@ -125,7 +125,7 @@ def open_stream(server: Server) -> Iterator[None]:
     began = threading.Event()
 
     def read() -> None:
-        with contextlib.suppress(httpx.HTTPError), httpx.stream("GET", f"{server.url}/endless", timeout=30) as response:
+        with contextlib.suppress(httpx.HTTPError), httpx.stream("GET", f"{server.url}/endless", timeout=120) as response:
             for _ in response.iter_bytes():
                 began.set()
 
@@ -190,7 +190,7 @@ def reset_one_stream(port: int, path: str) -> None:
     """Read the first chunk of ``path``, reset its stream, and see that the same connection answers another."""
     connection = H2Connection()
     connection.initiate_connection()
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as stream:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as stream:
 
         def ask(stream_id: int, path: str) -> None:
             names = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "localhost")]
@@ -213,7 +213,7 @@ def reset_one_stream(port: int, path: str) -> None:
 def test_http2_streams_of_one_connection_each_leave_their_record(configure: Configure) -> None:
     config = configure()
     with serve(config, "hypercorn-asyncio") as running:
-        with httpx.Client(http1=False, http2=True, base_url=running.url, timeout=30) as client:
+        with httpx.Client(http1=False, http2=True, base_url=running.url, timeout=120) as client:
             assert client.get("/").json()["http_version"] == "2"
             with contextlib.ExitStack() as open_streams:
                 responses = [open_streams.enter_context(client.stream("GET", f"/stream/{n}")) for n in range(1, 21)]

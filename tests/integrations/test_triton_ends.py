@@ -131,7 +131,7 @@ def test_sigterm_lets_streams_end_and_all_of_it_is_on_record(tmp_path: Path) -> 
         wait_until(lambda: len(in_flight(server)) == 4, "the streams to begin")
         assert server.stops()
         for client in clients:
-            client.communicate(timeout=30)
+            client.communicate(timeout=120)
         records = [server.record(f"ending-{number}", "stream") for number in range(4)]
         assert {(record["outcome"], record["chunks"]) for record in records} == {("ok", 100)}
     assert_books_balance(server)

@@ -32,7 +32,7 @@ def ask(server: VllmServer, path: str, name: str, *, stream: bool) -> socket.soc
     body = json.dumps({"model": "tiny", "stream": stream, **BODIES[path]}).encode()
     name = server.names.take(name)
     head = f"POST {path} HTTP/1.1\r\nhost: x\r\nx-request-id: {name}\r\ncontent-length: {len(body)}\r\n"
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=180)
     connection.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
     return connection
 

@@ -94,7 +94,7 @@ class TritonServer:
                 start_new_session=True,
             )
         self.names = Names()
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.http}", timeout=60)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.http}", timeout=180)
 
     @property
     def output(self) -> str:
@@ -141,7 +141,7 @@ class TritonServer:
         """Run a client over gRPC and return what it got."""
         with self.grpc_client(what, *arguments) as client:
             try:
-                output, _ = client.communicate(timeout=60)
+                output, _ = client.communicate(timeout=180)
             finally:
                 client.kill()
         assert client.returncode == 0, output

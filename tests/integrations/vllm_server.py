@@ -90,7 +90,7 @@ class VllmServer:
         # Read all the time, so that the server never waits for a full pipe.
         self._reader = threading.Thread(target=lambda: self._said.extend(self.process.stdout or ()))
         self._reader.start()
-        self.client = httpx.Client(base_url=self.url, timeout=60)
+        self.client = httpx.Client(base_url=self.url, timeout=180)
 
     @property
     def output(self) -> str:

@@ -29,7 +29,7 @@ def make(properties: dict[str, Any], topic: str) -> bool:
 def read(properties: dict[str, Any], topic: str) -> bool:
     consumer = Consumer({**properties, "group.id": "reader", "enable.auto.commit": False})
     partition = TopicPartition(topic, 0, 0)
-    _, end = consumer.get_watermark_offsets(partition, timeout=30.0)
+    _, end = consumer.get_watermark_offsets(partition, timeout=120)
     consumer.assign([partition])
     at = 0
     while at < end:

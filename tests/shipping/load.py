@@ -9,7 +9,7 @@ import httpx
 
 from tests import servers
 
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 120.0
 _PAUSE_S: Final = 0.01
 """Between two requests of a client: what is tested shares the processors."""
 _REFUSED_EACH: Final = 10

@@ -94,7 +94,7 @@ class Loki(Program):
         return list(_entries(answer["data"]["result"]))
 
     def _get(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=60.0) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=180) as answer:
             content: bytes = answer.read()
             return content
 

@@ -43,7 +43,7 @@ def stream(
         )
         words: list[str] = []
         while True:
-            result, error = answers.get(timeout=30)
+            result, error = answers.get(timeout=120)
             if error is not None:
                 return [*words, f"error: {error}"]
             response = result.get_response()
