@@ -125,7 +125,7 @@ def open_stream(server: Server) -> Iterator[None]:
     began = threading.Event()
 
     def read() -> None:
-        with contextlib.suppress(httpx.HTTPError), httpx.stream("GET", f"{server.url}/endless", timeout=120) as response:
+        with contextlib.suppress(httpx.HTTPError), httpx.stream("GET", f"{server.url}/endless", timeout=90) as response:
             for _ in response.iter_bytes():
                 began.set()
 
