@@ -174,6 +174,29 @@ def test_the_timeline_ends_at_its_cap_and_says_how_much_is_missing(recording: Ca
     assert (record["chunks"], len(record["chunk_gaps_us"]), record["chunk_gaps_truncated"]) == (100, 10, 89)
 
 
+class Kind(str):
+    """A text that is not exactly a ``str``."""
+
+    __slots__ = ()
+
+
+def test_the_kind_of_a_message_is_its_text_whatever_the_object(recorded: Recorded) -> None:
+    kinds = [
+        "http.response.body",
+        b"http.response.body".decode(),
+        Kind("http.response.body"),
+        "http.response.debug",
+    ]
+    for turn in range(12):
+        start, *parts, end = answer(b"a", b"bc", b"def", b"g")
+        for position, part in enumerate(parts):
+            part["type"] = kinds[(turn + position) % 4]
+        recorded.serve(replying(start, *parts, end))
+        sent = [part["body"] for part in parts if part["type"] == "http.response.body"]
+        record = recorded.records("request")[-1]
+        assert (record["chunks"], record["http.response.body.size"]) == (3, len(b"".join(sent)))
+
+
 @pytest.mark.parametrize("last", [b"", b"last"], ids=["empty_end", "end_with_content"])
 def test_in_events_mode_each_chunk_has_its_record_with_the_requests_ids(
     recording: Callable[..., Recorded], last: bytes

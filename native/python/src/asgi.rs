@@ -353,6 +353,13 @@ pub fn whole_number(object: Borrowed<'_, '_, PyAny>) -> Option<u64> {
     }
 }
 
+/// Borrows the bytes of a body that is exactly `bytes`, which most bodies are; None for any other.
+#[inline]
+pub fn exact_bytes<'a>(body: Borrowed<'a, '_, PyAny>) -> Option<&'a [u8]> {
+    // SAFETY: a live object; the kind is checked before its content is borrowed.
+    unsafe { (ffi::PyBytes_CheckExact(body.as_ptr()) != 0).then(|| bytes_of(body.as_ptr())) }
+}
+
 /// Copies a body that servers accept but that cannot be borrowed: a `memoryview`. None for anything else.
 #[inline]
 pub fn copied<'py>(body: Borrowed<'_, 'py, PyAny>) -> Option<Bound<'py, PyAny>> {

@@ -67,6 +67,7 @@ impl RequestFactory {
             correlation_reader: Held::maybe(asks.then_some(correlation_reader)),
             engine: Held::maybe(engine_reader),
             forward_ids: ForwardIds { trace, request },
+            body_kind: Held::maybe(None),
             special_paths: parameters.routes(),
         };
         Ok(Self { shared })

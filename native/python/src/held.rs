@@ -42,6 +42,12 @@ impl<T> Held<T> {
         self.0.with(py, |held| held.as_ref().map(|object| object.clone_ref(py))).map(|object| object.into_bound(py))
     }
 
+    /// Holds another object.
+    pub fn set(&self, py: Python<'_>, object: Py<T>) {
+        // As in `clear`.
+        drop(self.0.with(py, |held| held.replace(object)));
+    }
+
     /// Shows the object to the collector.
     pub fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         // SAFETY: the collector holds the GIL, and reads only.

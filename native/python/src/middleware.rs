@@ -3,7 +3,9 @@
 //! Every value is taken out of the message before the state is borrowed, since only that step can run foreign code (a key
 //! with its own `__eq__`).
 
-use super::asgi::{Message, content, content_of_headers, copied, first, is_true, item, text, text_of, whole_number};
+use super::asgi::{
+    Message, content, content_of_headers, copied, exact_bytes, first, is_true, item, text, text_of, whole_number,
+};
 use super::gil_cell::GilCell;
 use super::held::{Held, ended};
 use super::hot_path::Stopwatch;
@@ -221,8 +223,17 @@ impl RequestObserver {
         let Ok(message) = message.cast::<PyDict>() else { return None };
         let (keys, mut kept) = (&self.shared().keys, [None, None]);
         let seen = Message::read(&message, keys).unwrap_or_else(|| Message::look_up(&message, keys, &mut kept));
+        if seen.kind.is_some_and(|kind| kind.as_ptr() == self.shared().body_kind.as_ptr(py)) {
+            self.observe_body(py, &seen);
+            return None;
+        }
         match seen.kind.map_or("", text) {
-            "http.response.body" => self.observe_body(py, &seen),
+            "http.response.body" => {
+                if let Some(kind) = seen.kind.filter(|kind| seen.more_body && kind.is_exact_instance_of::<PyString>()) {
+                    self.shared().body_kind.set(py, kind.to_owned().unbind());
+                }
+                self.observe_body(py, &seen);
+            }
             "http.response.start" => return self.observe_start(py, &seen, &message),
             kind if kind.starts_with("http.response.") => self.observe_extension(py, kind_of_extension(kind), &message),
             _ => (),
@@ -232,12 +243,27 @@ impl RequestObserver {
 
     #[inline]
     fn observe_body(&self, py: Python<'_>, message: &Message<'_, '_>) {
-        let settings = &self.shared().requests.settings;
+        match message.body.and_then(exact_bytes) {
+            Some(bytes) => self.observe_bytes(py, bytes, message.more_body),
+            None => self.observe_other_body(py, message),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn observe_other_body(&self, py: Python<'_>, message: &Message<'_, '_>) {
         let copy = message.body.and_then(copied);
         let bytes = copy.as_ref().map(Bound::as_borrowed).or(message.body).map_or(&b""[..], content);
+        self.observe_bytes(py, bytes, message.more_body);
+    }
+
+    /// A part of the answer's body passes.
+    #[inline(never)]
+    fn observe_bytes(&self, py: Python<'_>, bytes: &[u8], more: bool) {
+        let settings = &self.shared().requests.settings;
         let now = now_monotonic_nano();
         self.state.with(py, |state| {
-            let is_chunk = state.response_body(bytes, message.more_body, now, settings);
+            let is_chunk = state.response_body(bytes, more, now, settings);
             if is_chunk && state.chunks(settings) == Chunks::Events {
                 self.emit_chunk(py, state, bytes.len());
             }

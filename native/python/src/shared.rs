@@ -39,6 +39,9 @@ pub struct MiddlewareShared {
     /// The engine behind the server, if one is known.
     pub engine: Held<EngineReader>,
     pub forward_ids: ForwardIds,
+    /// The text with which the last stream called its chunks: a constant of the framework, so that most chunks have the
+    /// same object. It is exactly a `str`, which is in no cycle.
+    pub body_kind: Held,
     /// Requests to these paths begin only on demand.
     pub special_paths: Box<[String]>,
 }

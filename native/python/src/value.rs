@@ -232,7 +232,7 @@ fn is_number(text: &str) -> bool {
 pub unsafe fn bytes_of<'a>(object: *mut ffi::PyObject) -> &'a [u8] {
     // SAFETY: the caller's promise.
     unsafe {
-        let len = ffi::PyBytes_Size(object) as usize;
+        let len = ffi::Py_SIZE(object) as usize;
         std::slice::from_raw_parts(ffi::PyBytes_AsString(object).cast(), len)
     }
 }

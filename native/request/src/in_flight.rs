@@ -106,7 +106,10 @@ impl InFlight {
             if progress.chunks == 1 {
                 slot.write_first_chunk(progress.last_chunk);
             }
-            slot.write_answer(answer);
+            // Later chunks of a stream change nothing of this.
+            if progress.chunks < 2 || answer.unknown_size {
+                slot.write_answer(answer);
+            }
             slot.progress(progress);
         }
     }

@@ -5,6 +5,15 @@
 /// sent.
 #[inline]
 pub fn is_error_event(chunk: &[u8]) -> bool {
+    // The first key of nearly all messages begins with another letter.
+    if let Some([first, ..]) = chunk.strip_prefix(b"data: {\"") {
+        return *first == b'e' && is_error_message(chunk);
+    }
+    matches!(chunk, [b'd' | b'e', ..]) && is_error_message(chunk)
+}
+
+#[inline(never)]
+fn is_error_message(chunk: &[u8]) -> bool {
     match chunk.first() {
         Some(b'd') => chunk.strip_prefix(b"data:").is_some_and(is_error_object),
         Some(b'e') => chunk.strip_prefix(b"event:").is_some_and(|name| {
@@ -16,7 +25,6 @@ pub fn is_error_event(chunk: &[u8]) -> bool {
 }
 
 /// Whether the first key of an object is `error`, with a value.
-#[inline]
 fn is_error_object(data: &[u8]) -> bool {
     let Some(rest) = data.trim_ascii_start().strip_prefix(b"{") else { return false };
     let Some(rest) = rest.trim_ascii_start().strip_prefix(b"\"error\"") else { return false };
@@ -29,9 +37,11 @@ fn is_error_object(data: &[u8]) -> bool {
 #[inline]
 pub fn is_without_content(message: &[u8]) -> bool {
     // This one comparison is enough for most messages.
-    if message.ends_with(b"]}\n\n") || !message.starts_with(b"data:") {
-        return false;
-    }
+    !message.ends_with(b"]}\n\n") && message.starts_with(b"data:") && has_unusual_end(message)
+}
+
+#[inline(never)]
+fn has_unusual_end(message: &[u8]) -> bool {
     let message = message.trim_ascii_end();
     match message {
         [.., b']', b'}'] => false,
