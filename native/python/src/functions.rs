@@ -4,6 +4,7 @@
 //! coroutine, since its result is what is observed.
 
 use super::FunctionDef;
+use super::calling::call;
 use super::held::ended;
 use super::middleware::RequestObserver;
 use pyo3::exceptions::PyTypeError;
@@ -36,8 +37,7 @@ unsafe extern "C" fn send(this: *mut ffi::PyObject, message: *mut ffi::PyObject)
         if server.is_null() {
             return refuse(py);
         }
-        let end: *mut ffi::PyObject = std::ptr::null_mut();
-        ffi::PyObject_CallFunctionObjArgs(server, message, end)
+        call(server, [std::ptr::null_mut(), message])
     }
 }
 
@@ -102,8 +102,7 @@ unsafe extern "C" fn receive(this: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
         if coroutine.is_null() || server.is_null() {
             return refuse(py);
         }
-        let end: *mut ffi::PyObject = std::ptr::null_mut();
-        ffi::PyObject_CallFunctionObjArgs(coroutine, server, this, end)
+        call(coroutine, [std::ptr::null_mut(), server, this])
     }
 }
 

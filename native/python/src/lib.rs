@@ -7,6 +7,7 @@ mod asgi;
 mod attributes;
 mod audit;
 mod bound_fields;
+mod calling;
 mod commands;
 mod configuration;
 mod emit;
@@ -42,6 +43,7 @@ use std::ffi::CStr;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    calling::find();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<service::PyService>()?;
     module.add_class::<emit::Event>()?;
