@@ -97,11 +97,11 @@ def test_what_servers_write_arrives_and_the_shipper_ends_after_the_listener(
     for number in range(100):
         get_logger("test").info("after", number=number)
     recorded.close()
-    _, told = shipper.communicate(timeout=180)
-    assert shipper.returncode == 0, told
+    _, errors = shipper.communicate(timeout=180)
+    assert shipper.returncode == 0, errors
     written = list(read_records(tmp_path / "segments"))
     assert arrived(tmp_path / "a.db") == [(len(written),)]
-    assert f"ended records={len(written)} lag_bytes=0" in told
+    assert f"ended records={len(written)} lag_bytes=0" in errors
 
 
 def test_a_shipper_that_is_killed_again_and_again_sends_every_record_and_no_row_twice(
@@ -124,8 +124,8 @@ def test_a_shipper_that_is_killed_again_and_again_sends_every_record_and_no_row_
             shipper.wait()
     assert run("verify", str(config.directory)).code == 0
     last = start("--to", f"sqlite://{database}", "--once")
-    _, told = last.communicate(timeout=180)
-    assert last.returncode == 0, told
+    _, errors = last.communicate(timeout=180)
+    assert last.returncode == 0, errors
     written = [(one["boot_id"], one["seq"]) for one in read_records(config.directory) if one["event_name"] == "log"]
     rows = arrived(database, "json_extract(record, '$.boot_id'), json_extract(record, '$.seq')")
     assert len(written) == 500 * kills
@@ -176,11 +176,11 @@ def test_once_ends_though_servers_write_faster_than_it_ships(
         writing.start()
         try:
             shipper = start("--to", f"sqlite://{tmp_path}/a.db", "--once", ship_batch_records=1)
-            _, told = shipper.communicate(timeout=180)
+            _, errors = shipper.communicate(timeout=180)
         finally:
             ended.set()
             writing.join()
-    assert shipper.returncode == 0, told
+    assert shipper.returncode == 0, errors
     assert ("before",) in arrived(tmp_path / "a.db", "json_extract(record, '$.message')")
 
 
@@ -227,9 +227,9 @@ def test_metrics_of_a_destination_that_is_down_show_the_lag_and_the_errors(
     assert f'inference_logging_ship_lag_bytes{{ship_name="otlp"}} {float(path.stat().st_size)}' in text
     shipper.send_signal(signal.SIGTERM)
     shipper.send_signal(signal.SIGTERM)
-    _, told = shipper.communicate(timeout=180)
+    _, errors = shipper.communicate(timeout=180)
     assert shipper.returncode in (1, 130)
-    assert "2 records wait: ConnectError" in told
+    assert "2 records wait: ConnectError" in errors
 
 
 def test_what_is_wrong_is_told_by_its_name(tmp_path: Path) -> None:
