@@ -30,6 +30,7 @@ from starlette.requests import Request
 from bench_loggers import our_config, scratch_directory
 from bench_report import Goal, Report, at_most, middle, pairwise
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
+from instruction_rows import CLIENT_HEADERS
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -162,15 +163,7 @@ def scope_of(path: str, headers: list[Header]) -> dict[str, Any]:
         "raw_path": path.encode(),
         "query_string": b"",
         "root_path": "",
-        "headers": [
-            (b"host", b"127.0.0.1:8000"),
-            (b"accept", b"application/json"),
-            (b"accept-encoding", b"gzip, deflate"),
-            (b"connection", b"keep-alive"),
-            (b"user-agent", b"OpenAI/Python 1.50.0"),
-            (b"authorization", b"Bearer 0123456789abcdef"),
-            *headers,
-        ],
+        "headers": [*CLIENT_HEADERS, *headers],
         "client": ("127.0.0.1", 50000),
         "server": ("127.0.0.1", 8000),
         "state": {},

@@ -109,6 +109,8 @@ pub struct Delivery {
     primary: Outlet,
     fallback: Option<Outlet>,
     fallback_delay: Duration,
+    /// Since when a predecessor's write has been under way still.
+    asked_since: Option<Duration>,
     copies: Vec<Copies>,
     ending: Arc<AtomicBool>,
     batch: Option<Arc<Batch>>,
@@ -165,6 +167,7 @@ impl Delivery {
             primary: outlet(sinks.primary, SinkRole::Primary, first, PRIMARY_SLOT),
             fallback: sinks.fallback.map(|named| outlet(named, SinkRole::Fallback, second, FALLBACK_SLOT)),
             fallback_delay: sinks.fallback_delay,
+            asked_since: None,
             copies,
             ending: Arc::clone(&ending),
             batch: None,

@@ -253,6 +253,29 @@ fn a_repair_is_told_before_it_is_made() {
 }
 
 #[test]
+fn a_write_that_a_thread_left_behind_still_has_under_way_is_waited_for() {
+    let segments = tempfile::tempdir().unwrap();
+    let path = segments.path().join("test-20261121T050000.123Z-0000000000000001-000001.jsonl");
+    let header = segment::header_line(0, "0000000000000001", 1, "");
+    std::fs::write(&path, &header).unwrap();
+    let place = Some((path.clone(), header.len() as u64));
+    let own = Some(Segments { directory: segments.path(), prefix: "test" });
+    let ask = || {
+        let inquiry = Inquiry { place: place.clone(), ..Inquiry::default() };
+        takeover::repair(&inquiry, own, Write::Plain, &mut |_| panic!("nothing is cut off")).map(|_| ())
+    };
+    let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let lock = segments::segment_lock::LiveLock::hold(Arc::new(file.try_clone().unwrap()));
+    assert_eq!(ask().unwrap_err().kind(), io::ErrorKind::WouldBlock, "nothing of it is there");
+    file.write_all(b"{}\n{").unwrap();
+    assert_eq!(ask().unwrap_err().kind(), io::ErrorKind::WouldBlock, "a line of it is not whole");
+    file.write_all(b"}\n").unwrap();
+    ask().expect("all of it is there");
+    drop(lock);
+    ask().expect("nobody writes any more");
+}
+
+#[test]
 fn a_leader_that_dies_after_writes_that_failed_in_the_middle_loses_and_doubles_nothing() {
     for (failures, cut) in [(1, 0), (1, 500), (3, 0), (3, 700), (5, 5000)] {
         let message = format!("{failures} failures, then cut at {cut}");

@@ -29,9 +29,14 @@ impl Delivery {
                     self.notices.repaired(&torn, now.unix_nano);
                 }
                 match findings {
-                    // Another process still writes there, or just did: it is asked again.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                    // Somebody still writes there, or just did: it is asked again, as long as below.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        let since = *self.asked_since.get_or_insert(now.monotonic);
+                        let is_late = elsewhere && now.monotonic.saturating_sub(since) >= delay;
+                        is_late.then(Findings::default)
+                    }
                     findings => {
+                        self.asked_since = None;
                         let findings = findings.unwrap_or_default();
                         if let Some(kept) = &findings.kept {
                             self.notices.kept(kept, now);

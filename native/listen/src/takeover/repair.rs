@@ -26,7 +26,7 @@ pub enum Write {
 /// repair.
 ///
 /// # Errors
-/// `WouldBlock` while another process still writes the lines that would have to be cut off.
+/// `WouldBlock` while somebody still writes the lines that are looked for, or would have to be cut off.
 pub fn repair(
     inquiry: &Inquiry,
     own: Option<Segments<'_>>,
@@ -80,8 +80,12 @@ fn read(plain: &Plain, report: &mut dyn FnMut(Torn)) -> io::Result<Findings> {
     let has_writer = plain.has_writer();
     let lines = plain.read_behind()?;
     let whole = whole_lines(&lines);
+    // The write may be under way still: a leader that closes leaves a thread behind that hangs.
+    if has_writer && (lines.is_empty() || whole < lines.len()) {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
     let is_all = plain.bytes_behind()? == lines.len() as u64;
-    if whole < lines.len() && is_all && !has_writer && plain.why_whole()?.is_none() {
+    if whole < lines.len() && is_all && plain.why_whole()?.is_none() {
         let offset = plain.offset + whole as u64;
         report(Torn::at(&plain.path, offset, (lines.len() - whole) as u64));
         plain.cut(offset, false)?;
