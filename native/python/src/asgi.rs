@@ -190,7 +190,7 @@ const TEXTS: [&[u8]; 4] =
     [b"application/x-www-form-urlencoded", b"application/x-ndjson", b"application/jsonl", b"application/xml"];
 
 /// The kind of content of a body, by its headers. An encoded (compressed) body cannot be read.
-#[inline]
+#[inline(never)]
 pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
     let (mut content, mut is_encoded) = (Content::Media(b""), false);
     for_each_header(Some(headers), const { &Lengths::of(&[12, 16]) }, |name, value| {
@@ -246,6 +246,7 @@ pub fn mount_prefix<'a>(outermost: &Option<Bound<'_, PyAny>>, inner: &'a Option<
 /// The value must be used or owned at once: foreign code (a key's comparison in the next look-up, an attribute, a truth
 /// value) may empty the dictionary.
 #[inline(never)]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 pub fn item<'a, 'py>(dict: &'a Bound<'py, PyDict>, key: &Py<PyString>) -> Option<Borrowed<'a, 'py, PyAny>> {
     // SAFETY: live objects, the GIL is held; a borrowed reference, kept by the dictionary until foreign code runs.
     unsafe {
@@ -319,6 +320,7 @@ impl<'a, 'py> Message<'a, 'py> {
 
 /// Borrows a `str`; empty for anything else.
 #[inline(never)]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 pub fn text<'a>(object: Borrowed<'a, '_, PyAny>) -> &'a str {
     // SAFETY: a live object; the kind is checked before.
     unsafe { if is_text(object.as_ptr()) { utf8(object.as_ptr()).unwrap_or("") } else { "" } }
@@ -333,6 +335,7 @@ unsafe fn is_text(object: *mut ffi::PyObject) -> bool {
 
 /// As [`text`]; empty for None.
 #[inline(never)]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 pub fn text_of<'a>(object: &'a Option<Bound<'_, PyAny>>) -> &'a str {
     object.as_ref().map_or("", |object| text(object.as_borrowed()))
 }

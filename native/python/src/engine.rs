@@ -181,6 +181,7 @@ impl ForwardIds {
     }
 
     /// Adds the headers to a scope, if its header list can be extended.
+    #[inline(never)]
     pub fn add(self, scope: &Bound<'_, PyDict>, headers: &Py<PyString>, head: Sent, ids: &RequestIds) {
         let headers = item(scope, headers).map(Borrowed::to_owned);
         let Some(headers) = headers.as_ref().and_then(|headers| headers.cast::<PyList>().ok()) else { return };

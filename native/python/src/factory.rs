@@ -204,6 +204,7 @@ impl RequestFactory {
 
 /// # Safety
 /// Called by the interpreter only: `this` is a [`RequestFactory`], `arguments` holds `count` live objects.
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 unsafe extern "C" fn begin(
     this: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,

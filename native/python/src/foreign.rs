@@ -70,6 +70,8 @@ impl Reader {
     }
 
     /// Whether the context is empty. If that is not known, the caller has to ask the function.
+    #[cold]
+    #[inline(never)]
     fn has_nothing(&self, py: Python<'_>) -> bool {
         let context = self.context.load(Ordering::Acquire);
         let context = if context.is_null() { None } else { call(py, context, None) };
@@ -121,6 +123,7 @@ impl ActiveSpan {
         Self::parse(&value).map(|(span, state)| (span, String::from_utf8_lossy(state).into_owned()))
     }
 
+    #[inline(never)]
     fn parse<'a>(value: &'a Bound<'_, PyAny>) -> Option<(Self, &'a [u8])> {
         // SAFETY: a live object, whose kind is checked first; the slice lives as long as it.
         let bytes = unsafe {
@@ -154,6 +157,7 @@ impl ActiveSpan {
 
 /// Calls `take` with the correlation id of the request under way, if there is one.
 #[inline]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 pub fn with_correlation_id(py: Python<'_>, take: impl FnOnce(&[u8])) {
     let Some(value) = CORRELATION_ID.call(py, None) else { return };
     // SAFETY: a live object, whose kind is checked first; the text is used while it lives.

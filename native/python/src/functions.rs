@@ -25,6 +25,7 @@ pub static FINISH: FunctionDef = FunctionDef::one_argument(
 
 /// # Safety
 /// Called by the interpreter only: `this` is a [`RequestObserver`], `message` a live object.
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 unsafe extern "C" fn send(this: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter's promise, and it holds the GIL.
     unsafe {
@@ -43,6 +44,7 @@ unsafe extern "C" fn send(this: *mut ffi::PyObject, message: *mut ffi::PyObject)
 
 /// # Safety
 /// Called by the interpreter only: `observer` is a live object.
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 unsafe extern "C" fn finish(_: *mut ffi::PyObject, observer: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter's promise, and it holds the GIL.
     unsafe {
@@ -53,6 +55,7 @@ unsafe extern "C" fn finish(_: *mut ffi::PyObject, observer: *mut ffi::PyObject)
 
 /// # Safety
 /// Called by the interpreter only: `arguments` holds `count` live objects.
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 unsafe extern "C" fn received(
     _: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -93,6 +96,7 @@ fn observed(
 
 /// # Safety
 /// As [`send`], without a message.
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 unsafe extern "C" fn receive(this: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter's promise, and it holds the GIL.
     unsafe {

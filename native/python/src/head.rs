@@ -17,6 +17,7 @@ pub struct RequestStart<'a> {
 
 impl<'a> RequestStart<'a> {
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn read(headers: Option<Borrowed<'a, '_, PyAny>>) -> Self {
         let mut head = Self::default();
         for_each_header(headers, const { &Lengths::of(&[10, 11, 12, 16]) }, |name, value| match name.len() {

@@ -91,6 +91,7 @@ fn request_fields() -> Vec<(&'static str, &'static str, &'static str)> {
 /// A C function with `METH_FASTCALL`, bound to `this`.
 ///
 /// `definition` must be static, since the function object keeps its address.
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 fn bind(definition: &'static FunctionDef, this: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     // SAFETY: the definition lives forever and is only read; `this` is a live object, which the function keeps alive.
     unsafe {

@@ -218,7 +218,8 @@ impl RequestObserver {
         self.stopwatch.finish(py, now, producer);
     }
 
-    #[inline]
+    #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub(super) fn observe_sent(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) -> Option<Py<PyDict>> {
         let Ok(message) = message.cast::<PyDict>() else { return None };
         let (keys, mut kept) = (&self.shared().keys, [None, None]);
@@ -259,6 +260,7 @@ impl RequestObserver {
 
     /// A part of the answer's body passes.
     #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     fn observe_bytes(&self, py: Python<'_>, bytes: &[u8], more: bool) {
         let settings = &self.shared().requests.settings;
         let now = now_monotonic_nano();
@@ -314,24 +316,32 @@ impl RequestObserver {
 
     /// Takes over what other libraries know about the request by now.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     fn settle(&self, py: Python<'_>) {
         let ids = self.ids();
         ids.take_correlation_id(py);
         if ids.take_moved(py) {
-            let (path, shared) = (self.path.get(py), self.shared());
-            let path = text_of(&path).as_bytes();
-            self.state.with(py, |state| shared.requests.settings.sampler.take_back(state.head(), path));
-            // This is a copy, since the look at the scope can run foreign code.
-            let (mut copy, scope) = (ids.with(py, |ids| ids.clone()), self.scope(py));
-            let trusts = |sampler: &Sampler| shared.trusts(sampler, &scope);
-            let (head, overrides) = shared.requests.decide(&mut copy, path, now_monotonic_nano(), trusts);
-            self.state.with(py, |state| {
-                state.decide(head);
-                if let Some(overrides) = &overrides {
-                    state.apply(overrides, shared.requests.runtime);
-                }
-            });
+            self.decide_again(py);
         }
+    }
+
+    /// The request belongs to another trace than it seemed to at its beginning.
+    #[cold]
+    #[inline(never)]
+    fn decide_again(&self, py: Python<'_>) {
+        let (path, shared) = (self.path.get(py), self.shared());
+        let path = text_of(&path).as_bytes();
+        self.state.with(py, |state| shared.requests.settings.sampler.take_back(state.head(), path));
+        // This is a copy, since the look at the scope can run foreign code.
+        let (mut copy, scope) = (self.ids().with(py, |ids| ids.clone()), self.scope(py));
+        let trusts = |sampler: &Sampler| shared.trusts(sampler, &scope);
+        let (head, overrides) = shared.requests.decide(&mut copy, path, now_monotonic_nano(), trusts);
+        self.state.with(py, |state| {
+            state.decide(head);
+            if let Some(overrides) = &overrides {
+                state.apply(overrides, shared.requests.runtime);
+            }
+        });
     }
 
     #[cold]
@@ -354,6 +364,7 @@ impl RequestObserver {
     }
 
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub(super) fn observe_received(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) {
         let Ok(message) = message.cast::<PyDict>() else { return };
         self.ids().look_for_span(py, true);

@@ -84,6 +84,7 @@ impl IdsCell {
     /// Looks for a span, if none was found yet. Within `a_part` of the request, a span must not be taken for the
     /// request's own, so a span whose request span is unknown is skipped.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn look_for_span(&self, py: Python<'_>, a_part: bool) {
         if ACTIVE_SPAN.is_missing() || self.state.with(py, |state| state.settled) {
             return;

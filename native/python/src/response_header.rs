@@ -11,6 +11,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyString, PyTuple};
 ///
 /// None, if the application (or asgi-correlation-id, around us or inside) sends such a header itself, or if the headers
 /// cannot be copied without changing them.
+#[cold]
+#[inline(never)]
 pub fn with_request_id(
     message: &Bound<'_, PyDict>,
     headers_key: &Py<PyString>,

@@ -16,6 +16,7 @@ pub struct Route<'py> {
 impl<'py> Route<'py> {
     /// The values are owned, since each look-up can run foreign code that empties the scope.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn of(scope: &Bound<'py, PyDict>, keys: &Keys) -> Self {
         let own = |key| item(scope, key).map(Borrowed::to_owned);
         let template = own(&keys.route).and_then(|route| template(scope, &route, keys));

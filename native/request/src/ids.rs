@@ -91,6 +91,7 @@ pub struct RequestIds {
 impl RequestIds {
     /// Joins them; a client's id that is not valid is left out.
     #[must_use]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn new(trace: Trace, client: Option<&[u8]>, state: Option<TraceState>) -> Self {
         Self {
             trace,
@@ -310,6 +311,7 @@ pub fn is_request_id(id: &[u8]) -> bool {
 
 /// Writes 8 bytes as 16 lowercase hex digits.
 #[must_use]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 pub fn hex16(bytes: [u8; 8]) -> [u8; 16] {
     let mut digits = [0; 16];
     let number = u64::from_be_bytes(bytes);

@@ -73,6 +73,7 @@ impl InFlight {
     /// Gives a request a slot; None: there is none. If all slots are taken, that is counted.
     #[inline]
     #[must_use]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn begin(producer: &Producer, begun: &Begun<'_>) -> Option<Self> {
         let taken = producer.take_slot()?;
         let slot = taken.slot();
@@ -157,7 +158,8 @@ impl Drop for InFlight {
 
 /// Wipes a slot that is now free. It cannot be wiped earlier: if the process dies in between, it must leave a whole
 /// request.
-#[inline]
+#[inline(never)]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 fn give_back(taken: TakenSlot) {
     taken.slot().free();
     taken.slot().wipe();

@@ -118,6 +118,8 @@ impl Runtime {
     }
 
     /// The overrides for a request that begins at `now` (monotonic nanoseconds).
+    #[cold]
+    #[inline(never)]
     #[must_use]
     pub fn of_request(&self, trace_id: &[u8; 16], path: &[u8], now: u64) -> Overrides {
         self.read(|flags, copy| {

@@ -216,6 +216,7 @@ impl Sampler {
     /// Decides at the beginning. `now_nano` is monotonic.
     #[inline]
     #[must_use]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn head(&self, trace_id: &[u8; 16], caller: Caller, path: &[u8], now_nano: u64) -> HeadDecision {
         match &self.always {
             Some(head) if caller == Caller::Nobody && !self.is_skipped(path) => *head,

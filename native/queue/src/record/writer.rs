@@ -120,6 +120,7 @@ impl Scratch {
 
     /// Push texts with their tags, [`Tag::Str`] or [`Tag::Bytes`]; an empty one is absent. Less code than as many calls.
     #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn push_texts(&mut self, texts: &[(Tag, &[u8])]) {
         for (tag, text) in texts {
             match text.is_empty() {
@@ -131,6 +132,7 @@ impl Scratch {
 
     /// Push numbers of eight bytes with their tags. Less code than as many calls.
     #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn push_numbers(&mut self, numbers: &[(Tag, u64)]) {
         for (tag, bits) in numbers {
             self.word(*tag, bits.to_le_bytes());

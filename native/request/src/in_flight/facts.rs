@@ -70,6 +70,7 @@ struct Text {
 
 impl Text {
     #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     fn write(&self, words: &[AtomicU64; SLOT_WORDS], text: &[u8]) -> u64 {
         copy_in(&words[self.first..self.first + self.bytes / 8], &text[..text.len().min(self.bytes)]);
         (text.len() as u64).min((1 << self.bits) - 1) << self.shift
@@ -120,6 +121,7 @@ impl Text {
 
 /// Zeroes a few words, store by store. Most texts have few words or none, for which a call of `memset` costs more.
 #[inline(never)]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
 fn wipe_words(words: &[AtomicU64]) {
     words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
 }
@@ -295,7 +297,8 @@ pub trait SlotFacts {
 
     /// Zeroes the request's texts, body and ids: shared memory keeps none of them for longer than the request. The slot
     /// is free and not yet given back: while it is taken, the listener that recovers it needs them.
-    #[inline]
+    #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     fn wipe(&self) {
         let lengths = self.slot().words()[LENGTHS].load(Ordering::Relaxed);
         for text in [CLIENT_ID, PATH, ROUTE] {
