@@ -65,7 +65,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm clean toolchain fuzz fuzz-corpus fuzz-unpack
+.PHONY: help build listener c header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm bench-native clean toolchain fuzz fuzz-corpus fuzz-unpack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -80,6 +80,13 @@ listener: toolchain ## Build dist/inference-logging-listener: static, needs neit
 		cargo build --quiet --release --package inference_logging_listener --target $(STATIC_TARGET)
 	@mkdir -p dist
 	cp native/target/$(STATIC_TARGET)/release/inference-logging-listener dist/
+
+c: toolchain ## Build the C library into dist/c: shared and static, header, files for pkg-config and CMake
+	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --release --package inference_logging_c
+	native/c/install native/target/release dist/c
+
+header: toolchain ## Write native/c/include/inferlog.h anew
+	cd native && env -u MAKEFLAGS -u MFLAGS UPDATE_HEADER=1 cargo test --quiet --package inference_logging_c
 
 # Only while the wheel is built: each later build, also one for development, would take the program along.
 wheel: listener $(DEPENDENCIES) ## Build the wheel into dist/, with the static listener in it
@@ -103,7 +110,7 @@ test: $(DEPENDENCIES) ## Run all tests but those of other people's servers
 # The listener's program is what tests of the commands run.
 test-rust: toolchain
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet
-	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --package inference_logging_listener
+	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --package inference_logging_listener --package inference_logging_c
 
 test-loom: toolchain
 	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" nice -n 10 cargo test --quiet --release --test loom --target-dir ../target/loom
@@ -214,6 +221,11 @@ bench-vllm: vllm ## Measure what logging costs a real vLLM, beside its own loggi
 bench-triton: triton ## Measure what logging costs a real Triton, beside its own logger and Python's (about ten minutes)
 	@($(call require,wrk,wrk,the load)) || true
 	$(PYTHON) loadtests/bench_triton.py
+
+bench-native: build c ## Measure what a call from C++ costs, beside spdlog and write(2) (about five minutes)
+	@$(call require,g++,g++,the program that is measured)
+	@[ -f /usr/include/spdlog/spdlog.h ] || $(call require,spdlog,libspdlog-dev,the logger beside it)
+	$(PYTHON) loadtests/bench_native.py
 
 tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (the first time about fifteen minutes)
 	@$(call install_tools,--all)

@@ -14,7 +14,7 @@ from textwrap import fill
 HERE = Path(__file__).parent
 README = HERE / "README.md"
 _DRAWING = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
-CRATES = ("ring", "queue", "request", "lines", "segments", "listen", "listener", "python")
+CRATES = ("ring", "queue", "request", "lines", "segments", "listen", "listener", "c", "python")
 _COMMENT = re.compile(r"//.*")
 
 

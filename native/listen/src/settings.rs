@@ -78,6 +78,12 @@ impl Settings {
         self.given.contains(name)
     }
 
+    /// Whether anything is recorded.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        !self.values.is("enabled", "off")
+    }
+
     /// Whether records go to the standard output.
     #[must_use]
     pub fn writes_to_stdout(&self) -> bool {

@@ -167,35 +167,13 @@ unsafe fn is_list(object: *mut ffi::PyObject) -> bool {
     }
 }
 
-/// The kind of content that a body of this type holds.
-#[inline]
-pub fn content_of(content_type: &[u8]) -> Content<'_> {
-    let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    let begins = |with: &[u8]| kind.len() >= with.len() && kind[..with.len()].eq_ignore_ascii_case(with);
-    if kind.eq_ignore_ascii_case(b"application/json")
-        || (kind.len() > 5 && kind[kind.len() - 5..].eq_ignore_ascii_case(b"+json"))
-    {
-        Content::Json
-    } else if kind.eq_ignore_ascii_case(b"text/event-stream") {
-        Content::Stream
-    } else if begins(b"text/") || TEXTS.iter().any(|text| kind.eq_ignore_ascii_case(text)) {
-        Content::Text
-    } else {
-        Content::Media(kind)
-    }
-}
-
-/// Types that hold text, although they do not begin with `text/`.
-const TEXTS: [&[u8]; 4] =
-    [b"application/x-www-form-urlencoded", b"application/x-ndjson", b"application/jsonl", b"application/xml"];
-
 /// The kind of content of a body, by its headers. An encoded (compressed) body cannot be read.
 #[inline(never)]
 pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
     let (mut content, mut is_encoded) = (Content::Media(b""), false);
     for_each_header(Some(headers), const { &Lengths::of(&[12, 16]) }, |name, value| {
         if name.len() == 12 && name.eq_ignore_ascii_case(b"content-type") {
-            content = content_of(value);
+            content = Content::of_type(value);
         } else if name.len() == 16 && name.eq_ignore_ascii_case(b"content-encoding") {
             is_encoded = !value.eq_ignore_ascii_case(b"identity");
         }

@@ -1,6 +1,6 @@
 //! The headers of a request that describe its trace, its id and its body.
 
-use super::asgi::{Lengths, content_of, for_each_header};
+use super::asgi::{Lengths, for_each_header};
 use pyo3::prelude::*;
 use request::capture::Content;
 
@@ -27,7 +27,7 @@ impl<'a> RequestStart<'a> {
             12 if head.request_id.is_none() && name.eq_ignore_ascii_case(b"x-request-id") => {
                 head.request_id = Some(value);
             }
-            12 if name.eq_ignore_ascii_case(b"content-type") => head.content = Some(content_of(value)),
+            12 if name.eq_ignore_ascii_case(b"content-type") => head.content = Some(Content::of_type(value)),
             16 if name.eq_ignore_ascii_case(b"content-encoding") => {
                 head.is_encoded = !value.eq_ignore_ascii_case(b"identity");
             }

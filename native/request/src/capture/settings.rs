@@ -16,6 +16,30 @@ pub enum Content<'a> {
     Media(&'a [u8]),
 }
 
+/// Types that hold text, although they do not begin with `text/`.
+const TEXTS: [&[u8]; 4] =
+    [b"application/x-www-form-urlencoded", b"application/x-ndjson", b"application/jsonl", b"application/xml"];
+
+impl<'a> Content<'a> {
+    /// The kind of content that a body of this type holds.
+    #[must_use]
+    pub fn of_type(content_type: &'a [u8]) -> Self {
+        let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        let begins = |with: &[u8]| kind.len() >= with.len() && kind[..with.len()].eq_ignore_ascii_case(with);
+        if kind.eq_ignore_ascii_case(b"application/json")
+            || (kind.len() > 5 && kind[kind.len() - 5..].eq_ignore_ascii_case(b"+json"))
+        {
+            Self::Json
+        } else if kind.eq_ignore_ascii_case(b"text/event-stream") {
+            Self::Stream
+        } else if begins(b"text/") || TEXTS.iter().any(|text| kind.eq_ignore_ascii_case(text)) {
+            Self::Text
+        } else {
+            Self::Media(kind)
+        }
+    }
+}
+
 /// What happens to the text of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextLimit {

@@ -1,0 +1,21 @@
+//! `include/inferlog.h` is what cbindgen writes from the sources.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn the_header_is_that_of_the_sources() {
+    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(crate_directory.join("cbindgen.toml")).expect("cbindgen.toml");
+    let bindings = cbindgen::generate_with_config(crate_directory, config).expect("bindings");
+    let mut written = Vec::new();
+    bindings.write(&mut written);
+    // What Rust calls safety is what a C function requires.
+    let written = String::from_utf8(written).expect("UTF-8").replace(" # Safety\n", " Requires:\n");
+    let path = crate_directory.join("include/inferlog.h");
+    if std::env::var_os("UPDATE_HEADER").is_some() {
+        fs::write(&path, &written).expect("the header");
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == written, "run `make header`:\n{written}");
+}

@@ -1,0 +1,267 @@
+"""Programs in C write into the same queue, segments and books as a Python server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from inference_logging import Config, Logger, get_logger
+from inference_logging.settings import as_json
+from tests.books import assert_books_balance, variables
+from tests.support import read_records, wait_until
+
+pytestmark = pytest.mark.servers
+
+Configure = Callable[..., Config]
+HERE = Path(__file__).parent
+C = HERE.parent / "native" / "c"
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1")
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the C library in debug mode, install it, and return where."""
+    cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
+    if cargo is None or shutil.which("cc") is None:
+        pytest.skip("needs cargo and a C compiler")
+    subprocess.run([cargo, "build", "--quiet", "--package", "inference_logging_c"], cwd=C.parent, check=True)
+    prefix = tmp_path_factory.mktemp("prefix")
+    subprocess.run([C / "install", C.parent / "target" / "debug", prefix], check=True)
+    return prefix
+
+
+def compiled(prefix: Path, into: Path, *compiler: str) -> Path:
+    """Compile the program with the shared library."""
+    program = into / "program"
+    linked = (f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-linferlog", "-pthread")
+    source = str(HERE / "c" / "program.c")
+    subprocess.run([*compiler, *STRICT, f"-I{prefix}/include", "-o", str(program), source, *linked], check=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def program(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the program."""
+    return compiled(prefix, tmp_path_factory.mktemp("c"), "cc", "-std=c11", "-D_GNU_SOURCE")
+
+
+@pytest.fixture(scope="module")
+def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the program that the documentation shows."""
+    source = tmp_path_factory.mktemp("documented") / "program.c"
+    text = (HERE.parent / "docs" / "c.md").read_text()
+    source.write_text(text.split("```c\n")[1].split("```")[0])
+    return source
+
+
+def configuration_file(config: Config) -> Path:
+    """Write what a Python process of this configuration would open."""
+    path = config.directory.parent / "configuration.json"
+    parameters = json.loads(as_json(config, queue_directory=str(config.resolved_queue_directory)))
+    given = {name: value for name, value in parameters.items() if value is not None}
+    path.write_text(json.dumps({"version": 1, **given}))
+    return path
+
+
+def run(program: Path, command: str, config: Config) -> list[str]:
+    """Run one command to its end; return its lines."""
+    ended = subprocess.run(
+        [program, command, configuration_file(config)], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert ended.returncode == 0, ended
+    return ended.stdout.splitlines()
+
+
+def test_values_of_each_kind_arrive_and_wrong_records_are_counted(program: Path, configure: Configure) -> None:
+    config = configure()
+    refused, counts = run(program, "kinds", config)
+    assert "c.kinds" in refused
+    assert "already registered" in refused
+    assert counts == "2 2 3"
+    records = read_records(config.directory, "c.kinds")
+    expected = {
+        "null": None,
+        "yes": True,
+        "int": -5,
+        "uint": 2**64 - 1,
+        "double": 0.25,
+        "text": 'a"\n\ufffd',
+        "json": {"a": [1, 2]},
+    }
+    fields = {"nothing", "unknown", *expected}
+    assert [{name: record[name] for name in record.keys() & fields} for record in records] == [expected] * 2
+    assert [record["severity_text"] for record in records] == ["INFO", "ERROR"]
+    assert_books_balance(config)
+
+
+def test_threads_lose_nothing(program: Path, configure: Configure) -> None:
+    config = configure()
+    assert run(program, "threads", config)[0].split()[:2] == ["20000", "20000"]
+    found = Counter((record["thread"], record["number"]) for record in read_records(config.directory, "c.counted"))
+    assert found == Counter((thread, number) for thread in range(4) for number in range(5000))
+    assert_books_balance(config)
+
+
+def test_a_signal_handler_may_emit(program: Path, configure: Configure) -> None:
+    config = configure()
+    handled, counts = run(program, "signals", config)
+    records = read_records(config.directory, "c.counted")
+    by_thread = [[record["number"] for record in records if record["thread"] == thread] for thread in (0, 1)]
+    assert [sorted(numbers) for numbers in by_thread] == [list(range(len(numbers))) for numbers in by_thread]
+    assert len(by_thread[1]) == int(handled) >= 100
+    accepted, written, _ = map(int, counts.split())
+    assert accepted == written == len(records)
+    assert_books_balance(config)
+
+
+def test_a_forked_child_has_a_queue_of_its_own(program: Path, configure: Configure) -> None:
+    config = configure()
+    assert run(program, "forks", config) == ["2 2 0"]
+    records = read_records(config.directory, "c.counted")
+    assert sorted((record["thread"], record["number"]) for record in records) == [(0, 0), (0, 1), (1, 0)]
+    assert len({record["boot_id"] for record in records}) == 2
+    assert_books_balance(config)
+
+
+def test_requests_have_the_records_of_the_middleware(program: Path, configure: Configure) -> None:
+    config = configure()
+    ids, counts = run(program, "requests", config)
+    assert counts == "5 5 0"
+    trace_id, span_id, request_id = ids.split()
+    assert trace_id == "0af7651916cd43dd8448eb211c80319c"
+    whole, failed, left = read_records(config.directory, "request")
+    assert [record["outcome"] for record in (whole, failed, left)] == ["ok", "error", "client_disconnect"]
+    assert [record["client_request_id"] for record in (whole, failed, left)] == ["whole", "failed", "left"]
+    assert (whole["trace_id"], whole["span_id"], whole["request_id"]) == (trace_id, span_id, request_id)
+    expected = {
+        "http.request.method": "POST",
+        "url.path": "/v1/models/7",
+        "http.route": "/v1/models/{id}",
+        "network.protocol.version": "1.1",
+        "client.address": "192.0.2.7",
+        "http.response.status_code": 200,
+        "gen_ai.request.model": "tiny",
+    }
+    assert {name: whole.get(name) for name in expected} == expected
+    assert whole["chunks"] == 2
+    assert failed["error.type"] == "std::bad_alloc"
+    inside, outside = read_records(config.directory, "c.step")
+    assert (inside["trace_id"], inside["request_id"], inside["step"]) == (trace_id, request_id, "decode")
+    assert "trace_id" not in outside
+    assert_books_balance(config)
+
+
+def test_what_is_wrong_is_named(program: Path) -> None:
+    wrong = '{"queue_bytes": 5, "sink_of_dreams": true}'
+    ended = subprocess.run([program, "wrong", wrong], capture_output=True, text=True, timeout=180, check=True)
+    version, *parameters, null = ended.stdout.splitlines()
+    assert version == "abi_version=2: this library has version 1"
+    assert [sentence for sentence in parameters if "sink_of_dreams" in sentence]
+    assert [sentence for sentence in parameters if "queue_bytes" in sentence]
+    assert null == "log=NULL: must be an open log"
+
+
+def test_a_killed_program_has_lost_nothing_that_was_accepted(program: Path, configure: Configure) -> None:
+    config = configure()
+    accepted = 0
+    for _ in range(5):
+        with subprocess.Popen(
+            [program, "forever", configuration_file(config)], stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            numbers = [int(running.stdout.readline()) for _ in range(20)]
+            running.send_signal(signal.SIGKILL)
+            numbers += [int(line) for line in running.stdout.read().splitlines()]
+        accepted += numbers[-1]
+    assert_books_balance(config)
+    counted = Counter(record["boot_id"] for record in read_records(config.directory, "c.counted"))
+    assert len(counted) == 5
+    assert counted.total() >= accepted
+    died = [record["outcome"] for record in read_records(config.directory, "request")]
+    assert died == ["process_died"] * 5
+
+
+def test_c_and_python_share_a_listener(program: Path, configure: Configure) -> None:
+    config = configure(listener="external")
+    listening = configure(listener="thread")
+    with Logger(listening) as listener:
+        with Logger(config):
+            get_logger("python").info("beside")
+            assert run(program, "produce", config) == ["1000 1000 0"]
+        wait_until(lambda: len(listener.service.queues()) == 1, "the queues of both to be gone")
+    assert Counter(record["number"] for record in read_records(listening.directory, "c.counted")).total() == 1000
+    assert [record["message"] for record in read_records(listening.directory, "log")] == ["beside"]
+    assert_books_balance(listening)
+
+
+def test_the_header_is_one_of_cpp_too(prefix: Path, tmp_path: Path, configure: Configure) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    program = compiled(prefix, tmp_path, "g++", "-std=c++17", "-x", "c++")
+    assert run(program, "produce", configure()) == ["1000 1000 0"]
+
+
+@pytest.mark.parametrize("linked", ["shared", "static"])
+def test_pkg_config_finds_the_library(prefix: Path, documented: Path, configure: Configure, linked: str) -> None:
+    if shutil.which("pkg-config") is None:
+        pytest.skip("needs pkg-config")
+    asked = ["pkg-config", "--cflags", "--libs", *(["--static"] if linked == "static" else []), "inferlog"]
+    environment = os.environ | {"PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"}
+    flags = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout
+    if linked == "static":
+        flags = flags.replace("-linferlog", "-l:libinferlog.a")
+    program = documented.with_name(linked)
+    subprocess.run(["cc", *STRICT, "-o", program, documented, *flags.split()], check=True)
+    assert_documented(program, configure(), {"LD_LIBRARY_PATH": f"{prefix}/lib"} if linked == "shared" else {})
+
+
+@pytest.mark.parametrize("target", ["inferlog", "static"])
+def test_cmake_finds_the_library(prefix: Path, documented: Path, configure: Configure, target: str) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("needs cmake")
+    directory = documented.with_name(f"cmake-{target}")
+    directory.mkdir()
+    (directory / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(documented C)\nfind_package(inferlog REQUIRED)\n"
+        f"add_executable(program {documented})\ntarget_link_libraries(program inferlog::{target})\n"
+    )
+    built = directory / "built"
+    subprocess.run(
+        ["cmake", "-S", directory, "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}"], check=True, capture_output=True
+    )
+    subprocess.run(["cmake", "--build", built], check=True, capture_output=True)
+    assert_documented(built / "program", configure())
+
+
+def assert_documented(program: Path, config: Config, more: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Check that the documented program is on record; its configuration comes from the environment."""
+    subprocess.run([program], env=os.environ | variables(config) | dict(more), timeout=180, check=True)
+    (record,) = read_records(config.directory, "pipeline.inference")
+    assert (record["model"], record["latency_ms"], record["tokens"]) == ("resnet50", 4.2, 1)
+    assert_books_balance(config)
+
+
+def test_the_library_exports_its_functions_and_nothing_else(prefix: Path) -> None:
+    if shutil.which("nm") is None:
+        pytest.skip("needs nm")
+    listed = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", prefix / "lib" / "libinferlog.so"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    exported = {line.split()[-1] for line in listed.stdout.splitlines()}
+    declared = set(re.findall(r"\b(inferlog_\w+)\(", (C / "include" / "inferlog.h").read_text()))
+    assert exported <= declared
+    helpers = {"absent", "bool", "bytes", "double", "int", "string", "text_of", "uint", "value_of"}
+    assert declared - exported == {f"inferlog_{name}" for name in helpers}
