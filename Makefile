@@ -56,6 +56,9 @@ command -v $(1) >/dev/null || { \
 	fi; }
 endef
 
+# A header, which no `command -v` finds.
+spdlog = [ -f /usr/include/spdlog/spdlog.h ] || $(call require,spdlog.h,libspdlog-dev,spdlog beside our library)
+
 # $(call install_tools,NAMES): what exists stays; a missing one is reported, and fails the step after the others.
 define install_tools
 ($(call require,go,golang,building what is written in Go)) || true; \
@@ -102,6 +105,7 @@ test: $(DEPENDENCIES) ## Run all tests but those of other people's servers
 	@($(call require,wrk,wrk,the tests that drive a server with it; without it they are skipped)) || true
 	@($(call require,promtool,prometheus,the test of the metrics' form; without it that one is skipped)) || true
 	@($(call require,chromium,chromium,the tests that look at the report; without it they are skipped)) || true
+	@($(spdlog)) || true
 	@# The release build is one thread for most of its time, so the Rust tests run beside it.
 	@$(MAKE) -j2 test-rust $(NATIVE)
 	@$(MAKE) -j2 test-loom test-python
@@ -224,7 +228,7 @@ bench-triton: triton ## Measure what logging costs a real Triton, beside its own
 
 bench-native: build c ## Measure what a call from C++ costs, beside spdlog and write(2) (about five minutes)
 	@$(call require,g++,g++,the program that is measured)
-	@[ -f /usr/include/spdlog/spdlog.h ] || $(call require,spdlog,libspdlog-dev,the logger beside it)
+	@$(spdlog)
 	$(PYTHON) loadtests/bench_native.py
 
 tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (the first time about fifteen minutes)

@@ -4,7 +4,8 @@
 
 ``latency``: calls with eight fields, each between two readings of the clock; ``nothing`` is these readings alone.
 In each round every way of logging has its turn, in random order, with one thread and with four. spdlog's asynchronous
-logger has its default policy (a full queue blocks) and a queue that has room for a round.
+logger has its default policy (a full queue blocks) and a queue that has room for a round; ``spdlog_ours`` is spdlog
+with our sink.
 ``entries``: synchronous ``write`` of entries of 128 bytes beside ours, until the last call returns, and until all is
 written.
 ``kills``: programs that log are killed at a random instant; *lost* is what had been accepted and is in no file.
@@ -34,7 +35,8 @@ from inference_logging.segments import read_records
 HERE: Final = Path(__file__).parent
 DIST: Final = HERE.parent / "dist" / "c"
 SECTIONS: Final = ("latency", "entries", "kills")
-LOGGERS: Final = ("ours", "spdlog_async", "spdlog_sync", "write")
+LOGGERS: Final = ("ours", "spdlog_ours", "spdlog_async", "spdlog_sync", "write")
+KILLED: Final = ("ours", "spdlog_async", "spdlog_sync", "write")
 THREADS: Final = (1, 4)
 GOALS_NS: Final = {"p50": 60, "p99": 200, "p999": 1000}
 TIMEOUT_S: Final = 300
@@ -105,6 +107,11 @@ def latency(program: Program, quick: bool) -> Iterator[Report]:
                 report.add(f"{logger}, {share}{' without the clock' if share == 'p50' else ''}", "ns", values, goal)
         for logger in LOGGERS:
             report.add(f"{logger}, until written", "rec/s", [line["records_per_s"] for line in found[logger, threads]])
+        ours, theirs = (found[f"spdlog_{name}", threads] for name in ("ours", "async"))
+        shares = {share: [[line[share] for line in lines] for lines in (theirs, ours)] for share in ("p50", "p999")}
+        ratios = {share: pairwise(lambda their, our: their / our, *pair) for share, pair in shares.items()}
+        report.add("spdlog's async ÷ spdlog with our sink, p50", "×", ratios["p50"], at_least(1))
+        report.add("spdlog's async ÷ spdlog with our sink, p99.9", "×", ratios["p999"], at_least(10))
         refused = sum(line["refused"] for line in found["ours", threads])
         report.remarks.append(f"ours refused {refused} of {len(found['ours', threads]) * calls} calls")
         yield report
@@ -130,7 +137,7 @@ def entries(program: Program, quick: bool) -> Iterator[Report]:
 def kills(program: Program, quick: bool) -> Iterator[Report]:
     """Report what kills have lost."""
     report = Report("accepted before a kill, and in no file after it")
-    for logger in LOGGERS:
+    for logger in KILLED:
         lost = [_lost(program, logger) for _ in range(2 if quick else 20)]
         report.add(f"{logger}, lost of a kill", "records", lost, at_most(0) if logger == "ours" else None)
         report.remarks.append(f"{logger}: {sum(lost)} lost in {len(lost)} kills")

@@ -26,7 +26,8 @@
 #include <thread>
 #include <vector>
 
-#include "inferlog.h"
+#include "inferlog.hpp"
+#include "inferlog/spdlog_sink.hpp"
 
 namespace {
 
@@ -50,11 +51,12 @@ struct Logger {
 };
 
 const std::string request_id = "7f3a9c1e5b1a4f0e", model = "llama-3.1-8b-instruct", route = "/v1/chat/completions";
+constexpr const char* pattern = "%Y-%m-%dT%H:%M:%S.%f %l %v";
 // With the number, and what stands around it in a line, an entry has 128 bytes.
 const std::string padding(100, 'x');
 
 Logger ours(const char* configuration) {
-  const inferlog* log = inferlog_open_file(INFERLOG_ABI_VERSION, configuration);
+  const inferlog_log* log = inferlog_open_file(INFERLOG_ABI_VERSION, configuration);
   if (!log) fail("inferlog_open_file");
   static const char* const fields[] = {"request_id", "model", "route", "status", "tokens", "waiting", "latency_s", "ok"};
   static const char* const entry_fields[] = {"number", "padding"};
@@ -83,7 +85,6 @@ Logger ours(const char* configuration) {
 }
 
 Logger of_spdlog(const char* name, std::shared_ptr<spdlog::logger> logger, std::function<void()> settle) {
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f %l %v");
   return {name,
           [logger](uint64_t number) {
             logger->info("request_id={} model={} route={} status={} tokens={} waiting={} latency_s={} ok={}", request_id,
@@ -102,6 +103,7 @@ Logger spdlog_async(const std::string& directory) {
   auto pool = std::make_shared<spdlog::details::thread_pool>(spdlog_queue, 1);
   auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(directory + "/spdlog_async.log", true);
   auto logger = std::make_shared<spdlog::async_logger>("async", sink, pool, spdlog::async_overflow_policy::block);
+  logger->set_pattern(pattern);
   return of_spdlog("spdlog_async", logger, [pool, logger] {
     while (pool->queue_size()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     logger->flush();
@@ -112,7 +114,15 @@ Logger spdlog_async(const std::string& directory) {
 Logger spdlog_sync(const std::string& directory) {
   auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(directory + "/spdlog_sync.log", true);
   auto logger = std::make_shared<spdlog::logger>("sync", sink);
+  logger->set_pattern(pattern);
   return of_spdlog("spdlog_sync", logger, [logger] { logger->flush(); });
+}
+
+// The same calls into our queue.
+Logger spdlog_ours(const char* configuration) {
+  auto log = std::make_shared<inferlog::log>(inferlog::log::from_file(configuration));
+  auto logger = std::make_shared<spdlog::logger>("ours", inferlog::spdlog_sink(log));
+  return of_spdlog("spdlog_ours", logger, [logger] { logger->flush(); });
 }
 
 Logger by_write(const std::string& directory) {
@@ -200,7 +210,11 @@ int main(int arguments, char** argument) {
   if (command == "latency") {
     const int rounds = std::atoi(argument[4]);
     const size_t calls = size_t(std::atoll(argument[5]));
-    std::vector<Logger> loggers = {nothing(), ours(configuration), spdlog_async(directory), spdlog_sync(directory),
+    std::vector<Logger> loggers = {nothing(),
+                                   ours(configuration),
+                                   spdlog_ours(configuration),
+                                   spdlog_async(directory),
+                                   spdlog_sync(directory),
                                    by_write(directory)};
     std::mt19937 order(0);
     for (int round = -1; round < rounds; round++) {

@@ -14,7 +14,7 @@
 #define DEADLINE_MS 60000
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-static const inferlog *opened;
+static const inferlog_log *opened;
 
 static int fail(const char *what) {
   const char *why = inferlog_last_error();

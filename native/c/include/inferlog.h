@@ -66,7 +66,7 @@ typedef enum {
 /*
  An open log. It is never freed.
  */
-typedef struct inferlog inferlog;
+typedef struct inferlog_log inferlog_log;
 
 /*
  A request under way. One thread uses it at a time.
@@ -116,6 +116,14 @@ typedef struct {
   uint32_t kind;
   inferlog_scalar of;
 } inferlog_value;
+
+/*
+ A field of a message.
+ */
+typedef struct {
+  inferlog_text name;
+  inferlog_value value;
+} inferlog_attribute;
 
 /*
  A record under construction, in memory of the caller's. One thread uses it at a time.
@@ -205,7 +213,7 @@ extern "C" {
  Requires:
  `log` is NULL or an open log; `name` is a text that ends with a zero byte, and so are the `count` texts of `fields`.
  */
-inferlog_event inferlog_register(const inferlog *log,
+inferlog_event inferlog_register(const inferlog_log *log,
                                  const char *name,
                                  const char *const *fields,
                                  size_t count,
@@ -218,11 +226,28 @@ inferlog_event inferlog_register(const inferlog *log,
  Requires:
  `log` is NULL or an open log; there are `count` values, whose texts live during the call.
  */
-bool inferlog_emit(const inferlog *log,
+bool inferlog_emit(const inferlog_log *log,
                    inferlog_event event,
                    uint8_t severity,
                    const inferlog_value *values,
                    size_t count);
+
+/*
+ Puts a message of an application into the queue, as Python's `get_logger` does: the name of its logger, its text, and any
+ number of fields. With `request`, it carries the request's ids. Returns whether it was accepted; false also if `severity`
+ is below the parameter `level`. Of a name that is not UTF-8 the field is left out.
+
+ Requires:
+ `log` is NULL or an open log; `request` is NULL or under way; there are `count` attributes, and all texts live during
+ the call.
+ */
+bool inferlog_message(const inferlog_log *log,
+                      const inferlog_request *request,
+                      uint8_t severity,
+                      inferlog_text logger,
+                      inferlog_text message,
+                      const inferlog_attribute *attributes,
+                      size_t count);
 
 /*
  Begins a record: `inferlog_push` follows for each of the event's fields, then `inferlog_record_commit`. A record that is
@@ -232,7 +257,7 @@ bool inferlog_emit(const inferlog *log,
  `log` is NULL or an open log; `record` can be written, and stays where it is.
  */
 void inferlog_record_begin(inferlog_record *record,
-                           const inferlog *log,
+                           const inferlog_log *log,
                            inferlog_event event,
                            uint8_t severity);
 
@@ -275,7 +300,7 @@ uint32_t inferlog_abi_version(void);
  Requires:
  `configuration` is NULL or a text that ends with a zero byte.
  */
-const inferlog *inferlog_open(uint32_t abi_version, const char *configuration);
+const inferlog_log *inferlog_open(uint32_t abi_version, const char *configuration);
 
 /*
  As `inferlog_open`, with the parameters of a JSON file over those of the environment.
@@ -283,7 +308,7 @@ const inferlog *inferlog_open(uint32_t abi_version, const char *configuration);
  Requires:
  `path` is a text that ends with a zero byte.
  */
-const inferlog *inferlog_open_file(uint32_t abi_version, const char *path);
+const inferlog_log *inferlog_open_file(uint32_t abi_version, const char *path);
 
 /*
  Waits until everything that was accepted before is written, at most `deadline_ms` milliseconds. Returns whether it is.
@@ -291,7 +316,7 @@ const inferlog *inferlog_open_file(uint32_t abi_version, const char *path);
  Requires:
  `log` is NULL or an open log.
  */
-bool inferlog_flush(const inferlog *log, uint64_t deadline_ms);
+bool inferlog_flush(const inferlog_log *log, uint64_t deadline_ms);
 
 /*
  Ends the requests in flight, refuses records from now on, writes what is queued within `deadline_ms` milliseconds, and
@@ -301,7 +326,7 @@ bool inferlog_flush(const inferlog *log, uint64_t deadline_ms);
  Requires:
  `log` is NULL or an open log.
  */
-bool inferlog_close(const inferlog *log, uint64_t deadline_ms);
+bool inferlog_close(const inferlog_log *log, uint64_t deadline_ms);
 
 /*
  Reads the counts. Returns false if there are none: in a forked child that has not logged yet.
@@ -309,7 +334,7 @@ bool inferlog_close(const inferlog *log, uint64_t deadline_ms);
  Requires:
  `log` is NULL or an open log; `stats` is NULL or can be written.
  */
-bool inferlog_stats(const inferlog *log, inferlog_stats_t *stats);
+bool inferlog_stats(const inferlog_log *log, inferlog_stats_t *stats);
 
 /*
  Begins a request: ids, the sampler's decision, and a slot of the flight recorder, so that a request that the process
@@ -318,7 +343,7 @@ bool inferlog_stats(const inferlog *log, inferlog_stats_t *stats);
  Requires:
  `log` is NULL or an open log; the texts live during the call.
  */
-inferlog_request *inferlog_request_begin(const inferlog *log, const inferlog_request_start *start);
+inferlog_request *inferlog_request_begin(const inferlog_log *log, const inferlog_request_start *start);
 
 /*
  Writes the ids of the request. Returns false for NULL.

@@ -14,8 +14,8 @@ mod request;
 mod text;
 
 pub use emit::{
-    Event, Kind, Record, Scalar, Value, inferlog_emit, inferlog_push, inferlog_record_begin, inferlog_record_commit,
-    inferlog_register,
+    Attribute, Event, Kind, Record, Scalar, Value, inferlog_emit, inferlog_message, inferlog_push,
+    inferlog_record_begin, inferlog_record_commit, inferlog_register,
 };
 pub use failure::inferlog_last_error;
 pub use log::{

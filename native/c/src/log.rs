@@ -4,6 +4,7 @@ use crate::failure::guarded;
 use listen::service::Service;
 use listen::settings::{Lane, Role, Settings};
 use queue::layout::Reason;
+use queue::system::now_monotonic_nano;
 use request::ids::IdSource;
 use request::requests::Requests;
 use std::ffi::{CStr, c_char};
@@ -20,8 +21,23 @@ pub struct Log {
     pub(crate) service: Arc<Service>,
     pub(crate) ids: IdSource,
     pub(crate) requests: Requests,
+    /// The parameter `level`.
+    level: u8,
     /// The log that was opened before.
     before: *const Log,
+}
+
+impl Log {
+    /// The least severity of messages that is accepted now: the configured one, or an operator's temporary one.
+    #[inline]
+    pub(crate) fn least_severity(&self) -> u8 {
+        let runtime = &self.service.runtime;
+        if !runtime.is_active() {
+            return self.level;
+        }
+        let now = now_monotonic_nano();
+        if runtime.is_disabled(now) { u8::MAX } else { runtime.level(now).unwrap_or(self.level) }
+    }
 }
 
 // SAFETY: the pointer is written before the log is shared, and refers to a log that is never freed.
@@ -166,7 +182,7 @@ fn open(abi_version: u32, settings: impl FnOnce() -> Result<Settings, String>) -
     })?;
     let ids = IdSource::new().map_err(|error| format!("no random bits: {error}"))?;
     let requests = service.requests(observer);
-    Ok(share(Log { service, ids, requests, before: ptr::null() }))
+    Ok(share(Log { service, ids, requests, level: settings.least_severity(), before: ptr::null() }))
 }
 
 /// The log that was opened last.

@@ -88,6 +88,13 @@ pub unsafe extern "C" fn inferlog_request_begin(log: *const Log, start: *const R
     })
 }
 
+impl Request {
+    /// Its ids.
+    pub fn ids(&self) -> &RequestIds {
+        &self.ids
+    }
+}
+
 /// # Safety
 /// The texts live during the call.
 unsafe fn begin(log: &'static Log, start: &RequestStart<'_>, now: u64) -> Request {

@@ -7,6 +7,7 @@
 //! Reading a configuration opens nothing. The functions that return the settings of a lane or a sampler read the key files.
 
 use lines::redact::{RedactionSettings, Rules};
+use queue::severity::{ERROR, INFO, WARN};
 use schema::Schema;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -82,6 +83,17 @@ impl Settings {
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         !self.values.is("enabled", "off")
+    }
+
+    /// The least severity of an application's messages, as OpenTelemetry's number.
+    #[must_use]
+    pub fn least_severity(&self) -> u8 {
+        match self.values.text("level").to_ascii_uppercase().as_str() {
+            "DEBUG" => 5,
+            "WARN" => WARN,
+            "ERROR" => ERROR,
+            _ => INFO,
+        }
     }
 
     /// Whether records go to the standard output.

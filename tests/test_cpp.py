@@ -1,0 +1,138 @@
+"""The C++ headers: records, requests and messages of spdlog, and what the compiler refuses."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.books import assert_books_balance
+from tests.support import read_records
+from tests.test_c import HERE, STRICT, Configure, prefix, run
+
+__all__ = ["prefix"]
+
+pytestmark = pytest.mark.servers
+
+CPP = ("g++", "-std=c++17", "-D_GNU_SOURCE")
+DEFINITION = """
+#include <inferlog.hpp>
+INFERLOG_EVENT(sample, "sample", {fields});
+bool emit(const sample& event) {{ return event.emit(inferlog::info{values}); }}
+sample registered(const inferlog::log& log) {{ return sample(log); }}
+"""
+TWO = 'inferlog::field<double>{"seconds"}, inferlog::field<std::uint64_t>{"tokens"}'
+REFUSED = {
+    "too few values": (TWO, ", 1.0", "one value for each field"),
+    "a number for a text": ('inferlog::field<std::string_view>{"name"}', ", 1.0", "not of its field's type"),
+    "a sign is lost": (TWO, ", 1.0, 5", "not of its field's type"),
+    "an int for a float": (TWO, ", 1, 5u", "not of its field's type"),
+    "two fields of one name": (
+        'inferlog::field<double>{"a"}, inferlog::field<double>{"a"}',
+        ", 1.0, 1.0",
+        "a name of its own",
+    ),
+    "a field without a name": ('inferlog::field<double>{""}', ", 1.0", "a name of its own"),
+}
+
+
+@pytest.fixture(scope="module")
+def program(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the program, with spdlog if it is installed."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    path = tmp_path_factory.mktemp("cpp") / "program"
+    linked = [f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-linferlog", "-pthread"]
+    if has_spdlog():
+        linked = ["-DWITH_SPDLOG", "-DSPDLOG_FMT_EXTERNAL", "-DSPDLOG_COMPILED_LIB", *linked, "-lspdlog", "-lfmt"]
+    source = str(HERE / "c" / "program.cpp")
+    subprocess.run([*CPP, *STRICT, f"-I{prefix}/include", "-o", str(path), source, *linked], check=True)
+    return path
+
+
+def has_spdlog() -> bool:
+    """Return whether the compiler finds spdlog."""
+    asked = subprocess.run(
+        [*CPP, "-fsyntax-only", "-x", "c++", "-include", "spdlog/spdlog.h", "/dev/null"], check=False
+    )
+    return asked.returncode == 0
+
+
+def test_an_event_has_the_types_of_its_fields(program: Path, configure: Configure) -> None:
+    config = configure()
+    run(program, "events", config)
+    first, second = read_records(config.directory, "cpp.inference")
+    names = ("model", "latency_ms", "tokens", "delta", "ok", "error")
+    assert [first.get(name) for name in names] == ["resnet50", 4.25, 7, -1, True, None]
+    assert "error" not in first
+    assert [second.get(name) for name in names] == ["long", 0.5, 2**63, 2, False, "late"]
+    (message,) = read_records(config.directory, "log")
+    assert (message["logger"], message["message"]) == ("pipeline", "loaded")
+    assert_books_balance(config)
+
+
+def test_a_request_that_is_given_up_has_failed(program: Path, configure: Configure) -> None:
+    config = configure()
+    run(program, "requests", config)
+    records = {record["url.path"]: record for record in read_records(config.directory, "request")}
+    assert {path: record["outcome"] for path, record in records.items()} == {"/done": "ok", "/abandoned": "error"}
+    assert records["/abandoned"]["error.type"] == "abandoned"
+    assert_books_balance(config)
+
+
+def test_what_cannot_be_opened_is_an_exception(program: Path) -> None:
+    said = subprocess.run([program, "wrong", '{"wrong": 1}'], capture_output=True, text=True, timeout=180, check=True)
+    assert said.stdout.startswith("wrong")
+
+
+def test_messages_of_spdlog_are_those_of_a_logger(program: Path, configure: Configure) -> None:
+    if not has_spdlog():
+        pytest.skip("needs libspdlog-dev")
+    config = configure()
+    run(program, "spdlogs", config)
+    first, quoted, *threads, last = read_records(config.directory, "log")
+    assert {record["logger"] for record in (first, quoted, *threads, last)} == {"pipeline"}
+    assert (first["message"], first["severity_text"]) == ("loaded resnet50 in 12 ms", "INFO")
+    assert first["attributes"]["code.file.path"].endswith("program.cpp")
+    assert first["attributes"]["code.function.name"] == "spdlogs"
+    assert first["attributes"]["code.line.number"] > 0
+    assert (quoted["message"], quoted["severity_text"]) == ('a "quoted"\nend', "FATAL")
+    assert "code.file.path" not in quoted["attributes"]
+    expected = Counter(f"{thread} {number}" for thread in range(4) for number in range(1000))
+    assert Counter(record["message"] for record in threads) == expected
+    assert len({record["attributes"]["thread.id"] for record in threads}) == 4
+    assert (last["message"], last["severity_text"]) == ("<error> last", "ERROR")
+    assert_books_balance(config)
+
+
+@pytest.mark.parametrize(("fields", "values", "why"), REFUSED.values(), ids=REFUSED)
+def test_the_compiler_refuses(prefix: Path, fields: str, values: str, why: str) -> None:
+    ended = check(prefix, fields, values)
+    assert ended.returncode != 0
+    assert why in ended.stderr
+
+
+def test_the_compiler_accepts_what_fits(prefix: Path) -> None:
+    ended = check(prefix, TWO, ", 1.0f, 5u")
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_documented_programs_compile(prefix: Path, number: int) -> None:
+    if shutil.which("g++") is None or not has_spdlog():
+        pytest.skip("needs g++ and libspdlog-dev")
+    source = (HERE.parent / "docs" / "c.md").read_text().split("```cpp\n")[1 + number].split("```")[0]
+    line = [*CPP, *STRICT, "-fsyntax-only", f"-I{prefix}/include", "-x", "c++", "-"]
+    subprocess.run(line, input=source, text=True, check=True)
+
+
+def check(prefix: Path, fields: str, values: str) -> subprocess.CompletedProcess[str]:
+    """Compile an event and a call."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    source = DEFINITION.format(fields=fields, values=values)
+    line = [*CPP, "-fsyntax-only", f"-I{prefix}/include", "-x", "c++", "-"]
+    return subprocess.run(line, input=source, capture_output=True, text=True, check=False)
