@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench_loggers import memory_directory, scratch_directory
+from bench_loggers import fitting_queue_bytes, memory_directory, scratch_directory
 from bench_report import Report, at_least, at_most, machine, pairwise
 from inference_logging.segments import read_records
 
@@ -40,6 +40,8 @@ KILLED: Final = ("ours", "spdlog_async", "spdlog_sync", "write")
 THREADS: Final = (1, 4)
 GOALS_NS: Final = {"p50": 60, "p99": 200, "p999": 1000}
 TIMEOUT_S: Final = 300
+QUEUE_BYTES: Final = 256 << 20
+"""Room for a million entries."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ def compiled(prefix: Path) -> Iterator[Program]:
         linked = [f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-linferlog", "-lspdlog", "-lfmt", "-pthread"]
         subprocess.run(["g++", *flags, "-o", str(path), *linked], check=True)
         configuration = directory / "configuration.json"
-        given = {"version": 1, "directory": str(directory / "segments"), "queue_directory": str(queues)}
+        places = {"directory": str(directory / "segments"), "queue_directory": str(queues)}
+        given = {"version": 1, "queue_bytes": fitting_queue_bytes(QUEUE_BYTES), **places}
         configuration.write_text(json.dumps(given), encoding="utf-8")
         yield Program(path, directory, configuration)
 
