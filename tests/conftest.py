@@ -20,6 +20,7 @@ from inference_logging.logger import _open_loggers
 from inference_logging.triton import log_requests
 from inference_logging.waiting import WAITING
 from tests import fake_triton
+from tests.c_programs import install
 from tests.command_line import run_program
 from tests.sidecars import PYTHON
 from tests.support import Recorded
@@ -92,6 +93,12 @@ def listener_binary() -> Path:
         pytest.skip("needs cargo")
     subprocess.run([cargo, "build", "--quiet", "--package", "inference_logging_listener"], cwd=native, check=True)
     return native / "target" / "debug" / "inference-logging-listener"
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the C library in debug mode, and return where it is installed."""
+    return install(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(params=["python", "native"])

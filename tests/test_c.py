@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,43 +15,20 @@ from types import MappingProxyType
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from inference_logging.settings import as_json
 from tests.books import assert_books_balance, variables
+from tests.c_programs import LIBRARY, STRICT, STRICT_C, compiled, configuration_file, run
 from tests.support import read_records, wait_until
 
 pytestmark = pytest.mark.servers
 
 Configure = Callable[..., Config]
 HERE = Path(__file__).parent
-C = HERE.parent / "native" / "c"
-STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1")
 
 
 @pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the C library in debug mode, install it, and return where."""
-    cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
-    if cargo is None or shutil.which("cc") is None:
-        pytest.skip("needs cargo and a C compiler")
-    subprocess.run([cargo, "build", "--quiet", "--package", "inference_logging_c"], cwd=C.parent, check=True)
-    prefix = tmp_path_factory.mktemp("prefix")
-    subprocess.run([C / "install", C.parent / "target" / "debug", prefix], check=True)
-    return prefix
-
-
-def compiled(prefix: Path, into: Path, *compiler: str) -> Path:
-    """Compile the program with the shared library."""
-    program = into / "program"
-    linked = (f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-linferlog", "-pthread")
-    source = str(HERE / "c" / "program.c")
-    subprocess.run([*compiler, *STRICT, f"-I{prefix}/include", "-o", str(program), source, *linked], check=True)
-    return program
-
-
-@pytest.fixture(scope="module")
-def program(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(installed: Path) -> Path:
     """Return the program."""
-    return compiled(prefix, tmp_path_factory.mktemp("c"), "cc", "-std=c11", "-D_GNU_SOURCE")
+    return compiled(installed, "program.c", *STRICT_C)
 
 
 @pytest.fixture(scope="module")
@@ -62,24 +38,6 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = (HERE.parent / "docs" / "c.md").read_text()
     source.write_text(text.split("```c\n")[1].split("```")[0])
     return source
-
-
-def configuration_file(config: Config) -> Path:
-    """Write what a Python process of this configuration would open."""
-    path = config.directory.parent / "configuration.json"
-    parameters = json.loads(as_json(config, queue_directory=str(config.resolved_queue_directory)))
-    given = {name: value for name, value in parameters.items() if value is not None}
-    path.write_text(json.dumps({"version": 1, **given}))
-    return path
-
-
-def run(program: Path, command: str, config: Config) -> list[str]:
-    """Run one command to its end; return its lines."""
-    ended = subprocess.run(
-        [program, command, configuration_file(config)], capture_output=True, text=True, timeout=180, check=False
-    )
-    assert ended.returncode == 0, ended
-    return ended.stdout.splitlines()
 
 
 def test_values_of_each_kind_arrive_and_wrong_records_are_counted(program: Path, configure: Configure) -> None:
@@ -176,7 +134,9 @@ def test_a_killed_program_has_lost_nothing_that_was_accepted(program: Path, conf
     accepted = 0
     for _ in range(5):
         with subprocess.Popen(
-            [program, "forever", configuration_file(config)], stdout=subprocess.PIPE, text=True
+            [program, "forever", configuration_file(config, config.directory.parent / "configuration.json")],
+            stdout=subprocess.PIPE,
+            text=True,
         ) as running:
             assert running.stdout is not None
             numbers = [int(running.stdout.readline()) for _ in range(20)]
@@ -204,29 +164,29 @@ def test_c_and_python_share_a_listener(program: Path, configure: Configure) -> N
     assert_books_balance(listening)
 
 
-def test_the_header_is_one_of_cpp_too(prefix: Path, tmp_path: Path, configure: Configure) -> None:
+def test_the_header_is_one_of_cpp_too(installed: Path, configure: Configure) -> None:
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
-    program = compiled(prefix, tmp_path, "g++", "-std=c++17", "-x", "c++")
+    program = compiled(installed, "program.c", "g++", "-std=c++17", "-D_GNU_SOURCE", *STRICT, "-x", "c++")
     assert run(program, "produce", configure()) == ["1000 1000 0"]
 
 
 @pytest.mark.parametrize("linked", ["shared", "static"])
-def test_pkg_config_finds_the_library(prefix: Path, documented: Path, configure: Configure, linked: str) -> None:
+def test_pkg_config_finds_the_library(installed: Path, documented: Path, configure: Configure, linked: str) -> None:
     if shutil.which("pkg-config") is None:
         pytest.skip("needs pkg-config")
     asked = ["pkg-config", "--cflags", "--libs", *(["--static"] if linked == "static" else []), "inferlog"]
-    environment = os.environ | {"PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"}
+    environment = os.environ | {"PKG_CONFIG_PATH": f"{installed}/lib/pkgconfig"}
     flags = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout
     if linked == "static":
         flags = flags.replace("-linferlog", "-l:libinferlog.a")
     program = documented.with_name(linked)
     subprocess.run(["cc", *STRICT, "-o", program, documented, *flags.split()], check=True)
-    assert_documented(program, configure(), {"LD_LIBRARY_PATH": f"{prefix}/lib"} if linked == "shared" else {})
+    assert_documented(program, configure(), {"LD_LIBRARY_PATH": f"{installed}/lib"} if linked == "shared" else {})
 
 
 @pytest.mark.parametrize("target", ["inferlog", "static"])
-def test_cmake_finds_the_library(prefix: Path, documented: Path, configure: Configure, target: str) -> None:
+def test_cmake_finds_the_library(installed: Path, documented: Path, configure: Configure, target: str) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("needs cmake")
     directory = documented.with_name(f"cmake-{target}")
@@ -237,7 +197,7 @@ def test_cmake_finds_the_library(prefix: Path, documented: Path, configure: Conf
     )
     built = directory / "built"
     subprocess.run(
-        ["cmake", "-S", directory, "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}"], check=True, capture_output=True
+        ["cmake", "-S", directory, "-B", built, f"-DCMAKE_PREFIX_PATH={installed}"], check=True, capture_output=True
     )
     subprocess.run(["cmake", "--build", built], check=True, capture_output=True)
     assert_documented(built / "program", configure())
@@ -251,17 +211,17 @@ def assert_documented(program: Path, config: Config, more: Mapping[str, str] = M
     assert_books_balance(config)
 
 
-def test_the_library_exports_its_functions_and_nothing_else(prefix: Path) -> None:
+def test_the_library_exports_its_functions_and_nothing_else(installed: Path) -> None:
     if shutil.which("nm") is None:
         pytest.skip("needs nm")
     listed = subprocess.run(
-        ["nm", "--dynamic", "--defined-only", prefix / "lib" / "libinferlog.so"],
+        ["nm", "--dynamic", "--defined-only", installed / "lib" / "libinferlog.so"],
         capture_output=True,
         text=True,
         check=True,
     )
     exported = {line.split()[-1] for line in listed.stdout.splitlines()}
-    declared = set(re.findall(r"\b(inferlog_\w+)\(", (C / "include" / "inferlog.h").read_text()))
+    declared = set(re.findall(r"\b(inferlog_\w+)\(", (LIBRARY / "include" / "inferlog.h").read_text()))
     assert exported <= declared
     helpers = {"absent", "bool", "bytes", "double", "int", "string", "text_of", "uint", "value_of"}
     assert declared - exported == {f"inferlog_{name}" for name in helpers}

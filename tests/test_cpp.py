@@ -5,18 +5,19 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from inference_logging import Config
 from tests.books import assert_books_balance
+from tests.c_programs import LIBRARY, STRICT, compiled, run
 from tests.support import read_records
-from tests.test_c import HERE, STRICT, Configure, prefix, run
-
-__all__ = ["prefix"]
 
 pytestmark = pytest.mark.servers
 
+Configure = Callable[..., Config]
 CPP = ("g++", "-std=c++17", "-D_GNU_SOURCE")
 DEFINITION = """
 #include <inferlog.hpp>
@@ -40,17 +41,14 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def program(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(installed: Path) -> Path:
     """Return the program, with spdlog if it is installed."""
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
-    path = tmp_path_factory.mktemp("cpp") / "program"
-    linked = [f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-linferlog", "-pthread"]
-    if has_spdlog():
-        linked = ["-DWITH_SPDLOG", "-DSPDLOG_FMT_EXTERNAL", "-DSPDLOG_COMPILED_LIB", *linked, "-lspdlog", "-lfmt"]
-    source = str(HERE / "c" / "program.cpp")
-    subprocess.run([*CPP, *STRICT, f"-I{prefix}/include", "-o", str(path), source, *linked], check=True)
-    return path
+    if not has_spdlog():
+        return compiled(installed, "program.cpp", *CPP, *STRICT)
+    options = ("-DWITH_SPDLOG", "-DSPDLOG_FMT_EXTERNAL", "-DSPDLOG_COMPILED_LIB")
+    return compiled(installed, "program.cpp", *CPP, *STRICT, *options, more=("-lspdlog", "-lfmt"))
 
 
 def has_spdlog() -> bool:
@@ -109,30 +107,30 @@ def test_messages_of_spdlog_are_those_of_a_logger(program: Path, configure: Conf
 
 
 @pytest.mark.parametrize(("fields", "values", "why"), REFUSED.values(), ids=REFUSED)
-def test_the_compiler_refuses(prefix: Path, fields: str, values: str, why: str) -> None:
-    ended = check(prefix, fields, values)
+def test_the_compiler_refuses(installed: Path, fields: str, values: str, why: str) -> None:
+    ended = check(installed, fields, values)
     assert ended.returncode != 0
     assert why in ended.stderr
 
 
-def test_the_compiler_accepts_what_fits(prefix: Path) -> None:
-    ended = check(prefix, TWO, ", 1.0f, 5u")
+def test_the_compiler_accepts_what_fits(installed: Path) -> None:
+    ended = check(installed, TWO, ", 1.0f, 5u")
     assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_documented_programs_compile(prefix: Path, number: int) -> None:
+def test_the_documented_programs_compile(installed: Path, number: int) -> None:
     if shutil.which("g++") is None or not has_spdlog():
         pytest.skip("needs g++ and libspdlog-dev")
-    source = (HERE.parent / "docs" / "c.md").read_text().split("```cpp\n")[1 + number].split("```")[0]
-    line = [*CPP, *STRICT, "-fsyntax-only", f"-I{prefix}/include", "-x", "c++", "-"]
+    source = (LIBRARY.parent.parent / "docs" / "c.md").read_text().split("```cpp\n")[1 + number].split("```")[0]
+    line = [*CPP, *STRICT, "-fsyntax-only", f"-I{installed}/include", "-x", "c++", "-"]
     subprocess.run(line, input=source, text=True, check=True)
 
 
-def check(prefix: Path, fields: str, values: str) -> subprocess.CompletedProcess[str]:
+def check(installed: Path, fields: str, values: str) -> subprocess.CompletedProcess[str]:
     """Compile an event and a call."""
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
     source = DEFINITION.format(fields=fields, values=values)
-    line = [*CPP, "-fsyntax-only", f"-I{prefix}/include", "-x", "c++", "-"]
+    line = [*CPP, "-fsyntax-only", f"-I{installed}/include", "-x", "c++", "-"]
     return subprocess.run(line, input=source, capture_output=True, text=True, check=False)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Final, NoReturn
 
 from inference_logging import Config, Logger, get_logger
+from tests.c_programs import configuration_file
 from tests.crash.journal import ACCEPTED, BORN, REFUSED, Pen
 
 FIELDS: Final = ("life", "thread", "n", "text")
@@ -67,6 +70,16 @@ def produce(config: Config, journal: int, life: int, threads: int = 2) -> NoRetu
     ways = emitters(Logger(config))
     begin(ways, journal, life, threads)
     _wait_for_the_end()
+
+
+def produce_in_c(program: Path, config: Config, journal: int, life: int, threads: int = 2) -> NoReturn:
+    """As ``produce``, by the program of ``tests/c/crash.c``."""
+    place = config.directory.parent
+    alphabet = place / f"alphabet-{life}"
+    alphabet.write_bytes(_ALPHABET.encode(f"utf-32-{sys.byteorder[0]}e"))
+    configuration = configuration_file(config, place / f"configuration-{life}.json")
+    os.set_inheritable(journal, True)
+    os.execv(program, [str(one) for one in (program, configuration, journal, life, threads, alphabet)])
 
 
 def produce_and_read(config: Config, journal: int, life: int, threads: int = 2) -> NoReturn:

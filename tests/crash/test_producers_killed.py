@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import NoReturn
+
 import pytest
 
+from inference_logging import Config
+from tests.c_programs import STRICT_C, compiled
 from tests.crash.conftest import Play
-from tests.crash.producing import produce_and_fork
+from tests.crash.producing import produce, produce_and_fork, produce_in_c
 from tests.crash.stage import Stage
 
 pytestmark = pytest.mark.servers
@@ -24,6 +29,17 @@ def kill_any(stage: Stage) -> None:
 
 def test_producers_killed_at_any_instant_lose_and_double_nothing(play: Play) -> None:
     play(kill_any)
+
+
+def test_producers_in_c_beside_those_in_python_lose_and_double_nothing(play: Play, installed: Path) -> None:
+    program = compiled(installed, "crash.c", *STRICT_C)
+
+    def produce_in_turn(config: Config, journal: int, life: int) -> NoReturn:
+        if life % 2:
+            produce_in_c(program, config, journal, life)
+        produce(config, journal, life)
+
+    play(kill_any, produce_in_turn)
 
 
 def test_processes_that_fork_while_their_threads_emit_and_their_children_lose_nothing_when_killed(play: Play) -> None:

@@ -1,0 +1,54 @@
+"""Programs in C and C++ of the tests: how they are compiled, and what they are given."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from inference_logging import Config
+from inference_logging.settings import as_json
+
+SOURCES: Final = Path(__file__).parent / "c"
+LIBRARY: Final = Path(__file__).parent.parent / "native" / "c"
+STRICT: Final = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1")
+STRICT_C: Final = ("cc", "-std=c11", "-D_GNU_SOURCE", *STRICT)
+
+
+def install(prefix: Path) -> Path:
+    """Build the C library in debug mode, and install it."""
+    cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
+    if cargo is None or shutil.which("cc") is None:
+        pytest.skip("needs cargo and a C compiler")
+    subprocess.run([cargo, "build", "--quiet", "--package", "inference_logging_c"], cwd=LIBRARY.parent, check=True)
+    subprocess.run([LIBRARY / "install", LIBRARY.parent / "target" / "debug", prefix], check=True)
+    return prefix
+
+
+def compiled(prefix: Path, source: str, *compiler: str, more: tuple[str, ...] = ()) -> Path:
+    """Compile a program with the shared library, beside what is installed."""
+    program = prefix / f"{source}-{compiler[0]}"
+    linked = (f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-linferlog", "-pthread", *more)
+    subprocess.run([*compiler, f"-I{prefix}/include", "-o", str(program), str(SOURCES / source), *linked], check=True)
+    return program
+
+
+def configuration_file(config: Config, path: Path) -> Path:
+    """Write what a Python process of this configuration would open."""
+    parameters = json.loads(as_json(config, queue_directory=str(config.resolved_queue_directory)))
+    given = {name: value for name, value in parameters.items() if value is not None}
+    path.write_text(json.dumps({"version": 1, **given}))
+    return path
+
+
+def run(program: Path, command: str, config: Config) -> list[str]:
+    """Run one command to its end; return its lines."""
+    configuration = configuration_file(config, config.directory.parent / "configuration.json")
+    ended = subprocess.run([program, command, configuration], capture_output=True, text=True, timeout=180, check=False)
+    assert ended.returncode == 0, ended
+    return ended.stdout.splitlines()
