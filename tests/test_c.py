@@ -171,6 +171,27 @@ def test_the_header_is_one_of_cpp_too(installed: Path, configure: Configure) -> 
     assert run(program, "produce", configure()) == ["1000 1000 0"]
 
 
+@pytest.mark.parametrize("command", ["kinds", "threads", "requests"])
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "valgrind"])
+def test_sanitizers_find_nothing(installed: Path, configure: Configure, sanitizer: str, command: str) -> None:
+    config = configure()
+    if sanitizer == "valgrind":
+        if shutil.which("valgrind") is None:
+            pytest.skip("needs valgrind")
+        leaks = ("--errors-for-leak-kinds=definite", "--show-leak-kinds=definite")
+        runner = ["valgrind", "--quiet", "--fair-sched=yes", "--error-exitcode=9", "--leak-check=full", *leaks]
+        program = compiled(installed, "program.c", *STRICT_C)
+    else:
+        runner, flags = [], (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g")
+        program = compiled(installed, "program.c", *STRICT_C, *flags)
+    configuration = configuration_file(config, config.directory.parent / "configuration.json")
+    ended = subprocess.run(
+        [*runner, program, command, configuration], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert_books_balance(config)
+
+
 @pytest.mark.parametrize("linked", ["shared", "static"])
 def test_pkg_config_finds_the_library(installed: Path, documented: Path, configure: Configure, linked: str) -> None:
     if shutil.which("pkg-config") is None:

@@ -118,14 +118,6 @@ typedef struct {
 } inferlog_value;
 
 /*
- A field of a message.
- */
-typedef struct {
-  inferlog_text name;
-  inferlog_value value;
-} inferlog_attribute;
-
-/*
  A record under construction, in memory of the caller's. One thread uses it at a time.
  */
 typedef struct {
@@ -164,6 +156,14 @@ typedef struct {
    */
   uint64_t left;
 } inferlog_stats_t;
+
+/*
+ A field of a message.
+ */
+typedef struct {
+  inferlog_text name;
+  inferlog_value value;
+} inferlog_attribute;
 
 /*
  What is known of a request at its beginning. A text that is not known is empty.
@@ -231,23 +231,6 @@ bool inferlog_emit(const inferlog_log *log,
                    uint8_t severity,
                    const inferlog_value *values,
                    size_t count);
-
-/*
- Puts a message of an application into the queue, as Python's `get_logger` does: the name of its logger, its text, and any
- number of fields. With `request`, it carries the request's ids. Returns whether it was accepted; false also if `severity`
- is below the parameter `level`. Of a name that is not UTF-8 the field is left out.
-
- Requires:
- `log` is NULL or an open log; `request` is NULL or under way; there are `count` attributes, and all texts live during
- the call.
- */
-bool inferlog_message(const inferlog_log *log,
-                      const inferlog_request *request,
-                      uint8_t severity,
-                      inferlog_text logger,
-                      inferlog_text message,
-                      const inferlog_attribute *attributes,
-                      size_t count);
 
 /*
  Begins a record: `inferlog_push` follows for each of the event's fields, then `inferlog_record_commit`. A record that is
@@ -335,6 +318,23 @@ bool inferlog_close(const inferlog_log *log, uint64_t deadline_ms);
  `log` is NULL or an open log; `stats` is NULL or can be written.
  */
 bool inferlog_stats(const inferlog_log *log, inferlog_stats_t *stats);
+
+/*
+ Puts a message of an application into the queue, as Python's `get_logger` does: the name of its logger, its text, and any
+ number of fields. With `request`, it carries the request's ids. Returns whether it was accepted; false also if `severity`
+ is below the parameter `level`. Of a name that is not UTF-8 the field is left out.
+
+ Requires:
+ `log` is NULL or an open log; `request` is NULL or under way; there are `count` attributes, and all texts live during
+ the call.
+ */
+bool inferlog_message(const inferlog_log *log,
+                      const inferlog_request *request,
+                      uint8_t severity,
+                      inferlog_text logger,
+                      inferlog_text message,
+                      const inferlog_attribute *attributes,
+                      size_t count);
 
 /*
  Begins a request: ids, the sampler's decision, and a slot of the flight recorder, so that a request that the process

@@ -2,16 +2,13 @@
 
 use crate::failure::guarded;
 use crate::log::Log;
-use crate::request::Request;
 use crate::text::Text;
-use queue::event::LOG;
 use queue::layout::Reason;
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::ids::RequestIds;
 use std::ffi::{CStr, c_char};
 use std::mem::{MaybeUninit, align_of, size_of};
-use std::slice;
 
 /// The kind of a value. An absent value leaves its key out of the line; `json` is one valid JSON value without raw line
 /// breaks, by promise of the caller.
@@ -165,7 +162,7 @@ fn offer(log: &Log, event: Event, severity: u8, scratch: &Scratch, is_whole: boo
 /// # Safety
 /// A text of the value lives during the call.
 #[inline]
-unsafe fn push(scratch: &mut Scratch, value: &Value<'_>) {
+pub unsafe fn push(scratch: &mut Scratch, value: &Value<'_>) {
     // SAFETY: the kind says which member was written; each takes its bytes as they are.
     unsafe {
         match value.kind {
@@ -178,63 +175,6 @@ unsafe fn push(scratch: &mut Scratch, value: &Value<'_>) {
             kind if kind == Kind::Json as u32 => scratch.push_json(value.of.text.bytes()),
             _ => scratch.push_absent(),
         }
-    }
-}
-
-/// A field of a message.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Attribute<'a> {
-    pub name: Text<'a>,
-    pub value: Value<'a>,
-}
-
-/// Puts a message of an application into the queue, as Python's `get_logger` does: the name of its logger, its text, and any
-/// number of fields. With `request`, it carries the request's ids. Returns whether it was accepted; false also if `severity`
-/// is below the parameter `level`. Of a name that is not UTF-8 the field is left out.
-///
-/// # Safety
-/// `log` is NULL or an open log; `request` is NULL or under way; there are `count` attributes, and all texts live during
-/// the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn inferlog_message(
-    log: *const Log,
-    request: *const Request,
-    severity: u8,
-    logger: Text<'_>,
-    message: Text<'_>,
-    attributes: *const Attribute<'_>,
-    count: usize,
-) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Some(log) = log.as_ref() else { return false };
-        if severity < log.least_severity() {
-            return false;
-        }
-        let mut scratch = Scratch::new();
-        let ids = request.as_ref().map(Request::ids);
-        match ids {
-            Some(ids) => scratch.push_trace(&ids.trace),
-            None => scratch.push_absent(),
-        }
-        scratch.push_bytes(logger.bytes());
-        scratch.push_bytes(message.bytes());
-        match ids {
-            Some(ids) => ids.push_request_id(&mut scratch),
-            None => scratch.push_absent(),
-        }
-        let attributes = if attributes.is_null() { &[] } else { slice::from_raw_parts(attributes, count) };
-        let named = || attributes.iter().filter_map(|one| Some((str::from_utf8(one.name.bytes()).ok()?, &one.value)));
-        match named().count() {
-            0 => scratch.push_absent(),
-            count => scratch.push_map_begin(count as u32),
-        }
-        for (name, value) in named() {
-            scratch.push_map_key(name);
-            push(&mut scratch, value);
-        }
-        log.service.producer.emit(LOG, severity, scratch.as_slice())
     }
 }
 

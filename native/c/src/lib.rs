@@ -10,18 +10,20 @@
 mod emit;
 mod failure;
 mod log;
+mod message;
 mod request;
 mod text;
 
 pub use emit::{
-    Attribute, Event, Kind, Record, Scalar, Value, inferlog_emit, inferlog_message, inferlog_push,
-    inferlog_record_begin, inferlog_record_commit, inferlog_register,
+    Event, Kind, Record, Scalar, Value, inferlog_emit, inferlog_push, inferlog_record_begin, inferlog_record_commit,
+    inferlog_register,
 };
 pub use failure::inferlog_last_error;
 pub use log::{
     ABI_VERSION, Log, Stats, inferlog_abi_version, inferlog_close, inferlog_flush, inferlog_open, inferlog_open_file,
     inferlog_stats,
 };
+pub use message::{Attribute, inferlog_message};
 pub use request::{
     End, Ids, Request, RequestStart, inferlog_request_answer, inferlog_request_begin, inferlog_request_body,
     inferlog_request_chunk, inferlog_request_disconnect, inferlog_request_emit, inferlog_request_end,
