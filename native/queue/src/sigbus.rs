@@ -36,11 +36,12 @@ struct Entry {
     lost: AtomicBool,
 }
 
+/// All zero, so that it takes no room in a program's file; [`Watched::enter`] sets every member.
 static TABLE: [Entry; MAPPINGS] = [const {
     Entry {
         start: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
-        head_offset: AtomicUsize::new(NO_HEAD),
+        head_offset: AtomicUsize::new(0),
         group: AtomicU64::new(0),
         lost: AtomicBool::new(false),
     }
