@@ -55,6 +55,8 @@ def test_values_of_each_kind_arrive_and_wrong_records_are_counted(program: Path,
         "double": 0.25,
         "text": 'a"\n\ufffd',
         "json": {"a": [1, 2]},
+        "lines": "{\n}",
+        "no_json": '{"a":',
     }
     fields = {"nothing", "unknown", *expected}
     assert [{name: record[name] for name in record.keys() & fields} for record in records] == [expected] * 2
@@ -171,8 +173,16 @@ def test_the_header_is_one_of_cpp_too(installed: Path, configure: Configure) -> 
     assert run(program, "produce", configure()) == ["1000 1000 0"]
 
 
-@pytest.mark.parametrize("command", ["kinds", "threads", "requests"])
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "valgrind"])
+@pytest.mark.parametrize(
+    ("sanitizer", "command"),
+    [
+        ("address,undefined", "kinds"),
+        ("address,undefined", "threads"),
+        ("address,undefined", "requests"),
+        ("valgrind", "kinds"),
+        ("valgrind", "requests"),
+    ],
+)
 def test_sanitizers_find_nothing(installed: Path, configure: Configure, sanitizer: str, command: str) -> None:
     config = configure()
     if sanitizer == "valgrind":

@@ -32,12 +32,14 @@ static int finish(void) {
 }
 
 static int kinds(void) {
-  static const char *const names[] = {"nothing", "null", "yes", "int", "uint", "double", "text", "json", "unknown"};
+  static const char *const names[] = {"nothing", "null", "yes",  "int",     "uint", "double",
+                                      "text",    "json", "lines", "no_json", "unknown"};
   inferlog_event event = inferlog_register(opened, "c.kinds", names, COUNT(names), false);
   if (!event.id) return fail("register");
   inferlog_value null = inferlog_absent(), json = inferlog_string("{\"a\":[1,2]}"), unknown = inferlog_int(1);
+  inferlog_value lines = inferlog_string("{\n}"), no_json = inferlog_string("{\"a\":");
   null.kind = INFERLOG_KIND_NULL;
-  json.kind = INFERLOG_KIND_JSON;
+  json.kind = lines.kind = no_json.kind = INFERLOG_KIND_JSON;
   unknown.kind = 99;
   inferlog_value values[] = {inferlog_string(NULL),
                              null,
@@ -47,6 +49,8 @@ static int kinds(void) {
                              inferlog_double(0.25),
                              inferlog_bytes("a\"\n\xff", 4),
                              json,
+                             lines,
+                             no_json,
                              unknown};
   if (!inferlog_emit(opened, event, 9, values, COUNT(values))) return 1;
   inferlog_record record;

@@ -26,8 +26,8 @@
 #define INFERLOG_ABI_VERSION 1
 
 /*
- The kind of a value. An absent value leaves its key out of the line; `json` is one valid JSON value without raw line
- breaks, by promise of the caller.
+ The kind of a value. An absent value leaves its key out of the line. A JSON value becomes a part of the line; what is
+ not valid JSON, or has line breaks, is recorded as text.
  */
 typedef enum {
   INFERLOG_KIND_ABSENT = 0,

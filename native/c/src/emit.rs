@@ -7,11 +7,12 @@ use queue::layout::Reason;
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::ids::RequestIds;
+use serde::de::IgnoredAny;
 use std::ffi::{CStr, c_char};
 use std::mem::{MaybeUninit, align_of, size_of};
 
-/// The kind of a value. An absent value leaves its key out of the line; `json` is one valid JSON value without raw line
-/// breaks, by promise of the caller.
+/// The kind of a value. An absent value leaves its key out of the line. A JSON value becomes a part of the line; what is
+/// not valid JSON, or has line breaks, is recorded as text.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -172,9 +173,17 @@ pub unsafe fn push(scratch: &mut Scratch, value: &Value<'_>) {
             kind if kind == Kind::Uint as u32 => scratch.push_uint(value.of.uint),
             kind if kind == Kind::Double as u32 => scratch.push_float(value.of.real),
             kind if kind == Kind::Text as u32 => scratch.push_bytes(value.of.text.bytes()),
-            kind if kind == Kind::Json as u32 => scratch.push_json(value.of.text.bytes()),
+            kind if kind == Kind::Json as u32 => push_json(scratch, value.of.text.bytes()),
             _ => scratch.push_absent(),
         }
+    }
+}
+
+fn push_json(scratch: &mut Scratch, bytes: &[u8]) {
+    let is_line = !bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+    match serde_json::from_slice::<IgnoredAny>(bytes) {
+        Ok(_) if is_line => scratch.push_json(bytes),
+        _ => scratch.push_bytes(bytes),
     }
 }
 
