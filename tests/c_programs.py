@@ -22,12 +22,19 @@ STRICT_C: Final = ("cc", "-std=c11", "-D_GNU_SOURCE", *STRICT)
 
 def install(prefix: Path) -> Path:
     """Build the C library in debug mode, and install it."""
-    cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
-    if cargo is None or shutil.which("cc") is None:
-        pytest.skip("needs cargo and a C compiler")
-    subprocess.run([cargo, "build", "--quiet", "--package", "inference_logging_c"], cwd=LIBRARY.parent, check=True)
-    subprocess.run([LIBRARY / "install", LIBRARY.parent / "target" / "debug", prefix], check=True)
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    subprocess.run([LIBRARY / "install", built("inference_logging_c"), prefix], check=True)
     return prefix
+
+
+def built(package: str) -> Path:
+    """Build a package of the core in debug mode, and return the directory of what was built."""
+    cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
+    if cargo is None:
+        pytest.skip("needs cargo")
+    subprocess.run([cargo, "build", "--quiet", "--package", package], cwd=LIBRARY.parent, check=True)
+    return LIBRARY.parent / "target" / "debug"
 
 
 def compiled(prefix: Path, source: str, *compiler: str, more: tuple[str, ...] = ()) -> Path:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from inference_logging.logger import _open_loggers
 from inference_logging.triton import log_requests
 from inference_logging.waiting import WAITING
 from tests import fake_triton
-from tests.c_programs import install
+from tests.c_programs import built, install
 from tests.command_line import run_program
 from tests.sidecars import PYTHON
 from tests.support import Recorded
@@ -87,12 +85,7 @@ def configure(tmp_path: Path) -> Callable[..., Config]:
 @pytest.fixture(scope="session")
 def listener_binary() -> Path:
     """Build the listener without Python, in debug mode, and return its path."""
-    native = Path(__file__).parent.parent / "native"
-    cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
-    if cargo is None:
-        pytest.skip("needs cargo")
-    subprocess.run([cargo, "build", "--quiet", "--package", "inference_logging_listener"], cwd=native, check=True)
-    return native / "target" / "debug" / "inference-logging-listener"
+    return built("inference_logging_listener") / "inference-logging-listener"
 
 
 @pytest.fixture(scope="session")

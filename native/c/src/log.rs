@@ -112,11 +112,7 @@ pub unsafe extern "C" fn inferlog_open_file(abi_version: u32, path: *const c_cha
 pub unsafe extern "C" fn inferlog_flush(log: *const Log, deadline_ms: u64) -> bool {
     // SAFETY: the caller's promise.
     let log = unsafe { log.as_ref() };
-    guarded(false, || {
-        let log = log.ok_or("log=NULL: must be an open log")?;
-        let is_written = log.service.flush(Duration::from_millis(deadline_ms));
-        is_written.then_some(true).ok_or_else(|| format!("not everything was written within {deadline_ms} ms"))
-    })
+    written_by(log, deadline_ms, Service::flush)
 }
 
 /// Ends the requests in flight, refuses records from now on, writes what is queued within `deadline_ms` milliseconds, and
@@ -129,11 +125,7 @@ pub unsafe extern "C" fn inferlog_flush(log: *const Log, deadline_ms: u64) -> bo
 pub unsafe extern "C" fn inferlog_close(log: *const Log, deadline_ms: u64) -> bool {
     // SAFETY: the caller's promise.
     let log = unsafe { log.as_ref() };
-    guarded(false, || {
-        let log = log.ok_or("log=NULL: must be an open log")?;
-        let is_written = log.service.close(Duration::from_millis(deadline_ms));
-        is_written.then_some(true).ok_or_else(|| format!("not everything was written within {deadline_ms} ms"))
-    })
+    written_by(log, deadline_ms, Service::close)
 }
 
 /// Reads the counts. Returns false if there are none: in a forked child that has not logged yet.
@@ -158,6 +150,15 @@ pub unsafe extern "C" fn inferlog_stats(log: *const Log, stats: *mut Stats) -> b
             left,
         };
         Ok(true)
+    })
+}
+
+/// Waits by `wait` until everything is written; returns whether it is.
+fn written_by(log: Option<&Log>, deadline_ms: u64, wait: fn(&Service, Duration) -> bool) -> bool {
+    guarded(false, || {
+        let log = log.ok_or("log=NULL: must be an open log")?;
+        let is_written = wait(&log.service, Duration::from_millis(deadline_ms));
+        is_written.then_some(true).ok_or_else(|| format!("not everything was written within {deadline_ms} ms"))
     })
 }
 
