@@ -1,6 +1,7 @@
 //! Records of a Rust program, into the same queue, segments and books as those of a Python server.
 //!
 //! ```text
+//! layer                        a layer of tower, with the feature `tower`
 //! request                      a request under way: its ids, its bodies, its answer, its record
 //! message                      messages of an application, as Python's `get_logger` records them
 //! event                        records of a registered event: typed values
@@ -10,6 +11,8 @@
 
 pub mod error;
 pub mod event;
+#[cfg(feature = "tower")]
+pub mod layer;
 pub mod log;
 pub mod message;
 pub mod request;
@@ -17,6 +20,7 @@ pub mod request;
 pub use ::request::capture::Content;
 pub use ::request::ids::RequestIds;
 pub use ::request::outcome::Ending;
+pub use ::request::rpc::RpcStatus;
 pub use error::Error;
 pub use event::{Event, Value};
 pub use log::{Log, Stats};
