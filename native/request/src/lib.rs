@@ -8,6 +8,7 @@
 //! runtime                      an operator's temporary overrides
 //! fields                       the fields of the record, in groups
 //! capture                      which texts are kept, and how they are packed
+//! websocket                    the fields of a WebSocket connection
 //! rpc                          the status of a call over gRPC
 //! ids, trace_state, outcome    W3C Trace Context and this package's ids; how a request ended
 //! ```
@@ -27,3 +28,4 @@ pub mod rpc;
 pub mod runtime;
 pub mod sampler;
 pub mod trace_state;
+pub mod websocket;

@@ -30,6 +30,7 @@ pub use request_body::RequestBody;
 
 use crate::error::Error;
 use crate::log::Log;
+use crate::websocket::Connection;
 use bytes::Bytes;
 use head::Head;
 use http::header::HeaderName;
@@ -80,6 +81,13 @@ impl RequestLayer {
             opt_out_header: header("capture_opt_out_header", settings.opt_out_header())?,
             forwards: settings.forwards(false),
         })))
+    }
+
+    /// Begins the record of a WebSocket connection, whose bytes the server passes on itself; None if logging is switched
+    /// off.
+    #[must_use]
+    pub fn connect(&self, handshake: &http::request::Parts) -> Option<Connection> {
+        Head::connect(self.0.log, handshake)
     }
 
     /// The log of the records.

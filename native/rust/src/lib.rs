@@ -3,6 +3,7 @@
 //! ```text
 //! layer                        a layer of tower, with the feature `tower`
 //! request                      a request under way: its ids, its bodies, its answer, its record
+//! websocket                    a WebSocket connection whose bytes pass by
 //! message                      messages of an application, as Python's `get_logger` records them
 //! event                        records of a registered event: typed values
 //! log                          an open log: its service, its listener, and what a forked child does with it
@@ -16,6 +17,7 @@ pub mod layer;
 pub mod log;
 pub mod message;
 pub mod request;
+pub mod websocket;
 
 pub use ::request::capture::Content;
 pub use ::request::ids::RequestIds;

@@ -3,11 +3,12 @@
 use super::ClientAddress;
 use crate::log::Log;
 use crate::request::{Request, RequestStart};
+use crate::websocket::{Connection, ConnectionStart};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Version};
 use request::capture::Content;
-use request::ids::traceparent;
+use request::ids::{RequestIds, traceparent};
 use request::rpc::RpcStatus;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -47,10 +48,6 @@ impl Head {
     /// Begins the request; None if logging is switched off.
     pub fn begin(&self, log: Log, parts: &Parts) -> Option<Request> {
         let headers = &parts.headers;
-        let single = |name| {
-            let mut all = headers.get_all(name).iter();
-            all.next().filter(|_| all.next().is_none()).map(HeaderValue::as_bytes)
-        };
         let tracestate: Vec<&[u8]> = headers.get_all(TRACESTATE).iter().map(HeaderValue::as_bytes).collect();
         let reads_text = log.requests.settings.texts.is_on();
         let content =
@@ -66,7 +63,7 @@ impl Head {
             route: &route(parts),
             protocol_version: version(parts.version),
             client_address: &address,
-            traceparent: single(TRACEPARENT),
+            traceparent: sent_trace(parts),
             tracestate: &tracestate,
             request_id: headers.get(REQUEST_ID).map(HeaderValue::as_bytes),
             content: Some(content).filter(|_| has_body && !self.is_call),
@@ -76,6 +73,18 @@ impl Head {
             begun.call(RpcStatus::Missing);
         }
         Some(begun)
+    }
+
+    /// Begins a WebSocket connection; None if logging is switched off.
+    pub fn connect(log: Log, parts: &Parts) -> Option<Connection> {
+        let (trace, client) = (sent_trace(parts), parts.headers.get(REQUEST_ID).map(HeaderValue::as_bytes));
+        let trace = log.ids.trace(trace);
+        let start = ConnectionStart {
+            path: parts.uri.path().to_owned(),
+            protocol_version: version(parts.version),
+            client_address: client_address(parts),
+        };
+        Connection::begin(log, RequestIds::new(trace, client, None), start)
     }
 
     /// The id that an answer carries: the client's, or the one made here.
@@ -97,6 +106,12 @@ impl Head {
             add(headers, REQUEST_ID, &ids.request_id());
         }
     }
+}
+
+/// The caller's trace, unless it sent several.
+fn sent_trace(parts: &Parts) -> Option<&[u8]> {
+    let mut all = parts.headers.get_all(TRACEPARENT).iter();
+    all.next().filter(|_| all.next().is_none()).map(HeaderValue::as_bytes)
 }
 
 /// The content of an answer's body, by its headers. An encoded body cannot be read.
