@@ -7,6 +7,7 @@ mod address;
 mod forward;
 mod passed;
 mod upgrade;
+mod upstream;
 mod worker;
 
 use super::configuration::Configuration;
@@ -77,7 +78,8 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     };
     let (from, to) = (address("listen")?, address("to")?);
     let threads = options.number("threads", "integer range", 1..=MOST_THREADS)?;
-    let threads = threads.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), |given| given as usize);
+    let threads =
+        threads.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), |given| given as usize);
     let taken = ["config", "service-name", "queue-directory", "directory"];
     let configuration = Configuration::read(host, &options, &taken)?;
     // Signals come first: the first process of a container receives no signal that it does not handle, and threads

@@ -63,7 +63,9 @@ mod tests {
         ] {
             assert_eq!(Address::parse(text).map(|address| address.to_string()).as_deref(), Ok(shown));
         }
-        for wrong in ["8000", ":8000", "host", "host:", "host:99999", "::1:9", "https://host:1", "http://a/b:1", "a b:1"] {
+        for wrong in
+            ["8000", ":8000", "host", "host:", "host:99999", "::1:9", "https://host:1", "http://a/b:1", "a b:1"]
+        {
             let sentence = Address::parse(wrong).expect_err(wrong);
             assert!(sentence.contains(&format!("'{wrong}'")), "{sentence}");
         }

@@ -2,33 +2,32 @@
 
 use super::address::Address;
 use super::passed::Passed;
+use super::upstream::{self, CHECK_INTERVAL, Pool, reason};
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::Either;
 use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use inferlog::layer::{CurrentRequest, RequestBody};
 use inferlog::severity::ERROR;
 use std::convert::Infallible;
-use std::error::Error as _;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tower_service::Service;
 
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-const IDLE_CONNECTIONS: usize = 1024;
-const BUFFER_BYTES: usize = 64 * 1024;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 /// Headers of one connection (RFC 9110, section 7.6.1). `te` and `trailer` go on, as gRPC needs them.
 const OF_CONNECTION: [HeaderName; 5] = [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE];
-const UNREACHABLE: &[u8] = b"{\"detail\": \"The server behind this proxy cannot be reached.\"}";
+const NO_ANSWER: &[u8] = b"{\"detail\": \"The server behind this proxy gave no answer.\"}";
 const LOGGER: &str = "inference_logging.proxy";
 
 /// The body of a request, observed or not.
@@ -37,9 +36,10 @@ pub type Sent = Either<RequestBody<Incoming>, Incoming>;
 /// The way to the server.
 #[derive(Clone)]
 pub struct Forward {
-    http1: Client<HttpConnector, Sent>,
+    pool: Arc<Pool>,
     http2: Client<HttpConnector, Sent>,
-    to: Authority,
+    to: Address,
+    authority: Authority,
     /// Every request goes by HTTP/2.
     is_http2: bool,
 }
@@ -50,17 +50,24 @@ impl Forward {
     pub fn new(to: &Address, is_http2: bool) -> Result<Self, String> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_DEADLINE));
-        let mut client = Client::builder(TokioExecutor::new());
-        client.pool_timer(TokioTimer::new()).pool_max_idle_per_host(IDLE_CONNECTIONS);
-        client.http1_max_buf_size(BUFFER_BYTES).http1_preserve_header_case(true);
-        let mut client2 = client.clone();
         Ok(Self {
-            http1: client.build(connector.clone()),
-            http2: client2.http2_only(true).build(connector),
-            to: Authority::try_from(to.to_string()).map_err(|error| format!("--to {to}: {error}"))?,
+            pool: Arc::new(Pool::new(to.clone())),
+            http2: Client::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .http2_only(true)
+                .build(connector),
+            to: to.clone(),
+            authority: Authority::try_from(to.to_string()).map_err(|error| format!("--to {to}: {error}"))?,
             is_http2,
         })
+    }
+
+    /// Closes connections that are of no use any more, now and then.
+    pub async fn look_after_connections(self) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            self.pool.check();
+        }
     }
 
     async fn pass(self, mut request: Request<Sent>) -> Response<Passed> {
@@ -68,60 +75,70 @@ impl Forward {
         let is_call = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
         remove_connection_headers(headers);
         let current = request.extensions().get::<CurrentRequest>().cloned();
-        let answer = match is_call || self.is_http2 {
-            true => self.http2.request(self.addressed(request, Version::HTTP_2)).await,
-            false => self.http1.request(self.addressed(request, Version::HTTP_11)).await,
+        let answer = if is_call || self.is_http2 {
+            let answer = self.http2.request(self.by_http2(request)).await;
+            answer.map(|answer| answer.map(Passed::Server)).map_err(|error| reason(&error))
+        } else {
+            self.pool.send(by_http1(request)).await.map_err(|error| error.reason())
         };
         match answer {
             Ok(mut answer) => {
                 remove_connection_headers(answer.headers_mut());
-                answer.map(Passed::Server)
+                answer
             }
-            Err(error) => self.unreachable(&error, current.as_ref()),
+            Err(reason) => {
+                if let Some(current) = current {
+                    let address = self.authority.as_str();
+                    let attributes = [("server.address", address.into()), ("reason", reason.as_str().into())];
+                    current.message(ERROR, LOGGER, "the server gave no answer", &attributes);
+                }
+                bad_gateway()
+            }
         }
     }
 
     /// Passes a handshake on: a request whose connection headers the server is to see.
     pub async fn pass_handshake(&self, request: Request<Incoming>) -> Result<Response<Incoming>, Response<Passed>> {
-        let request = self.addressed(request.map(Either::Right), Version::HTTP_11);
-        self.http1.request(request).await.map_err(|error| self.unreachable(&error, None))
+        let answer = upstream::shake_hands(&self.to, by_http1(request.map(Either::Right))).await;
+        answer.map_err(|_| bad_gateway())
     }
 
-    /// Directs a request to the server.
-    fn addressed(&self, request: Request<Sent>, version: Version) -> Request<Sent> {
+    fn by_http2(&self, request: Request<Sent>) -> Request<Sent> {
         let (mut parts, body) = request.into_parts();
-        let asked = std::mem::take(&mut parts.uri).into_parts();
-        if version != Version::HTTP_2
-            && !parts.headers.contains_key(HOST)
-            && let Some(host) = asked.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok())
-        {
-            // A client over HTTP/2 names the host beside the headers.
-            parts.headers.insert(HOST, host);
-        }
-        let path = asked.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.to.clone()).path_and_query(path);
+        let path = path_of(&mut parts.uri).0;
+        let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.authority.clone()).path_and_query(path);
         parts.uri = uri.build().unwrap_or_default();
-        parts.version = version;
+        parts.version = Version::HTTP_2;
         Request::from_parts(parts, body)
     }
+}
 
-    fn unreachable(&self, error: &Error, current: Option<&CurrentRequest>) -> Response<Passed> {
-        let mut reason = error.to_string();
-        let mut source = error.source();
-        while let Some(error) = source {
-            reason += &format!(": {error}");
-            source = error.source();
-        }
-        if let Some(current) = current {
-            let attributes = [("server.address", self.to.as_str().into()), ("reason", reason.as_str().into())];
-            current.message(ERROR, LOGGER, "the server cannot be reached", &attributes);
-        }
-        let mut answer = Response::new(Passed::Own(Some(Bytes::from_static(UNREACHABLE))));
-        *answer.status_mut() = StatusCode::BAD_GATEWAY;
-        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        answer.headers_mut().insert(CONTENT_LENGTH, UNREACHABLE.len().into());
-        answer
+fn by_http1(request: Request<Sent>) -> Request<Sent> {
+    let (mut parts, body) = request.into_parts();
+    let (path, host) = path_of(&mut parts.uri);
+    if !parts.headers.contains_key(HOST)
+        && let Some(host) = host.and_then(|host| HeaderValue::from_str(host.as_str()).ok())
+    {
+        // A client over HTTP/2 names the host beside the headers.
+        parts.headers.insert(HOST, host);
     }
+    parts.uri = path.into();
+    parts.version = Version::HTTP_11;
+    Request::from_parts(parts, body)
+}
+
+/// Takes the path, and the host if there is one, out of an URI.
+fn path_of(uri: &mut Uri) -> (PathAndQuery, Option<Authority>) {
+    let asked = std::mem::take(uri).into_parts();
+    (asked.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/")), asked.authority)
+}
+
+fn bad_gateway() -> Response<Passed> {
+    let mut answer = Response::new(Passed::Own(Some(Bytes::from_static(NO_ANSWER))));
+    *answer.status_mut() = StatusCode::BAD_GATEWAY;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(CONTENT_LENGTH, NO_ANSWER.len().into());
+    answer
 }
 
 /// Removes what belongs to one connection and not to the message.

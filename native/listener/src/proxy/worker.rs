@@ -48,6 +48,7 @@ impl Worker {
         };
         let Self { socket, forward, layer, ends } = self;
         runtime.block_on(async {
+            tokio::spawn(forward.clone().look_after_connections());
             let served = match &layer {
                 Some(layer) => serve(socket, Recorded::new(forward, layer.clone()), ends).await,
                 None => serve(socket, Unrecorded(forward), ends).await,
@@ -74,7 +75,7 @@ where
     let listener = TcpListener::from_std(socket)?;
     let mut server = auto::Builder::new(TokioExecutor::new());
     server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_DEADLINE);
-    server.http1().max_buf_size(BUFFER_BYTES).preserve_header_case(true);
+    server.http1().max_buf_size(BUFFER_BYTES).preserve_header_case(true).writev(false);
     server.http2().timer(TokioTimer::new()).max_send_buf_size(BUFFER_BYTES);
     let graceful = GracefulShutdown::new();
     while ends.borrow_and_update().is_none() {
