@@ -9,7 +9,8 @@ use http::header::{
 };
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
-use http_body_util::Either;
+use http_body::Body;
+use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -30,8 +31,13 @@ const OF_CONNECTION: [HeaderName; 5] = [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION
 const NO_ANSWER: &[u8] = b"{\"detail\": \"The server behind this proxy gave no answer.\"}";
 const LOGGER: &str = "inference_logging.proxy";
 
-/// The body of a request, observed or not.
-pub type Sent = Either<RequestBody<Incoming>, Incoming>;
+/// The body of a request: none, or one that is observed or not.
+pub type Sent = Either<Empty<Bytes>, Either<RequestBody<Incoming>, Incoming>>;
+
+/// A body, or none if it has ended before it began.
+fn sent(body: Either<RequestBody<Incoming>, Incoming>) -> Sent {
+    if body.is_end_stream() { Either::Left(Empty::new()) } else { Either::Right(body) }
+}
 
 /// The way to the server.
 #[derive(Clone)]
@@ -99,7 +105,7 @@ impl Forward {
 
     /// Passes a handshake on: a request whose connection headers the server is to see.
     pub async fn pass_handshake(&self, request: Request<Incoming>) -> Result<Response<Incoming>, Response<Passed>> {
-        let answer = upstream::shake_hands(&self.to, by_http1(request.map(Either::Right))).await;
+        let answer = upstream::shake_hands(&self.to, by_http1(request.map(|body| sent(Either::Right(body))))).await;
         answer.map_err(|_| bad_gateway())
     }
 
@@ -169,7 +175,7 @@ impl Service<Request<RequestBody<Incoming>>> for Forward {
 
     fn call(&mut self, request: Request<RequestBody<Incoming>>) -> Answering<Passed> {
         let forward = self.clone();
-        Box::pin(async move { Ok(forward.pass(request.map(Either::Left)).await) })
+        Box::pin(async move { Ok(forward.pass(request.map(|body| sent(Either::Left(body)))).await) })
     }
 }
 
@@ -184,6 +190,6 @@ impl Service<Request<Incoming>> for Forward {
 
     fn call(&mut self, request: Request<Incoming>) -> Answering<Passed> {
         let forward = self.clone();
-        Box::pin(async move { Ok(forward.pass(request.map(Either::Right)).await) })
+        Box::pin(async move { Ok(forward.pass(request.map(|body| sent(Either::Right(body)))).await) })
     }
 }

@@ -4,6 +4,7 @@ use super::address::Address;
 use super::forward::Sent;
 use super::passed::{Driven, Passed};
 use http::{Request, Response};
+use http_body_util::Either;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -119,6 +120,20 @@ async fn stream(to: &Address) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// A copy of a request without a body whose method is idempotent.
+fn repeatable(request: &Request<Sent>) -> Option<Request<Sent>> {
+    let Either::Left(empty) = request.body() else { return None };
+    if !request.method().is_idempotent() {
+        return None;
+    }
+    let mut copy = Request::new(Either::Left(*empty));
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}
+
 /// The connections of one worker.
 pub struct Pool {
     to: Address,
@@ -131,7 +146,8 @@ impl Pool {
         Self { to, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Sends a request. One that an idle connection could not take, since the server has closed it, goes over another.
+    /// Sends a request. If the server closes a connection that was idle, the request goes over another: one that was not
+    /// sent, and one that may be sent twice (RFC 9110, section 9.2.2).
     ///
     /// # Errors
     /// There is no answer.
@@ -141,13 +157,17 @@ impl Pool {
                 Some(upstream) => (upstream, false),
                 None => (Upstream::connect(&self.to).await?, true),
             };
+            let again = if is_fresh { None } else { repeatable(&request) };
             match upstream.send(request).await {
                 Ok(answer) => {
                     let pool = Arc::clone(self);
                     return Ok(answer.map(|body| Passed::Driven(Driven::new(body, upstream, pool))));
                 }
                 Err((_, Some(unsent))) if !is_fresh => request = unsent,
-                Err((error, _)) => return Err(Unanswered::Broken(error)),
+                Err((error, _)) => match again.filter(|_| !error.is_parse()) {
+                    Some(again) => request = again,
+                    None => return Err(Unanswered::Broken(error)),
+                },
             }
         }
     }
