@@ -3,10 +3,14 @@
 use crate::emit::{Event, Value, emit};
 use crate::failure::guarded;
 use crate::log::Log;
+use crate::model::{Model, ServedModel};
 use crate::text::Text;
+use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::capture::Content;
+use request::fields::Group;
 use request::ids::{RequestIds, hex16};
+use request::in_flight::facts::BODY_HEAD_BYTES;
 use request::observer::{Chunks, Observer, RequestSource, RequestTexts};
 use request::outcome::Ending;
 use request::requests::Start;
@@ -24,6 +28,8 @@ pub struct Request {
     route: String,
     protocol_version: String,
     client_address: String,
+    /// The model that serves it, instead of a handler.
+    model: Option<Box<ServedModel>>,
 }
 
 /// What is known of a request at its beginning. A text that is not known is empty.
@@ -42,6 +48,9 @@ pub struct RequestStart<'a> {
     pub x_request_id: Text<'a>,
     /// The type of the request's body. Of a JSON body the model and its parameters are recorded.
     pub content_type: Text<'a>,
+    /// The model that serves the request; NULL for a request of a server. Of the members before, only the path and the
+    /// headers count with it: without a path, the sampler sees `/v2/models/NAME/versions/VERSION/infer`.
+    pub model: Option<&'a Model<'a>>,
 }
 
 /// The ids of a request as texts that end with a zero byte, in lowercase hex digits.
@@ -93,6 +102,11 @@ impl Request {
     pub fn ids(&self) -> &RequestIds {
         &self.ids
     }
+
+    /// The model that serves it.
+    pub fn model(&mut self) -> Option<&mut ServedModel> {
+        self.model.as_deref_mut()
+    }
 }
 
 /// # Safety
@@ -107,17 +121,25 @@ unsafe fn begin(log: &'static Log, start: &RequestStart<'_>, now: u64) -> Reques
         let mut ids = RequestIds::new(trace, start.x_request_id.given(), state);
         let (method, path, route) = (text(start.method), start.path.bytes().to_vec(), text(start.route));
         let (protocol_version, client_address) = (text(start.protocol_version), text(start.client_address));
+        let model = start.model.map(|model| Box::new(ServedModel::new(model)));
+        let path = model.as_ref().filter(|_| path.is_empty()).map_or(path, |model| model.path().into_bytes());
+        let served = model.as_ref().map(|model| {
+            let mut served = Scratch::new();
+            model.served().push(&mut served);
+            served
+        });
+        let served = served.as_ref().map_or(&[][..], Scratch::as_slice);
         let begun = Start {
             now,
             method: method.as_bytes(),
             path: &path,
             protocol_version: protocol_version.as_bytes(),
             client_address: client_address.as_bytes(),
-            model: b"",
+            model: &served[..served.len().min(BODY_HEAD_BYTES)],
         };
         let settings = &log.requests.settings;
         let mut observer = log.requests.begin(&mut ids, &begun, |sampler| sampler.trusts(&client_address));
-        if let Some(content_type) = start.content_type.given() {
+        if let Some(content_type) = start.content_type.given().filter(|_| model.is_none()) {
             let content = Content::of_type(content_type);
             if content == Content::Json || settings.texts.is_on() {
                 observer.capture_request(content, false, settings);
@@ -126,7 +148,7 @@ unsafe fn begin(log: &'static Log, start: &RequestStart<'_>, now: u64) -> Reques
         if let Some(in_flight) = observer.in_flight() {
             in_flight.settle(&mut ids, "", &route);
         }
-        Request { log, observer, ids, method, path, route, protocol_version, client_address }
+        Request { log, observer, ids, method, path, route, protocol_version, client_address, model }
     }
 }
 
@@ -181,17 +203,25 @@ pub unsafe extern "C" fn inferlog_request_answer(request: *mut Request, status: 
 }
 
 /// Takes note of the next part of the answer's body. `more`: others follow. An answer without a body ends with an empty
-/// part.
+/// part. A model's answer in one piece needs no call.
 ///
 /// # Safety
 /// `request` is NULL or under way; the text lives during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn inferlog_request_chunk(request: *mut Request, bytes: Text<'_>, more: bool) {
     // SAFETY: the caller's promise.
-    let Some(Request { log, observer, ids, .. }) = (unsafe { request.as_mut() }) else { return };
+    let Some(Request { log, observer, ids, model, .. }) = (unsafe { request.as_mut() }) else { return };
     // SAFETY: the caller's promise.
     let (settings, bytes) = (&log.requests.settings, unsafe { bytes.bytes() });
-    let is_chunk = observer.response_body(bytes, more, now_monotonic_nano(), settings);
+    let is_chunk = match model {
+        None => observer.response_body(bytes, more, now_monotonic_nano(), settings),
+        Some(model) => {
+            let is_chunk = more || !bytes.is_empty();
+            model.is_streamed |= more;
+            observer.model_response(is_chunk, more, now_monotonic_nano(), settings);
+            is_chunk
+        }
+    };
     if is_chunk && observer.chunks(settings) == Chunks::Events {
         observer.emit_chunk(ids, &log.service.producer, Some(bytes.len()));
     }
@@ -240,7 +270,7 @@ pub unsafe extern "C" fn inferlog_request_end(request: *mut Request, how: u32, e
     // SAFETY: the caller's promise: it is given back once.
     let request = unsafe { Box::from_raw(request) };
     guarded((), || {
-        let Request { log, mut observer, ids, method, path, route, protocol_version, client_address } = *request;
+        let Request { log, mut observer, ids, method, path, route, protocol_version, client_address, model } = *request;
         // SAFETY: the caller's promise.
         let error_type = String::from_utf8_lossy(unsafe { error_type.bytes() });
         let ending = match how {
@@ -258,7 +288,16 @@ pub unsafe extern "C" fn inferlog_request_end(request: *mut Request, how: u32, e
             protocol_version: &protocol_version,
             client_address: &client_address,
         };
-        let source = RequestSource::Http { texts, engine: None };
+        let source = match &model {
+            None => RequestSource::Http { texts, engine: None },
+            Some(model) => {
+                if ending == Ending::Returned && !model.is_streamed {
+                    // A call that returns has answered; only of a stream a part can be missing.
+                    observer.model_response(true, false, now, &log.requests.settings);
+                }
+                RequestSource::Model(model.facts())
+            }
+        };
         observer.finish(&ids, ending, &source, now, &log.service.producer, &log.requests.settings);
         Ok(())
     });
