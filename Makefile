@@ -239,7 +239,7 @@ bench-triton: triton ## Measure what logging costs a real Triton, beside its own
 	@($(call require,wrk,wrk,the load)) || true
 	$(PYTHON) loadtests/bench_triton.py
 
-bench-native: build c ## Measure what a call from C++ costs, beside spdlog and write(2) (about five minutes)
+bench-native: build c ## Measure what a call from C++ costs, beside spdlog, write(2), and quill in QUILL=DIRECTORY (six minutes)
 	@$(call require,g++,g++,the program that is measured)
 	@$(spdlog)
 	$(PYTHON) loadtests/bench_native.py
