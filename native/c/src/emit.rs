@@ -3,11 +3,9 @@
 use crate::failure::guarded;
 use crate::log::Log;
 use crate::text::Text;
-use queue::layout::Reason;
+use inferlog::event::{offer, push_ids, push_json};
 use queue::record::Scratch;
-use queue::system::now_monotonic_nano;
 use request::ids::RequestIds;
-use serde::de::IgnoredAny;
 use std::ffi::{CStr, c_char};
 use std::mem::{MaybeUninit, align_of, size_of};
 
@@ -56,8 +54,12 @@ pub struct Event {
     pub in_request: bool,
 }
 
-/// Fields that the library fills in, of an event whose records belong to requests.
-const OF_REQUEST: [&str; 2] = ["trace", "request_id"];
+impl From<Event> for inferlog::Event {
+    #[inline]
+    fn from(Event { id, fields, in_request }: Event) -> Self {
+        Self { id, fields, in_request }
+    }
+}
 
 /// Registers an event: its name, and the names of its fields in the order of their values. The same name with the same
 /// fields gives the same event. With `in_request`, its records can carry the ids of a request. Takes a lock and allocates:
@@ -74,7 +76,7 @@ pub unsafe extern "C" fn inferlog_register(
     in_request: bool,
 ) -> Event {
     // SAFETY: the caller's promise.
-    let log = unsafe { log.as_ref() };
+    let log = unsafe { Log::at(log) };
     guarded(Event { id: 0, fields: 0, in_request }, || {
         let log = log.ok_or("log=NULL: must be an open log")?;
         // SAFETY: the caller's promise.
@@ -90,12 +92,12 @@ pub unsafe extern "C" fn inferlog_register(
             return Err(format!("fields=NULL: must be {count} texts"));
         }
         let name = text(name, "name")?;
-        let own = in_request.then_some(OF_REQUEST).into_iter().flatten().map(|name| Ok(name.to_owned()));
         // SAFETY: the caller's promise.
         let given = (0..count).map(|at| text(unsafe { *fields.add(at) }, &format!("fields[{at}]")));
-        let names = own.chain(given).collect::<Result<Vec<String>, String>>()?;
-        let id = log.service.producer.register(&name, &names)?;
-        Ok(Event { id, fields: count as u16, in_request })
+        let names = given.collect::<Result<Vec<String>, String>>()?;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let inferlog::Event { id, fields, in_request } = log.register(&name, &names, in_request)?;
+        Ok(Event { id, fields, in_request })
     })
 }
 
@@ -113,7 +115,7 @@ pub unsafe extern "C" fn inferlog_emit(
     count: usize,
 ) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { log.as_ref().is_some_and(|log| emit(log, None, event, severity, values, count)) }
+    unsafe { Log::at(log).is_some_and(|log| emit(log, None, event, severity, values, count)) }
 }
 
 /// Emits a record, with the ids of a request if the event has room for them.
@@ -121,43 +123,21 @@ pub unsafe extern "C" fn inferlog_emit(
 /// # Safety
 /// There are `count` values, whose texts live during the call.
 pub unsafe fn emit(
-    log: &Log,
+    log: inferlog::Log,
     ids: Option<&RequestIds>,
     event: Event,
     severity: u8,
     values: *const Value<'_>,
     count: usize,
 ) -> bool {
-    let is_whole = count == usize::from(event.fields) && (count == 0 || !values.is_null());
+    let pushed = if values.is_null() { 0 } else { count };
     let mut scratch = Scratch::new();
-    begin(&mut scratch, ids, event);
-    for at in 0..if is_whole { count } else { 0 } {
+    push_ids(&mut scratch, ids, event.into());
+    for at in 0..if pushed == usize::from(event.fields) { pushed } else { 0 } {
         // SAFETY: the caller's promise.
         unsafe { push(&mut scratch, &*values.add(at)) };
     }
-    offer(log, event, severity, &scratch, is_whole)
-}
-
-fn begin(scratch: &mut Scratch, ids: Option<&RequestIds>, event: Event) {
-    match ids {
-        _ if !event.in_request => (),
-        Some(ids) => {
-            scratch.push_trace(&ids.trace);
-            ids.push_request_id(scratch);
-        }
-        None => scratch.push_absents(OF_REQUEST.len()),
-    }
-}
-
-fn offer(log: &Log, event: Event, severity: u8, scratch: &Scratch, is_whole: bool) -> bool {
-    let service = &log.service;
-    if event.id == 0 || !is_whole {
-        return service.producer.refuse(Reason::SerializeError, severity);
-    }
-    if service.runtime.is_active() && service.runtime.is_disabled(now_monotonic_nano()) {
-        return false;
-    }
-    service.producer.emit(event.id, severity, scratch.as_slice())
+    offer(&log, event.into(), severity, &scratch, pushed)
 }
 
 /// # Safety
@@ -176,14 +156,6 @@ pub unsafe fn push(scratch: &mut Scratch, value: &Value<'_>) {
             kind if kind == Kind::Json as u32 => push_json(scratch, value.of.text.bytes()),
             _ => scratch.push_absent(),
         }
-    }
-}
-
-fn push_json(scratch: &mut Scratch, bytes: &[u8]) {
-    let is_line = !bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
-    match serde_json::from_slice::<IgnoredAny>(bytes) {
-        Ok(_) if is_line => scratch.push_json(bytes),
-        _ => scratch.push_bytes(bytes),
     }
 }
 
@@ -212,7 +184,7 @@ const _: () = assert!(size_of::<Building>() <= size_of::<Record>() && align_of::
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn inferlog_record_begin(record: *mut Record, log: *const Log, event: Event, severity: u8) {
     let mut building = Building { log, event, severity, pushed: 0, scratch: Scratch::new() };
-    begin(&mut building.scratch, None, event);
+    push_ids(&mut building.scratch, None, event.into());
     // SAFETY: the caller's promise; there is room for it.
     unsafe { record.cast::<MaybeUninit<Building>>().write(MaybeUninit::new(building)) };
 }
@@ -242,6 +214,6 @@ pub unsafe extern "C" fn inferlog_record_commit(record: *mut Record) -> bool {
     let building = unsafe { record.cast::<Building>().read() };
     let Building { log, event, severity, pushed, scratch } = building;
     // SAFETY: the caller's promise.
-    let log = unsafe { log.as_ref() };
-    log.is_some_and(|log| offer(log, event, severity, &scratch, pushed == usize::from(event.fields)))
+    let log = unsafe { Log::at(log) };
+    log.is_some_and(|log| offer(&log, event.into(), severity, &scratch, pushed))
 }

@@ -1,16 +1,8 @@
-//! An open log: its service, its listener, and what a forked child does with it.
+//! An open log: opened, flushed, closed, counted.
 
 use crate::failure::guarded;
-use listen::service::Service;
-use listen::settings::{Lane, Role, Settings};
-use queue::layout::Reason;
-use queue::system::now_monotonic_nano;
-use request::ids::IdSource;
-use request::requests::Requests;
 use std::ffi::{CStr, c_char};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Once};
 use std::time::Duration;
 
 /// The version of the functions and structures in this header.
@@ -18,30 +10,20 @@ pub const ABI_VERSION: u32 = 1;
 
 /// An open log. It is never freed.
 pub struct Log {
-    pub(crate) service: Arc<Service>,
-    pub(crate) ids: IdSource,
-    pub(crate) requests: Requests,
-    /// The parameter `level`.
-    level: u8,
-    /// The log that was opened before.
-    before: *const Log,
+    _opaque: [u8; 0],
 }
 
 impl Log {
-    /// The least severity of messages that is accepted now: the configured one, or an operator's temporary one.
+    /// The open log of an address; None for NULL.
+    ///
+    /// # Safety
+    /// `log` is NULL or an open log.
     #[inline]
-    pub(crate) fn least_severity(&self) -> u8 {
-        let runtime = &self.service.runtime;
-        if !runtime.is_active() {
-            return self.level;
-        }
-        let now = now_monotonic_nano();
-        if runtime.is_disabled(now) { u8::MAX } else { runtime.level(now).unwrap_or(self.level) }
+    pub unsafe fn at(log: *const Self) -> Option<inferlog::Log> {
+        // SAFETY: the caller's promise: `opened` has made the address of a log.
+        unsafe { inferlog::Log::from_ptr(log.cast()) }
     }
 }
-
-// SAFETY: the pointer is written before the log is shared, and refers to a log that is never freed.
-unsafe impl Sync for Log {}
 
 /// Counts of one process since it opened the log. accepted = written + in_queue + what the listener could not read.
 #[repr(C)]
@@ -77,13 +59,14 @@ pub extern "C" fn inferlog_abi_version() -> u32 {
 /// `configuration` is NULL or a text that ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn inferlog_open(abi_version: u32, configuration: *const c_char) -> *const Log {
-    guarded(ptr::null(), || {
+    opened(abi_version, || {
         if configuration.is_null() {
-            return open(abi_version, || from_environment(&[]));
+            return Ok(inferlog::Log::from_environment()?);
         }
         // SAFETY: the caller's promise.
         let text = unsafe { CStr::from_ptr(configuration) };
-        open(abi_version, || Settings::from_json(text.to_bytes()).map_err(|error| error.to_string()))
+        let text = text.to_str().map_err(|_| format!("configuration={text:?}: must be UTF-8"))?;
+        Ok(inferlog::Log::open(text)?)
     })
 }
 
@@ -93,14 +76,14 @@ pub unsafe extern "C" fn inferlog_open(abi_version: u32, configuration: *const c
 /// `path` is a text that ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn inferlog_open_file(abi_version: u32, path: *const c_char) -> *const Log {
-    guarded(ptr::null(), || {
+    opened(abi_version, || {
         if path.is_null() {
             return Err("path=NULL: must be the path of a file".to_owned());
         }
         // SAFETY: the caller's promise.
         let path = unsafe { CStr::from_ptr(path) };
         let path = path.to_str().map_err(|_| format!("path={path:?}: must be UTF-8"))?;
-        open(abi_version, || from_environment(&[("config_file", path)]))
+        Ok(inferlog::Log::open_file(path)?)
     })
 }
 
@@ -111,8 +94,8 @@ pub unsafe extern "C" fn inferlog_open_file(abi_version: u32, path: *const c_cha
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn inferlog_flush(log: *const Log, deadline_ms: u64) -> bool {
     // SAFETY: the caller's promise.
-    let log = unsafe { log.as_ref() };
-    written_by(log, deadline_ms, Service::flush)
+    let log = unsafe { Log::at(log) };
+    written_by(log, deadline_ms, inferlog::Log::flush)
 }
 
 /// Ends the requests in flight, refuses records from now on, writes what is queued within `deadline_ms` milliseconds, and
@@ -124,8 +107,8 @@ pub unsafe extern "C" fn inferlog_flush(log: *const Log, deadline_ms: u64) -> bo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn inferlog_close(log: *const Log, deadline_ms: u64) -> bool {
     // SAFETY: the caller's promise.
-    let log = unsafe { log.as_ref() };
-    written_by(log, deadline_ms, Service::close)
+    let log = unsafe { Log::at(log) };
+    written_by(log, deadline_ms, inferlog::Log::close)
 }
 
 /// Reads the counts. Returns false if there are none: in a forked child that has not logged yet.
@@ -135,87 +118,32 @@ pub unsafe extern "C" fn inferlog_close(log: *const Log, deadline_ms: u64) -> bo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn inferlog_stats(log: *const Log, stats: *mut Stats) -> bool {
     // SAFETY: the caller's promise.
-    let (log, stats) = unsafe { (log.as_ref(), stats.as_mut()) };
+    let (log, stats) = unsafe { (Log::at(log), stats.as_mut()) };
     guarded(false, || {
         let log = log.ok_or("log=NULL: must be an open log")?;
         let stats = stats.ok_or("stats=NULL: must be a structure")?;
-        let counts = log.service.counts().ok_or("this process has no queue yet")?;
-        let left: u64 = counts.dropped[Reason::ShutdownDeadline as usize].iter().sum();
-        *stats = Stats {
-            accepted: counts.accepted,
-            written: counts.written,
-            in_queue: counts.in_queue,
-            dropped: counts.dropped.iter().flatten().sum::<u64>() - left,
-            sampled_out: counts.sampled_out.iter().sum(),
-            left,
-        };
+        let counts = log.stats().ok_or("this process has no queue yet")?;
+        let inferlog::Stats { accepted, written, in_queue, dropped, sampled_out, left } = counts;
+        *stats = Stats { accepted, written, in_queue, dropped, sampled_out, left };
         Ok(true)
     })
 }
 
 /// Waits by `wait` until everything is written; returns whether it is.
-fn written_by(log: Option<&Log>, deadline_ms: u64, wait: fn(&Service, Duration) -> bool) -> bool {
+fn written_by(log: Option<inferlog::Log>, deadline_ms: u64, wait: fn(inferlog::Log, Duration) -> bool) -> bool {
     guarded(false, || {
         let log = log.ok_or("log=NULL: must be an open log")?;
-        let is_written = wait(&log.service, Duration::from_millis(deadline_ms));
+        let is_written = wait(log, Duration::from_millis(deadline_ms));
         is_written.then_some(true).ok_or_else(|| format!("not everything was written within {deadline_ms} ms"))
     })
 }
 
-fn from_environment(keywords: &[(&str, &str)]) -> Result<Settings, String> {
-    let environment = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
-    Settings::from_sources(keywords, environment).map_err(|error| error.to_string())
-}
-
-fn open(abi_version: u32, settings: impl FnOnce() -> Result<Settings, String>) -> Result<*const Log, String> {
-    if abi_version != ABI_VERSION {
-        return Err(format!("abi_version={abi_version}: this library has version {ABI_VERSION}"));
-    }
-    let settings = settings()?;
-    if !settings.is_enabled() {
-        return Err("enabled=off: nothing is recorded".to_owned());
-    }
-    let settings = settings.with_queue_directory(&settings.resolved_queue_directory());
-    let service = settings.lane(Lane::Fast, Role::Serves, true, None)?.open()?;
-    let observer = settings.observer(&service).inspect_err(|_| {
-        service.close(Duration::ZERO);
-    })?;
-    let ids = IdSource::new().map_err(|error| format!("no random bits: {error}"))?;
-    let requests = service.requests(observer);
-    Ok(share(Log { service, ids, requests, level: settings.least_severity(), before: ptr::null() }))
-}
-
-/// The log that was opened last.
-static LAST: AtomicPtr<Log> = AtomicPtr::new(ptr::null_mut());
-
-/// Puts a log into the list of those that a forked child has to begin anew.
-fn share(mut log: Log) -> *const Log {
-    static HANDLER: Once = Once::new();
-    HANDLER.call_once(|| {
-        // SAFETY: the function stays, and does nothing that a forked child may not do. Without memory for it, a child that
-        // logs is refused by the queue's lock.
-        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
-    });
-    log.before = LAST.load(Ordering::Acquire);
-    let shared = Box::into_raw(Box::new(log));
-    loop {
-        // SAFETY: the log is not shared until it is in the list.
-        let before = unsafe { &mut (*shared).before };
-        match LAST.compare_exchange(before.cast_mut(), shared, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return shared,
-            Err(other) => *before = other,
+/// The address of a log that `open` opens; NULL if it fails.
+fn opened(abi_version: u32, open: impl FnOnce() -> Result<inferlog::Log, String>) -> *const Log {
+    guarded(ptr::null(), || {
+        if abi_version != ABI_VERSION {
+            return Err(format!("abi_version={abi_version}: this library has version {ABI_VERSION}"));
         }
-    }
-}
-
-extern "C" fn after_fork_in_child() {
-    let mut at = LAST.load(Ordering::Acquire).cast_const();
-    // SAFETY: a log in the list is never freed or changed.
-    while let Some(log) = unsafe { at.as_ref() } {
-        log.service.after_fork_in_child();
-        // Without random bits the child repeats its parent's ids, which is still better than no record.
-        let _ = log.ids.reseed();
-        at = log.before;
-    }
+        Ok(open()?.as_ptr().cast())
+    })
 }

@@ -4,7 +4,7 @@ use crate::emit::{Value, push};
 use crate::log::Log;
 use crate::request::Request;
 use crate::text::Text;
-use queue::event::LOG;
+use inferlog::message::offer;
 use queue::record::Scratch;
 use std::slice;
 
@@ -35,32 +35,18 @@ pub unsafe extern "C" fn inferlog_message(
 ) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        let Some(log) = log.as_ref() else { return false };
+        let Some(log) = Log::at(log) else { return false };
         if severity < log.least_severity() {
             return false;
         }
-        let mut scratch = Scratch::new();
         let ids = request.as_ref().map(Request::ids);
-        match ids {
-            Some(ids) => scratch.push_trace(&ids.trace),
-            None => scratch.push_absent(),
-        }
-        scratch.push_bytes(logger.bytes());
-        scratch.push_bytes(message.bytes());
-        match ids {
-            Some(ids) => ids.push_request_id(&mut scratch),
-            None => scratch.push_absent(),
-        }
         let attributes = if attributes.is_null() { &[] } else { slice::from_raw_parts(attributes, count) };
         let named = || attributes.iter().filter_map(|one| Some((str::from_utf8(one.name.bytes()).ok()?, &one.value)));
-        match named().count() {
-            0 => scratch.push_absent(),
-            count => scratch.push_map_begin(count as u32),
-        }
-        for (name, value) in named() {
-            scratch.push_map_key(name);
-            push(&mut scratch, value);
-        }
-        log.service.producer.emit(LOG, severity, scratch.as_slice())
+        offer(&log, ids, severity, logger.bytes(), message.bytes(), named().count(), |scratch: &mut Scratch| {
+            for (name, value) in named() {
+                scratch.push_map_key(name);
+                push(scratch, value);
+            }
+        })
     }
 }

@@ -1,16 +1,9 @@
-//! A request that a model serves: which model, and the tensors that it takes and returns. Its record is the one of a
-//! request to a model of Triton.
+//! A request that a model serves: which model, and the tensors that it takes and returns.
 
 use crate::request::Request;
 use crate::text::Text;
-use request::fields::{Correlation, Exact, Json, Served, Tensors};
-use request::observer::ModelFacts;
+use std::borrow::Cow;
 use std::slice;
-
-/// The longest text among those that name the model; the slot of the flight recorder has room for all of them.
-const MAX_NAME_BYTES: usize = 96;
-/// The longest list of tensors as JSON; tensors beyond that are left out.
-const MAX_LIST_BYTES: usize = 1280;
 
 /// The model that serves a request. A text that is not known is empty; each is cut to 96 bytes.
 #[repr(C)]
@@ -40,63 +33,6 @@ pub struct Tensor<'a> {
     pub bytes: u64,
 }
 
-/// What a request keeps of its model until its end.
-pub struct ServedModel {
-    name: String,
-    version: String,
-    instance: String,
-    correlation_id: String,
-    batch_size: u64,
-    batch_position: u64,
-    inputs: Option<Vec<u8>>,
-    outputs: Option<Vec<u8>>,
-    /// The answer has parts.
-    pub is_streamed: bool,
-}
-
-impl ServedModel {
-    /// # Safety
-    /// The texts live during the call.
-    pub unsafe fn new(model: &Model<'_>) -> Self {
-        // SAFETY: the caller's promise.
-        let text = |text: Text<'_>| cut(String::from_utf8_lossy(unsafe { text.bytes() }).into_owned());
-        Self {
-            name: text(model.name),
-            version: text(model.version),
-            instance: text(model.instance),
-            correlation_id: text(model.correlation_id),
-            batch_size: model.batch_size.max(1),
-            batch_position: model.batch_position,
-            inputs: None,
-            outputs: None,
-            is_streamed: false,
-        }
-    }
-
-    /// The path by which the sampler knows the model, as Triton has it.
-    pub fn path(&self) -> String {
-        format!("/v2/models/{}/versions/{}/infer", self.name, self.version)
-    }
-
-    /// The fields that are known at the beginning.
-    pub fn served(&self) -> Served<'_> {
-        Served {
-            name: Exact(&self.name),
-            version: Exact(&self.version),
-            instance: Exact(&self.instance),
-            batch_size: self.batch_size,
-            batch_position: self.batch_position,
-            correlation: Correlation::Name(&self.correlation_id),
-        }
-    }
-
-    /// All of its fields.
-    pub fn facts(&self) -> ModelFacts<'_> {
-        let (inputs, outputs) = (self.inputs.as_deref().map(Json), self.outputs.as_deref().map(Json));
-        ModelFacts { served: self.served(), tensors: Tensors { parameters: None, inputs, outputs }, usage: None }
-    }
-}
-
 /// Takes note of the tensors of a request that a model serves: names, types, shapes and bytes. NULL leaves those of an
 /// earlier call. The list of inputs, and that of outputs, has at most 1,280 bytes as JSON; what is beyond is left out.
 ///
@@ -112,56 +48,47 @@ pub unsafe extern "C" fn inferlog_request_tensors(
     output_count: usize,
 ) {
     // SAFETY: the caller's promise.
-    let Some(model) = (unsafe { request.as_mut() }).and_then(Request::model) else { return };
+    let Some(Request(request)) = (unsafe { request.as_mut() }) else { return };
     // SAFETY: the caller's promise.
-    unsafe {
-        model.inputs = list(inputs, input_count).or(model.inputs.take());
-        model.outputs = list(outputs, output_count).or(model.outputs.take());
+    let [inputs, outputs] = unsafe { [texts(inputs, input_count), texts(outputs, output_count)] };
+    if let Some(inputs) = inputs {
+        request.inputs(inputs.iter().map(Named::tensor));
+    }
+    if let Some(outputs) = outputs {
+        request.outputs(outputs.iter().map(Named::tensor));
+    }
+}
+
+/// A tensor whose texts are UTF-8.
+struct Named<'a> {
+    name: Cow<'a, str>,
+    datatype: Cow<'a, str>,
+    shape: &'a [i64],
+    bytes: u64,
+}
+
+impl Named<'_> {
+    fn tensor(&self) -> inferlog::Tensor<'_> {
+        inferlog::Tensor { name: &self.name, datatype: &self.datatype, shape: self.shape, bytes: self.bytes }
     }
 }
 
 /// # Safety
-/// `tensors` is null or points to `count` tensors, whose texts and shapes live during the call.
-unsafe fn list(tensors: *const Tensor<'_>, count: usize) -> Option<Vec<u8>> {
+/// `tensors` is null or points to `count` tensors, whose texts and shapes live as long as the result.
+unsafe fn texts<'a>(tensors: *const Tensor<'a>, count: usize) -> Option<Vec<Named<'a>>> {
     if tensors.is_null() {
         return None;
     }
-    let mut json = vec![b'['];
     // SAFETY: the caller's promise.
-    for tensor in unsafe { slice::from_raw_parts(tensors, count) } {
-        let before = json.len();
-        if before > 1 {
-            json.push(b',');
-        }
+    let named = unsafe { slice::from_raw_parts(tensors, count) }.iter().map(|tensor| {
         // SAFETY: the caller's promise.
-        unsafe { push(&mut json, tensor) };
-        if json.len() > MAX_LIST_BYTES {
-            json.truncate(before);
-            break;
-        }
-    }
-    json.push(b']');
-    Some(json)
-}
-
-/// # Safety
-/// The tensor's texts and its shape live during the call.
-unsafe fn push(json: &mut Vec<u8>, tensor: &Tensor<'_>) {
-    // SAFETY: the caller's promise.
-    let quoted = |text: Text<'_>| serde_json::Value::from(String::from_utf8_lossy(unsafe { text.bytes() })).to_string();
-    let shape = match tensor.shape.is_null() {
-        true => &[],
-        // SAFETY: the caller's promise.
-        false => unsafe { slice::from_raw_parts(tensor.shape, tensor.rank) },
-    };
-    let sizes = shape.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
-    let (name, datatype, bytes) = (quoted(tensor.name), quoted(tensor.datatype), tensor.bytes);
-    let one = format!(r#"{{"name":{name},"datatype":{datatype},"shape":[{sizes}],"bytes":{bytes}}}"#);
-    json.extend_from_slice(one.as_bytes());
-}
-
-fn cut(mut text: String) -> String {
-    let end = (0..=MAX_NAME_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    text.truncate(end);
-    text
+        let text = |text: Text<'a>| String::from_utf8_lossy(unsafe { text.bytes() });
+        let shape = match tensor.shape.is_null() {
+            true => &[],
+            // SAFETY: the caller's promise.
+            false => unsafe { slice::from_raw_parts(tensor.shape, tensor.rank) },
+        };
+        Named { name: text(tensor.name), datatype: text(tensor.datatype), shape, bytes: tensor.bytes }
+    });
+    Some(named.collect())
 }

@@ -1,0 +1,145 @@
+//! Records of a registered event: typed values.
+
+use crate::error::Error;
+use crate::log::{Inner, Log};
+use queue::layout::Reason;
+use queue::record::Scratch;
+use queue::system::now_monotonic_nano;
+use request::ids::RequestIds;
+use serde::de::IgnoredAny;
+
+/// Fields that this crate fills in, of an event whose records belong to requests.
+const OF_REQUEST: [&str; 2] = ["trace", "request_id"];
+
+/// A registered event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// 0: nothing accepts its records.
+    pub id: u16,
+    /// The number of values of a record.
+    pub fields: u16,
+    /// Its records also carry the ids of a request.
+    pub in_request: bool,
+}
+
+/// One value of a record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// The line has no such key.
+    Absent,
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Text(&'a str),
+    /// A part of the line; recorded as text if it is not valid JSON or has line breaks.
+    Json(&'a str),
+}
+
+impl Value<'_> {
+    pub(crate) fn push(&self, scratch: &mut Scratch) {
+        match *self {
+            Self::Absent => scratch.push_absent(),
+            Self::Null => scratch.push_null(),
+            Self::Bool(value) => scratch.push_bool(value),
+            Self::Int(value) => scratch.push_int(value),
+            Self::Uint(value) => scratch.push_uint(value),
+            Self::Double(value) => scratch.push_float(value),
+            Self::Text(text) => scratch.push_bytes(text.as_bytes()),
+            Self::Json(text) => push_json(scratch, text.as_bytes()),
+        }
+    }
+}
+
+macro_rules! values {
+    ($($kind:ty => $variant:ident as $wide:ty),+ $(,)?) => {
+        $(impl From<$kind> for Value<'_> {
+            fn from(value: $kind) -> Self {
+                Self::$variant(<$wide>::from(value))
+            }
+        })+
+    };
+}
+
+values!(
+    bool => Bool as bool,
+    i8 => Int as i64, i16 => Int as i64, i32 => Int as i64, i64 => Int as i64,
+    u8 => Uint as u64, u16 => Uint as u64, u32 => Uint as u64, u64 => Uint as u64,
+    f32 => Double as f64, f64 => Double as f64,
+);
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Absent, Into::into)
+    }
+}
+
+/// Appends JSON, or text if it is no JSON of one line.
+pub fn push_json(scratch: &mut Scratch, bytes: &[u8]) {
+    let is_line = !bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+    match serde_json::from_slice::<IgnoredAny>(bytes) {
+        Ok(_) if is_line => scratch.push_json(bytes),
+        _ => scratch.push_bytes(bytes),
+    }
+}
+
+impl Log {
+    /// Registers an event: its name, and the names of its fields in the order of their values. The same name with the same
+    /// fields gives the same event. With `in_request`, its records can carry the ids of a request. Takes a lock and
+    /// allocates: call it once, before the first record.
+    ///
+    /// # Errors
+    /// A name breaks the rules, or the queue has no room for another event.
+    pub fn register(self, name: &str, fields: &[&str], in_request: bool) -> Result<Event, Error> {
+        let own = in_request.then_some(OF_REQUEST).into_iter().flatten();
+        let names: Vec<String> = own.chain(fields.iter().copied()).map(str::to_owned).collect();
+        let id = self.service.producer.register(name, &names)?;
+        Ok(Event { id, fields: fields.len() as u16, in_request })
+    }
+
+    /// Puts one record into the queue: as many values as the event has fields. `severity` is OpenTelemetry's number, 1 to
+    /// 24. Returns whether it was accepted; never blocks. A refused record is counted.
+    pub fn emit(self, event: Event, severity: u8, values: &[Value<'_>]) -> bool {
+        emit(&self, None, event, severity, values)
+    }
+}
+
+pub(crate) fn emit(log: &Inner, ids: Option<&RequestIds>, event: Event, severity: u8, values: &[Value<'_>]) -> bool {
+    let mut scratch = Scratch::new();
+    push_ids(&mut scratch, ids, event);
+    values.iter().for_each(|value| value.push(&mut scratch));
+    offer(log, event, severity, &scratch, values.len())
+}
+
+/// Begins a record: with the ids of its request, if the event has room for them.
+#[inline]
+pub fn push_ids(scratch: &mut Scratch, ids: Option<&RequestIds>, event: Event) {
+    match ids {
+        _ if !event.in_request => (),
+        Some(ids) => {
+            scratch.push_trace(&ids.trace);
+            ids.push_request_id(scratch);
+        }
+        None => scratch.push_absents(OF_REQUEST.len()),
+    }
+}
+
+/// Puts a record of `values` values into the queue, unless the number is not that of the event.
+#[inline]
+pub fn offer(log: &Inner, event: Event, severity: u8, scratch: &Scratch, values: usize) -> bool {
+    let service = &log.service;
+    if event.id == 0 || values != usize::from(event.fields) {
+        return service.producer.refuse(Reason::SerializeError, severity);
+    }
+    if service.runtime.is_active() && service.runtime.is_disabled(now_monotonic_nano()) {
+        return false;
+    }
+    service.producer.emit(event.id, severity, scratch.as_slice())
+}

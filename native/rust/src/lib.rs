@@ -1,0 +1,27 @@
+//! Records of a Rust program, into the same queue, segments and books as those of a Python server.
+//!
+//! ```text
+//! request                      a request under way: its ids, its bodies, its answer, its record
+//! model                        a request that a model serves: the model, and its tensors
+//! message                      messages of an application, as Python's `get_logger` records them
+//! event                        records of a registered event: typed values
+//! log                          an open log: its service, its listener, and what a forked child does with it
+//! error                        what went wrong, in words
+//! ```
+
+pub mod error;
+pub mod event;
+pub mod log;
+pub mod message;
+pub mod model;
+pub mod request;
+
+pub use ::request::capture::Content;
+pub use ::request::ids::RequestIds;
+pub use ::request::outcome::Ending;
+pub use error::Error;
+pub use event::{Event, Value};
+pub use log::{Log, Stats};
+pub use model::{Model, Tensor};
+pub use queue::severity;
+pub use request::{Request, RequestStart};

@@ -1,0 +1,209 @@
+//! A request under way: the same observer as behind the Python middleware.
+
+use crate::event::{Event, Value, emit};
+use crate::log::Log;
+use crate::model::{Model, ServedModel};
+use queue::record::Scratch;
+use queue::system::now_monotonic_nano;
+use request::capture::Content;
+use request::fields::Group;
+use request::ids::RequestIds;
+use request::in_flight::facts::BODY_HEAD_BYTES;
+use request::observer::{Chunks, Observer, RequestSource, RequestTexts};
+use request::outcome::Ending;
+use request::requests::Start;
+use request::trace_state::TraceState;
+
+/// What is known of a request at its beginning. A text that is not known is empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestStart<'a> {
+    pub method: &'a str,
+    pub path: &'a [u8],
+    /// The path's template.
+    pub route: &'a str,
+    /// Of HTTP: `1.1`.
+    pub protocol_version: &'a str,
+    pub client_address: &'a str,
+    /// The header of this name, unless there are several.
+    pub traceparent: Option<&'a [u8]>,
+    /// The headers of this name.
+    pub tracestate: &'a [&'a [u8]],
+    /// The header `X-Request-Id`.
+    pub request_id: Option<&'a [u8]>,
+    /// The content of the request's body. Of a JSON body the model and its parameters are recorded.
+    pub content: Option<Content<'a>>,
+    /// The client forbids storing texts of its request.
+    pub is_private: bool,
+    /// The model that serves the request, if it is none of a server. Of the members before, only the path and the headers
+    /// count with it: without a path, the sampler sees `/v2/models/NAME/versions/VERSION/infer`.
+    pub model: Option<&'a Model<'a>>,
+}
+
+/// A request under way. Dropped without an end, it ends as one that the server has given up.
+pub struct Request {
+    log: Log,
+    observer: Observer,
+    ids: RequestIds,
+    method: Box<str>,
+    path: Box<[u8]>,
+    route: Box<str>,
+    protocol_version: Box<str>,
+    client_address: Box<str>,
+    pub(crate) model: Option<Box<ServedModel>>,
+    /// The generation of processes in which the request began.
+    generation: u32,
+}
+
+impl Log {
+    /// Begins a request: ids, the sampler's decision, and a slot of the flight recorder, so that a request that the
+    /// process does not survive is on record. None if logging is switched off.
+    #[must_use]
+    pub fn begin(self, start: &RequestStart<'_>) -> Option<Request> {
+        let now = now_monotonic_nano();
+        if self.service.is_disabled(now) {
+            return None;
+        }
+        let trace = self.ids.trace(start.traceparent);
+        let is_continued = trace.parent_span_id != [0; 8];
+        let state = if is_continued { TraceState::from_lines(start.tracestate.iter().copied()) } else { None };
+        let mut ids = RequestIds::new(trace, start.request_id, state);
+        let model = start.model.map(|model| Box::new(ServedModel::new(model)));
+        let model_path = model.as_ref().filter(|_| start.path.is_empty()).map(|model| model.path());
+        let mut served = Scratch::new();
+        if let Some(model) = &model {
+            model.served().push(&mut served);
+        }
+        let begun = Start {
+            now,
+            method: start.method.as_bytes(),
+            path: model_path.as_ref().map_or(start.path, String::as_bytes),
+            protocol_version: start.protocol_version.as_bytes(),
+            client_address: start.client_address.as_bytes(),
+            model: &served.as_slice()[..served.as_slice().len().min(BODY_HEAD_BYTES)],
+        };
+        let settings = &self.requests.settings;
+        let mut observer = self.requests.begin(&mut ids, &begun, |sampler| sampler.trusts(start.client_address));
+        let content = start.content.filter(|_| model.is_none());
+        if let Some(content) = content.filter(|content| *content == Content::Json || settings.texts.is_on()) {
+            observer.capture_request(content, start.is_private, settings);
+        }
+        if let Some(in_flight) = observer.in_flight() {
+            in_flight.settle(&mut ids, "", start.route);
+        }
+        Some(Request {
+            log: self,
+            observer,
+            ids,
+            method: start.method.into(),
+            path: start.path.into(),
+            route: start.route.into(),
+            protocol_version: start.protocol_version.into(),
+            client_address: start.client_address.into(),
+            model,
+            generation: self.requests.producer.generation(),
+        })
+    }
+}
+
+impl Request {
+    /// Its ids.
+    #[must_use]
+    pub const fn ids(&self) -> &RequestIds {
+        &self.ids
+    }
+
+    /// The log of its records.
+    #[must_use]
+    pub const fn log(&self) -> Log {
+        self.log
+    }
+
+    /// Takes note of the next bytes of the request's body.
+    pub fn body(&mut self, bytes: &[u8]) {
+        self.observer.request_bytes(bytes);
+    }
+
+    /// Takes note of the beginning of the answer: its status, and the content of its body, for which `content` is asked if
+    /// it matters.
+    pub fn answer<'a>(&mut self, status: u16, content: impl FnOnce() -> Option<Content<'a>>) {
+        let settings = &self.log.requests.settings;
+        let content = if self.observer.wants_content_type(settings) { content() } else { None };
+        self.observer.response_start(status, content, settings);
+    }
+
+    /// Takes note of the next part of the answer's body. `more`: others follow. An answer without a body ends with an empty
+    /// part. A model's answer in one piece needs no call.
+    pub fn chunk(&mut self, bytes: &[u8], more: bool) {
+        let (settings, now) = (&self.log.requests.settings, now_monotonic_nano());
+        let is_chunk = match &mut self.model {
+            None => self.observer.response_body(bytes, more, now, settings),
+            Some(model) => {
+                let is_chunk = more || !bytes.is_empty();
+                model.is_streamed |= more;
+                self.observer.model_response(is_chunk, more, now, settings);
+                is_chunk
+            }
+        };
+        if is_chunk && self.observer.chunks(settings) == Chunks::Events && !self.is_inherited() {
+            let bytes = self.model.is_none().then_some(bytes.len());
+            self.observer.emit_chunk(&self.ids, &self.log.service.producer, bytes);
+        }
+    }
+
+    /// Takes note that the client is gone before the whole answer.
+    pub fn disconnect(&mut self) {
+        self.observer.disconnect();
+    }
+
+    /// As [`Log::emit`], with the ids of the request where the event is registered with `in_request`.
+    pub fn emit(&self, event: Event, severity: u8, values: &[Value<'_>]) -> bool {
+        emit(&self.log, Some(&self.ids), event, severity, values)
+    }
+
+    /// Ends the request with its record.
+    pub fn end(mut self, ending: Ending<'_>) {
+        self.finish(ending);
+    }
+
+    /// Ends the request with its record; a second call does nothing.
+    pub(crate) fn finish(&mut self, ending: Ending<'_>) {
+        // A forked child leaves the record to its parent.
+        if self.is_inherited() {
+            return;
+        }
+        let now = now_monotonic_nano();
+        let (producer, settings) = (&self.log.service.producer, &self.log.requests.settings);
+        if let Some(model) = &self.model {
+            if ending == Ending::Returned && !model.is_streamed {
+                // A call that returns has answered; only of a stream a part can be missing.
+                self.observer.model_response(true, false, now, settings);
+            }
+            let source = RequestSource::Model(model.facts());
+            return self.observer.finish(&self.ids, ending, &source, now, producer, settings);
+        }
+        if ending == Ending::Returned && self.observer.finish_plain(&self.ids, now, producer, settings) {
+            return;
+        }
+        let texts = RequestTexts {
+            method: &self.method,
+            path: &self.path,
+            route_prefix: "",
+            route: &self.route,
+            protocol_version: &self.protocol_version,
+            client_address: &self.client_address,
+        };
+        let source = RequestSource::Http { texts, engine: None };
+        self.observer.finish(&self.ids, ending, &source, now, producer, settings);
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.generation != self.log.requests.producer.generation()
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let is_panic = std::thread::panicking();
+        self.finish(if is_panic { Ending::Raised("panic") } else { Ending::Cancelled("") });
+    }
+}
