@@ -166,26 +166,6 @@ typedef struct {
 } inferlog_attribute;
 
 /*
- What is recorded of a tensor. Its content is not.
- */
-typedef struct {
-  inferlog_text name;
-  /*
-   The type of an element, such as `FP32`.
-   */
-  inferlog_text datatype;
-  /*
-   The size of each of the `rank` dimensions.
-   */
-  const int64_t *shape;
-  size_t rank;
-  /*
-   The bytes of all elements.
-   */
-  uint64_t bytes;
-} inferlog_tensor;
-
-/*
  The model that serves a request. A text that is not known is empty; each is cut to 96 bytes.
  */
 typedef struct {
@@ -249,6 +229,26 @@ typedef struct {
   char span_id[17];
   char request_id[17];
 } inferlog_ids;
+
+/*
+ What is recorded of a tensor. Its content is not.
+ */
+typedef struct {
+  inferlog_text name;
+  /*
+   The type of an element, such as `FP32`.
+   */
+  inferlog_text datatype;
+  /*
+   The size of each of the `rank` dimensions.
+   */
+  const int64_t *shape;
+  size_t rank;
+  /*
+   The bytes of all elements.
+   */
+  uint64_t bytes;
+} inferlog_tensor;
 
 #ifdef __cplusplus
 extern "C" {
@@ -386,20 +386,6 @@ bool inferlog_message(const inferlog_log *log,
                       size_t count);
 
 /*
- Takes note of the tensors of a request that a model serves: names, types, shapes and bytes. NULL leaves those of an
- earlier call. The list of inputs, and that of outputs, has at most 1,280 bytes as JSON; what is beyond is left out.
-
- Requires:
- `request` is NULL or under way; `inputs` is NULL or points to `input_count` tensors, `outputs` to `output_count`; their
- texts and shapes live during the call.
- */
-void inferlog_request_tensors(inferlog_request *request,
-                              const inferlog_tensor *inputs,
-                              size_t input_count,
-                              const inferlog_tensor *outputs,
-                              size_t output_count);
-
-/*
  Begins a request: ids, the sampler's decision, and a slot of the flight recorder, so that a request that the process
  does not survive is on record. Returns NULL if logging is switched off; the other functions take NULL and do nothing.
 
@@ -440,6 +426,20 @@ void inferlog_request_answer(inferlog_request *request, uint16_t status, inferlo
  `request` is NULL or under way; the text lives during the call.
  */
 void inferlog_request_chunk(inferlog_request *request, inferlog_text bytes, bool more);
+
+/*
+ Takes note of the tensors of a request that a model serves: names, types, shapes and bytes. NULL leaves those of an
+ earlier call. The list of inputs, and that of outputs, has at most 1,280 bytes as JSON; what is beyond is left out.
+
+ Requires:
+ `request` is NULL or under way; `inputs` is NULL or points to `input_count` tensors, `outputs` to `output_count`; their
+ texts and shapes live during the call.
+ */
+void inferlog_request_tensors(inferlog_request *request,
+                              const inferlog_tensor *inputs,
+                              size_t input_count,
+                              const inferlog_tensor *outputs,
+                              size_t output_count);
 
 /*
  Takes note that the client is gone before the whole answer.

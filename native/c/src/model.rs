@@ -1,6 +1,5 @@
 //! A request that a model serves: which model, and the tensors that it takes and returns.
 
-use crate::request::Request;
 use crate::text::Text;
 use std::borrow::Cow;
 use std::slice;
@@ -33,34 +32,8 @@ pub struct Tensor<'a> {
     pub bytes: u64,
 }
 
-/// Takes note of the tensors of a request that a model serves: names, types, shapes and bytes. NULL leaves those of an
-/// earlier call. The list of inputs, and that of outputs, has at most 1,280 bytes as JSON; what is beyond is left out.
-///
-/// # Safety
-/// `request` is NULL or under way; `inputs` is NULL or points to `input_count` tensors, `outputs` to `output_count`; their
-/// texts and shapes live during the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn inferlog_request_tensors(
-    request: *mut Request,
-    inputs: *const Tensor<'_>,
-    input_count: usize,
-    outputs: *const Tensor<'_>,
-    output_count: usize,
-) {
-    // SAFETY: the caller's promise.
-    let Some(Request(request)) = (unsafe { request.as_mut() }) else { return };
-    // SAFETY: the caller's promise.
-    let [inputs, outputs] = unsafe { [texts(inputs, input_count), texts(outputs, output_count)] };
-    if let Some(inputs) = inputs {
-        request.inputs(inputs.iter().map(Named::tensor));
-    }
-    if let Some(outputs) = outputs {
-        request.outputs(outputs.iter().map(Named::tensor));
-    }
-}
-
 /// A tensor whose texts are UTF-8.
-struct Named<'a> {
+pub struct Named<'a> {
     name: Cow<'a, str>,
     datatype: Cow<'a, str>,
     shape: &'a [i64],
@@ -68,14 +41,16 @@ struct Named<'a> {
 }
 
 impl Named<'_> {
-    fn tensor(&self) -> inferlog::Tensor<'_> {
+    pub fn tensor(&self) -> inferlog::Tensor<'_> {
         inferlog::Tensor { name: &self.name, datatype: &self.datatype, shape: self.shape, bytes: self.bytes }
     }
 }
 
+/// Reads the texts of tensors; None for null.
+///
 /// # Safety
 /// `tensors` is null or points to `count` tensors, whose texts and shapes live as long as the result.
-unsafe fn texts<'a>(tensors: *const Tensor<'a>, count: usize) -> Option<Vec<Named<'a>>> {
+pub unsafe fn named<'a>(tensors: *const Tensor<'a>, count: usize) -> Option<Vec<Named<'a>>> {
     if tensors.is_null() {
         return None;
     }

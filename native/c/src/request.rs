@@ -3,7 +3,7 @@
 use crate::emit::{Event, Value, emit};
 use crate::failure::guarded;
 use crate::log::Log;
-use crate::model::Model;
+use crate::model::{Model, Named, Tensor, named};
 use crate::text::Text;
 use inferlog::{Content, Ending, RequestIds};
 use request::ids::hex16;
@@ -11,7 +11,7 @@ use std::ffi::c_char;
 use std::ptr;
 
 /// A request under way. One thread uses it at a time.
-pub struct Request(pub(crate) inferlog::Request);
+pub struct Request(inferlog::Request);
 
 /// What is known of a request at its beginning. A text that is not known is empty.
 #[repr(C)]
@@ -171,6 +171,32 @@ pub unsafe extern "C" fn inferlog_request_chunk(request: *mut Request, bytes: Te
     if let Some(request) = unsafe { request.as_mut() } {
         // SAFETY: the caller's promise.
         request.0.chunk(unsafe { bytes.bytes() }, more);
+    }
+}
+
+/// Takes note of the tensors of a request that a model serves: names, types, shapes and bytes. NULL leaves those of an
+/// earlier call. The list of inputs, and that of outputs, has at most 1,280 bytes as JSON; what is beyond is left out.
+///
+/// # Safety
+/// `request` is NULL or under way; `inputs` is NULL or points to `input_count` tensors, `outputs` to `output_count`; their
+/// texts and shapes live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn inferlog_request_tensors(
+    request: *mut Request,
+    inputs: *const Tensor<'_>,
+    input_count: usize,
+    outputs: *const Tensor<'_>,
+    output_count: usize,
+) {
+    // SAFETY: the caller's promise.
+    let Some(Request(request)) = (unsafe { request.as_mut() }) else { return };
+    // SAFETY: the caller's promise.
+    let [inputs, outputs] = unsafe { [named(inputs, input_count), named(outputs, output_count)] };
+    if let Some(inputs) = inputs {
+        request.inputs(inputs.iter().map(Named::tensor));
+    }
+    if let Some(outputs) = outputs {
+        request.outputs(outputs.iter().map(Named::tensor));
     }
 }
 

@@ -1,7 +1,6 @@
 //! A request that a model serves: which model, and the tensors that it takes and returns. Its record is the one of a
 //! request to a model of Triton.
 
-use crate::request::Request;
 use request::fields::{Correlation, Exact, Json, Served, Tensors};
 use request::observer::ModelFacts;
 
@@ -37,23 +36,6 @@ pub struct Tensor<'a> {
     pub bytes: u64,
 }
 
-impl Request {
-    /// Takes note of the inputs of a request that a model serves. Their list has at most 1,280 bytes as JSON; what is
-    /// beyond is left out.
-    pub fn inputs<'a>(&mut self, tensors: impl IntoIterator<Item = Tensor<'a>>) {
-        if let Some(model) = &mut self.model {
-            model.inputs = Some(list(tensors));
-        }
-    }
-
-    /// As [`Request::inputs`], of the outputs.
-    pub fn outputs<'a>(&mut self, tensors: impl IntoIterator<Item = Tensor<'a>>) {
-        if let Some(model) = &mut self.model {
-            model.outputs = Some(list(tensors));
-        }
-    }
-}
-
 /// What a request keeps of its model until its end.
 pub(crate) struct ServedModel {
     name: Box<str>,
@@ -62,8 +44,10 @@ pub(crate) struct ServedModel {
     correlation_id: Box<str>,
     batch_size: u64,
     batch_position: u64,
-    inputs: Option<Vec<u8>>,
-    outputs: Option<Vec<u8>>,
+    /// JSON.
+    pub inputs: Option<Vec<u8>>,
+    /// JSON.
+    pub outputs: Option<Vec<u8>>,
     /// The answer has parts.
     pub is_streamed: bool,
 }
@@ -111,7 +95,8 @@ impl ServedModel {
     }
 }
 
-fn list<'a>(tensors: impl IntoIterator<Item = Tensor<'a>>) -> Vec<u8> {
+/// The JSON of tensors.
+pub(crate) fn list<'a>(tensors: impl IntoIterator<Item = Tensor<'a>>) -> Vec<u8> {
     let mut json = vec![b'['];
     for Tensor { name, datatype, shape, bytes } in tensors {
         let before = json.len();

@@ -2,7 +2,7 @@
 
 use crate::event::{Event, Value, emit};
 use crate::log::Log;
-use crate::model::{Model, ServedModel};
+use crate::model::{Model, ServedModel, Tensor, list};
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::capture::Content;
@@ -49,7 +49,7 @@ pub struct Request {
     route: Box<str>,
     protocol_version: Box<str>,
     client_address: Box<str>,
-    pub(crate) model: Option<Box<ServedModel>>,
+    model: Option<Box<ServedModel>>,
     /// The generation of processes in which the request began.
     generation: u32,
 }
@@ -147,6 +147,21 @@ impl Request {
         if is_chunk && self.observer.chunks(settings) == Chunks::Events && !self.is_inherited() {
             let bytes = self.model.is_none().then_some(bytes.len());
             self.observer.emit_chunk(&self.ids, &self.log.service.producer, bytes);
+        }
+    }
+
+    /// Takes note of the inputs of a request that a model serves. Their list has at most 1,280 bytes as JSON; what is
+    /// beyond is left out.
+    pub fn inputs<'a>(&mut self, tensors: impl IntoIterator<Item = Tensor<'a>>) {
+        if let Some(model) = &mut self.model {
+            model.inputs = Some(list(tensors));
+        }
+    }
+
+    /// As [`Request::inputs`], of the outputs.
+    pub fn outputs<'a>(&mut self, tensors: impl IntoIterator<Item = Tensor<'a>>) {
+        if let Some(model) = &mut self.model {
+            model.outputs = Some(list(tensors));
         }
     }
 
