@@ -67,3 +67,10 @@ def test_an_inference_that_the_process_does_not_survive_names_its_model(program:
     (record,) = read_records(config.directory, "request")
     assert (record["outcome"], record["triton.model_name"]) == ("process_died", "dying")
     assert {name: record.get(name) for name in MODEL} == MODEL
+
+
+def test_sanitizers_find_nothing(installed: Path, configure: Configure) -> None:
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
+    config = configure()
+    run(compiled(installed, "model.c", *STRICT_C, *flags), "served", config)
+    assert_books_balance(config)
