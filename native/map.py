@@ -14,7 +14,9 @@ from textwrap import fill
 HERE = Path(__file__).parent
 README = HERE / "README.md"
 _DRAWING = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
-CRATES = ("ring", "queue", "request", "lines", "segments", "listen", "listener", "c", "python")
+CRATES = ("ring", "queue", "request", "lines", "segments", "listen", "rust", "listener", "c", "python")
+# The name in imports, where it is another one than that of the folder.
+_IMPORTED = {"rust": "inferlog"}
 _COMMENT = re.compile(r"//.*")
 
 
@@ -70,7 +72,7 @@ def _wrapped(floor: list[str]) -> str:
 
 
 def _uses(text: str, crate: str) -> bool:
-    return re.search(rf"(?:\buse (?:::)?|[^:\w]){crate}::", text) is not None
+    return re.search(rf"(?:\buse (?:::)?|[^:\w]){_IMPORTED.get(crate, crate)}::", text) is not None
 
 
 def drawn() -> str:

@@ -1,5 +1,4 @@
-//! The record of a WebSocket connection. It is an event of its own, since a connection of an hour would distort the
-//! times of the requests.
+//! The record of a WebSocket connection, from the values that Python has counted.
 
 use super::middleware::exception_texts;
 use super::request_ids::PyRequestIds;
@@ -12,36 +11,12 @@ use pyo3::types::{PyDict, PyTuple};
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::fields::Group;
+use request::websocket::{FIELDS, NAME};
 
-const NAME: &str = "websocket.connection";
 /// The number of values from the caller: from `outcome` to `duration_s`, without the route.
 const GIVEN: usize = 14;
 /// The place of the route among them: behind outcome, error and path.
 const ROUTE: usize = 3;
-
-const FIELDS: [&str; 21] = [
-    "trace",
-    "request_id",
-    "client_request_id",
-    "outcome",
-    "error.type",
-    "url.path",
-    "http.route",
-    "network.protocol.version",
-    "client.address",
-    "http.response.status_code",
-    "websocket.subprotocol",
-    "websocket.messages_received",
-    "websocket.bytes_received",
-    "websocket.messages_sent",
-    "websocket.bytes_sent",
-    "websocket.close_code",
-    "websocket.closed_by",
-    "duration_s",
-    "exception.type",
-    "exception.message",
-    "exception.stacktrace",
-];
 
 /// Emits the record of an ended connection. `values` are those of [`FIELDS`] from `outcome` to `duration_s`, without
 /// the route; None for a missing value.

@@ -220,6 +220,18 @@ crate::group! {
 }
 
 crate::group! {
+    /// The call over gRPC that it was.
+    pub struct Rpc<'a> {
+        /// `grpc`.
+        "rpc.system.name" => system: &'static str,
+        /// Service and method, such as `inference.GRPCInferenceService/ModelInfer`.
+        "rpc.method" => method: Path<'a>,
+        /// Name of the call's status, such as `OK` or `UNAVAILABLE`.
+        "rpc.response.status_code" => status: &'static str,
+    }
+}
+
+crate::group! {
     /// One chunk of a stream.
     pub struct Chunk<'a> {
         /// The request's own span.
@@ -250,6 +262,7 @@ crate::record! {
         usage: &'a Usage,
         engine: &'a Engine<'a>,
         exception: Exception<'a>,
+        rpc: Rpc<'a>,
     }
 }
 

@@ -8,6 +8,8 @@
 //! runtime                      an operator's temporary overrides
 //! fields                       the fields of the record, in groups
 //! capture                      which texts are kept, and how they are packed
+//! websocket                    the fields of a WebSocket connection
+//! rpc                          the status of a call over gRPC
 //! ids, trace_state, outcome    W3C Trace Context and this package's ids; how a request ended
 //! ```
 
@@ -22,6 +24,8 @@ pub mod outcome;
 pub mod ratio;
 pub mod requests;
 pub mod route_pattern;
+pub mod rpc;
 pub mod runtime;
 pub mod sampler;
 pub mod trace_state;
+pub mod websocket;

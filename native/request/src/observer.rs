@@ -6,12 +6,14 @@
 
 use crate::capture::{Captured, Content, TextCapture};
 use crate::fields::{
-    AfterResponse, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, ModelRecord, Path, Route, Stream,
+    AfterResponse, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, ModelRecord, Path, Route, Rpc,
+    Stream,
 };
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
 use crate::in_flight::terminal::{operation, seconds};
 use crate::outcome::{Answered, Ended, Ending, Outcome};
+use crate::rpc::RpcStatus;
 use crate::runtime::{Overrides, Runtime};
 use crate::sampler::{HeadDecision, Sampler};
 pub use chunks::Chunks;
@@ -62,6 +64,8 @@ pub struct Observer {
     ended: bool,
     /// The application announced trailers, and they have not passed.
     awaits_trailers: bool,
+    /// The status of the call over gRPC that the request is.
+    rpc: RpcStatus,
     /// The server sent a part of the answer from a file, so the size is not known.
     unknown_size: bool,
     /// When the last part of the answer passed, in monotonic nanoseconds; 0: not yet.
@@ -105,6 +109,7 @@ impl Observer {
             streamed: false,
             ended: false,
             awaits_trailers: false,
+            rpc: RpcStatus::NoCall,
             unknown_size: false,
             completed: 0,
             disconnected: false,
@@ -289,6 +294,11 @@ impl Observer {
         self.awaits_trailers = !self.ended;
     }
 
+    /// The request is a call over gRPC, with this status as far as it is known.
+    pub fn call(&mut self, status: RpcStatus) {
+        (self.rpc, self.unusual) = (status, true);
+    }
+
     /// Trailers pass at `now`; `more`: others follow.
     pub fn response_trailers(&mut self, more: bool, now: u64) {
         if self.ended && !more {
@@ -396,6 +406,11 @@ impl Observer {
                     outcome: ended.after_response.map(|(outcome, _)| outcome),
                     error_type: ended.after_response.map_or("", |(_, error_type)| error_type),
                 };
+                let rpc = (self.rpc != RpcStatus::NoCall).then(|| Rpc {
+                    system: "grpc",
+                    method: Path(texts.path.strip_prefix(b"/").unwrap_or(texts.path)),
+                    status: self.rpc.name(),
+                });
                 let (stream, gen_ai) = self.stream_and_bodies(texts.path, settings);
                 let (usage, engine) = (engine.map(|engine| &engine.usage), engine.map(|engine| &engine.engine));
                 HttpRecord {
@@ -410,6 +425,7 @@ impl Observer {
                     usage,
                     engine,
                     exception,
+                    rpc,
                 }
                 .push(to);
                 REQUEST
@@ -442,6 +458,7 @@ impl Observer {
             disconnected: self.disconnected,
             failed: self.failed,
             aborted,
+            rpc: self.rpc,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! How a request ended: the field `outcome` of its terminal record, its severity and `error.type`.
 
+use crate::rpc::RpcStatus;
 use queue::severity::{ERROR, INFO, WARN};
 
 /// How a request ended.
@@ -18,12 +19,14 @@ impl Outcome {
     /// Decides from the end of the call and the answer as far as it was seen; also returns the `error.type`, or "".
     #[must_use]
     pub fn of<'a>(ending: Ending<'a>, answer: &Answered) -> (Self, &'a str) {
-        let Answered { status, complete, disconnected, failed, aborted } = *answer;
+        let Answered { status, complete, disconnected, failed, aborted, rpc } = *answer;
         match ending {
             Ending::Returned if disconnected => (Self::ClientDisconnect, ""),
             Ending::Returned if failed => (Self::Error, "stream_error"),
             Ending::Returned if aborted => (Self::ServerShutdown, "engine_abort"),
             Ending::Returned if !complete => (Self::Error, "response_incomplete"),
+            Ending::Returned if rpc.is_timeout() => (Self::Timeout, rpc.error_type()),
+            Ending::Returned if rpc.is_failure() => (Self::Error, rpc.error_type()),
             Ending::Returned => match status {
                 504 | 408 => (Self::Timeout, ""),
                 500.. => (Self::Error, ""),
@@ -118,6 +121,8 @@ pub struct Answered {
     pub failed: bool,
     /// The engine gave the request up, although the client waits.
     pub aborted: bool,
+    /// The status of a call over gRPC.
+    pub rpc: RpcStatus,
 }
 
 /// How the application's call ended.

@@ -1,8 +1,10 @@
 //! Records of a Rust program, into the same queue, segments and books as those of a Python server.
 //!
 //! ```text
+//! layer                        a layer of tower, with the feature `tower`
 //! request                      a request under way: its ids, its bodies, its answer, its record
 //! model                        a request that a model serves: the model, and its tensors
+//! websocket                    a WebSocket connection whose bytes pass by
 //! message                      messages of an application, as Python's `get_logger` records them
 //! event                        records of a registered event: typed values
 //! log                          an open log: its service, its listener, and what a forked child does with it
@@ -11,14 +13,18 @@
 
 pub mod error;
 pub mod event;
+#[cfg(feature = "tower")]
+pub mod layer;
 pub mod log;
 pub mod message;
 pub mod model;
 pub mod request;
+pub mod websocket;
 
 pub use ::request::capture::Content;
 pub use ::request::ids::RequestIds;
 pub use ::request::outcome::Ending;
+pub use ::request::rpc::RpcStatus;
 pub use error::Error;
 pub use event::{Event, Value};
 pub use log::{Log, Stats};

@@ -12,6 +12,7 @@ use request::in_flight::facts::BODY_HEAD_BYTES;
 use request::observer::{Chunks, Observer, RequestSource, RequestTexts};
 use request::outcome::Ending;
 use request::requests::Start;
+use request::rpc::RpcStatus;
 use request::trace_state::TraceState;
 
 /// What is known of a request at its beginning. A text that is not known is empty.
@@ -163,6 +164,17 @@ impl Request {
         if let Some(model) = &mut self.model {
             model.outputs = Some(list(tensors));
         }
+    }
+
+    /// The request is a call over gRPC, with this status as far as it is known.
+    pub fn call(&mut self, status: RpcStatus) {
+        self.observer.call(status);
+    }
+
+    /// Whether the whole answer has passed.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.observer.is_complete()
     }
 
     /// Takes note that the client is gone before the whole answer.

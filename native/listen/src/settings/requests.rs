@@ -101,6 +101,18 @@ impl Settings {
         }
     }
 
+    /// The path of one of those routes, if it is configured.
+    #[must_use]
+    pub fn route(&self, parameter: &str) -> Option<&str> {
+        self.values.maybe_text(parameter)
+    }
+
+    /// Whether the server's own health route also gets the status of the logging.
+    #[must_use]
+    pub fn wraps_status(&self) -> bool {
+        self.values.is("wrap_health", "status")
+    }
+
     /// Paths at which the middleware answers itself, or adds to the answer.
     #[must_use]
     pub fn routes(&self) -> Box<[String]> {

@@ -1,0 +1,164 @@
+//! The beginning of a request: what its headers say about trace, ids and body.
+
+use super::ClientAddress;
+use crate::log::Log;
+use crate::request::{Request, RequestStart};
+use crate::websocket::{Connection, ConnectionStart};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Version};
+use request::capture::Content;
+use request::ids::{RequestIds, traceparent};
+use request::rpc::RpcStatus;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// What a body that is compressed or has no known type counts as.
+const UNREADABLE: Content<'_> = Content::Media(b"application/octet-stream");
+/// Values of the opt-out header that mean no.
+const NO: [&[u8]; 4] = [b"0", b"false", b"no", b"off"];
+
+/// The headers that matter, borrowed from the request.
+pub struct Head {
+    content: Option<HeaderValue>,
+    is_encoded: bool,
+    is_private: bool,
+    /// The request is a call over gRPC.
+    pub is_call: bool,
+    sent_trace: bool,
+    sent_request_id: bool,
+}
+
+impl Head {
+    pub fn read(parts: &Parts, opt_out_header: Option<&HeaderName>) -> Self {
+        let headers = &parts.headers;
+        let content = headers.get(CONTENT_TYPE).cloned();
+        let is_no = |value: &HeaderValue| NO.iter().any(|no| value.as_bytes().trim_ascii().eq_ignore_ascii_case(no));
+        Self {
+            is_encoded: is_encoded(headers),
+            is_private: opt_out_header.is_some_and(|name| headers.get_all(name).iter().any(|value| !is_no(value))),
+            is_call: content.as_ref().is_some_and(|content| content.as_bytes().starts_with(b"application/grpc")),
+            content,
+            sent_trace: headers.contains_key(TRACEPARENT) || headers.contains_key(TRACESTATE),
+            sent_request_id: headers.contains_key(REQUEST_ID),
+        }
+    }
+
+    /// Begins the request; None if logging is switched off.
+    pub fn begin(&self, log: Log, parts: &Parts) -> Option<Request> {
+        let headers = &parts.headers;
+        let tracestate: Vec<&[u8]> = headers.get_all(TRACESTATE).iter().map(HeaderValue::as_bytes).collect();
+        let reads_text = log.requests.settings.texts.is_on();
+        let content =
+            self.content.as_ref().map_or(Content::Media(b""), |value| match Content::of_type(value.as_bytes()) {
+                _ if self.is_encoded && reads_text => UNREADABLE,
+                content => content,
+            });
+        let has_body = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
+        let address = client_address(parts);
+        let mut begun = log.begin(&RequestStart {
+            method: parts.method.as_str(),
+            path: parts.uri.path().as_bytes(),
+            route: &route(parts),
+            protocol_version: version(parts.version),
+            client_address: &address,
+            traceparent: sent_trace(parts),
+            tracestate: &tracestate,
+            request_id: headers.get(REQUEST_ID).map(HeaderValue::as_bytes),
+            content: Some(content).filter(|_| has_body && !self.is_call),
+            is_private: self.is_private,
+            model: None,
+        })?;
+        if self.is_call {
+            begun.call(RpcStatus::Missing);
+        }
+        Some(begun)
+    }
+
+    /// Begins a WebSocket connection; None if logging is switched off.
+    pub fn connect(log: Log, parts: &Parts) -> Option<Connection> {
+        let (trace, client) = (sent_trace(parts), parts.headers.get(REQUEST_ID).map(HeaderValue::as_bytes));
+        let trace = log.ids.trace(trace);
+        let start = ConnectionStart {
+            path: parts.uri.path().to_owned(),
+            protocol_version: version(parts.version),
+            client_address: client_address(parts),
+        };
+        Connection::begin(log, RequestIds::new(trace, client, None), start)
+    }
+
+    /// The id that an answer carries: the client's, or the one made here.
+    pub fn answered_id(begun: &Request) -> Option<HeaderValue> {
+        let ids = begun.ids();
+        HeaderValue::from_bytes(ids.client().unwrap_or(&ids.request_id())).ok()
+    }
+
+    /// Adds the ids that the client did not send.
+    pub fn forward(&self, (trace, request_id): (bool, bool), begun: &Request, headers: &mut HeaderMap) {
+        let ids = begun.ids();
+        if trace && !self.sent_trace {
+            add(headers, TRACEPARENT, traceparent(&ids.trace).as_bytes());
+            if let Some(state) = ids.outgoing_state() {
+                add(headers, TRACESTATE, state.as_bytes());
+            }
+        }
+        if request_id && !self.sent_request_id {
+            add(headers, REQUEST_ID, &ids.request_id());
+        }
+    }
+}
+
+/// The caller's trace, unless it sent several.
+fn sent_trace(parts: &Parts) -> Option<&[u8]> {
+    let mut all = parts.headers.get_all(TRACEPARENT).iter();
+    all.next().filter(|_| all.next().is_none()).map(HeaderValue::as_bytes)
+}
+
+/// The content of an answer's body, by its headers. An encoded body cannot be read.
+pub fn content_of(headers: &HeaderMap) -> Option<Content<'_>> {
+    let content = headers.get(CONTENT_TYPE).map(|value| Content::of_type(value.as_bytes()));
+    Some(if is_encoded(headers) { UNREADABLE } else { content.unwrap_or(Content::Media(b"")) })
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+fn add(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) {
+    if let Ok(value) = HeaderValue::from_bytes(value) {
+        headers.append(name, value);
+    }
+}
+
+const fn version(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "0.9",
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        Version::HTTP_3 => "3",
+        _ => "1.1",
+    }
+}
+
+/// The template of the route, where the server's router is known.
+#[cfg(feature = "axum")]
+fn route(parts: &Parts) -> String {
+    let matched = parts.extensions.get::<axum::extract::MatchedPath>();
+    matched.map_or_else(String::new, |matched| matched.as_str().to_owned())
+}
+
+#[cfg(not(feature = "axum"))]
+fn route(_: &Parts) -> String {
+    String::new()
+}
+
+fn client_address(parts: &Parts) -> String {
+    let address = parts.extensions.get::<ClientAddress>().map(|address| address.0);
+    #[cfg(feature = "axum")]
+    let address = address.or_else(|| {
+        let info = parts.extensions.get::<axum::extract::ConnectInfo<std::net::SocketAddr>>();
+        info.map(|info| info.0.ip())
+    });
+    address.map_or_else(String::new, |address| address.to_string())
+}
