@@ -5,8 +5,8 @@
 ``latency``: calls with eight fields, each between two readings of the clock; ``nothing`` is these readings alone.
 In each round every way of logging has its turn, in random order, with one thread and with four. spdlog's asynchronous
 logger has its default policy (a full queue blocks) and a queue that has room for a round; ``spdlog_ours`` is spdlog
-with our sink. quill has its defaults, and room for a round; its own thread wakes every 0.1 ms, also in the turns of the
-others. No package has it: ``QUILL`` or ``--quill`` names a checkout, and without one it is left out.
+with our sink. quill has its defaults, and room for a round; its own thread runs in its own turns only. No package has
+quill: ``QUILL`` or ``--quill`` names a checkout, and without one it is left out.
 ``entries``: synchronous ``write`` of entries of 128 bytes beside ours, until the last call returns, and until all is
 written.
 ``kills``: programs that log are killed at a random instant; *lost* is what had been accepted and is in no file.
