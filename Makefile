@@ -68,7 +68,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm bench-native clean toolchain fuzz fuzz-corpus fuzz-unpack
+.PHONY: help build listener c header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -87,6 +87,18 @@ listener: toolchain ## Build dist/inference-logging-listener: static, needs neit
 c: toolchain ## Build the C library into dist/c: shared and static, header, files for pkg-config and CMake
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --release --package inference_logging_c
 	native/c/install native/target/release dist/c
+
+onnx-example: c $(DEPENDENCIES) ## Build and run the C++ example with a real ONNX Runtime; the first time 50 MB are downloaded
+	@$(call require,go,golang,the header of ONNX Runtime)
+	@$(call require,cmake,cmake,building the example)
+	@$(call require,g++,g++,building the example)
+	@$(PYTHON) tests/tools/install.py onnxruntime
+	cmake -S examples/cpp/onnx_pipeline -B build/onnx_pipeline \
+		"-DCMAKE_PREFIX_PATH=$(abspath dist/c);$(abspath .tools/onnxruntime)" >/dev/null
+	cmake --build build/onnx_pipeline
+	$(PYTHON) examples/cpp/onnx_pipeline/model.py build/onnx_pipeline/digits.onnx
+	INFERENCE_LOGGING_DIRECTORY=build/onnx_pipeline/logs build/onnx_pipeline/pipeline build/onnx_pipeline/digits.onnx
+	@echo "the records are in build/onnx_pipeline/logs"
 
 header: toolchain ## Write native/c/include/inferlog.h anew
 	cd native && env -u MAKEFLAGS -u MFLAGS UPDATE_HEADER=1 cargo test --quiet --package inference_logging_c
@@ -126,6 +138,7 @@ test-python: $(NATIVE)
 test-real: build ## Run the tests with the wheel, vLLM, Triton, Kubernetes, brokers and collectors
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
+	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
 	$(PYTEST) -m "real and not vllm"
 
@@ -226,7 +239,7 @@ bench-triton: triton ## Measure what logging costs a real Triton, beside its own
 	@($(call require,wrk,wrk,the load)) || true
 	$(PYTHON) loadtests/bench_triton.py
 
-bench-native: build c ## Measure what a call from C++ costs, beside spdlog and write(2) (about five minutes)
+bench-native: build c ## Measure what a call from C++ costs, beside spdlog, write(2), and quill in QUILL=DIRECTORY (six minutes)
 	@$(call require,g++,g++,the program that is measured)
 	@$(spdlog)
 	$(PYTHON) loadtests/bench_native.py

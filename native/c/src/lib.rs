@@ -11,6 +11,7 @@ mod emit;
 mod failure;
 mod log;
 mod message;
+mod model;
 mod request;
 mod text;
 
@@ -24,9 +25,10 @@ pub use log::{
     inferlog_stats,
 };
 pub use message::{Attribute, inferlog_message};
+pub use model::{Model, Tensor};
 pub use request::{
     End, Ids, Request, RequestStart, inferlog_request_answer, inferlog_request_begin, inferlog_request_body,
     inferlog_request_chunk, inferlog_request_disconnect, inferlog_request_emit, inferlog_request_end,
-    inferlog_request_ids,
+    inferlog_request_ids, inferlog_request_tensors,
 };
 pub use text::Text;

@@ -3,6 +3,7 @@
 //! ```text
 //! layer                        a layer of tower, with the feature `tower`
 //! request                      a request under way: its ids, its bodies, its answer, its record
+//! model                        a request that a model serves: the model, and its tensors
 //! websocket                    a WebSocket connection whose bytes pass by
 //! message                      messages of an application, as Python's `get_logger` records them
 //! event                        records of a registered event: typed values
@@ -16,6 +17,7 @@ pub mod event;
 pub mod layer;
 pub mod log;
 pub mod message;
+pub mod model;
 pub mod request;
 pub mod websocket;
 
@@ -26,5 +28,6 @@ pub use ::request::rpc::RpcStatus;
 pub use error::Error;
 pub use event::{Event, Value};
 pub use log::{Log, Stats};
+pub use model::{Model, Tensor};
 pub use queue::severity;
 pub use request::{Request, RequestStart};
