@@ -239,10 +239,13 @@ bench-triton: triton ## Measure what logging costs a real Triton, beside its own
 	@($(call require,wrk,wrk,the load)) || true
 	$(PYTHON) loadtests/bench_triton.py
 
-bench-native: build c ## Measure what a call from C++ costs, beside spdlog, write(2), and quill in QUILL=DIRECTORY (six minutes)
+bench-native: build c listener ## Measure calls from C++ beside spdlog, write(2) and QUILL=DIRECTORY, and the proxy beside nginx (ten minutes)
 	@$(call require,g++,g++,the program that is measured)
 	@$(spdlog)
+	@($(call require,nginx,nginx-light,comparing the proxy)) || true
+	@($(call require,wrk,wrk,the load on the proxy)) || true
 	$(PYTHON) loadtests/bench_native.py
+	$(PYTHON) loadtests/bench_proxy.py
 
 tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (the first time about fifteen minutes)
 	@$(call install_tools,--all)

@@ -31,3 +31,8 @@ pub use log::{Log, Stats};
 pub use model::{Model, Tensor};
 pub use queue::severity;
 pub use request::{Request, RequestStart};
+
+/// The programs of `docs/rust.md` are compiled with the tests.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../docs/rust.md")]
+mod pages {}
