@@ -19,6 +19,7 @@ from websockets.sync.client import connect
 from inference_logging import Config
 from tests.command_line import run
 from tests.proxies import Proxy, answers, exchange, head_of, raw
+from tests.sidecars import environment
 from tests.support import read_records, wait_until
 
 pytestmark = pytest.mark.servers
@@ -409,9 +410,34 @@ def test_what_is_no_http_is_refused_and_the_proxy_goes_on(start: Start) -> None:
     with raw(answers(HELLO)) as server:
         proxy = start(server.port)
         assert exchange(proxy.port, b"\x16\x03\x01 what is this\r\n\r\n").startswith(b"HTTP/1.1 400")
-        smuggled = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        smuggled = b"POST / HTTP/1.1\r\nHost: a\r\n" + lengths + GET
         assert b"X-Made-By" in exchange(proxy.port, GET)
         exchange(proxy.port, smuggled)
         assert b"X-Made-By" in exchange(proxy.port, GET)
     wait_until(lambda: len(proxy.records()) >= 2, "two records")
     assert json.dumps(proxy.records()).count("what is this") == 0
+
+
+def test_the_command_of_the_package_becomes_the_program(
+    listener_binary: Path, configure: Callable[..., Config]
+) -> None:
+    code = f"""
+from pathlib import Path
+from inference_logging.cli import main, native
+native._program = lambda: Path({str(listener_binary)!r})
+raise SystemExit(main.run(["proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1", "--threads", "2"]))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment(configure()), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.terminate()
+        assert (process.wait(60), "passes requests to 127.0.0.1:1" in first) == (0, True), first
+
+
+def test_without_the_program_the_command_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference_logging.cli.native._program", lambda: None)
+    done = run("proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1")
+    assert (done.code, "make listener" in done.err) == (1, True), done
