@@ -1,4 +1,6 @@
-"""What the proxy costs, beside nginx: ``make bench-native``, or ``python loadtests/bench_proxy.py [latency] [streams]``.
+"""What the proxy costs, beside nginx: ``make bench-native``.
+
+    python loadtests/bench_proxy.py [latency] [streams] [--quick] [--json PATH]
 
 A server answers on uvicorn; clients reach it directly, through our proxy, through our proxy that records nothing, and
 through nginx. ``direct again`` is the control: a second client that goes directly.
@@ -60,7 +62,7 @@ Ways = dict[str, int]
 """The port of each way to the server."""
 
 
-async def application(scope: Any, receive: Any, send: Any) -> None:
+async def application(scope: Any, _receive: Any, send: Any) -> None:
     """Answer ``/`` with a short text, and any other path with a stream."""
     if scope["type"] != "http":
         return

@@ -23,7 +23,17 @@ class Proxy:
     def __init__(self, program: Path, config: Config, to: int, *options: str) -> None:
         """Start it at a free port."""
         self.config = config
-        command = [program, "proxy", "--listen", "127.0.0.1:0", "--to", f"127.0.0.1:{to}", "--threads", "1", *options]
+        command = [
+            str(program),
+            "proxy",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            f"127.0.0.1:{to}",
+            "--threads",
+            "1",
+            *options,
+        ]
         self.process = subprocess.Popen(command, env=environment(config), stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         first = self.process.stderr.readline()

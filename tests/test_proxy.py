@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from inference_logging import Config
 from tests.command_line import run
@@ -185,7 +186,9 @@ def test_the_callers_trace_goes_through(start: Start, application: int) -> None:
 def test_a_websocket_is_counted(start: Start, application: int) -> None:
     proxy = start(application)
     texts = ["one", "x" * 70_000, ""]
-    with connect(f"ws://127.0.0.1:{proxy.port}/echo-messages", subprotocols=["chat"], compression=None) as socket_:
+    with connect(
+        f"ws://127.0.0.1:{proxy.port}/echo-messages", subprotocols=[Subprotocol("chat")], compression=None
+    ) as socket_:
         for text in texts:
             socket_.send(text)
             assert socket_.recv() == text
@@ -400,7 +403,7 @@ def test_a_wrong_command_line_is_refused(listener_binary: Path, arguments: tuple
 def test_a_port_in_use_is_named(listener_binary: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        command = [listener_binary, "proxy", "--listen", address, "--to", "a:1", "--directory", str(tmp_path)]
+        command = [str(listener_binary), "proxy", "--listen", address, "--to", "a:1", "--directory", str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert f"--listen {address}" in done.stderr

@@ -24,7 +24,7 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 @click.option("--listen", required=True, metavar="ADDRESS", help="Where clients connect: host:port.")
 @click.option("--to", required=True, metavar="ADDRESS", help="The server: host:port, or http://host:port.")
 @click.option("--http2", is_flag=True, help="Speak HTTP/2 to the server for every request, not only for gRPC.")
-@click.option("--threads", type=click.IntRange(1, 256), help="Threads that pass requests on; one per core if not given.")
+@click.option("--threads", type=click.IntRange(1, 256), help="Threads that pass requests on; else one per core.")
 @CONFIG
 @SERVICE_NAME
 @QUEUE_DIRECTORY
