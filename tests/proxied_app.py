@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 
@@ -45,11 +46,24 @@ async def echo_messages(websocket: WebSocket) -> None:
         await websocket.send_text(text)
 
 
+class Call:
+    """A call over gRPC that says in its trailers that nobody is there."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call."""
+        await Request(scope, receive).body()
+        kind = [(b"content-type", b"application/grpc")]
+        await send({"type": "http.response.start", "status": 200, "headers": kind, "trailers": True})
+        await send({"type": "http.response.body", "body": b"\0\0\0\0\x03abc"})
+        await send({"type": "http.response.trailers", "headers": [(b"grpc-status", b"14")]})
+
+
 app = Starlette(
     routes=[
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/echo", echo, methods=["POST"]),
         Route("/headers", headers),
+        Route("/package.Service/Method", Call(), methods=["POST"]),
         WebSocketRoute("/echo-messages", echo_messages),
     ]
 )

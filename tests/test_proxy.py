@@ -57,6 +57,18 @@ def application() -> Iterator[int]:
         process.wait(60)
 
 
+@pytest.fixture(scope="module")
+def http2_application() -> Iterator[int]:
+    """Serve `proxied_app` with Hypercorn, which speaks HTTP/2 to who begins so, and return its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        bind = f"fd://{listening.fileno()}"
+        command = [sys.executable, "-m", "hypercorn", "--bind", bind, "--log-level", "warning", "tests.proxied_app:app"]
+        process = subprocess.Popen(command, pass_fds=(listening.fileno(),))
+        yield listening.getsockname()[1]
+        process.terminate()
+        process.wait(60)
+
+
 def body_of(answer: bytes) -> bytes:
     """Return the body of an answer as its framing gives it."""
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -173,6 +185,25 @@ def test_http2_clients_are_served(start: Start, application: int) -> None:
     assert [int(answer.headers["x-length"]) for answer in answers] == [0, 1, 100_000]
     wait_until(lambda: len(proxy.records()) == 3, "three records")
     assert {record["network.protocol.version"] for record in proxy.records()} == {"2"}
+
+
+def test_the_server_is_reached_by_http2_where_asked(start: Start, http2_application: int) -> None:
+    proxy = start(http2_application, "--http2")
+    body = os.urandom(300_000)
+    assert httpx.post(f"{proxy.url}/echo", content=body, timeout=60).content == body
+    assert proxy.record()["http.response.body.size"] == len(body)
+
+
+def test_a_call_over_grpc_is_recorded_with_the_status_of_its_trailers(start: Start, http2_application: int) -> None:
+    proxy = start(http2_application)
+    with httpx.Client(http1=False, http2=True, timeout=60) as client:
+        headers = {"content-type": "application/grpc", "te": "trailers"}
+        answer = client.post(f"{proxy.url}/package.Service/Method", content=b"\0\0\0\0\x01a", headers=headers)
+    assert answer.content == b"\0\0\0\0\x03abc"
+    record = proxy.record()
+    assert (record["rpc.system.name"], record["rpc.method"]) == ("grpc", "package.Service/Method")
+    assert (record["rpc.response.status_code"], record["outcome"]) == ("UNAVAILABLE", "error")
+    assert (record["http.request.body.size"], record["http.response.body.size"]) == (6, 8)
 
 
 def test_the_callers_trace_goes_through(start: Start, application: int) -> None:

@@ -115,6 +115,8 @@ impl Forward {
         let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.authority.clone()).path_and_query(path);
         parts.uri = uri.build().unwrap_or_default();
         parts.version = Version::HTTP_2;
+        // HTTP/2 names the host in the URI; a header that says otherwise makes the request malformed.
+        parts.headers.remove(HOST);
         Request::from_parts(parts, body)
     }
 }
