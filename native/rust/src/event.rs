@@ -2,11 +2,11 @@
 
 use crate::error::Error;
 use crate::log::{Inner, Log};
+use parameters::json::is_json;
 use queue::layout::Reason;
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::ids::RequestIds;
-use serde::de::IgnoredAny;
 
 /// Fields that this crate fills in, of an event whose records belong to requests.
 const OF_REQUEST: [&str; 2] = ["trace", "request_id"];
@@ -84,10 +84,7 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
 /// Appends JSON, or text if it is no JSON of one line.
 pub fn push_json(scratch: &mut Scratch, bytes: &[u8]) {
     let is_line = !bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
-    match serde_json::from_slice::<IgnoredAny>(bytes) {
-        Ok(_) if is_line => scratch.push_json(bytes),
-        _ => scratch.push_bytes(bytes),
-    }
+    if is_line && is_json(bytes) { scratch.push_json(bytes) } else { scratch.push_bytes(bytes) }
 }
 
 impl Log {

@@ -7,6 +7,7 @@
 //! message                      messages of an application, as Python's `get_logger` records them
 //! event                        records of a registered event: typed values
 //! log                          an open log: its service, its listener, and what a forked child does with it
+//! producing                    in place of the crate `listen`, without the feature `listener`
 //! error                        what went wrong, in words
 //! ```
 
@@ -16,6 +17,8 @@ pub mod event;
 pub mod layer;
 pub mod log;
 pub mod message;
+#[cfg(not(feature = "listener"))]
+mod producing;
 pub mod request;
 pub mod websocket;
 

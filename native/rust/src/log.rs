@@ -1,7 +1,11 @@
 //! An open log: its service, its listener, and what a forked child does with it.
 
 use crate::error::Error;
+#[cfg(not(feature = "listener"))]
+use crate::producing::{Service, Settings};
+#[cfg(feature = "listener")]
 use listen::service::Service;
+#[cfg(feature = "listener")]
 use listen::settings::{Lane, Role, Settings};
 use queue::layout::Reason;
 use queue::system::now_monotonic_nano;
@@ -24,6 +28,7 @@ pub struct Inner {
     pub service: Arc<Service>,
     pub ids: IdSource,
     pub requests: Requests,
+    #[cfg(feature = "listener")]
     pub settings: Settings,
     /// The parameter `level`.
     level: u8,
@@ -90,13 +95,21 @@ impl Log {
             return Err(Error::new("enabled=off: nothing is recorded"));
         }
         let settings = settings.with_queue_directory(&settings.resolved_queue_directory());
-        let service = settings.lane(Lane::Fast, Role::Serves, true, None)?.open()?;
+        let service = service_of(&settings)?;
         let observer = settings.observer(&service).inspect_err(|_| {
             service.close(Duration::ZERO);
         })?;
         let ids = IdSource::new().map_err(|error| Error::new(format!("no random bits: {error}")))?;
         let (requests, level) = (service.requests(observer), settings.least_severity());
-        Ok(share(Inner { service, ids, requests, settings, level, before: ptr::null() }))
+        Ok(share(Inner {
+            service,
+            ids,
+            requests,
+            #[cfg(feature = "listener")]
+            settings,
+            level,
+            before: ptr::null(),
+        }))
     }
 
     /// Waits until everything that was accepted before is written, at most `deadline`. Returns whether it is.
@@ -170,6 +183,16 @@ impl Inner {
         let now = now_monotonic_nano();
         if runtime.is_disabled(now) { u8::MAX } else { runtime.level(now).unwrap_or(self.level) }
     }
+}
+
+#[cfg(feature = "listener")]
+fn service_of(settings: &Settings) -> Result<Arc<Service>, String> {
+    settings.lane(Lane::Fast, Role::Serves, true, None)?.open()
+}
+
+#[cfg(not(feature = "listener"))]
+fn service_of(settings: &Settings) -> Result<Arc<Service>, String> {
+    settings.open()
 }
 
 fn from_environment(keywords: &[(&str, &str)]) -> Result<Settings, Error> {
