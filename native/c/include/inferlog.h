@@ -19,6 +19,11 @@
 #define INFERLOG_ZERO {0}
 #endif
 
+/* Define INFERLOG_PRODUCER_ONLY for the library of small machines: it has no listener, and no requests. */
+#ifndef INFERLOG_PRODUCER_ONLY
+#define INFERLOG_REQUESTS
+#endif
+
 
 /*
  The version of the functions and structures in this header.
@@ -40,6 +45,7 @@ typedef enum {
   INFERLOG_KIND_JSON = 7,
 } inferlog_kind;
 
+#if defined(INFERLOG_REQUESTS)
 /*
  How a request ends.
  */
@@ -62,16 +68,24 @@ typedef enum {
    */
   INFERLOG_END_CANCELLED = 4,
 } inferlog_end;
+#endif
 
 /*
  An open log. It is never freed.
  */
 typedef struct inferlog_log inferlog_log;
 
+#if !defined(INFERLOG_REQUESTS)
+/*
+ Nothing makes one in a library without requests: it is always NULL.
+ */
+typedef struct inferlog_request inferlog_request;
+
 /*
  A request under way. One thread uses it at a time.
  */
 typedef struct inferlog_request inferlog_request;
+#endif
 
 /*
  A registered event. `id` is 0 if it could not be registered; then nothing accepts it.
@@ -165,6 +179,7 @@ typedef struct {
   inferlog_value value;
 } inferlog_attribute;
 
+#if defined(INFERLOG_REQUESTS)
 /*
  What is known of a request at its beginning. A text that is not known is empty.
  */
@@ -200,6 +215,7 @@ typedef struct {
   char span_id[17];
   char request_id[17];
 } inferlog_ids;
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -336,6 +352,7 @@ bool inferlog_message(const inferlog_log *log,
                       const inferlog_attribute *attributes,
                       size_t count);
 
+#if defined(INFERLOG_REQUESTS)
 /*
  Begins a request: ids, the sampler's decision, and a slot of the flight recorder, so that a request that the process
  does not survive is on record. Returns NULL if logging is switched off; the other functions take NULL and do nothing.
@@ -407,6 +424,7 @@ bool inferlog_request_emit(const inferlog_request *request,
 void inferlog_request_end(inferlog_request *request,
                           uint32_t how,
                           inferlog_text error_type);
+#endif
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -24,7 +24,6 @@ pub mod values;
 use json::{Map, Value};
 use queue::producer::QueueSettings;
 use queue::severity::{ERROR, INFO, WARN};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use values::Values;
 
@@ -41,7 +40,7 @@ const ADVANCED: &str = "advanced";
 pub struct Parameters {
     pub values: Values,
     /// The names of those that were given.
-    given: BTreeSet<String>,
+    given: Vec<String>,
 }
 
 impl Parameters {
@@ -69,7 +68,7 @@ impl Parameters {
     /// Whether the configuration gives a parameter, rather than leaves it to its default.
     #[must_use]
     pub fn gives(&self, name: &str) -> bool {
-        self.given.contains(name)
+        self.given.iter().any(|given| given == name)
     }
 
     /// Whether anything is recorded.

@@ -9,7 +9,6 @@ use crate::json::{Map, Value};
 use crate::pattern;
 use crate::schema::Schema;
 use crate::{ADVANCED, Parameters, flat, values};
-use std::collections::BTreeMap;
 use std::path::Path;
 
 const PREFIX: &str = "INFERENCE_LOGGING_";
@@ -24,7 +23,7 @@ const SERVICE_LINK: &str = "^(?:[A-Za-z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_
 #[derive(Default)]
 struct Gathered {
     values: Map,
-    origins: BTreeMap<String, String>,
+    origins: Vec<(String, String)>,
     sentences: Vec<String>,
 }
 
@@ -54,7 +53,7 @@ impl Gathered {
     fn add(&mut self, name: &str, value: Value, origin: String) {
         if !self.values.contains_key(name) {
             self.values.insert(name.to_owned(), value);
-            self.origins.insert(name.to_owned(), origin);
+            self.origins.push((name.to_owned(), origin));
         }
     }
 
@@ -89,7 +88,8 @@ impl Gathered {
 
     fn parameters(mut self, schema: Schema) -> Result<Parameters, ParametersError> {
         let faults = self.values.iter().filter_map(|(name, value)| {
-            let origin = self.origins.get(name).map_or("", String::as_str);
+            let origin = self.origins.iter().find_map(|(known, origin)| (known == name).then_some(origin.as_str()));
+            let origin = origin.unwrap_or_default();
             schema.fault(name, value).map(|sentence| with_origin(&sentence, origin))
         });
         self.sentences.extend(faults);
@@ -162,7 +162,7 @@ fn meant(schema: &Value, text: &str) -> Value {
 fn number(text: &str) -> Option<Value> {
     let text = text.trim();
     let whole = text.parse::<i64>().ok().map(Value::from);
-    whole.or_else(|| text.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from))
+    whole.or_else(|| Value::decimal(text))
 }
 
 /// A list in JSON, or texts between commas.

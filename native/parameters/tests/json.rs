@@ -92,6 +92,21 @@ proptest! {
     }
 
     #[test]
+    fn a_number_of_few_digits_is_the_nearest_float_and_any_other_nearly_so(number in any::<f64>(), few in 0..10_u64.pow(15)) {
+        let text = serde_json::Value::from(number).to_string();
+        if let Some(read) = Value::parse(text.as_bytes()).unwrap().as_f64() {
+            let theirs: f64 = text.parse().unwrap();
+            // A number below the normal ones has fewer bits.
+            let error = (read - theirs).abs();
+            prop_assert!(error <= theirs.abs() * 1e-14 || error <= 1e-320, "{} {}", read, theirs);
+        }
+        for places in 1..=22 {
+            let text = format!("{few}e-{places}");
+            prop_assert_eq!(Value::parse(text.as_bytes()).unwrap().as_f64(), text.parse().ok());
+        }
+    }
+
+    #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         let is_read = Value::parse(&bytes).is_ok();
         prop_assert_eq!(is_read, serde_json::from_slice::<serde_json::Value>(&bytes).is_ok());

@@ -130,3 +130,11 @@ fn the_environment_is_read_alike() {
     assert_eq!(ours.queue("/q".into()).queue_bytes, 131_072);
     assert_eq!(ours.queue("/q".into()).in_flight_slots, 0);
 }
+
+#[test]
+fn the_least_ratio_is_one_for_the_sampler_too() {
+    for schema in [Schema::of_producers(), Schema::published()] {
+        let parameters = read(&json!({"sample_ratio": 1.3877787807814457e-17}), schema).unwrap();
+        assert!(parameters.sampler().is_ok());
+    }
+}

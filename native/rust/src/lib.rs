@@ -19,15 +19,21 @@ pub mod log;
 pub mod message;
 #[cfg(not(feature = "listener"))]
 mod producing;
+#[cfg(feature = "requests")]
 pub mod request;
+#[cfg(feature = "requests")]
 pub mod websocket;
 
+#[cfg(feature = "requests")]
 pub use ::request::capture::Content;
 pub use ::request::ids::RequestIds;
+#[cfg(feature = "requests")]
 pub use ::request::outcome::Ending;
+#[cfg(feature = "requests")]
 pub use ::request::rpc::RpcStatus;
 pub use error::Error;
 pub use event::{Event, Value};
 pub use log::{Log, Stats};
 pub use queue::severity;
+#[cfg(feature = "requests")]
 pub use request::{Request, RequestStart};

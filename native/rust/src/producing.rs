@@ -7,9 +7,14 @@ use queue::lock::ForkSafe;
 use queue::producer::closing::poll;
 use queue::producer::{Producer, QueueSettings};
 use queue::queue_file::QueueCounts;
-use queue::system::{WallClock, now_monotonic_nano};
+#[cfg(feature = "requests")]
+use queue::system::WallClock;
+use queue::system::now_monotonic_nano;
+#[cfg(feature = "requests")]
 use request::observer::ObserverSettings;
-use request::requests::{Requests, open_producer};
+#[cfg(feature = "requests")]
+use request::requests::Requests;
+use request::requests::open_producer;
 use request::runtime::Runtime;
 use std::ops::Deref;
 use std::path::Path;
@@ -63,6 +68,7 @@ impl Settings {
     ///
     /// # Errors
     /// A sentence that names the parameter: the file of the key cannot be used.
+    #[cfg(feature = "requests")]
     pub fn observer(&self, _: &Service) -> Result<ObserverSettings, String> {
         self.0.observer(None)
     }
@@ -117,12 +123,14 @@ impl Service {
     }
 
     /// Begins requests whose records go to the queue.
+    #[cfg(feature = "requests")]
     #[must_use]
     pub fn requests(&self, settings: ObserverSettings) -> Requests {
         Requests { producer: Arc::clone(&self.producer), runtime: self.runtime, settings, clock: WallClock::default() }
     }
 
     /// Whether an operator has switched logging off at `now` (monotonic nanoseconds).
+    #[cfg(feature = "requests")]
     #[inline]
     #[must_use]
     pub fn is_disabled(&self, now: u64) -> bool {

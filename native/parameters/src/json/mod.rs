@@ -5,6 +5,7 @@
 use std::fmt::{self, Display, Formatter};
 
 mod check;
+mod decimal;
 mod read;
 
 pub use check::is_json;
@@ -22,12 +23,13 @@ pub enum Value {
 }
 
 /// A number, in the form that it has in the text: 1 and 1.0 are different.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Number {
     Unsigned(u64),
     /// Below zero.
     Signed(i64),
-    Float(f64),
+    /// With its text, since a small library cannot write such a number.
+    Float(f64, Box<str>),
 }
 
 /// The members of an object, in their order. Small enough that a search from the beginning is fast.
@@ -49,6 +51,13 @@ impl Value {
         self.as_object()?.get(name)
     }
 
+    /// The number that a text is, which may also begin or end with its point, or begin with `+`.
+    #[must_use]
+    pub fn decimal(text: &str) -> Option<Self> {
+        let number = decimal::float(text).filter(|_| decimal::is_decimal(text));
+        number.map(|number| Self::Number(Number::Float(number, text.into())))
+    }
+
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         if let Self::String(text) = self { Some(text) } else { None }
@@ -67,10 +76,10 @@ impl Value {
     #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
         let Self::Number(number) = self else { return None };
-        Some(match *number {
-            Number::Unsigned(number) => number as f64,
-            Number::Signed(number) => number as f64,
-            Number::Float(number) => number,
+        Some(match number {
+            Number::Unsigned(number) => *number as f64,
+            Number::Signed(number) => *number as f64,
+            Number::Float(number, _) => *number,
         })
     }
 
@@ -163,12 +172,6 @@ impl From<i64> for Value {
     }
 }
 
-impl From<f64> for Value {
-    fn from(number: f64) -> Self {
-        Self::Number(Number::Float(number))
-    }
-}
-
 impl Display for Value {
     /// As JSON without spaces.
     fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
@@ -177,8 +180,7 @@ impl Display for Value {
             Self::Bool(is_true) => write!(to, "{is_true}"),
             Self::Number(Number::Unsigned(number)) => write!(to, "{number}"),
             Self::Number(Number::Signed(number)) => write!(to, "{number}"),
-            // The form with a point or an exponent, so that it stays what it is.
-            Self::Number(Number::Float(number)) => write!(to, "{number:?}"),
+            Self::Number(Number::Float(_, text)) => to.write_str(text),
             Self::String(text) => quoted(text, to),
             Self::Array(items) => {
                 for (at, item) in items.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! The reader of a text: one value, as a tree.
 
-use super::{Map, Number, Value};
+use super::{Map, Number, Value, decimal};
 
 /// Brackets that may be open at once.
 const DEPTH: usize = 128;
@@ -14,6 +14,15 @@ pub fn whole(json: &[u8]) -> Result<Value, String> {
         if reader.at == text.len() { Ok(value) } else { Err("has more behind its value") }
     });
     value.map_err(|what| at(json, reader.at, what))
+}
+
+/// The number that a text is.
+fn number(text: &str) -> Option<Number> {
+    let whole = || text.parse().ok().map(Number::Unsigned);
+    // -0 is no whole number of another sign.
+    let below = || text.parse().ok().filter(|number| *number < 0).map(Number::Signed);
+    let float = || decimal::float(text).map(|number| Number::Float(number, text.into()));
+    if super::is_json(text.as_bytes()) { whole().or_else(below).or_else(float) } else { None }
 }
 
 /// A sentence with line and column.
@@ -147,14 +156,7 @@ impl Reader<'_> {
         let rest = &self.text[self.at..];
         let is_part = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
         let text = &rest[..rest.bytes().position(|byte| !is_part(byte)).unwrap_or(rest.len())];
-        if !super::is_json(text.as_bytes()) {
-            return Err("has a wrong number");
-        }
-        let whole = text.parse().ok().map(Number::Unsigned);
-        // -0 is no whole number of another sign.
-        let whole = whole.or_else(|| text.parse().ok().filter(|number| *number < 0).map(Number::Signed));
-        let float = || text.parse().ok().filter(|number: &f64| number.is_finite()).map(Number::Float);
-        let number = whole.or_else(float).ok_or("has a number that is too large")?;
+        let number = number(text).ok_or("has a wrong number, or one that is too large")?;
         self.at += text.len();
         Ok(Value::Number(number))
     }
