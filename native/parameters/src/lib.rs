@@ -95,7 +95,8 @@ impl Parameters {
         self.values.maybe_path("audit_directory").unwrap_or_else(beside)
     }
 
-    /// The settings of the queue of a process that serves, in this directory; of any configuration.
+    /// The settings of the queue of a process that serves, in this directory; of any configuration, and without events of its
+    /// own.
     #[must_use]
     pub fn queue(&self, directory: PathBuf) -> QueueSettings {
         let values = &self.values;
@@ -108,7 +109,7 @@ impl Parameters {
             overflow_info_ratio: values.number("overflow_info_ratio"),
             wake_bytes: values.whole("flush_bytes"),
             configuration: None,
-            events: request::fields::schemas(),
+            events: Vec::new(),
         }
     }
 }

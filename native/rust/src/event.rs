@@ -11,6 +11,10 @@ use request::ids::RequestIds;
 /// Fields that this crate fills in, of an event whose records belong to requests.
 const OF_REQUEST: [&str; 2] = ["trace", "request_id"];
 
+/// Events that a log with requests has registered itself.
+#[cfg(not(feature = "requests"))]
+const OF_REQUESTS: [&str; 2] = ["request", "request.chunk"];
+
 /// A registered event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -95,6 +99,10 @@ impl Log {
     /// # Errors
     /// A name breaks the rules, or the queue has no room for another event.
     pub fn register(self, name: &str, fields: &[&str], in_request: bool) -> Result<Event, Error> {
+        #[cfg(not(feature = "requests"))]
+        if OF_REQUESTS.contains(&name) {
+            return Err(Error::new(format!("event {name:?} is that of requests and cannot be registered")));
+        }
         let own = in_request.then_some(OF_REQUEST).into_iter().flatten();
         let names: Vec<String> = own.chain(fields.iter().copied()).map(str::to_owned).collect();
         let id = self.service.producer.register(name, &names)?;

@@ -60,8 +60,11 @@ impl Settings {
     /// # Errors
     /// A sentence that names what cannot be created.
     pub fn open(&self) -> Result<Arc<Service>, String> {
-        let queue = self.0.queue(self.0.resolved_queue_directory());
-        Service::open(QueueSettings { configuration: Some(self.0.configuration()), ..queue })
+        let mut queue = self.0.queue(self.0.resolved_queue_directory());
+        queue.configuration = Some(self.0.configuration());
+        #[cfg(feature = "requests")]
+        queue.events.extend(request::fields::schemas());
+        Service::open(queue)
     }
 
     /// Returns the settings of the requests of a service.

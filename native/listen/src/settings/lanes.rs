@@ -134,6 +134,7 @@ impl Settings {
 
     fn queue(&self, lane: Lane, role: Role, directory: PathBuf) -> QueueSettings {
         let mut queue = self.parameters.queue(directory);
+        queue.events = request::fields::schemas();
         if lane == Lane::Audit {
             queue.queue_bytes = self.values.whole("audit_queue_bytes");
             queue.in_flight_slots = 0;

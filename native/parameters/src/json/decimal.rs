@@ -48,7 +48,7 @@ pub fn is_decimal(text: &str) -> bool {
     let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let (whole, exponent) = (without_sign(whole), without_sign(exponent));
-    let has_digits = !(whole.is_empty() && fraction.is_empty()) && !exponent.is_empty();
+    let has_digits = whole.len() + fraction.len() > 0 && !exponent.is_empty();
     has_digits && [whole, fraction, exponent].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
