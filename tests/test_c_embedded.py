@@ -1,4 +1,4 @@
-"""The C library for small machines: how large it is, what memory it takes, and that its queues are read on this machine.
+"""The C library for small machines: its size, its memory, and queues of other processors that are read on this machine.
 
 Programs for other processors run under qemu; what they leave is recovered by this machine's listener.
 """
@@ -156,7 +156,7 @@ def test_it_runs_in_little_memory_beside_a_listener(small: tuple[Config, Path], 
     *lines, counts = done.stdout.splitlines()
     assert counts == "10000 10000 0 0"
     own, shared, resident = memory_kb(lines, config)
-    assert 128 + 16 + 4 == shared
+    assert shared == 128 + 16 + 4
     assert own + shared <= LARGEST_MEMORY_KB, (own, shared)
     # The code as well, which is read from the file and can be read again.
     assert resident <= LARGEST_MEMORY_KB + LARGEST_LIBRARY_BYTES / 1024 + 32, resident
@@ -165,7 +165,7 @@ def test_it_runs_in_little_memory_beside_a_listener(small: tuple[Config, Path], 
 
 
 def memory_kb(lines: list[str], config: Config) -> tuple[int, int, int]:
-    """Return what the process has for itself, the whole size of the directory's mapped files, and all that is resident."""
+    """Return what the process has for itself, the size of the directory's mapped files, and all that is resident."""
     own = shared = resident = 0
     is_shared = False
     for line in lines:
