@@ -70,7 +70,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm bench-native clean toolchain fuzz fuzz-corpus fuzz-unpack
+.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -93,10 +93,21 @@ c: toolchain ## Build the C library into dist/c: shared and static, header, file
 c-embedded: toolchain $(DEPENDENCIES) ## Build the C library without a listener into dist/c-embedded, for three processors (four minutes)
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --group embedded
 	@for target in $(EMBEDDED_TARGETS); do \
-		built=$$(PATH="$(abspath $(VENV))/bin:$$PATH" native/c/embedded $$target) && \
-		native/c/install "$$built" dist/c-embedded/$$target INFERLOG_PRODUCER_ONLY || exit 1; \
+		PYTHON="$(abspath $(PYTHON))" native/c/embedded $$target dist/c-embedded/$$target || exit 1; \
 	done
 	@wc -c dist/c-embedded/*/lib/libinferlog.so.1
+
+onnx-example: c $(DEPENDENCIES) ## Build and run the C++ example with a real ONNX Runtime; the first time 50 MB are downloaded
+	@$(call require,go,golang,the header of ONNX Runtime)
+	@$(call require,cmake,cmake,building the example)
+	@$(call require,g++,g++,building the example)
+	@$(PYTHON) tests/tools/install.py onnxruntime
+	cmake -S examples/cpp/onnx_pipeline -B build/onnx_pipeline \
+		"-DCMAKE_PREFIX_PATH=$(abspath dist/c);$(abspath .tools/onnxruntime)" >/dev/null
+	cmake --build build/onnx_pipeline
+	$(PYTHON) examples/cpp/onnx_pipeline/model.py build/onnx_pipeline/digits.onnx
+	INFERENCE_LOGGING_DIRECTORY=build/onnx_pipeline/logs build/onnx_pipeline/pipeline build/onnx_pipeline/digits.onnx
+	@echo "the records are in build/onnx_pipeline/logs"
 
 header: toolchain ## Write native/c/include/inferlog.h anew
 	cd native && env -u MAKEFLAGS -u MFLAGS UPDATE_HEADER=1 cargo test --quiet --package inference_logging_c
@@ -137,6 +148,7 @@ test-real: build ## Run the tests with the wheel, vLLM, Triton, Kubernetes, brok
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
 	@($(call require,qemu-arm-static,qemu-user-static,the C library for other processors; its tests are skipped)) || true
+	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
 	$(PYTEST) -m "real and not vllm"
 
@@ -238,10 +250,13 @@ bench-triton: triton ## Measure what logging costs a real Triton, beside its own
 	@($(call require,wrk,wrk,the load)) || true
 	$(PYTHON) loadtests/bench_triton.py
 
-bench-native: build c ## Measure what a call from C++ costs, beside spdlog and write(2) (about five minutes)
+bench-native: build c listener ## Measure calls from C++ beside spdlog, write(2) and QUILL=DIRECTORY, and the proxy beside nginx (ten minutes)
 	@$(call require,g++,g++,the program that is measured)
 	@$(spdlog)
+	@($(call require,nginx,nginx-light,comparing the proxy)) || true
+	@($(call require,wrk,wrk,the load on the proxy)) || true
 	$(PYTHON) loadtests/bench_native.py
+	$(PYTHON) loadtests/bench_proxy.py
 
 tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (the first time about fifteen minutes)
 	@$(call install_tools,--all)

@@ -1,11 +1,12 @@
-"""What a call from C++ costs: ours, spdlog and write(2), in one process by turns: ``make bench-native``.
+"""What a call from C++ costs: ours, spdlog, quill and write(2), in one process by turns: ``make bench-native``.
 
-    python loadtests/bench_native.py [latency] [entries] [kills] [--prefix DIR] [--quick] [--json PATH]
+    python loadtests/bench_native.py [latency] [entries] [kills] [--prefix DIR] [--quill DIR] [--quick] [--json PATH]
 
 ``latency``: calls with eight fields, each between two readings of the clock; ``nothing`` is these readings alone.
 In each round every way of logging has its turn, in random order, with one thread and with four. spdlog's asynchronous
 logger has its default policy (a full queue blocks) and a queue that has room for a round; ``spdlog_ours`` is spdlog
-with our sink.
+with our sink. quill has its defaults, and room for a round; its own thread runs in its own turns only. No package has
+quill: ``QUILL`` or ``--quill`` names a checkout, and without one it is left out.
 ``entries``: synchronous ``write`` of entries of 128 bytes beside ours, until the last call returns, and until all is
 written.
 ``kills``: programs that log are killed at a random instant; *lost* is what had been accepted and is in no file.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import signal
@@ -35,8 +37,8 @@ from inference_logging.segments import read_records
 HERE: Final = Path(__file__).parent
 DIST: Final = HERE.parent / "dist" / "c"
 SECTIONS: Final = ("latency", "entries", "kills")
-LOGGERS: Final = ("ours", "spdlog_ours", "spdlog_async", "spdlog_sync", "write")
-KILLED: Final = ("ours", "spdlog_async", "spdlog_sync", "write")
+LOGGERS: Final = ("ours", "spdlog_ours", "spdlog_async", "spdlog_sync", "quill", "write")
+KILLED: Final = ("ours", "spdlog_async", "spdlog_sync", "quill", "write")
 THREADS: Final = (1, 4)
 GOALS_NS: Final = {"p50": 60, "p99": 200, "p999": 1000}
 TIMEOUT_S: Final = 300
@@ -51,6 +53,11 @@ class Program:
     path: Path
     directory: Path
     configuration: Path
+    has_quill: bool
+
+    def loggers(self, names: tuple[str, ...]) -> list[str]:
+        """Return those of the names that are there."""
+        return [name for name in names if name != "quill" or self.has_quill]
 
     def run(self, command: str, *arguments: str) -> list[dict[str, Any]]:
         """Run one command; return its lines."""
@@ -76,19 +83,21 @@ class Program:
 
 
 @contextmanager
-def compiled(prefix: Path) -> Iterator[Program]:
-    """Compile the program against the installed library."""
+def compiled(prefix: Path, quill: Path | None) -> Iterator[Program]:
+    """Compile the program against the installed library, with quill if there is one."""
     with scratch_directory() as directory, scratch_directory(memory_directory()) as queues:
         path = directory / "calls"
         source = str(HERE / "native" / "calls.cpp")
         flags = ["-std=c++17", "-O2", "-DSPDLOG_FMT_EXTERNAL", f"-I{prefix}/include", source]
+        if quill is not None:
+            flags += ["-DWITH_QUILL", "-isystem", str(quill)]
         linked = [f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-linferlog", "-lspdlog", "-lfmt", "-pthread"]
         subprocess.run(["g++", *flags, "-o", str(path), *linked], check=True)
         configuration = directory / "configuration.json"
         places = {"directory": str(directory / "segments"), "queue_directory": str(queues)}
         given = {"version": 1, "queue_bytes": fitting_queue_bytes(QUEUE_BYTES), **places}
         configuration.write_text(json.dumps(given), encoding="utf-8")
-        yield Program(path, directory, configuration)
+        yield Program(path, directory, configuration, quill is not None)
 
 
 def latency(program: Program, quick: bool) -> Iterator[Report]:
@@ -101,14 +110,14 @@ def latency(program: Program, quick: bool) -> Iterator[Report]:
         report = Report(f"a call with eight fields, threads: {threads}")
         clock = [line["p50"] for line in found["nothing", threads]]
         report.add("two readings of the clock, p50", "ns", clock)
-        for logger in LOGGERS:
+        for logger in program.loggers(LOGGERS):
             for share in (*GOALS_NS, "max"):
                 values = [line[share] for line in found[logger, threads]]
                 if share == "p50":
                     values = pairwise(lambda all_, clock: max(all_ - clock, 0), values, clock)
                 goal = at_most(GOALS_NS[share]) if logger == "ours" and share in GOALS_NS else None
                 report.add(f"{logger}, {share}{' without the clock' if share == 'p50' else ''}", "ns", values, goal)
-        for logger in LOGGERS:
+        for logger in program.loggers(LOGGERS):
             report.add(f"{logger}, until written", "rec/s", [line["records_per_s"] for line in found[logger, threads]])
         ours, theirs = (found[f"spdlog_{name}", threads] for name in ("ours", "async"))
         shares = {share: [[line[share] for line in lines] for lines in (theirs, ours)] for share in ("p50", "p999")}
@@ -140,7 +149,7 @@ def entries(program: Program, quick: bool) -> Iterator[Report]:
 def kills(program: Program, quick: bool) -> Iterator[Report]:
     """Report what kills have lost."""
     report = Report("accepted before a kill, and in no file after it")
-    for logger in KILLED:
+    for logger in program.loggers(KILLED):
         lost = [_lost(program, logger) for _ in range(2 if quick else 20)]
         report.add(f"{logger}, lost of a kill", "records", lost, at_most(0) if logger == "ours" else None)
         report.remarks.append(f"{logger}: {sum(lost)} lost in {len(lost)} kills")
@@ -165,18 +174,31 @@ def _recovered(program: Program) -> int:
     return arrived
 
 
+def quill_headers(given: str | None) -> Path | None:
+    """Return the directory with quill's headers, or say that there is none."""
+    installed = (Path("/usr/include"), Path("/usr/local/include"))
+    places = installed if not given else (Path(given) / "include", Path(given))
+    for place in places:
+        if (place / "quill" / "Logger.h").exists():
+            return place
+    where = ", ".join(map(str, places))
+    print(f"quill not found in {where}; QUILL=DIRECTORY names a checkout of it", flush=True)
+    return None
+
+
 def main() -> None:
     """Measure, print, and write the JSON if that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=[], metavar="SECTION")
     parser.add_argument("--prefix", type=Path, default=DIST, help="where the C library is installed")
+    parser.add_argument("--quill", default=os.environ.get("QUILL"), metavar="DIR", help="a checkout of quill")
     parser.add_argument("--quick", action="store_true", help="short: shows that it runs, measures nothing")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write what was found to this file")
     options = parser.parse_args()
     print("  ".join(f"{name}: {value}" for name, value in machine().items()), flush=True)
     print("median (lowest … highest round)", flush=True)
     reports = []
-    with compiled(options.prefix) as program:
+    with compiled(options.prefix, quill_headers(options.quill)) as program:
         for section, measure in zip(SECTIONS, (latency, entries, kills), strict=True):
             if section in (options.sections or SECTIONS):
                 for report in measure(program, options.quick):

@@ -38,8 +38,8 @@ def built(package: str) -> Path:
 
 
 def compiled(prefix: Path, source: str, *compiler: str, more: tuple[str, ...] = ()) -> Path:
-    """Compile a program with the shared library, beside what is installed."""
-    program = prefix / f"{source}-{compiler[0]}"
+    """Compile a program of these tests, or of another path, with the shared library, beside what is installed."""
+    program = prefix / f"{Path(source).name}-{compiler[0]}"
     linked = (f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-linferlog", "-pthread", *more)
     subprocess.run([*compiler, f"-I{prefix}/include", "-o", str(program), str(SOURCES / source), *linked], check=True)
     return program

@@ -242,17 +242,25 @@ def assert_documented(program: Path, config: Config, more: Mapping[str, str] = M
     assert_books_balance(config)
 
 
-def test_the_library_exports_its_functions_and_nothing_else(installed: Path) -> None:
-    if shutil.which("nm") is None:
-        pytest.skip("needs nm")
-    listed = subprocess.run(
-        ["nm", "--dynamic", "--defined-only", installed / "lib" / "libinferlog.so"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    exported = {line.split()[-1] for line in listed.stdout.splitlines()}
+def test_the_library_exports_its_functions_with_their_version_and_nothing_else(installed: Path) -> None:
+    symbols = read_elf("--dyn-syms", installed / "lib" / "libinferlog.so")
+    defined = [line.split() for line in symbols.splitlines() if re.match(r"\s*\d+:", line)]
+    exported = {words[7] for words in defined if words[4] in ("GLOBAL", "WEAK") and words[6] not in ("UND", "ABS")}
     declared = set(re.findall(r"\b(inferlog_\w+)\(", (LIBRARY / "include" / "inferlog.h").read_text()))
-    assert exported <= declared
     helpers = {"absent", "bool", "bytes", "double", "int", "string", "text_of", "uint", "value_of"}
-    assert declared - exported == {f"inferlog_{name}" for name in helpers}
+    functions = declared - {f"inferlog_{name}" for name in helpers}
+    assert exported == {f"{name}@@INFERLOG_1" for name in functions}
+
+
+def test_a_program_asks_for_the_version_that_it_was_linked_with(program: Path) -> None:
+    needed = read_elf("--version-info", program).split("Version needs section")[1]
+    (of_library,) = [part for part in needed.split("File: ")[1:] if part.startswith("libinferlog.so.1")]
+    assert re.findall(r"Name: (\w+)", of_library) == ["INFERLOG_1"]
+
+
+def read_elf(what: str, path: Path) -> str:
+    """Return what readelf says of a file."""
+    if shutil.which("readelf") is None:
+        pytest.skip("needs readelf (on Debian: binutils)")
+    asked = ["readelf", "--wide", what, str(path)]
+    return subprocess.run(asked, env=os.environ | {"LC_ALL": "C"}, capture_output=True, text=True, check=True).stdout

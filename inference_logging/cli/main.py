@@ -54,6 +54,10 @@ COMMANDS: Final[dict[str, Entry]] = {
     "listen": Entry(
         "Be the listener of servers that only produce: a sidecar.", "inference-logging listen --config logging.yaml"
     ),
+    "proxy": Entry(
+        "Record the requests of a server that has no hook.",
+        "inference-logging proxy --listen 0.0.0.0:8000 --to 127.0.0.1:8080",
+    ),
     "recover": Entry(
         "Write what dead servers left in their queues.", "inference-logging recover /mnt/saved-queues --json"
     ),

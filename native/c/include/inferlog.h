@@ -24,6 +24,9 @@
 #define INFERLOG_REQUESTS
 #endif
 
+/* A request under way. One thread uses it at a time. */
+typedef struct inferlog_request inferlog_request;
+
 
 /*
  The version of the functions and structures in this header.
@@ -74,18 +77,6 @@ typedef enum {
  An open log. It is never freed.
  */
 typedef struct inferlog_log inferlog_log;
-
-#if !defined(INFERLOG_REQUESTS)
-/*
- Nothing makes one in a library without requests: it is always NULL.
- */
-typedef struct inferlog_request inferlog_request;
-
-/*
- A request under way. One thread uses it at a time.
- */
-typedef struct inferlog_request inferlog_request;
-#endif
 
 /*
  A registered event. `id` is 0 if it could not be registered; then nothing accepts it.
@@ -181,6 +172,30 @@ typedef struct {
 
 #if defined(INFERLOG_REQUESTS)
 /*
+ The model that serves a request. A text that is not known is empty; each is cut to 96 bytes.
+ */
+typedef struct {
+  inferlog_text name;
+  inferlog_text version;
+  /*
+   The session or execution context that runs it.
+   */
+  inferlog_text instance;
+  /*
+   Requests of the batch; 0 counts as 1.
+   */
+  uint64_t batch_size;
+  /*
+   Place in the batch, from 0.
+   */
+  uint64_t batch_position;
+  /*
+   The id of a sequence of requests.
+   */
+  inferlog_text correlation_id;
+} inferlog_model;
+
+/*
  What is known of a request at its beginning. A text that is not known is empty.
  */
 typedef struct {
@@ -205,6 +220,11 @@ typedef struct {
    The type of the request's body. Of a JSON body the model and its parameters are recorded.
    */
   inferlog_text content_type;
+  /*
+   The model that serves the request; NULL for a request of a server. Of the members before, only the path and the
+   headers count with it: without a path, the sampler sees `/v2/models/NAME/versions/VERSION/infer`.
+   */
+  const inferlog_model *model;
 } inferlog_request_start;
 
 /*
@@ -215,6 +235,26 @@ typedef struct {
   char span_id[17];
   char request_id[17];
 } inferlog_ids;
+
+/*
+ What is recorded of a tensor. Its content is not.
+ */
+typedef struct {
+  inferlog_text name;
+  /*
+   The type of an element, such as `FP32`.
+   */
+  inferlog_text datatype;
+  /*
+   The size of each of the `rank` dimensions.
+   */
+  const int64_t *shape;
+  size_t rank;
+  /*
+   The bytes of all elements.
+   */
+  uint64_t bytes;
+} inferlog_tensor;
 #endif
 
 #ifdef __cplusplus
@@ -388,12 +428,26 @@ void inferlog_request_answer(inferlog_request *request, uint16_t status, inferlo
 
 /*
  Takes note of the next part of the answer's body. `more`: others follow. An answer without a body ends with an empty
- part.
+ part. A model's answer in one piece needs no call.
 
  Requires:
  `request` is NULL or under way; the text lives during the call.
  */
 void inferlog_request_chunk(inferlog_request *request, inferlog_text bytes, bool more);
+
+/*
+ Takes note of the tensors of a request that a model serves: names, types, shapes and bytes. NULL leaves those of an
+ earlier call. The list of inputs, and that of outputs, has at most 1,280 bytes as JSON; what is beyond is left out.
+
+ Requires:
+ `request` is NULL or under way; `inputs` is NULL or points to `input_count` tensors, `outputs` to `output_count`; their
+ texts and shapes live during the call.
+ */
+void inferlog_request_tensors(inferlog_request *request,
+                              const inferlog_tensor *inputs,
+                              size_t input_count,
+                              const inferlog_tensor *outputs,
+                              size_t output_count);
 
 /*
  Takes note that the client is gone before the whole answer.

@@ -118,6 +118,11 @@ class request {
   }
   void chunk(std::string_view bytes, bool more) const noexcept { inferlog_request_chunk(handle_, text_of(bytes), more); }
   void disconnect() const noexcept { inferlog_request_disconnect(handle_); }
+  /// Of a request that a model serves; null leaves those of an earlier call.
+  void tensors(const inferlog_tensor* inputs, std::size_t input_count, const inferlog_tensor* outputs,
+               std::size_t output_count) const noexcept {
+    inferlog_request_tensors(handle_, inputs, input_count, outputs, output_count);
+  }
   void end(inferlog_end how = INFERLOG_END_RETURNED, std::string_view error_type = {}) noexcept {
     inferlog_request_end(std::exchange(handle_, nullptr), how, text_of(error_type));
   }

@@ -12,6 +12,8 @@ mod failure;
 mod log;
 mod message;
 #[cfg(feature = "requests")]
+mod model;
+#[cfg(feature = "requests")]
 mod request;
 mod text;
 
@@ -28,9 +30,11 @@ pub use log::{
 pub use message::Request;
 pub use message::{Attribute, inferlog_message};
 #[cfg(feature = "requests")]
+pub use model::{Model, Tensor};
+#[cfg(feature = "requests")]
 pub use request::{
     End, Ids, Request, RequestStart, inferlog_request_answer, inferlog_request_begin, inferlog_request_body,
     inferlog_request_chunk, inferlog_request_disconnect, inferlog_request_emit, inferlog_request_end,
-    inferlog_request_ids,
+    inferlog_request_ids, inferlog_request_tensors,
 };
 pub use text::Text;

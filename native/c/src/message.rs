@@ -10,6 +10,8 @@ use queue::record::Scratch;
 use std::slice;
 
 /// Nothing makes one in a library without requests: it is always NULL.
+///
+/// cbindgen:ignore
 #[cfg(not(feature = "requests"))]
 pub struct Request {
     _opaque: [u8; 0],

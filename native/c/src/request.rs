@@ -3,13 +3,16 @@
 use crate::emit::{Event, Value, emit};
 use crate::failure::guarded;
 use crate::log::Log;
+use crate::model::{Model, Named, Tensor, named};
 use crate::text::Text;
 use inferlog::{Content, Ending, RequestIds};
 use request::ids::hex16;
 use std::ffi::c_char;
 use std::ptr;
 
-/// A request under way. One thread uses it at a time.
+/// A request under way. One thread uses it at a time. The header declares it in any case, for `inferlog_message`.
+///
+/// cbindgen:ignore
 pub struct Request(inferlog::Request);
 
 /// What is known of a request at its beginning. A text that is not known is empty.
@@ -28,6 +31,9 @@ pub struct RequestStart<'a> {
     pub x_request_id: Text<'a>,
     /// The type of the request's body. Of a JSON body the model and its parameters are recorded.
     pub content_type: Text<'a>,
+    /// The model that serves the request; NULL for a request of a server. Of the members before, only the path and the
+    /// headers count with it: without a path, the sampler sees `/v2/models/NAME/versions/VERSION/infer`.
+    pub model: Option<&'a Model<'a>>,
 }
 
 /// The ids of a request as texts that end with a zero byte, in lowercase hex digits.
@@ -86,6 +92,12 @@ unsafe fn begin(log: inferlog::Log, start: &RequestStart<'_>) -> Option<inferlog
         let text = |text: Text<'_>| String::from_utf8_lossy(text.bytes()).into_owned();
         let [method, route, protocol_version, client_address] =
             [start.method, start.route, start.protocol_version, start.client_address].map(text);
+        let texts =
+            start.model.map(|model| [model.name, model.version, model.instance, model.correlation_id].map(text));
+        let model = start.model.zip(texts.as_ref()).map(|(model, [name, version, instance, correlation_id])| {
+            let (batch_size, batch_position) = (model.batch_size, model.batch_position);
+            inferlog::Model { name, version, instance, batch_size, batch_position, correlation_id }
+        });
         let tracestate: Vec<&[u8]> = start.tracestate.given().into_iter().collect();
         log.begin(&inferlog::RequestStart {
             method: &method,
@@ -98,6 +110,7 @@ unsafe fn begin(log: inferlog::Log, start: &RequestStart<'_>) -> Option<inferlog
             request_id: start.x_request_id.given(),
             content: start.content_type.given().map(Content::of_type),
             is_private: false,
+            model: model.as_ref(),
         })
     }
 }
@@ -150,7 +163,7 @@ pub unsafe extern "C" fn inferlog_request_answer(request: *mut Request, status: 
 }
 
 /// Takes note of the next part of the answer's body. `more`: others follow. An answer without a body ends with an empty
-/// part.
+/// part. A model's answer in one piece needs no call.
 ///
 /// # Safety
 /// `request` is NULL or under way; the text lives during the call.
@@ -160,6 +173,32 @@ pub unsafe extern "C" fn inferlog_request_chunk(request: *mut Request, bytes: Te
     if let Some(request) = unsafe { request.as_mut() } {
         // SAFETY: the caller's promise.
         request.0.chunk(unsafe { bytes.bytes() }, more);
+    }
+}
+
+/// Takes note of the tensors of a request that a model serves: names, types, shapes and bytes. NULL leaves those of an
+/// earlier call. The list of inputs, and that of outputs, has at most 1,280 bytes as JSON; what is beyond is left out.
+///
+/// # Safety
+/// `request` is NULL or under way; `inputs` is NULL or points to `input_count` tensors, `outputs` to `output_count`; their
+/// texts and shapes live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn inferlog_request_tensors(
+    request: *mut Request,
+    inputs: *const Tensor<'_>,
+    input_count: usize,
+    outputs: *const Tensor<'_>,
+    output_count: usize,
+) {
+    // SAFETY: the caller's promise.
+    let Some(Request(request)) = (unsafe { request.as_mut() }) else { return };
+    // SAFETY: the caller's promise.
+    let [inputs, outputs] = unsafe { [named(inputs, input_count), named(outputs, output_count)] };
+    if let Some(inputs) = inputs {
+        request.inputs(inputs.iter().map(Named::tensor));
+    }
+    if let Some(outputs) = outputs {
+        request.outputs(outputs.iter().map(Named::tensor));
     }
 }
 

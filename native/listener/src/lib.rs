@@ -1,4 +1,4 @@
-//! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify` and `ctl`.
+//! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify`, `ctl` and `proxy`.
 //!
 //! The program `inference-logging-listener` contains them. `inference-logging` reads the configuration and calls them.
 //!
@@ -14,6 +14,7 @@
 //! ctl                          the command: changes what running servers do, for a while
 //!   ├ control                  run-time changes to a queue directory
 //!   └ cleaning                 removal of queue directories that are out of use
+//! proxy                        the command: records the requests of a server that has no hook (feature `proxy`)
 //! configuration                options, environment and file as one configuration
 //! options                      the command line
 //! host                         the program that runs a command
@@ -39,6 +40,8 @@ mod http;
 mod listen;
 mod listeners;
 mod options;
+#[cfg(feature = "proxy")]
+mod proxy;
 mod recover;
 mod report;
 mod verify;
@@ -58,6 +61,7 @@ Commands:
   recover  Write what dead servers left in their queues.
   verify   Prove that no record is missing, or name each gap.
   ctl      Change level, sampling and capture while the servers run.
+  proxy    Record the requests of a server that has no hook.
 
 Exit codes:
   0    done; a check found nothing
@@ -75,6 +79,8 @@ pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
         "recover" => recover::run(host, arguments),
         "verify" => verify::run(host, arguments),
         "ctl" => ctl::run(host, arguments),
+        #[cfg(feature = "proxy")]
+        "proxy" => proxy::run(host, arguments),
         "-h" | "--help" => Ok(failure::show(HELP, OK)),
         "-V" | "--version" => Ok(failure::show(&format!("{NAME} {}\n", env!("CARGO_PKG_VERSION")), OK)),
         "" => {

@@ -7,7 +7,7 @@
 //!         data        from the next page on ([`data_offset`]): `data_bytes` of ring words, a power of two
 //! ```
 //! Little-endian, as every platform this builds for. A change bumps [`VERSION`] and the golden bytes in
-//! `tests/golden_layout.rs`.
+//! `request/tests/golden_layout.rs`, and the numbers in `tests/c/layout.c`.
 
 use ring::slots::SLOT_BYTES;
 use std::mem::{offset_of, size_of};

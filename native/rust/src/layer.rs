@@ -16,7 +16,7 @@
 //!
 //! A request that the server drops before it is answered whole is recorded as `client_disconnect`: that is when hyper drops
 //! one. A panic of the handler is an `error`. At the end of the server, [`Log::close`](crate::Log::close) ends requests that
-//! are under way as `server_shutdown`.
+//! are under way as `server_shutdown`; a server that drops them before calls [`RequestLayer::stop`].
 
 mod answer;
 mod current;
@@ -39,6 +39,7 @@ use http_body::Body;
 use probes::Probes;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -61,6 +62,7 @@ struct Shared {
     opt_out_header: Option<HeaderName>,
     /// Whether the service gets trace and request id in headers, if the client sent none.
     forwards: (bool, bool),
+    stops: Arc<AtomicBool>,
 }
 
 impl RequestLayer {
@@ -80,6 +82,7 @@ impl RequestLayer {
             response_header: header("response_header", settings.response_header())?,
             opt_out_header: header("capture_opt_out_header", settings.opt_out_header())?,
             forwards: settings.forwards(false),
+            stops: Arc::default(),
         })))
     }
 
@@ -88,6 +91,11 @@ impl RequestLayer {
     #[must_use]
     pub fn connect(&self, handshake: &http::request::Parts) -> Option<Connection> {
         Head::connect(self.0.log, handshake)
+    }
+
+    /// Requests that are dropped from now on were not given up by their clients: the server ends.
+    pub fn stop(&self) {
+        self.0.stops.store(true, Ordering::Relaxed);
     }
 
     /// The log of the records.
@@ -139,7 +147,7 @@ where
         let id = self.shared.response_header.clone().and_then(|name| Some((name, Head::answered_id(&begun)?)));
         head.forward(self.shared.forwards, &begun, &mut parts.headers);
         let (is_call, has_answer_body) = (head.is_call, parts.method != http::Method::HEAD);
-        let current = CurrentRequest::new(begun);
+        let current = CurrentRequest::new(begun, Arc::clone(&self.shared.stops));
         parts.extensions.insert(current.clone());
         let body = RequestBody::observed(body, current.clone());
         let future = self.inner.call(Request::from_parts(parts, body));

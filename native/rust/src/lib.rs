@@ -3,6 +3,7 @@
 //! ```text
 //! layer                        a layer of tower, with the feature `tower`
 //! request                      a request under way: its ids, its bodies, its answer, its record
+//! model                        a request that a model serves: the model, and its tensors
 //! websocket                    a WebSocket connection whose bytes pass by
 //! message                      messages of an application, as Python's `get_logger` records them
 //! event                        records of a registered event: typed values
@@ -17,6 +18,8 @@ pub mod event;
 pub mod layer;
 pub mod log;
 pub mod message;
+#[cfg(feature = "requests")]
+pub mod model;
 #[cfg(not(feature = "listener"))]
 mod producing;
 #[cfg(feature = "requests")]
@@ -34,6 +37,13 @@ pub use ::request::rpc::RpcStatus;
 pub use error::Error;
 pub use event::{Event, Value};
 pub use log::{Log, Stats};
+#[cfg(feature = "requests")]
+pub use model::{Model, Tensor};
 pub use queue::severity;
 #[cfg(feature = "requests")]
 pub use request::{Request, RequestStart};
+
+/// The programs of `docs/rust.md` are compiled with the tests.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../docs/rust.md")]
+mod pages {}

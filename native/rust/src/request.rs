@@ -2,9 +2,13 @@
 
 use crate::event::{Event, Value, emit};
 use crate::log::Log;
+use crate::model::{Model, ServedModel, Tensor, list};
+use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::capture::Content;
+use request::fields::Group;
 use request::ids::RequestIds;
+use request::in_flight::facts::BODY_HEAD_BYTES;
 use request::observer::{Chunks, Observer, RequestSource, RequestTexts};
 use request::outcome::Ending;
 use request::requests::Start;
@@ -31,6 +35,9 @@ pub struct RequestStart<'a> {
     pub content: Option<Content<'a>>,
     /// The client forbids storing texts of its request.
     pub is_private: bool,
+    /// The model that serves the request, if it is none of a server. Of the members before, only the path and the headers
+    /// count with it: without a path, the sampler sees `/v2/models/NAME/versions/VERSION/infer`.
+    pub model: Option<&'a Model<'a>>,
 }
 
 /// A request under way. Dropped without an end, it ends as one that the server has given up.
@@ -43,6 +50,7 @@ pub struct Request {
     route: Box<str>,
     protocol_version: Box<str>,
     client_address: Box<str>,
+    model: Option<Box<ServedModel>>,
     /// The generation of processes in which the request began.
     generation: u32,
 }
@@ -60,17 +68,24 @@ impl Log {
         let is_continued = trace.parent_span_id != [0; 8];
         let state = if is_continued { TraceState::from_lines(start.tracestate.iter().copied()) } else { None };
         let mut ids = RequestIds::new(trace, start.request_id, state);
+        let model = start.model.map(|model| Box::new(ServedModel::new(model)));
+        let model_path = model.as_ref().filter(|_| start.path.is_empty()).map(|model| model.path());
+        let mut served = Scratch::new();
+        if let Some(model) = &model {
+            model.served().push(&mut served);
+        }
         let begun = Start {
             now,
             method: start.method.as_bytes(),
-            path: start.path,
+            path: model_path.as_ref().map_or(start.path, String::as_bytes),
             protocol_version: start.protocol_version.as_bytes(),
             client_address: start.client_address.as_bytes(),
-            model: b"",
+            model: &served.as_slice()[..served.as_slice().len().min(BODY_HEAD_BYTES)],
         };
         let settings = &self.requests.settings;
         let mut observer = self.requests.begin(&mut ids, &begun, |sampler| sampler.trusts(start.client_address));
-        if let Some(content) = start.content.filter(|content| *content == Content::Json || settings.texts.is_on()) {
+        let content = start.content.filter(|_| model.is_none());
+        if let Some(content) = content.filter(|content| *content == Content::Json || settings.texts.is_on()) {
             observer.capture_request(content, start.is_private, settings);
         }
         if let Some(in_flight) = observer.in_flight() {
@@ -85,6 +100,7 @@ impl Log {
             route: start.route.into(),
             protocol_version: start.protocol_version.into(),
             client_address: start.client_address.into(),
+            model,
             generation: self.requests.producer.generation(),
         })
     }
@@ -117,12 +133,36 @@ impl Request {
     }
 
     /// Takes note of the next part of the answer's body. `more`: others follow. An answer without a body ends with an empty
-    /// part.
+    /// part. A model's answer in one piece needs no call.
     pub fn chunk(&mut self, bytes: &[u8], more: bool) {
-        let settings = &self.log.requests.settings;
-        let is_chunk = self.observer.response_body(bytes, more, now_monotonic_nano(), settings);
+        let (settings, now) = (&self.log.requests.settings, now_monotonic_nano());
+        let is_chunk = match &mut self.model {
+            None => self.observer.response_body(bytes, more, now, settings),
+            Some(model) => {
+                let is_chunk = more || !bytes.is_empty();
+                model.is_streamed |= more;
+                self.observer.model_response(is_chunk, more, now, settings);
+                is_chunk
+            }
+        };
         if is_chunk && self.observer.chunks(settings) == Chunks::Events && !self.is_inherited() {
-            self.observer.emit_chunk(&self.ids, &self.log.service.producer, Some(bytes.len()));
+            let bytes = self.model.is_none().then_some(bytes.len());
+            self.observer.emit_chunk(&self.ids, &self.log.service.producer, bytes);
+        }
+    }
+
+    /// Takes note of the inputs of a request that a model serves. Their list has at most 1,280 bytes as JSON; what is
+    /// beyond is left out.
+    pub fn inputs<'a>(&mut self, tensors: impl IntoIterator<Item = Tensor<'a>>) {
+        if let Some(model) = &mut self.model {
+            model.inputs = Some(list(tensors));
+        }
+    }
+
+    /// As [`Request::inputs`], of the outputs.
+    pub fn outputs<'a>(&mut self, tensors: impl IntoIterator<Item = Tensor<'a>>) {
+        if let Some(model) = &mut self.model {
+            model.outputs = Some(list(tensors));
         }
     }
 
@@ -160,6 +200,14 @@ impl Request {
         }
         let now = now_monotonic_nano();
         let (producer, settings) = (&self.log.service.producer, &self.log.requests.settings);
+        if let Some(model) = &self.model {
+            if ending == Ending::Returned && !model.is_streamed {
+                // A call that returns has answered; only of a stream a part can be missing.
+                self.observer.model_response(true, false, now, settings);
+            }
+            let source = RequestSource::Model(model.facts());
+            return self.observer.finish(&self.ids, ending, &source, now, producer, settings);
+        }
         if ending == Ending::Returned && self.observer.finish_plain(&self.ids, now, producer, settings) {
             return;
         }

@@ -1,7 +1,7 @@
 //! Records of a program without a server.
 
 use super::server::{DEADLINE, Recorded};
-use inferlog::{Ending, RequestStart, Value, severity};
+use inferlog::{Ending, Model, RequestStart, Tensor, Value, severity};
 use serde_json::json;
 
 #[test]
@@ -43,6 +43,27 @@ fn a_request_that_is_dropped_was_given_up() {
     answered.end(Ending::Returned);
     let outcomes: Vec<_> = recorded.of("request").iter().map(|line| line["outcome"].clone()).collect();
     assert_eq!(outcomes, [json!("server_shutdown"), json!("ok")]);
+}
+
+#[test]
+fn a_request_that_a_model_serves_has_its_tensors() {
+    let recorded = Recorded::new();
+    let model = Model { name: "digits", version: "3", ..Model::default() };
+    let begin = || recorded.log.begin(&RequestStart { model: Some(&model), ..RequestStart::default() });
+    let mut answered = begin().expect("a request");
+    answered.inputs([Tensor { name: "image", datatype: "FP32", shape: &[1, 64], bytes: 256 }]);
+    answered.outputs([]);
+    answered.end(Ending::Returned);
+    let mut stream = begin().expect("a request");
+    stream.chunk(b"", true);
+    stream.end(Ending::Returned);
+    let lines = recorded.of("request");
+    assert_eq!((&lines[0]["triton.model_name"], &lines[0]["outcome"]), (&json!("digits"), &json!("ok")));
+    let image = json!([{"name": "image", "datatype": "FP32", "shape": [1, 64], "bytes": 256}]);
+    assert_eq!((&lines[0]["triton.inputs"], &lines[0]["triton.outputs"]), (&image, &json!([])));
+    assert_eq!((&lines[0]["triton.batch_size"], lines[0].get("url.path")), (&json!(1), None));
+    assert_eq!(lines[1]["error.type"], json!("response_incomplete"), "a part of the stream is missing");
+    assert!(lines[1].get("triton.inputs").is_none());
 }
 
 #[test]

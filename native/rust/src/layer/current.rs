@@ -4,6 +4,7 @@ use crate::event::{Event, Value};
 use crate::request::Request;
 use request::ids::RequestIds;
 use request::outcome::Ending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The request that a handler serves, among the extensions of its `http::Request`. Its records carry the request's ids.
@@ -12,12 +13,14 @@ pub struct CurrentRequest {
     /// None: it has ended.
     request: Arc<Mutex<Option<Request>>>,
     ids: Arc<RequestIds>,
+    /// The server ends; see [`RequestLayer::stop`](super::RequestLayer::stop).
+    stops: Arc<AtomicBool>,
 }
 
 impl CurrentRequest {
-    pub(super) fn new(request: Request) -> Self {
+    pub(super) fn new(request: Request, stops: Arc<AtomicBool>) -> Self {
         let ids = Arc::new(request.ids().clone());
-        Self { request: Arc::new(Mutex::new(Some(request))), ids }
+        Self { request: Arc::new(Mutex::new(Some(request))), ids, stops }
     }
 
     /// Its ids.
@@ -57,6 +60,7 @@ impl CurrentRequest {
         self.end(match is_complete {
             true => Ending::Returned,
             false if std::thread::panicking() => Ending::Raised("panic"),
+            false if self.stops.load(Ordering::Relaxed) => Ending::Cancelled(""),
             false => Ending::Disconnected(""),
         });
     }

@@ -68,6 +68,7 @@ impl Head {
             request_id: headers.get(REQUEST_ID).map(HeaderValue::as_bytes),
             content: Some(content).filter(|_| has_body && !self.is_call),
             is_private: self.is_private,
+            model: None,
         })?;
         if self.is_call {
             begun.call(RpcStatus::Missing);

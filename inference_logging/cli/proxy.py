@@ -1,0 +1,55 @@
+"""`inference-logging proxy`: a reverse proxy that records the requests of a server which has no hook of its own.
+
+It is a command of the program that wheels contain: an event loop of its own would only make the Python module larger.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from inference_logging.cli import native
+from inference_logging.cli.examples import examples
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
+
+
+@click.command(
+    "proxy",
+    epilog=examples(
+        "inference-logging proxy --listen 0.0.0.0:8000 --to 127.0.0.1:8080",
+        "inference-logging proxy --listen 0.0.0.0:8001 --to 127.0.0.1:8011 --http2 --service-name triton",
+    ),
+)
+@click.option("--listen", required=True, metavar="ADDRESS", help="Where clients connect: host:port.")
+@click.option("--to", required=True, metavar="ADDRESS", help="The server: host:port, or http://host:port.")
+@click.option("--http2", is_flag=True, help="Speak HTTP/2 to the server for every request, not only for gRPC.")
+@click.option("--threads", type=click.IntRange(1, 256), help="Threads that pass requests on; one per core if not given.")
+@CONFIG
+@SERVICE_NAME
+@QUEUE_DIRECTORY
+def command(
+    listen: str,
+    to: str,
+    http2: bool,
+    threads: int | None,
+    config_file: Path | None,
+    service_name: str | None,
+    queue_directory: Path | None,
+) -> int:
+    """Record the requests of a server that has no hook: pass them on, and the answers back.
+
+    HTTP/1.1 and HTTP/2 without TLS, gRPC, streams and WebSockets. Bodies pass unchanged and as they come. On SIGTERM or
+    SIGINT it takes no more connections, lets requests end within drain_deadline_s, and writes what is left; a second
+    signal ends it at once. It is the program inference-logging-listener, which wheels contain.
+
+    Exit code: 0 if everything is written, 1 if something is left or it could not start, 2 if the command line or the
+    configuration is wrong.
+    """
+    config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
+    options = {"--listen": listen, "--to": to, "--http2": http2, "--threads": threads}
+    native.become(["proxy", *native.options(options)], config)
+    raise click.ClickException(
+        f"the program {native.PROGRAM} was not installed with this package: wheels contain it, and `make listener` "
+        "builds it alone"
+    )

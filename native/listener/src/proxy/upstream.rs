@@ -1,0 +1,201 @@
+//! Connections to the server by HTTP/1.1, which run in the task of the request that uses them.
+
+use super::address::Address;
+use super::forward::Sent;
+use super::passed::{Driven, Passed};
+use http::{Request, Response};
+use http_body_util::Either;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{Builder, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+const BUFFER_BYTES: usize = 64 * 1024;
+const MOST_IDLE: usize = 1024;
+const IDLE_TIME: Duration = Duration::from_secs(60);
+/// How often idle connections are checked.
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A connection.
+pub struct Upstream {
+    sender: SendRequest<Sent>,
+    connection: Pin<Box<Connection<TokioIo<TcpStream>, Sent>>>,
+    has_ended: bool,
+    idle_since: Instant,
+}
+
+/// Why a request has no answer.
+pub enum Unanswered {
+    /// The server cannot be reached.
+    Unreachable(io::Error),
+    /// It has closed the connection before the whole head of an answer, or sent something else.
+    Broken(hyper::Error),
+}
+
+impl Unanswered {
+    /// The reason, in the words of the system.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Unreachable(error) => reason(error),
+            Self::Broken(error) => reason(error),
+        }
+    }
+}
+
+/// An error with what has caused it.
+pub fn reason(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+impl Upstream {
+    async fn connect(to: &Address) -> Result<Self, Unanswered> {
+        let stream = stream(to).await.map_err(Unanswered::Unreachable)?;
+        let (sender, connection) = builder().handshake(TokioIo::new(stream)).await.map_err(Unanswered::Broken)?;
+        Ok(Self { sender, connection: Box::pin(connection), has_ended: false, idle_since: Instant::now() })
+    }
+
+    /// Runs the connection as far as it goes. What goes wrong, the body or the answer reports.
+    pub fn run(&mut self, context: &mut Context<'_>) {
+        if !self.has_ended {
+            self.has_ended = self.connection.as_mut().poll(context).is_ready();
+        }
+    }
+
+    /// Whether it can take a request.
+    fn is_ready(&mut self) -> bool {
+        self.run(&mut Context::from_waker(Waker::noop()));
+        !self.has_ended && self.sender.is_ready()
+    }
+
+    /// Sends a request. A request that the connection has not begun to send comes back with the error.
+    async fn send(
+        &mut self,
+        request: Request<Sent>,
+    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<Sent>>)> {
+        let mut answer = pin!(self.sender.try_send_request(request));
+        let (connection, has_ended) = (&mut self.connection, &mut self.has_ended);
+        poll_fn(|context| {
+            if !*has_ended {
+                *has_ended = connection.as_mut().poll(context).is_ready();
+            }
+            answer.as_mut().poll(context)
+        })
+        .await
+        .map_err(|mut error| {
+            let request = error.take_message();
+            (error.into_error(), request)
+        })
+    }
+}
+
+/// Opens a connection for a protocol that replaces HTTP; it runs as a task of its own.
+///
+/// # Errors
+/// As [`Pool::send`].
+pub async fn shake_hands(to: &Address, request: Request<Sent>) -> Result<Response<Incoming>, Unanswered> {
+    let stream = stream(to).await.map_err(Unanswered::Unreachable)?;
+    let (mut sender, connection) = builder().handshake(TokioIo::new(stream)).await.map_err(Unanswered::Broken)?;
+    tokio::spawn(connection.with_upgrades());
+    sender.send_request(request).await.map_err(Unanswered::Broken)
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.max_buf_size(BUFFER_BYTES).preserve_header_case(true).writev(false);
+    builder
+}
+
+async fn stream(to: &Address) -> io::Result<TcpStream> {
+    let connected = tokio::time::timeout(CONNECT_DEADLINE, TcpStream::connect((to.host(), to.port()))).await;
+    let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A copy of a request without a body whose method is idempotent.
+fn repeatable(request: &Request<Sent>) -> Option<Request<Sent>> {
+    let Either::Left(empty) = request.body() else { return None };
+    if !request.method().is_idempotent() {
+        return None;
+    }
+    let mut copy = Request::new(Either::Left(*empty));
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}
+
+/// The connections of one worker.
+pub struct Pool {
+    to: Address,
+    /// Those that no request uses, the longest idle first.
+    idle: Mutex<Vec<Upstream>>,
+}
+
+impl Pool {
+    pub const fn new(to: Address) -> Self {
+        Self { to, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Sends a request. If the server closes a connection that was idle, the request goes over another: one that was not
+    /// sent, and one that may be sent twice (RFC 9110, section 9.2.2).
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn send(self: &Arc<Self>, mut request: Request<Sent>) -> Result<Response<Passed>, Unanswered> {
+        loop {
+            let (mut upstream, is_fresh) = match self.take() {
+                Some(upstream) => (upstream, false),
+                None => (Upstream::connect(&self.to).await?, true),
+            };
+            let again = if is_fresh { None } else { repeatable(&request) };
+            match upstream.send(request).await {
+                Ok(answer) => {
+                    let pool = Arc::clone(self);
+                    return Ok(answer.map(|body| Passed::Driven(Driven::new(body, upstream, pool))));
+                }
+                Err((_, Some(unsent))) if !is_fresh => request = unsent,
+                Err((error, _)) => match again.filter(|_| !error.is_parse()) {
+                    Some(again) => request = again,
+                    None => return Err(Unanswered::Broken(error)),
+                },
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Upstream> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(mut upstream) = idle.pop() {
+            if upstream.is_ready() {
+                return Some(upstream);
+            }
+        }
+        None
+    }
+
+    /// Takes back a connection whose answer has ended.
+    pub fn put(&self, mut upstream: Upstream) {
+        if upstream.is_ready() {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle.len() < MOST_IDLE {
+                upstream.idle_since = Instant::now();
+                idle.push(upstream);
+            }
+        }
+    }
+
+    /// Closes connections that the server has closed, or that were idle for long.
+    pub fn check(&self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain_mut(|upstream| upstream.idle_since.elapsed() < IDLE_TIME && upstream.is_ready());
+    }
+}
