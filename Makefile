@@ -15,6 +15,8 @@ NATIVE_SOURCES := $(shell find native/*/src -type f) $(wildcard native/*.toml na
 
 # Of the listener without Python.
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
+# Of the C library for small machines.
+EMBEDDED_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl armv7-unknown-linux-musleabihf
 # Where maturin looks for what a wheel holds beside the package.
 WHEEL_DATA := inference_logging._native.data
 
@@ -68,7 +70,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
+.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -87,6 +89,13 @@ listener: toolchain ## Build dist/inference-logging-listener: static, needs neit
 c: toolchain ## Build the C library into dist/c: shared and static, header, files for pkg-config and CMake
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --release --package inference_logging_c
 	native/c/install native/target/release dist/c
+
+c-embedded: toolchain $(DEPENDENCIES) ## Build the C library without a listener into dist/c-embedded, for three processors (four minutes)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --group embedded
+	@for target in $(EMBEDDED_TARGETS); do \
+		PYTHON="$(abspath $(PYTHON))" native/c/embedded $$target dist/c-embedded/$$target || exit 1; \
+	done
+	@wc -c dist/c-embedded/*/lib/libinferlog.so.1
 
 onnx-example: c $(DEPENDENCIES) ## Build and run the C++ example with a real ONNX Runtime; the first time 50 MB are downloaded
 	@$(call require,go,golang,the header of ONNX Runtime)
@@ -138,6 +147,7 @@ test-python: $(NATIVE)
 test-real: build ## Run the tests with the wheel, vLLM, Triton, Kubernetes, brokers and collectors
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
+	@($(call require,qemu-arm-static,qemu-user-static,the C library for other processors; its tests are skipped)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
 	$(PYTEST) -m "real and not vllm"
@@ -146,6 +156,7 @@ real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
 
 real-servers:
+	@$(MAKE) c-embedded || echo "the tests of the C library for small machines are skipped" >&2
 	@$(MAKE) wheel || echo "the tests of the wheel and of the static listener are skipped" >&2
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2

@@ -59,9 +59,9 @@ def test_the_core_refuses_the_same_vectors_for_the_same_parameters(case: dict[st
 
 
 def test_the_schema_that_the_core_has_is_the_one_that_is_published() -> None:
-    kept = (ROOT / "native/listen/src/settings/schema.json").read_text()
+    kept = (ROOT / "native/parameters/src/schema.json").read_text()
     published = json.dumps(file_schema(), indent=2, ensure_ascii=False) + "\n"
-    assert kept == published, "write it anew: inference-logging config schema > native/listen/src/settings/schema.json"
+    assert kept == published, "write it anew: inference-logging config schema > native/parameters/src/schema.json"
 
 
 def test_the_core_is_told_every_parameter_but_the_file(tmp_path: Path) -> None:

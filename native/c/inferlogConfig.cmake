@@ -6,10 +6,12 @@ if(NOT TARGET inferlog::inferlog)
   set_target_properties(inferlog::inferlog PROPERTIES
     IMPORTED_LOCATION "${_inferlog_prefix}/lib/libinferlog.so.1"
     IMPORTED_SONAME "libinferlog.so.1"
+    INTERFACE_COMPILE_DEFINITIONS "@DEFINITION@"
     INTERFACE_INCLUDE_DIRECTORIES "${_inferlog_prefix}/include")
   add_library(inferlog::static STATIC IMPORTED)
   set_target_properties(inferlog::static PROPERTIES
     IMPORTED_LOCATION "${_inferlog_prefix}/lib/libinferlog.a"
+    INTERFACE_COMPILE_DEFINITIONS "@DEFINITION@"
     INTERFACE_INCLUDE_DIRECTORIES "${_inferlog_prefix}/include"
     INTERFACE_LINK_LIBRARIES "pthread;dl;m")
 endif()

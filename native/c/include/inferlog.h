@@ -19,6 +19,14 @@
 #define INFERLOG_ZERO {0}
 #endif
 
+/* Define INFERLOG_PRODUCER_ONLY for the library of small machines: it has no listener, and no requests. */
+#ifndef INFERLOG_PRODUCER_ONLY
+#define INFERLOG_REQUESTS
+#endif
+
+/* A request under way. One thread uses it at a time. */
+typedef struct inferlog_request inferlog_request;
+
 
 /*
  The version of the functions and structures in this header.
@@ -40,6 +48,7 @@ typedef enum {
   INFERLOG_KIND_JSON = 7,
 } inferlog_kind;
 
+#if defined(INFERLOG_REQUESTS)
 /*
  How a request ends.
  */
@@ -62,16 +71,12 @@ typedef enum {
    */
   INFERLOG_END_CANCELLED = 4,
 } inferlog_end;
+#endif
 
 /*
  An open log. It is never freed.
  */
 typedef struct inferlog_log inferlog_log;
-
-/*
- A request under way. One thread uses it at a time.
- */
-typedef struct inferlog_request inferlog_request;
 
 /*
  A registered event. `id` is 0 if it could not be registered; then nothing accepts it.
@@ -165,6 +170,7 @@ typedef struct {
   inferlog_value value;
 } inferlog_attribute;
 
+#if defined(INFERLOG_REQUESTS)
 /*
  The model that serves a request. A text that is not known is empty; each is cut to 96 bytes.
  */
@@ -249,6 +255,7 @@ typedef struct {
    */
   uint64_t bytes;
 } inferlog_tensor;
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -385,6 +392,7 @@ bool inferlog_message(const inferlog_log *log,
                       const inferlog_attribute *attributes,
                       size_t count);
 
+#if defined(INFERLOG_REQUESTS)
 /*
  Begins a request: ids, the sampler's decision, and a slot of the flight recorder, so that a request that the process
  does not survive is on record. Returns NULL if logging is switched off; the other functions take NULL and do nothing.
@@ -470,6 +478,7 @@ bool inferlog_request_emit(const inferlog_request *request,
 void inferlog_request_end(inferlog_request *request,
                           uint32_t how,
                           inferlog_text error_type);
+#endif
 
 #ifdef __cplusplus
 }  // extern "C"

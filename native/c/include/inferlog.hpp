@@ -102,6 +102,7 @@ class log {
   std::chrono::milliseconds deadline_;
 };
 
+#ifdef INFERLOG_REQUESTS
 /// A request under way. Without an end of its own, it ends as failed with `abandoned`.
 class request {
  public:
@@ -129,6 +130,7 @@ class request {
  private:
   inferlog_request* handle_;
 };
+#endif
 
 /// A field of an event: its type and its name. `std::optional<T>` may be absent.
 template <typename T>
@@ -219,6 +221,7 @@ class event<Definition, std::tuple<field<T>...>> {
     return inferlog_emit(log_, registered_, severity, all, sizeof...(U));
   }
 
+#ifdef INFERLOG_REQUESTS
   /// The same with the ids of a request.
   template <typename... U>
   bool emit(const request& request, std::uint8_t severity, const U&... values) const noexcept {
@@ -226,6 +229,7 @@ class event<Definition, std::tuple<field<T>...>> {
     const inferlog_value all[] = {value_of(values)...};
     return inferlog_request_emit(request.get(), registered_, severity, all, sizeof...(U));
   }
+#endif
 
  private:
   template <typename... U>

@@ -11,7 +11,9 @@ mod emit;
 mod failure;
 mod log;
 mod message;
+#[cfg(feature = "requests")]
 mod model;
+#[cfg(feature = "requests")]
 mod request;
 mod text;
 
@@ -24,8 +26,12 @@ pub use log::{
     ABI_VERSION, Log, Stats, inferlog_abi_version, inferlog_close, inferlog_flush, inferlog_open, inferlog_open_file,
     inferlog_stats,
 };
+#[cfg(not(feature = "requests"))]
+pub use message::Request;
 pub use message::{Attribute, inferlog_message};
+#[cfg(feature = "requests")]
 pub use model::{Model, Tensor};
+#[cfg(feature = "requests")]
 pub use request::{
     End, Ids, Request, RequestStart, inferlog_request_answer, inferlog_request_begin, inferlog_request_body,
     inferlog_request_chunk, inferlog_request_disconnect, inferlog_request_emit, inferlog_request_end,

@@ -2,11 +2,27 @@
 
 use crate::emit::{Value, push};
 use crate::log::Log;
+#[cfg(feature = "requests")]
 use crate::request::Request;
 use crate::text::Text;
 use inferlog::message::offer;
 use queue::record::Scratch;
 use std::slice;
+
+/// Nothing makes one in a library without requests: it is always NULL.
+///
+/// cbindgen:ignore
+#[cfg(not(feature = "requests"))]
+pub struct Request {
+    _opaque: [u8; 0],
+}
+
+#[cfg(not(feature = "requests"))]
+impl Request {
+    const fn ids(&self) -> &inferlog::RequestIds {
+        unreachable!()
+    }
+}
 
 /// A field of a message.
 #[repr(C)]

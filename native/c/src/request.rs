@@ -10,7 +10,9 @@ use request::ids::hex16;
 use std::ffi::c_char;
 use std::ptr;
 
-/// A request under way. One thread uses it at a time.
+/// A request under way. One thread uses it at a time. The header declares it in any case, for `inferlog_message`.
+///
+/// cbindgen:ignore
 pub struct Request(inferlog::Request);
 
 /// What is known of a request at its beginning. A text that is not known is empty.

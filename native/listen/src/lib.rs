@@ -9,14 +9,12 @@
 //!   │   ├ takeover             the last write of a leader that died: its repair and its counts
 //!   │   ├ delivered            the leader's own count of delivered records, to compare with the queues'
 //!   │   └ sink                 file, stdout, null, sockets; rotation, paced writeback
-//!   ├ housekeeper              beside the leader: retention, compression
-//!   └ caretaker                the thread of a process whose listener is elsewhere
+//!   └ housekeeper              beside the leader: retention, compression
 //! status                       health and metrics for every face: the grade, Prometheus and OpenMetrics
 //! overrides                    run-time overrides: one writer, each change on record
 //! ```
 
 pub mod attached;
-mod caretaker;
 mod copy_reader;
 mod delivered;
 pub mod delivery;

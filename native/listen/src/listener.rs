@@ -8,6 +8,7 @@ use crate::delivery::{Delivery, Sinks, read_now};
 use crate::housekeeper::Housekeeper;
 use crate::leader::{Leader, Leadership, ListenerSettings, Round};
 use crate::overrides;
+use queue::caretaker::LOOK_AFTER_INTERVAL;
 use queue::control::Control;
 use queue::lock::{Attempt, ProcessLock};
 use queue::queue_file::QueueFile;
@@ -30,9 +31,6 @@ const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(5);
 /// How long a stop waits beyond its deadline for the thread: for footers, copies of additional sinks, housekeeping.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// How often a process checks that its queue is still there.
-pub const LOOK_AFTER_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How a period as the leader ended.
 enum LeadResult {

@@ -1,23 +1,20 @@
 //! One process's logging: its producer, and its listener thread; opened, flushed, drained, closed, and forked.
 
-use crate::caretaker::Caretaker;
 use crate::delivery::{Kept, NamedSink, Sinks};
 use crate::leader::ListenerSettings;
 use crate::listener::Listener;
 use crate::sink::{DeliverySettings, SinkSettings};
+use queue::caretaker::{Caretaker, look_after};
 use queue::commits::is_before;
 use queue::control::Control;
-use queue::layout::Reason;
 use queue::lock::ForkSafe;
-use queue::producer::{Producer, Queue, QueueSettings};
-use queue::published::totals;
+use queue::producer::closing::poll;
+use queue::producer::{Producer, QueueSettings};
 use queue::queue_file::{QueueCounts, QueueFile};
-use queue::severity::INFO;
 use queue::system::{WallClock, now_monotonic_nano};
 use request::budget::Budget;
-use request::in_flight::InFlight;
 use request::observer::ObserverSettings;
-use request::requests::Requests;
+use request::requests::{Requests, open_producer};
 use request::runtime::Runtime;
 use segments::segment_lock;
 use std::sync::{Arc, OnceLock, Weak};
@@ -75,19 +72,7 @@ impl Service {
         sinks: impl Into<DeliverySettings>,
         runs_listener: bool,
     ) -> Result<Arc<Self>, String> {
-        let directory = queue.directory.clone();
-        let bytes = queue.queue_bytes;
-        let producer = Producer::open(queue).map_err(|error| match error.kind() {
-            // The directory belongs to another configuration.
-            std::io::ErrorKind::AddrInUse => format!("queue_directory={error}"),
-            _ => format!(
-                "a queue of {bytes} bytes cannot be created in queue_directory={}: {error}",
-                directory.display()
-            ),
-        })?;
-        InFlight::end_with(&producer);
-        let runtime = Runtime::open(&directory)
-            .map_err(|error| format!("run-time control in queue_directory={}: {error}", directory.display()))?;
+        let (producer, runtime) = open_producer(queue)?;
         let service = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             producer: Arc::new(producer),
@@ -163,13 +148,7 @@ impl Service {
 
     fn start_caretaker(&self) -> Result<(), String> {
         let me = self.me.clone();
-        let look = move || {
-            let Some(service) = me.upgrade() else { return false };
-            // First the queues that were replaced before the last check: a thread that was committing a record then has
-            // done so.
-            let _ = service.producer.save_replaced();
-            service.producer.look_after_queue()
-        };
+        let look = move || me.upgrade().is_some_and(|service| look_after(&service.producer));
         self.caretaker.with(|caretaker| {
             if caretaker.is_none() {
                 let started = Caretaker::start(look);
@@ -182,12 +161,7 @@ impl Service {
     /// Waits until everything accepted before this call is written, at most `deadline`. Returns whether it is.
     #[must_use]
     pub fn flush(&self, deadline: Duration) -> bool {
-        let Some(queue) = self.producer.queue() else { return true };
-        let ring = queue.file.ring();
-        let wanted = ring.head().sequence;
-        let is_lost_written = || self.producer.is_replaced_written();
-        let reached = || wanted.wrapping_sub(ring.tail().sequence).cast_signed() <= 0 && is_lost_written();
-        poll(queue.control, deadline, reached)
+        self.producer.flush(deadline)
     }
 
     /// Waits, at most `deadline`, until every record before `sequence` (its low 32 bits) is released, and asks for that.
@@ -214,7 +188,7 @@ impl Service {
     /// Returns whether everything was written.
     pub fn close(&self, deadline: Duration) -> bool {
         let started = now_monotonic_nano();
-        let Some(queue) = self.last_queue(deadline) else { return true };
+        let Some(queue) = self.producer.last_queue(deadline) else { return true };
         let left = || deadline.saturating_sub(Duration::from_nanos(now_monotonic_nano() - started));
         drop(self.caretaker.with(Option::take));
         let mut lost = self.listeners.with(std::mem::take);
@@ -223,7 +197,7 @@ impl Service {
             && !listener.stop(deadline)
         {
             // The thread hangs in the sink. It keeps its mapping; the process can end without it.
-            self.count_left(&queue.file);
+            queue.count_left();
             return false;
         }
         // Each gets its time, whatever the others returned.
@@ -233,37 +207,8 @@ impl Service {
         } else {
             poll(queue.control, left(), || self.producer.save_all())
         };
-        if !drained {
-            self.count_left(&queue.file);
-        } else if queue.file.are_drops_reported()
-            && queue.file.slots().taken() == 0
-            && queue.file.is_end_reported()
-            && totals::add_ended(&queue.control.page().totals, &queue.file)
-        {
-            // Usually the leader has removed it. Not if the leader ended between the last write and this process's end.
-            queue.file.remove_name();
-        }
-        let is_done = drained && queue.file.has_vanished();
-        queue.file.disown(is_done);
-        if is_done {
-            queue.unlock();
-        }
+        queue.finish(drained);
         drained && unwritten == 0
-    }
-
-    /// Closes the producer. If its queue is being replaced, this waits for the next one, which has a listener too.
-    fn last_queue(&self, deadline: Duration) -> Option<&Queue> {
-        self.producer.close();
-        let queue = self.producer.queue()?;
-        poll(queue.control, deadline, || !self.producer.is_renewing());
-        self.producer.queue()
-    }
-
-    /// Counts the records that stay behind, unless another process's listener is writing them.
-    fn count_left(&self, file: &QueueFile) {
-        let counts = file.counts();
-        let counted: u64 = counts.dropped[Reason::ShutdownDeadline as usize].iter().sum();
-        file.header().dropped.add(Reason::ShutdownDeadline, INFO, counts.in_queue.saturating_sub(counted));
     }
 
     /// Begins again in a forked child: the parent's queue and thread are not its own.
@@ -291,17 +236,4 @@ impl Service {
     pub fn control(&self) -> Option<Control> {
         self.producer.queue().map(|queue| queue.control)
     }
-}
-
-/// Checks every millisecond, and keeps asking the listener for a flush, until `reached` or the deadline.
-fn poll(control: Control, deadline: Duration, reached: impl Fn() -> bool) -> bool {
-    let end = now_monotonic_nano().saturating_add(deadline.as_nanos() as u64);
-    while !reached() {
-        if now_monotonic_nano() >= end {
-            return false;
-        }
-        control.request_flush();
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    true
 }

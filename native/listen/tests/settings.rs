@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const VECTORS: &str = include_str!("../../../tests/vectors/settings.json");
-const SCHEMA: &str = include_str!("../src/settings/schema.json");
+const SCHEMA: &str = include_str!("../../parameters/src/schema.json");
 
 fn read(values: &Value) -> Settings {
     Settings::from_json(values.to_string().as_bytes()).unwrap()

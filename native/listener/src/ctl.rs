@@ -10,8 +10,9 @@ use super::control::{Control, Override};
 use super::failure::{self, Failure, OK, USAGE};
 use super::host::Host;
 use super::options::{Options, Syntax};
+use crate::ascii;
 use listen::overrides::{Change, checked_route};
-use listen::settings::{ascii_json, queue_directories};
+use listen::settings::queue_directories;
 use queue::severity::{ERROR, INFO, WARN};
 use request::runtime::settings::{CHUNKS_MODES, CaptureTarget};
 use request::sampler::checked_ratio;
@@ -245,7 +246,7 @@ fn in_json(directory: &str, overrides: &[Override]) -> String {
         })
     };
     let overrides: Vec<Value> = overrides.iter().map(one).collect();
-    ascii_json(&json!({"queue_directory": directory, "overrides": overrides})) + "\n"
+    ascii::text(&json!({"queue_directory": directory, "overrides": overrides})) + "\n"
 }
 
 fn in_words(directory: &str, overrides: &[Override]) -> String {

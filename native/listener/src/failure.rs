@@ -1,6 +1,6 @@
 //! The failure that ends a command early: the line on stderr, and the exit code.
 
-use listen::settings::SettingsError;
+use listen::settings::ParametersError;
 use std::io::Write;
 
 /// The command has succeeded; a check found nothing.
@@ -19,7 +19,7 @@ pub enum Failure {
     /// The command line is wrong.
     Usage(String),
     /// The configuration is wrong.
-    Configuration(SettingsError),
+    Configuration(ParametersError),
     /// A resource is not available.
     Open(String),
     /// The command could not do what was asked for.

@@ -27,6 +27,7 @@ use failure::{Failure, OK, USAGE};
 use host::Host;
 use std::ffi::OsString;
 
+mod ascii;
 mod cleaning;
 mod configuration;
 mod control;

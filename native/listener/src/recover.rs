@@ -9,7 +9,8 @@ use super::held::Held;
 use super::host::Host;
 use super::listeners::Listeners;
 use super::options::{Options, Syntax};
-use listen::settings::{Lane, ascii_json};
+use crate::ascii;
+use listen::settings::Lane;
 use queue::configuration;
 use queue::inspect::QueueSnapshot;
 use queue::system::{ENDING, Signals};
@@ -81,7 +82,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     let Some(found) = recover(host, &lanes, &configuration, &signals)? else {
         return Ok(failure::INTERRUPTED);
     };
-    let text = if options.has("json") { ascii_json(&found) + "\n" } else { table(&found) };
+    let text = if options.has("json") { ascii::text(&found) + "\n" } else { table(&found) };
     let code = if is_left(&found) { failure::FAILED } else { failure::OK };
     if configuration.settings.writes_to_stdout() {
         // Records that go to stdout are kept apart from the report.

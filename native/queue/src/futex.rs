@@ -26,7 +26,7 @@ pub fn wait(word: &AtomicU32, scope: Scope, seen: u32, longest: Duration) {
     let timeout = libc::timespec {
         // Each C library names its type differently.
         tv_sec: longest.as_secs() as _,
-        tv_nsec: libc::c_long::from(longest.subsec_nanos()),
+        tv_nsec: longest.subsec_nanos() as libc::c_long,
     };
     let operation = libc::FUTEX_WAIT | scope.flag();
     // SAFETY: word and timeout live for the call.

@@ -26,6 +26,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+pub mod closing;
 mod renewal;
 mod replaced;
 pub mod slots;

@@ -118,9 +118,9 @@ impl QueueFile {
 
     fn fill_new(fd: &OwnedFd, path: &Path, sizes: QueueSizes, boot_id: u64, now: u64) -> io::Result<Self> {
         let QueueSizes { data_bytes, slot_count } = sizes;
-        let bytes = data_offset(slot_count) as u64 + data_bytes;
-        memory::allocate(fd, bytes as usize)?;
-        let mut file = Self::map(fd, bytes as usize, path, Access::WriteNow)?;
+        let bytes = addressable(data_offset(slot_count) as u64 + data_bytes)?;
+        memory::allocate(fd, bytes)?;
+        let mut file = Self::map(fd, bytes, path, Access::WriteNow)?;
         file.note_sizes(sizes);
         // SAFETY: a fresh, page-aligned mapping that nothing else knows yet; QueueHeader is valid for any bytes.
         let header = unsafe { &mut *file.base.cast::<QueueHeader>() };
@@ -149,7 +149,7 @@ impl QueueFile {
         if bytes < SLOTS_OFFSET as u64 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "shorter than a queue header"));
         }
-        let mut file = Self::map(&fd, bytes as usize, path, Access::Write)?;
+        let mut file = Self::map(&fd, addressable(bytes)?, path, Access::Write)?;
         file.header().check(bytes).map_err(|bad| {
             io::Error::new(io::ErrorKind::InvalidData, format!("not a queue of this version: {bad:?}"))
         })?;
@@ -329,6 +329,12 @@ impl Drop for QueueFile {
         // SAFETY: our own mapping, and no reference to it is left.
         unsafe { memory::unmap(self.base, self.bytes) };
     }
+}
+
+/// A size that this machine can map: one of 32 bits cannot map every queue.
+fn addressable(bytes: u64) -> io::Result<usize> {
+    let too_large = |_| io::Error::new(io::ErrorKind::OutOfMemory, "larger than the addresses of this machine");
+    isize::try_from(bytes).map(isize::cast_unsigned).map_err(too_large)
 }
 
 /// Returns the mapping if the file at `path` is a queue that this process owns.

@@ -8,8 +8,9 @@ use crate::observer::{Observer, ObserverSettings};
 use crate::runtime::{Overrides, Runtime};
 use crate::sampler::{HeadDecision, Sampler};
 use queue::layout::SampledOut;
-use queue::producer::Producer;
+use queue::producer::{Producer, QueueSettings};
 use queue::system::WallClock;
+use std::io;
 use std::sync::Arc;
 
 /// The requests of one middleware or one model: the destination of their records, and what is observed of them.
@@ -18,6 +19,25 @@ pub struct Requests {
     pub runtime: Runtime,
     pub settings: ObserverSettings,
     pub clock: WallClock,
+}
+
+/// Opens the queue of a process that has requests, and the page of an operator's overrides.
+///
+/// # Errors
+/// A sentence that names what cannot be created.
+pub fn open_producer(queue: QueueSettings) -> Result<(Producer, Runtime), String> {
+    let (directory, bytes) = (queue.directory.clone(), queue.queue_bytes);
+    let producer = Producer::open(queue).map_err(|error| match error.kind() {
+        // The directory belongs to another configuration.
+        io::ErrorKind::AddrInUse => format!("queue_directory={error}"),
+        _ => {
+            format!("a queue of {bytes} bytes cannot be created in queue_directory={}: {error}", directory.display())
+        }
+    })?;
+    InFlight::end_with(&producer);
+    let runtime = Runtime::open(&directory)
+        .map_err(|error| format!("run-time control in queue_directory={}: {error}", directory.display()))?;
+    Ok((producer, runtime))
 }
 
 /// The facts about a request at its beginning.

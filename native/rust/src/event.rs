@@ -2,14 +2,18 @@
 
 use crate::error::Error;
 use crate::log::{Inner, Log};
+use parameters::json::is_json;
 use queue::layout::Reason;
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::ids::RequestIds;
-use serde::de::IgnoredAny;
 
 /// Fields that this crate fills in, of an event whose records belong to requests.
 const OF_REQUEST: [&str; 2] = ["trace", "request_id"];
+
+/// Events that a log with requests has registered itself.
+#[cfg(not(feature = "requests"))]
+const OF_REQUESTS: [&str; 2] = ["request", "request.chunk"];
 
 /// A registered event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +88,7 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
 /// Appends JSON, or text if it is no JSON of one line.
 pub fn push_json(scratch: &mut Scratch, bytes: &[u8]) {
     let is_line = !bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
-    match serde_json::from_slice::<IgnoredAny>(bytes) {
-        Ok(_) if is_line => scratch.push_json(bytes),
-        _ => scratch.push_bytes(bytes),
-    }
+    if is_line && is_json(bytes) { scratch.push_json(bytes) } else { scratch.push_bytes(bytes) }
 }
 
 impl Log {
@@ -98,6 +99,10 @@ impl Log {
     /// # Errors
     /// A name breaks the rules, or the queue has no room for another event.
     pub fn register(self, name: &str, fields: &[&str], in_request: bool) -> Result<Event, Error> {
+        #[cfg(not(feature = "requests"))]
+        if OF_REQUESTS.contains(&name) {
+            return Err(Error::new(format!("event {name:?} is that of requests and cannot be registered")));
+        }
         let own = in_request.then_some(OF_REQUEST).into_iter().flatten();
         let names: Vec<String> = own.chain(fields.iter().copied()).map(str::to_owned).collect();
         let id = self.service.producer.register(name, &names)?;

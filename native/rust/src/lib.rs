@@ -8,6 +8,7 @@
 //! message                      messages of an application, as Python's `get_logger` records them
 //! event                        records of a registered event: typed values
 //! log                          an open log: its service, its listener, and what a forked child does with it
+//! producing                    in place of the crate `listen`, without the feature `listener`
 //! error                        what went wrong, in words
 //! ```
 
@@ -17,19 +18,29 @@ pub mod event;
 pub mod layer;
 pub mod log;
 pub mod message;
+#[cfg(feature = "requests")]
 pub mod model;
+#[cfg(not(feature = "listener"))]
+mod producing;
+#[cfg(feature = "requests")]
 pub mod request;
+#[cfg(feature = "requests")]
 pub mod websocket;
 
+#[cfg(feature = "requests")]
 pub use ::request::capture::Content;
 pub use ::request::ids::RequestIds;
+#[cfg(feature = "requests")]
 pub use ::request::outcome::Ending;
+#[cfg(feature = "requests")]
 pub use ::request::rpc::RpcStatus;
 pub use error::Error;
 pub use event::{Event, Value};
 pub use log::{Log, Stats};
+#[cfg(feature = "requests")]
 pub use model::{Model, Tensor};
 pub use queue::severity;
+#[cfg(feature = "requests")]
 pub use request::{Request, RequestStart};
 
 /// The programs of `docs/rust.md` are compiled with the tests.

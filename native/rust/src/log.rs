@@ -1,11 +1,17 @@
 //! An open log: its service, its listener, and what a forked child does with it.
 
 use crate::error::Error;
+#[cfg(not(feature = "listener"))]
+use crate::producing::{Service, Settings};
+#[cfg(feature = "listener")]
 use listen::service::Service;
+#[cfg(feature = "listener")]
 use listen::settings::{Lane, Role, Settings};
 use queue::layout::Reason;
 use queue::system::now_monotonic_nano;
+#[cfg(feature = "requests")]
 use request::ids::IdSource;
+#[cfg(feature = "requests")]
 use request::requests::Requests;
 use std::ops::Deref;
 use std::path::Path;
@@ -22,8 +28,11 @@ pub struct Log(&'static Inner);
 /// The content of an open log, for the other faces of the core.
 pub struct Inner {
     pub service: Arc<Service>,
+    #[cfg(feature = "requests")]
     pub ids: IdSource,
+    #[cfg(feature = "requests")]
     pub requests: Requests,
+    #[cfg(feature = "listener")]
     pub settings: Settings,
     /// The parameter `level`.
     level: u8,
@@ -90,13 +99,23 @@ impl Log {
             return Err(Error::new("enabled=off: nothing is recorded"));
         }
         let settings = settings.with_queue_directory(&settings.resolved_queue_directory());
-        let service = settings.lane(Lane::Fast, Role::Serves, true, None)?.open()?;
-        let observer = settings.observer(&service).inspect_err(|_| {
+        let service = service_of(&settings)?;
+        #[cfg(feature = "requests")]
+        let (ids, requests) = requests_of(&settings, &service).inspect_err(|_| {
             service.close(Duration::ZERO);
         })?;
-        let ids = IdSource::new().map_err(|error| Error::new(format!("no random bits: {error}")))?;
-        let (requests, level) = (service.requests(observer), settings.least_severity());
-        Ok(share(Inner { service, ids, requests, settings, level, before: ptr::null() }))
+        let level = settings.least_severity();
+        Ok(share(Inner {
+            service,
+            #[cfg(feature = "requests")]
+            ids,
+            #[cfg(feature = "requests")]
+            requests,
+            #[cfg(feature = "listener")]
+            settings,
+            level,
+            before: ptr::null(),
+        }))
     }
 
     /// Waits until everything that was accepted before is written, at most `deadline`. Returns whether it is.
@@ -172,6 +191,23 @@ impl Inner {
     }
 }
 
+#[cfg(feature = "listener")]
+fn service_of(settings: &Settings) -> Result<Arc<Service>, String> {
+    settings.lane(Lane::Fast, Role::Serves, true, None)?.open()
+}
+
+#[cfg(not(feature = "listener"))]
+fn service_of(settings: &Settings) -> Result<Arc<Service>, String> {
+    settings.open()
+}
+
+#[cfg(feature = "requests")]
+fn requests_of(settings: &Settings, service: &Service) -> Result<(IdSource, Requests), String> {
+    let observer = settings.observer(service)?;
+    let ids = IdSource::new().map_err(|error| format!("no random bits: {error}"))?;
+    Ok((ids, service.requests(observer)))
+}
+
 fn from_environment(keywords: &[(&str, &str)]) -> Result<Settings, Error> {
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
@@ -208,6 +244,7 @@ extern "C" fn after_fork_in_child() {
     while let Some(log) = unsafe { at.as_ref() } {
         log.service.after_fork_in_child();
         // Without random bits the child repeats its parent's ids, which is still better than no record.
+        #[cfg(feature = "requests")]
         let _ = log.ids.reseed();
         at = log.before;
     }

@@ -1,12 +1,17 @@
 //! Messages of an application, as Python's `get_logger` records them.
 
+#[cfg(feature = "requests")]
 use crate::event::Value;
-use crate::log::{Inner, Log};
+use crate::log::Inner;
+#[cfg(feature = "requests")]
+use crate::log::Log;
+#[cfg(feature = "requests")]
 use crate::request::Request;
 use queue::event::LOG;
 use queue::record::Scratch;
 use request::ids::RequestIds;
 
+#[cfg(feature = "requests")]
 impl Log {
     /// Puts a message of an application into the queue: the name of its logger, its text, and any number of fields. With
     /// `request`, it carries the request's ids. Returns whether it was accepted; false also if `severity` is below the

@@ -1,18 +1,19 @@
 //! The settings of a lane's service: its queue, its listener and its sinks.
 
-use super::{Settings, keys, rules};
+use super::{Settings, rules};
 use crate::housekeeper::{Compression, HousekeepingSettings};
 use crate::leader::ListenerSettings;
 use crate::service::Service;
 use crate::sink::file::{ChainSettings, DurableSettings, FileSinkConfig};
 use crate::sink::{DeliverySettings, SinkSettings};
+use parameters::keys;
 use queue::producer::QueueSettings;
 use request::budget::Budget;
 use segments::chain::Algorithm;
 use segments::retention::Limits;
 use segments::rotation::Rotations;
 use segments::segment;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ impl Settings {
         };
         let is_limited = lane == Lane::Fast && role == Role::Serves;
         Ok(LaneSettings {
-            queue: QueueSettings { directory, configuration, ..self.queue(lane, role) },
+            queue: QueueSettings { configuration, ..self.queue(lane, role, directory) },
             listener,
             sinks,
             runs_listener: role == Role::OnlyListens || self.values.is("listener", "thread"),
@@ -123,14 +124,6 @@ impl Settings {
         keys::chain_key(&self.values)
     }
 
-    /// The directory of the audit lane's output.
-    #[must_use]
-    pub fn audit_directory(&self) -> PathBuf {
-        self.values
-            .maybe_path("audit_directory")
-            .unwrap_or_else(|| Path::new(self.values.text("directory")).join(AUDIT))
-    }
-
     fn queue_directory(&self, lane: Lane) -> Result<PathBuf, String> {
         let directory = self.values.maybe_path("queue_directory").ok_or("queue_directory: must be named")?;
         Ok(match lane {
@@ -139,30 +132,21 @@ impl Settings {
         })
     }
 
-    /// Everything except the directory and its configuration.
-    fn queue(&self, lane: Lane, role: Role) -> QueueSettings {
-        let values = &self.values;
-        let (queue_bytes, in_flight_slots, overflow_info_ratio) = match lane {
-            Lane::Fast => {
-                (values.whole("queue_bytes"), values.whole("in_flight_slots"), values.number("overflow_info_ratio"))
-            }
+    fn queue(&self, lane: Lane, role: Role, directory: PathBuf) -> QueueSettings {
+        let mut queue = self.parameters.queue(directory);
+        queue.events = request::fields::schemas();
+        if lane == Lane::Audit {
+            queue.queue_bytes = self.values.whole("audit_queue_bytes");
+            queue.in_flight_slots = 0;
             // Records of every level may fill it.
-            Lane::Audit => (values.whole("audit_queue_bytes"), 0, 1.0),
-        };
-        let (queue_bytes, in_flight_slots) = match role {
-            Role::Serves => (queue_bytes, in_flight_slots as u32),
-            Role::OnlyListens => (OWN_QUEUE_BYTES, 0),
-        };
-        QueueSettings {
-            directory: PathBuf::new(),
-            queue_bytes,
-            in_flight_slots,
-            max_record_bytes: values.whole("max_record_bytes").min(queue_bytes / 4) as u32,
-            overflow_info_ratio,
-            wake_bytes: values.whole("flush_bytes"),
-            configuration: None,
-            events: request::fields::schemas(),
+            queue.overflow_info_ratio = 1.0;
         }
+        if role == Role::OnlyListens {
+            queue.queue_bytes = OWN_QUEUE_BYTES;
+            queue.in_flight_slots = 0;
+        }
+        queue.max_record_bytes = self.values.whole("max_record_bytes").min(queue.queue_bytes / 4) as u32;
+        queue
     }
 
     /// Everything except the directory and the housekeeping.

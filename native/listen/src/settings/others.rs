@@ -1,7 +1,7 @@
 //! Records of other configurations of a service that no running listener writes.
 
 use super::Settings;
-use super::place::{entries, is_own, queue_directories};
+use parameters::{entries, is_own, queue_directories};
 use queue::lock::Holder;
 use queue::{configuration, inspect};
 use std::path::{Path, PathBuf};

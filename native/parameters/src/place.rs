@@ -2,7 +2,7 @@
 //!
 //! `inference_logging/origin.py` names the same directories; a test compares the two.
 
-use super::Settings;
+use crate::Parameters;
 use queue::configuration::fingerprint;
 use queue::system;
 use std::fs::symlink_metadata;
@@ -15,7 +15,7 @@ const TRIES: u32 = 8;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const FINGERPRINT_DIGITS: usize = 12;
 
-impl Settings {
+impl Parameters {
     /// The directory of the queues: the configured one, or the default one for this user, service and configuration.
     ///
     /// Among the default ones, one that this user owns comes before one that does not exist yet; another user's is

@@ -1,8 +1,9 @@
 //! The values of all parameters, valid and in canonical form: a size is a number, `false` is `off`, an empty text is null.
 
-use super::SettingsError;
-use super::schema::Schema;
-use serde_json::{Map, Value};
+use crate::error::ParametersError;
+use crate::json::{Map, Value};
+use crate::schema::{Schema, size};
+use request::callers::Callers;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,23 +12,23 @@ const RINGS: [&str; 2] = ["queue_bytes", "audit_queue_bytes"];
 
 /// One value for each parameter. A getter panics for a name that the schema does not have.
 #[derive(Clone, Debug)]
-pub struct Values(Map<String, Value>);
+pub struct Values(Map);
 
 impl Values {
     /// Checks the given values, and adds the defaults of all other parameters.
-    pub fn checked(mut given: Map<String, Value>, schema: &Schema) -> Result<Self, SettingsError> {
+    pub fn checked(mut given: Map, schema: Schema) -> Result<Self, ParametersError> {
         let faults: Vec<String> = given.iter().filter_map(|(name, value)| schema.fault(name, value)).collect();
         if !faults.is_empty() {
             return Err(faults.into());
         }
-        let mut values = Map::new();
+        let mut values = Map::default();
         for (name, schema) in schema.parameters() {
-            if let Some(value) = given.shift_remove(name).or_else(|| schema.get("default").cloned()) {
-                values.insert(name.clone(), canonical(name, schema, value));
+            if let Some(value) = given.remove(name).or_else(|| schema.get("default").cloned()) {
+                values.insert(name.to_owned(), canonical(name, &schema, value));
             }
         }
         let values = Self(values);
-        let invalid = super::rules::invalid_callers(&values);
+        let invalid = invalid_callers(&values);
         let faults: Vec<String> =
             invalid.map(|caller| schema.refusal("trusted_callers", &Value::String(caller).to_string())).collect();
         if faults.is_empty() { Ok(values) } else { Err(faults.into()) }
@@ -80,14 +81,20 @@ impl Values {
     }
 
     pub fn pairs<T>(&self, name: &str, read: impl Fn(&Value) -> T) -> Vec<(String, T)> {
-        let members = self.value(name).as_object().into_iter().flatten();
-        members.map(|(name, value)| (name.clone(), read(value))).collect()
+        let members = self.value(name).as_object().into_iter().flat_map(Map::iter);
+        members.map(|(name, value)| (name.to_owned(), read(value))).collect()
     }
 
     /// The value as JSON.
     pub fn json(&self, name: &str) -> &Value {
         self.value(name)
     }
+}
+
+/// Returns the callers that have the form of a network but are not one: bits of a host are set, or the prefix is too
+/// long.
+fn invalid_callers(values: &Values) -> impl Iterator<Item = String> {
+    values.texts("trusted_callers").into_iter().filter(|caller| Callers::parse(&[caller]).is_err())
 }
 
 /// Returns the canonical form of a value that can be written in several ways.
@@ -109,8 +116,8 @@ fn canonical_text(text: String, schema: &Value) -> Value {
         std::iter::once(&schema).chain(&forms).any(|form| form.get(keyword).and_then(Value::as_str) == Some(wanted))
     };
     let choices = |form: &Value| form.get("enum").and_then(Value::as_array).cloned().unwrap_or_default();
-    if has("type", "integer") {
-        Value::from(bytes(&text))
+    if has("type", "integer") || schema.get("sizes").is_some() {
+        Value::from(size(&text).unwrap_or(u64::MAX))
     } else if text.is_empty() && has("type", "null") {
         Value::Null
     } else if has("format", "path") {
@@ -126,23 +133,6 @@ fn canonical_text(text: String, schema: &Value) -> Value {
 
 fn on_or_off(is_on: bool) -> Value {
     Value::from(if is_on { "on" } else { "off" })
-}
-
-/// Reads a size of the schema's form, such as `16777216`, `16MiB`, `16 Mi` or `16 MB`.
-fn bytes(text: &str) -> u64 {
-    let text = text.trim();
-    let (digits, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
-    let unit = unit.trim().to_ascii_uppercase();
-    let factor = match unit.strip_suffix('B').unwrap_or(&unit) {
-        "KI" => 1 << 10,
-        "MI" => 1 << 20,
-        "GI" => 1 << 30,
-        "K" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        _ => 1,
-    };
-    digits.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor)
 }
 
 /// A path whose `~` is the home directory.

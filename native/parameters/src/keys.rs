@@ -1,6 +1,6 @@
 //! Key files. Errors name the parameter; the key itself is in no message.
 
-use super::values::Values;
+use crate::values::Values;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::io;

@@ -3,9 +3,9 @@
 //! The text has the form of a configuration file, and stands in each queue directory as `configuration.yaml`
 //! ([`queue::configuration`]). Its fingerprint is part of directory names, so no byte of it may change.
 
-use super::Settings;
-use super::keys::digest;
-use serde_json::Value;
+use crate::Parameters;
+use crate::json::Value;
+use crate::keys::digest;
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -20,7 +20,7 @@ const COMPARED: [&str; 8] = [
     "redact_replacement",
 ];
 
-impl Settings {
+impl Parameters {
     /// Returns the text: parameters compared as they are, absolute directories, and digests of keys.
     #[must_use]
     pub fn configuration(&self) -> String {

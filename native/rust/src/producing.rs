@@ -1,0 +1,172 @@
+//! The logging of a process without a listener of its own: `inference-logging listen` drains its queue, or `recover` does
+//! afterwards. It stands in for the crate `listen` where the feature `listener` is off.
+
+use parameters::{Parameters, ParametersError, Schema};
+use queue::caretaker::{Caretaker, look_after};
+use queue::lock::ForkSafe;
+use queue::producer::closing::poll;
+use queue::producer::{Producer, QueueSettings};
+use queue::queue_file::QueueCounts;
+#[cfg(feature = "requests")]
+use queue::system::WallClock;
+use queue::system::now_monotonic_nano;
+#[cfg(feature = "requests")]
+use request::observer::ObserverSettings;
+#[cfg(feature = "requests")]
+use request::requests::Requests;
+use request::requests::open_producer;
+use request::runtime::Runtime;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// A configuration of which a producer's parameters are valid; the listener checks the others when it reads the same file.
+pub struct Settings(Parameters);
+
+impl Settings {
+    /// Reads one JSON object: parameters by name, some of them perhaps under `advanced`, and perhaps the `version`.
+    ///
+    /// # Errors
+    /// One sentence for each parameter that is unknown or wrong.
+    pub fn from_json(json: &[u8]) -> Result<Self, ParametersError> {
+        Self::new(Parameters::from_json(json, Schema::of_producers())?)
+    }
+
+    /// Reads a configuration: `keywords` by name, then `environment`, then the JSON file that either names.
+    ///
+    /// # Errors
+    /// As [`Self::from_json`].
+    pub fn from_sources(
+        keywords: &[(&str, &str)],
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, ParametersError> {
+        Self::new(Parameters::from_sources(keywords, environment, Schema::of_producers())?)
+    }
+
+    fn new(parameters: Parameters) -> Result<Self, ParametersError> {
+        let broken = parameters.violations();
+        if broken.is_empty() { Ok(Self(parameters)) } else { Err(broken.into()) }
+    }
+
+    /// The same settings with this queue directory.
+    #[must_use]
+    pub fn with_queue_directory(&self, directory: &Path) -> Self {
+        Self(self.0.with_queue_directory(directory))
+    }
+
+    /// Opens the queue.
+    ///
+    /// # Errors
+    /// A sentence that names what cannot be created.
+    pub fn open(&self) -> Result<Arc<Service>, String> {
+        let mut queue = self.0.queue(self.0.resolved_queue_directory());
+        queue.configuration = Some(self.0.configuration());
+        #[cfg(feature = "requests")]
+        queue.events.extend(request::fields::schemas());
+        Service::open(queue)
+    }
+
+    /// Returns the settings of the requests of a service.
+    ///
+    /// # Errors
+    /// A sentence that names the parameter: the file of the key cannot be used.
+    #[cfg(feature = "requests")]
+    pub fn observer(&self, _: &Service) -> Result<ObserverSettings, String> {
+        self.0.observer(None)
+    }
+}
+
+impl Deref for Settings {
+    type Target = Parameters;
+
+    fn deref(&self) -> &Parameters {
+        &self.0
+    }
+}
+
+/// A process's queue, and the thread that checks that listeners find it.
+pub struct Service {
+    pub producer: Arc<Producer>,
+    /// The temporary overrides of an operator.
+    pub runtime: Runtime,
+    caretaker: ForkSafe<Option<Caretaker>>,
+    me: Weak<Self>,
+}
+
+impl Service {
+    fn open(queue: QueueSettings) -> Result<Arc<Self>, String> {
+        let (producer, runtime) = open_producer(queue)?;
+        let service = Arc::new_cyclic(|me| Self {
+            producer: Arc::new(producer),
+            runtime,
+            caretaker: ForkSafe::new(None),
+            me: me.clone(),
+        });
+        service.start_caretaker().inspect_err(|_| {
+            service.close(Duration::ZERO);
+        })?;
+        let child = Arc::downgrade(&service);
+        service.producer.after_reopen(move || {
+            child.upgrade().map(|service| service.start_caretaker());
+        });
+        Ok(service)
+    }
+
+    fn start_caretaker(&self) -> Result<(), String> {
+        let me = self.me.clone();
+        let look = move || me.upgrade().is_some_and(|service| look_after(&service.producer));
+        self.caretaker.with(|caretaker| {
+            if caretaker.is_none() {
+                let started = Caretaker::start(look);
+                *caretaker = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
+            }
+            Ok(())
+        })
+    }
+
+    /// Begins requests whose records go to the queue.
+    #[cfg(feature = "requests")]
+    #[must_use]
+    pub fn requests(&self, settings: ObserverSettings) -> Requests {
+        Requests { producer: Arc::clone(&self.producer), runtime: self.runtime, settings, clock: WallClock::default() }
+    }
+
+    /// Whether an operator has switched logging off at `now` (monotonic nanoseconds).
+    #[cfg(feature = "requests")]
+    #[inline]
+    #[must_use]
+    pub fn is_disabled(&self, now: u64) -> bool {
+        self.runtime.is_active() && self.runtime.is_disabled(now)
+    }
+
+    /// Waits until listeners have written everything accepted before this call, at most `deadline`. Returns whether it is.
+    #[must_use]
+    pub fn flush(&self, deadline: Duration) -> bool {
+        self.producer.flush(deadline)
+    }
+
+    /// Refuses new records, and waits until listeners have written what is queued, at most `deadline`. Records that are
+    /// left are counted as `shutdown_deadline` and stay in the queue file. Returns whether everything is written.
+    pub fn close(&self, deadline: Duration) -> bool {
+        let started = now_monotonic_nano();
+        let Some(queue) = self.producer.last_queue(deadline) else { return true };
+        drop(self.caretaker.with(Option::take));
+        let left = deadline.saturating_sub(Duration::from_nanos(now_monotonic_nano() - started));
+        let drained = poll(queue.control, left, || self.producer.save_all());
+        queue.finish(drained);
+        drained
+    }
+
+    /// Begins again in a forked child: the parent's queue and thread are not its own.
+    pub fn after_fork_in_child(&self) {
+        self.caretaker.with(|caretaker| std::mem::forget(caretaker.take()));
+        self.producer.after_fork_in_child();
+    }
+
+    /// Reads this process's counts.
+    #[must_use]
+    pub fn counts(&self) -> Option<QueueCounts> {
+        self.producer.queue().map(|queue| queue.file.counts())
+    }
+}
