@@ -109,6 +109,11 @@ onnx-example: c $(DEPENDENCIES) ## Build and run the C++ example with a real ONN
 	INFERENCE_LOGGING_DIRECTORY=build/onnx_pipeline/logs build/onnx_pipeline/pipeline build/onnx_pipeline/digits.onnx
 	@echo "the records are in build/onnx_pipeline/logs"
 
+# Faces of other languages are no crates for others.
+crates: toolchain ## Package the crates for publishing, and build each from its package
+	cd native && env -u MAKEFLAGS -u MFLAGS cargo package --quiet --workspace --exclude inference_logging_c \
+		--exclude inference_logging_listener --exclude inference_logging_native
+
 header: toolchain ## Write native/c/include/inferlog.h anew
 	cd native && env -u MAKEFLAGS -u MFLAGS UPDATE_HEADER=1 cargo test --quiet --package inference_logging_c
 

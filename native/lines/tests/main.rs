@@ -1,5 +1,8 @@
 //! All tests of lines and their redaction as one program.
 
+// By the name that the other crates of the workspace use.
+extern crate inferlog_lines as lines;
+
 mod encode;
 mod extract;
 mod messages;

@@ -1,5 +1,8 @@
 //! All tests of leaders, sinks and services as one program.
 
+// By the name that the other crates of the workspace use.
+extern crate inferlog_listen as listen;
+
 mod support;
 
 mod audit;

@@ -1,5 +1,8 @@
 //! All tests of the crate in one program.
 
+// By the name that the other crates of the workspace use.
+extern crate inferlog_parameters as parameters;
+
 mod json;
 mod pattern;
 mod producers;

@@ -1,5 +1,8 @@
 //! All tests of queue files, records and event schemas as one program.
 
+// By the name that the other crates of the workspace use.
+extern crate inferlog_queue as queue;
+
 mod support;
 
 mod configuration;

@@ -1,5 +1,8 @@
 //! All tests of the content of a request's record as one program.
 
+// By the name that the other crates of the workspace use.
+extern crate inferlog_request as request;
+
 mod budget;
 mod capture;
 mod golden_layout;

@@ -2,5 +2,8 @@
 
 #![cfg(not(loom))]
 
+// By the name that the other crates of the workspace use.
+extern crate inferlog_ring as ring;
+
 mod model;
 mod slots;

@@ -8,7 +8,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use ring::{Mark, Peek, Refused, Reservation, Ring};
+use inferlog_ring::{Mark, Peek, Refused, Reservation, Ring};
 
 const EVENT: u16 = 16;
 const INFO: u8 = 9;

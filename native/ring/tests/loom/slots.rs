@@ -8,8 +8,8 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use ring::slots::{FACTS, FreeSlots, LastRecord, Progress, SLOT_WORDS, Slot, Slots, end_request};
-use ring::{Peek, Ring};
+use inferlog_ring::slots::{FACTS, FreeSlots, LastRecord, Progress, SLOT_WORDS, Slot, Slots, end_request};
+use inferlog_ring::{Peek, Ring};
 
 struct Words {
     head: AtomicU64,
