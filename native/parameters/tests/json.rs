@@ -92,13 +92,10 @@ proptest! {
     }
 
     #[test]
-    fn a_number_of_few_digits_is_the_nearest_float_and_any_other_nearly_so(number in any::<f64>(), few in 0..10_u64.pow(15)) {
+    fn a_number_is_the_nearest_float(number in any::<f64>(), few in 0..10_u64.pow(15)) {
         let text = serde_json::Value::from(number).to_string();
         if let Some(read) = Value::parse(text.as_bytes()).unwrap().as_f64() {
-            let theirs: f64 = text.parse().unwrap();
-            // A number below the normal ones has fewer bits.
-            let error = (read - theirs).abs();
-            prop_assert!(error <= theirs.abs() * 1e-14 || error <= 1e-320, "{} {}", read, theirs);
+            prop_assert_eq!(read, text.parse::<f64>().unwrap());
         }
         for places in 1..=22 {
             let text = format!("{few}e-{places}");

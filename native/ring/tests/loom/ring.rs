@@ -5,10 +5,10 @@
 //! * the store in `release`: `two_producers_and_a_consumer_lose_and_double_nothing`, `a_queue_with_room_refuses_nobody`;
 //! * the exchange or the load of the head in `reserve`: `a_queue_with_room_refuses_nobody`.
 
+use inferlog_ring::{Mark, Peek, Refused, Reservation, Ring};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use inferlog_ring::{Mark, Peek, Refused, Reservation, Ring};
 
 const EVENT: u16 = 16;
 const INFO: u8 = 9;

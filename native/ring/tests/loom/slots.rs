@@ -5,11 +5,11 @@
 //! * the store in `progress` or the load in `read_progress`: `a_number_of_chunks_is_seen_with_its_progress`;
 //! * the exchange in `give_back` or in `take`: `a_slot_that_is_given_back_is_seen_as_it_was_left`.
 
+use inferlog_ring::slots::{FACTS, FreeSlots, LastRecord, Progress, SLOT_WORDS, Slot, Slots, end_request};
+use inferlog_ring::{Peek, Ring};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use inferlog_ring::slots::{FACTS, FreeSlots, LastRecord, Progress, SLOT_WORDS, Slot, Slots, end_request};
-use inferlog_ring::{Peek, Ring};
 
 struct Words {
     head: AtomicU64,
