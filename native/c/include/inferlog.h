@@ -225,6 +225,10 @@ typedef struct {
    headers count with it: without a path, the sampler sees `/v2/models/NAME/versions/VERSION/infer`.
    */
   const inferlog_model *model;
+  /*
+   The client forbids storing texts of its request, such as by the header of `capture_opt_out_header`.
+   */
+  bool is_private;
 } inferlog_request_start;
 
 /*

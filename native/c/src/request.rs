@@ -34,6 +34,8 @@ pub struct RequestStart<'a> {
     /// The model that serves the request; NULL for a request of a server. Of the members before, only the path and the
     /// headers count with it: without a path, the sampler sees `/v2/models/NAME/versions/VERSION/infer`.
     pub model: Option<&'a Model<'a>>,
+    /// The client forbids storing texts of its request, such as by the header of `capture_opt_out_header`.
+    pub is_private: bool,
 }
 
 /// The ids of a request as texts that end with a zero byte, in lowercase hex digits.
@@ -109,7 +111,7 @@ unsafe fn begin(log: inferlog::Log, start: &RequestStart<'_>) -> Option<inferlog
             tracestate: &tracestate,
             request_id: start.x_request_id.given(),
             content: start.content_type.given().map(Content::of_type),
-            is_private: false,
+            is_private: start.is_private,
             model: model.as_ref(),
         })
     }
