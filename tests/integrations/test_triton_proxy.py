@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.integrations.test_triton_ends import in_flight
 from tests.integrations.triton_server import HERE, MODELS, VENV, TritonServer, assert_books_balance, serving
 from tests.proxies import Proxy
 from tests.support import wait_until
@@ -36,10 +37,14 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     assert_books_balance(server)
 
 
+def command(port: int, what: str, *arguments: object) -> list[str | Path]:
+    """Return how Triton's own client is started; see ``triton/client.py``."""
+    return [VENV / "bin" / "python", HERE / "client.py", str(port), what, *map(str, arguments)]
+
+
 def ask(port: int, what: str, *arguments: object) -> Any:
-    """Run Triton's own client against a port, and return what it got; see ``triton/client.py``."""
-    command: list[str | Path] = [VENV / "bin" / "python", HERE / "client.py", str(port), what, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+    """Run Triton's own client against a port, and return what it got."""
+    done = subprocess.run(command(port, what, *arguments), capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -129,3 +134,18 @@ def test_a_client_that_cancels_is_on_record_and_the_model_hears_of_it(triton: Tr
     assert record["chunks"] >= 3
     model = triton.record("cancelled", "stream")
     assert (model["outcome"], model["chunks"] < 5000) == ("client_disconnect", True)
+
+
+def test_a_server_that_is_killed_in_the_middle_of_a_stream_is_on_record(tmp_path: Path, in_front: InFront) -> None:
+    shutil.copytree(MODELS / "stream", tmp_path / "repository" / "stream")
+    with serving(tmp_path / "server", repository=tmp_path / "repository") as server:
+        proxy = in_front(server.grpc)
+        # A stub that asks whether a client has cancelled when its server vanishes waits for the answer for ever.
+        endless = command(proxy.port, "stream", "killed", 100_000, 0, 5, "no")
+        with subprocess.Popen(endless, stdout=subprocess.PIPE, text=True) as client:
+            wait_until(lambda: in_flight(server), "the stream to begin")
+            server.kill()
+            output, _ = client.communicate(timeout=180)
+    assert json.loads(output)[-1].startswith("error: ")
+    record = proxy.record()
+    assert (record["outcome"], record["rpc.method"]) == ("error", f"{SERVICE}/ModelStreamInfer")
