@@ -284,6 +284,22 @@ def test_a_server_that_is_not_there_is_a_502_with_the_reason_on_record(start: St
     assert message["request_id"] == record["request_id"]
 
 
+def test_a_call_over_grpc_to_a_server_that_is_not_there_is_unavailable(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    proxy = start(port)
+    with httpx.Client(http1=False, http2=True, timeout=60) as client:
+        head = {"content-type": "application/grpc", "te": "trailers"}
+        answer = client.post(f"{proxy.url}/package.Service/Method", headers=head, content=bytes(5))
+    # 14 is UNAVAILABLE; gRPC has the failure of a call in its own status, not in that of HTTP.
+    assert (answer.status_code, answer.headers["grpc-status"], answer.content) == (200, "14", b"")
+    assert (answer.headers["content-type"], "no answer" in answer.headers["grpc-message"]) == ("application/grpc", True)
+    record = proxy.record()
+    assert (record["outcome"], record["rpc.response.status_code"]) == ("error", "UNAVAILABLE")
+    assert (record["error.type"], record["rpc.method"]) == ("UNAVAILABLE", "package.Service/Method")
+    assert "refused" in proxy.record("log")["attributes"]["reason"]
+
+
 def test_a_connection_that_the_server_has_closed_is_not_used_again(start: Start) -> None:
     def serve(connection: socket.socket) -> None:
         head_of(connection)

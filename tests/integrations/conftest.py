@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from inference_logging import Config
 from tests.books import assert_books_balance
 from tests.integrations.vllm_server import WRITING, VllmServer, serving
+from tests.proxies import Proxy
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +19,26 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     with serving(tmp_path_factory.mktemp("vllm"), *WRITING) as server:
         yield server
     assert_books_balance(server.config)
+
+
+@pytest.fixture
+def in_front(listener_binary: Path, configure: Callable[..., Config]) -> Iterator[Callable[[int], Proxy]]:
+    """Start a proxy in front of a port; with the test it ends in order, and its books must balance."""
+    started: list[Proxy] = []
+
+    def start(to: int) -> Proxy:
+        started.append(Proxy(listener_binary, configure(flush_interval_s=0.05), to))
+        return started[-1]
+
+    yield start
+    try:
+        codes = [proxy.stop() for proxy in started]
+    finally:
+        for proxy in started:
+            proxy.end()
+    assert codes == [0] * len(started)
+    for proxy in started:
+        assert_books_balance(proxy.config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

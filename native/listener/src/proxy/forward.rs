@@ -28,7 +28,10 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 /// Headers of one connection (RFC 9110, section 7.6.1). `te` and `trailer` go on, as gRPC needs them.
 const OF_CONNECTION: [HeaderName; 5] = [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE];
-const NO_ANSWER: &[u8] = b"{\"detail\": \"The server behind this proxy gave no answer.\"}";
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const NO_ANSWER: &str = "The server behind this proxy gave no answer.";
+const NO_ANSWER_JSON: &[u8] = b"{\"detail\": \"The server behind this proxy gave no answer.\"}";
 const LOGGER: &str = "inference_logging.proxy";
 
 /// The body of a request: none, or one that is observed or not.
@@ -98,7 +101,7 @@ impl Forward {
                     let attributes = [("server.address", address.into()), ("reason", reason.as_str().into())];
                     current.message(ERROR, LOGGER, "the server gave no answer", &attributes);
                 }
-                bad_gateway()
+                if is_call { unavailable() } else { bad_gateway() }
             }
         }
     }
@@ -142,10 +145,20 @@ fn path_of(uri: &mut Uri) -> (PathAndQuery, Option<Authority>) {
 }
 
 fn bad_gateway() -> Response<Passed> {
-    let mut answer = Response::new(Passed::Own(Some(Bytes::from_static(NO_ANSWER))));
+    let mut answer = Response::new(Passed::Own(Some(Bytes::from_static(NO_ANSWER_JSON))));
     *answer.status_mut() = StatusCode::BAD_GATEWAY;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    answer.headers_mut().insert(CONTENT_LENGTH, NO_ANSWER.len().into());
+    answer.headers_mut().insert(CONTENT_LENGTH, NO_ANSWER_JSON.len().into());
+    answer
+}
+
+/// The answer to a call over gRPC, which has its status in a header if it has no body.
+fn unavailable() -> Response<Passed> {
+    let mut answer = Response::new(Passed::Own(None));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(GRPC_STATUS, HeaderValue::from_static("14"));
+    headers.insert(GRPC_MESSAGE, HeaderValue::from_static(NO_ANSWER));
     answer
 }
 
