@@ -264,6 +264,15 @@ impl Observer {
         is_chunk
     }
 
+    /// A part of the answer's body passes at `now` that ends no chunk, such as the beginning of a long message.
+    pub fn response_part(&mut self, bytes: &[u8], more: bool, now: u64) {
+        if self.ended {
+            return;
+        }
+        self.part(bytes.len() as u64, more, now);
+        self.note_progress(now);
+    }
+
     #[inline]
     fn part(&mut self, bytes: u64, more: bool, now: u64) {
         self.ended = !more;

@@ -21,6 +21,7 @@
 mod answer;
 mod current;
 mod head;
+mod messages;
 mod probes;
 mod request_body;
 

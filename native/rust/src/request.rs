@@ -166,6 +166,11 @@ impl Request {
         }
     }
 
+    /// Takes note of a part of the answer's body that ends no chunk. `more`: others follow.
+    pub fn part(&mut self, bytes: &[u8], more: bool) {
+        self.observer.response_part(bytes, more, now_monotonic_nano());
+    }
+
     /// The request is a call over gRPC, with this status as far as it is known.
     pub fn call(&mut self, status: RpcStatus) {
         self.observer.call(status);

@@ -22,8 +22,10 @@ async fn called(trailer: Option<&'static str>, in_headers: bool) -> Value {
         if in_headers {
             return response.header("grpc-status", trailer.unwrap_or_default()).body(Body::empty()).expect("an answer");
         }
-        let frames = [Frame::data(Bytes::from_static(b"\0\0\0\0\x03abc")), Frame::trailers(trailers)];
-        let body = StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)));
+        let parts = [&b"\0\0\0\0\x03a"[..], b"bc\0\0\0", b"\0\x01d\0\0\0\0\0"];
+        let data = parts.map(|part| Frame::data(Bytes::from_static(part)));
+        let frames: Vec<_> = data.into_iter().chain([Frame::trailers(trailers)]).collect();
+        let body = StreamBody::new(stream::iter(frames.into_iter().map(Ok::<_, Infallible>)));
         response.body(Body::new(body)).expect("an answer")
     };
     let recorded = Recorded::new();
@@ -42,8 +44,10 @@ async fn a_call_is_recorded_with_method_status_and_bytes() {
     let line = called(Some("0"), false).await;
     assert_eq!((&line["outcome"], &line["rpc.response.status_code"]), (&json!("ok"), &json!("OK")), "{line:#}");
     assert_eq!((&line["rpc.system.name"], &line["rpc.method"]), (&json!("grpc"), &json!(METHOD)));
-    assert_eq!((&line["http.request.body.size"], &line["http.response.body.size"]), (&json!(6), &json!(8)));
+    assert_eq!((&line["http.request.body.size"], &line["http.response.body.size"]), (&json!(6), &json!(19)));
     assert_eq!(line["network.protocol.version"], "2");
+    // Three messages, of which one came in two parts.
+    assert_eq!(line["chunks"], 3);
 }
 
 #[tokio::test]

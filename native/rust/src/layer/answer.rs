@@ -3,6 +3,7 @@
 use super::Shared;
 use super::current::CurrentRequest;
 use super::head::content_of;
+use super::messages::Messages;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderName};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -132,7 +133,7 @@ impl Expected {
             given: None,
             open: Some(open),
             length,
-            is_call: self.is_call,
+            messages: self.is_call.then(Messages::default),
         })
     }
 }
@@ -153,7 +154,8 @@ pin_project! {
         open: Option<Open>,
         // Bytes that are left, where the answer says how many it has: then a server need not ask for an end.
         length: Option<u64>,
-        is_call: bool,
+        // Of a call over gRPC.
+        messages: Option<Messages>,
     }
 }
 
@@ -164,12 +166,12 @@ impl<R> AnswerBody<R> {
             given: Some(bytes).filter(|bytes| !bytes.is_empty()),
             open: None,
             length: None,
-            is_call: false,
+            messages: None,
         }
     }
 
     const fn unobserved(inner: R) -> Self {
-        Self { inner: Some(inner), given: None, open: None, length: None, is_call: false }
+        Self { inner: Some(inner), given: None, open: None, length: None, messages: None }
     }
 }
 
@@ -192,9 +194,17 @@ impl<R: Body<Data = Bytes>> Body for AnswerBody<R> {
                         *length = length.saturating_sub(data.len() as u64);
                     }
                     let more = !has_ended && *this.length != Some(0);
-                    open.0.with(|request| request.chunk(data, more));
+                    match this.messages.as_mut() {
+                        None => open.0.with(|request| request.chunk(data, more)),
+                        Some(messages) => open.0.with(|request| {
+                            messages.split(data, |part, is_end| match is_end {
+                                true => request.chunk(part, true),
+                                false => request.part(part, true),
+                            });
+                        }),
+                    };
                 } else if let Some(trailers) = frame.trailers_ref() {
-                    if *this.is_call {
+                    if this.messages.is_some() {
                         take_status(open, trailers);
                     }
                     has_ended = true;
