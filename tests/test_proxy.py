@@ -420,6 +420,14 @@ def test_a_slow_client_of_a_large_answer_takes_little_memory(start: Start) -> No
     assert most - before < 4 * 1024 * 1024, (before, most)
 
 
+def test_it_may_open_as_many_files_as_the_system_allows(start: Start, application: int) -> None:
+    proxy = start(application)
+    limits = Path(f"/proc/{proxy.process.pid}/limits").read_text(encoding="utf-8")
+    [line] = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    soft, hard = line.split()[3:5]
+    assert soft == hard
+
+
 def test_switched_off_it_only_passes(start: Start, application: int) -> None:
     proxy = start(application, enabled="off")
     assert httpx.get(f"{proxy.url}/headers", timeout=60).status_code == 200

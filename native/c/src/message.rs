@@ -57,12 +57,19 @@ pub unsafe extern "C" fn inferlog_message(
         }
         let ids = request.as_ref().map(Request::ids);
         let attributes = if attributes.is_null() { &[] } else { slice::from_raw_parts(attributes, count) };
-        let named = || attributes.iter().filter_map(|one| Some((str::from_utf8(one.name.bytes()).ok()?, &one.value)));
-        offer(&log, ids, severity, logger.bytes(), message.bytes(), named().count(), |scratch: &mut Scratch| {
-            for (name, value) in named() {
-                scratch.push_map_key(name);
-                push(scratch, value);
+        let named = attributes.iter().filter(|one| is_text(one.name.bytes())).count();
+        offer(&log, ids, severity, logger.bytes(), message.bytes(), named, |scratch: &mut Scratch| {
+            for one in attributes.iter().filter(|one| named == attributes.len() || is_text(one.name.bytes())) {
+                // It is UTF-8, as was just checked.
+                scratch.push_map_key(str::from_utf8_unchecked(one.name.bytes()));
+                push(scratch, &one.value);
             }
         })
     }
+}
+
+/// Whether bytes are UTF-8; names are ASCII nearly always.
+#[inline]
+fn is_text(bytes: &[u8]) -> bool {
+    bytes.is_ascii() || str::from_utf8(bytes).is_ok()
 }

@@ -19,7 +19,7 @@ use forward::Forward;
 use inferlog::Log;
 use inferlog::layer::RequestLayer;
 use libc::{SIGINT, SIGTERM};
-use queue::system::Signals;
+use queue::system::{Signals, raise_file_limit};
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::num::NonZero;
@@ -85,6 +85,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     // Signals come first: the first process of a container receives no signal that it does not handle, and threads
     // take over their mask.
     let signals = Signals::take(&[SIGTERM, SIGINT]);
+    raise_file_limit();
     let socket = TcpListener::bind((from.host(), from.port()))
         .map_err(|error| Failure::Open(format!("--listen {from}: {error}")))?;
     let bound = socket.local_addr().map_err(|error| Failure::Open(format!("--listen {from}: {error}")))?;

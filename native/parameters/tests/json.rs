@@ -67,6 +67,17 @@ fn values() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
+/// Whether every number is one. With its feature `arbitrary_precision`, which other crates of the workspace use,
+/// serde_json reads any.
+fn is_finite(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Number(number) => number.as_f64().is_some_and(f64::is_finite),
+        serde_json::Value::Array(items) => items.iter().all(is_finite),
+        serde_json::Value::Object(members) => members.values().all(is_finite),
+        _ => true,
+    }
+}
+
 fn read_again(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap()
 }
@@ -74,12 +85,12 @@ fn read_again(text: &str) -> serde_json::Value {
 proptest! {
     #[test]
     fn a_text_is_json_for_all_readers_or_for_none(text in texts()) {
-        let theirs = serde_json::from_str::<serde_json::Value>(&text);
+        let theirs = serde_json::from_str::<serde_json::Value>(&text).ok().filter(is_finite);
         let ours = Value::parse(text.as_bytes());
-        prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{:?}", text);
+        prop_assert_eq!(ours.is_ok(), theirs.is_some(), "{:?}", text);
         let ignored = serde_json::from_str::<serde::de::IgnoredAny>(&text);
         prop_assert_eq!(is_json(text.as_bytes()), ignored.is_ok(), "{:?}", text);
-        if let (Ok(ours), Ok(theirs)) = (ours, theirs) {
+        if let (Ok(ours), Some(theirs)) = (ours, theirs) {
             prop_assert_eq!(read_again(&ours.to_string()), theirs);
         }
     }

@@ -123,6 +123,18 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Lets this process open as many files as its hard limit allows: a server needs some for each connection.
+pub fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure lives for the calls. If the limit cannot be read or raised, it stays as it is.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
 /// Lowers the priority of the calling thread, for the processor and for the disk, to this nice value.
 pub fn lower_priority(nice: i32) {
     // SAFETY: no pointers; 0 is the calling thread, as threads have their own nice value on Linux.

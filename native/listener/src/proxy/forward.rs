@@ -177,18 +177,18 @@ fn remove_connection_headers(headers: &mut HeaderMap) {
 }
 
 /// A future of an answer; the service itself never fails.
-pub type Answering<B> = Pin<Box<dyn Future<Output = Result<Response<B>, Infallible>> + Send>>;
+pub type AnswerFuture<B> = Pin<Box<dyn Future<Output = Result<Response<B>, Infallible>> + Send>>;
 
 impl Service<Request<RequestBody<Incoming>>> for Forward {
     type Response = Response<Passed>;
     type Error = Infallible;
-    type Future = Answering<Passed>;
+    type Future = AnswerFuture<Passed>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<RequestBody<Incoming>>) -> Answering<Passed> {
+    fn call(&mut self, request: Request<RequestBody<Incoming>>) -> AnswerFuture<Passed> {
         let forward = self.clone();
         Box::pin(async move { Ok(forward.pass(request.map(|body| sent(Either::Left(body)))).await) })
     }
@@ -197,13 +197,13 @@ impl Service<Request<RequestBody<Incoming>>> for Forward {
 impl Service<Request<Incoming>> for Forward {
     type Response = Response<Passed>;
     type Error = Infallible;
-    type Future = Answering<Passed>;
+    type Future = AnswerFuture<Passed>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Answering<Passed> {
+    fn call(&mut self, request: Request<Incoming>) -> AnswerFuture<Passed> {
         let forward = self.clone();
         Box::pin(async move { Ok(forward.pass(request.map(|body| sent(Either::Right(body)))).await) })
     }

@@ -1,6 +1,6 @@
 //! Connections that change their protocol: a WebSocket is counted, any other passes as bytes.
 
-use super::forward::{Answering, Forward};
+use super::forward::{AnswerFuture, Forward};
 use super::passed::Passed;
 use http::header::{HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{Request, Response, StatusCode, Version};
@@ -20,7 +20,7 @@ use tower_service::Service;
 const BUFFER_BYTES: usize = 16 * 1024;
 
 /// The body of an answer: of a handshake, or of a request.
-pub type Body = Either<Passed, AnswerBody<Passed>>;
+pub type AnyBody = Either<Passed, AnswerBody<Passed>>;
 
 /// Passes requests on, recorded if there is a layer, and handshakes.
 #[derive(Clone)]
@@ -37,15 +37,15 @@ impl Recorded {
 }
 
 impl Service<Request<Incoming>> for Recorded {
-    type Response = Response<Body>;
+    type Response = Response<AnyBody>;
     type Error = Infallible;
-    type Future = Answering<Body>;
+    type Future = AnswerFuture<AnyBody>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Answering<Body> {
+    fn call(&mut self, request: Request<Incoming>) -> AnswerFuture<AnyBody> {
         if !asks_for_websocket(request.version(), request.headers()) {
             let answer = self.requests.call(request);
             return Box::pin(async { answer.await.map(|answer| answer.map(Either::Right)) });
@@ -64,13 +64,13 @@ pub struct Unrecorded(pub Forward);
 impl Service<Request<Incoming>> for Unrecorded {
     type Response = Response<Passed>;
     type Error = Infallible;
-    type Future = Answering<Passed>;
+    type Future = AnswerFuture<Passed>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Answering<Passed> {
+    fn call(&mut self, request: Request<Incoming>) -> AnswerFuture<Passed> {
         let mut forward = self.0.clone();
         if !asks_for_websocket(request.version(), request.headers()) {
             return forward.call(request);
