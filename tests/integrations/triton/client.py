@@ -66,7 +66,7 @@ def stream(
         client.stop_stream(cancel_requests=True)
 
 
-def told(call: Callable[[], object]) -> object:
+def answered(call: Callable[[], object]) -> object:
     """Return what came of a call, with the status if it failed."""
     try:
         return call()
@@ -91,7 +91,7 @@ def over_http(port: str) -> dict[str, object]:
         "text": ask("text", SMALL, binary=False),
         "large": ask("large", LARGE),
         "gzip": ask("gzip", SMALL, **gzip),
-        "unknown": told(lambda: ask("unknown", SMALL, "nobody")),
+        "unknown": answered(lambda: ask("unknown", SMALL, "nobody")),
         "metadata": client.get_model_metadata("scale"),
     }
 
@@ -126,8 +126,8 @@ def over_grpc(client: triton.InferenceServerClient) -> dict[str, object]:
         "small": ask("small", SMALL),
         "large": ask("large", LARGE),
         "gzip": ask("gzip", SMALL, compression_algorithm="gzip"),
-        "unknown": told(lambda: ask("unknown", SMALL, "nobody")),
-        "not one answer": told(lambda: ask("not one answer", SMALL, "words")),
+        "unknown": answered(lambda: ask("unknown", SMALL, "nobody")),
+        "not one answer": answered(lambda: ask("not one answer", SMALL, "words")),
         "stream": stream("stream", "one two three"),
         "unknown in a stream": stream("stream", "one", "nobody"),
     }
