@@ -230,7 +230,7 @@ def test_only_processes_that_died_are_counted_as_deaths(configure: Callable[...,
 
     join(in_child(closes_in_order))
     killed_while(config, lambda told: serve_hanging(config, told, ("/", b"{}", 1)))
-    killed_while(config, lambda told: (answered(), threading.Event().wait()))
+    killed_while(config, lambda told: (told(), threading.Event().wait()))
     recover(config)
     with Logger(config) as logger:
         assert logger.service.totals()["producer_deaths"] == 2

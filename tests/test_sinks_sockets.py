@@ -160,7 +160,7 @@ def test_an_additional_sink_whose_reader_fails_holds_back_nobody(
                     assert numbers(records) == list(range(4000 - dropped))
                     assert records[-1]["dropped"] == dropped
         assert numbers_in(tmp_path / "segments") == list(range(4000))
-    assert answered(read_records(tmp_path / "segments")) == []
+    assert told(read_records(tmp_path / "segments")) == []
 
 
 def test_a_unix_datagram_socket_gets_one_datagram_per_line(configure: Configure, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_the_collector_has_the_metrics_that_the_alerts_ask_for(tmp_path: Path) -
     assert asked >= {"otelcol_exporter_queue_size", "otelcol_exporter_queue_capacity"}
     command = [str(tool("otelcol")), "--config", str(tmp_path / "collector.yaml")]
 
-    def answered() -> set[str]:
+    def told() -> set[str]:
         with contextlib.suppress(httpx.TransportError):
             return set(re.findall(r"^(otelcol_\w+)", httpx.get(f"http://127.0.0.1:{port}/metrics").text, re.MULTILINE))
         return set()
@@ -80,7 +80,7 @@ def test_the_collector_has_the_metrics_that_the_alerts_ask_for(tmp_path: Path) -
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as collector:
         try:
             # Whether counters end in _total depends on its settings.
-            wait_until(lambda: {name.removesuffix("_total") for name in asked} <= answered(), f"{asked}")
+            wait_until(lambda: {name.removesuffix("_total") for name in asked} <= told(), f"{asked}")
         finally:
             collector.kill()
 
