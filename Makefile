@@ -70,7 +70,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
+.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -152,16 +152,14 @@ test-python: $(NATIVE)
 test-real: build ## Run the tests with the wheel, vLLM, Triton, Kubernetes, brokers and collectors
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
-	@($(call require,qemu-arm-static,qemu-user-static,the C library for other processors; its tests are skipped)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
-	$(PYTEST) -m "real and not vllm"
+	$(PYTEST) -m "real and not (vllm or embedded or tsan)"
 
 real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
 
 real-servers:
-	@$(MAKE) c-embedded || echo "the tests of the C library for small machines are skipped" >&2
 	@$(MAKE) wheel || echo "the tests of the wheel and of the static listener are skipped" >&2
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
@@ -172,6 +170,10 @@ test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 G
 
 test-triton: triton ## Run the tests with a real Triton on the CPU; the first time 100 MB are downloaded
 	$(PYTHON) -m pytest -m triton
+
+test-c: build c-embedded ## Run the tests of the C library on other processors and under ThreadSanitizer (needs nightly Rust; six minutes)
+	@($(call require,qemu-arm-static,qemu-user-static,programs of other processors; without it their tests are skipped)) || true
+	$(PYTEST) -m "embedded or tsan"
 
 test-cluster: build ## Run the tests with a real Kubernetes API, which is compiled the first time (about ten minutes)
 	@$(call install_tools,$(CLUSTER_TOOLS))

@@ -25,7 +25,7 @@ from tests.command_line import run
 from tests.sidecars import Sidecar
 from tests.support import read_records
 
-pytestmark = [pytest.mark.servers, pytest.mark.real]
+pytestmark = pytest.mark.embedded
 
 Configure = Callable[..., Config]
 LARGEST_LIBRARY_BYTES: Final = 200_000
