@@ -20,6 +20,7 @@ from inference_logging.waiting import WAITING
 from tests import fake_triton
 from tests.c_programs import built, install
 from tests.command_line import run_program
+from tests.proxies import Proxy, Start
 from tests.sidecars import PYTHON
 from tests.support import Recorded
 
@@ -173,3 +174,17 @@ def serve(
     yield start
     for model in models:
         model.finalize()
+
+
+@pytest.fixture
+def proxying(listener_binary: Path, configure: Callable[..., Config]) -> Iterator[Start]:
+    """Start proxies in front of a port; they end with the test."""
+    proxies: list[Proxy] = []
+
+    def begin(to: int, *options: str, **parameters: Any) -> Proxy:
+        proxies.append(Proxy(listener_binary, configure(**parameters), to, *options))
+        return proxies[-1]
+
+    yield begin
+    for proxy in proxies:
+        proxy.end()

@@ -15,6 +15,8 @@ from tests.sidecars import environment
 from tests.support import read_records, wait_until
 
 Serve = Callable[[socket.socket], None]
+HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Made-By: Server\r\n\r\nhello"
+GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
 class Proxy:
@@ -66,6 +68,9 @@ class Proxy:
         self.process.wait(60)
         assert self.process.stderr is not None
         self.process.stderr.close()
+
+
+Start = Callable[..., Proxy]
 
 
 class Raw:

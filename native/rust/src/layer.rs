@@ -1,4 +1,4 @@
-//! A layer of [tower](https://docs.rs/tower) that does for servers on axum or hyper what the ASGI middleware does for those
+//! A layer of tower that does for servers on axum or hyper what the ASGI middleware does for those
 //! in Python: one record for each request, with its ids, status, times, chunks and outcome. Bodies pass unchanged.
 //!
 //! Mount it as the outermost layer, since it sees what it surrounds:
