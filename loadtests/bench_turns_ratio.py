@@ -12,44 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, Final
 
 import numpy as np
 
-TRIM: Final = 0.1
-RESAMPLES: Final = 1000
+from inference_logging.stats.interval import RESAMPLES, TRIM, Interval
+
 _STUDENT: Final = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """Student's factor of 95 % for two values, three and so on; the last one is a little wide for more."""
 _NUMBERS_AT_ONCE: Final = 2_000_000
 _SEED: Final = 20240501
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate, and the ends of its interval of 95 %."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def half(self) -> float:
-        """Half of the width."""
-        return (self.high - self.low) / 2
-
-    def holds(self, value: float) -> bool:
-        """Return whether ``value`` is between the ends."""
-        return self.low <= value <= self.high
-
-    def __str__(self) -> str:
-        """Return value and ends as ratios are printed."""
-        return f"{self.value:.4f} ({self.low:.4f}…{self.high:.4f})"
-
-    def as_json(self) -> dict[str, float]:
-        """Return value and ends."""
-        return {"value": self.value, "low": self.low, "high": self.high}
 
 
 def trimmed_interval(values: Sequence[float]) -> Interval:

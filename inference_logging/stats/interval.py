@@ -1,0 +1,74 @@
+"""Estimates with intervals of 95 % by the percentile bootstrap, for values that were measured in turns.
+
+Contenders take turns in blocks, so what changes more slowly than a block cancels in the ratio within each. The tenth of
+the values at either end, where something else got in between, is left out of the mean. The same seed gives the same
+interval for the same values.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Final
+
+TRIM: Final = 0.1
+RESAMPLES: Final = 1000
+_LEVEL: Final = 0.95
+_SEED: Final = 20240501
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, and the ends of its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half(self) -> float:
+        """Half of the width."""
+        return (self.high - self.low) / 2
+
+    def holds(self, value: float) -> bool:
+        """Return whether ``value`` is between the ends."""
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        """Return value and ends as ratios are printed."""
+        return f"{self.value:.4f} ({self.low:.4f}…{self.high:.4f})"
+
+    def as_json(self) -> dict[str, float]:
+        """Return value and ends."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Return the mean without the tenth of the values at either end."""
+    cut = int(TRIM * len(values))
+    return fmean(sorted(values)[cut : len(values) - cut])
+
+
+def bootstrap(values: Sequence[float], estimate: Callable[[Sequence[float]], float] = median) -> Interval:
+    """Return the estimate of ``values`` with its interval; raises ValueError without values."""
+    if not values:
+        raise ValueError("values=[]: an interval needs at least one value")
+    draw = random.Random(_SEED).choices
+    drawn = sorted(estimate(draw(values, k=len(values))) for _ in range(RESAMPLES))
+    tail = int((1 - _LEVEL) / 2 * RESAMPLES)
+    return Interval(estimate(values), drawn[tail], drawn[-1 - tail])
+
+
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:
+    """Return ``numerators`` ÷ ``denominators``, each divided by that of its own block, as a mean of their logarithms.
+
+    Raises ValueError if a value is not above 0, or the numbers of values differ.
+    """
+    if min(*numerators, *denominators) <= 0:
+        raise ValueError("a ratio needs values above 0")
+    logs = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
+    found = bootstrap(logs, trimmed_mean)
+    return Interval(math.exp(found.value), math.exp(found.low), math.exp(found.high))
