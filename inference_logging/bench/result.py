@@ -1,0 +1,157 @@
+"""The form of the result of `inference-logging bench`, which the page is made from and which is kept.
+
+Times are in nanoseconds, memory in bytes, rates per second, unless a name says otherwise. A figure that could not be
+measured is null. `SCHEMA` grows when a name is renamed or removed; readers ignore names that they do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypedDict
+
+SCHEMA: Final = 1
+
+Loop = Literal["closed", "open"]
+LOOPS: Final[tuple[Loop, ...]] = ("closed", "open")
+
+FIGURES: Final = (
+    "p50_ns",
+    "p99_ns",
+    "p999_ns",
+    "max_ns",
+    "records_per_s",
+    "interpreter_cpu_ns",
+    "peak_bytes",
+    "arrived_ratio",
+)
+"""The names of a cell's figures."""
+
+REACHED: Final = "reached"
+NOT_REACHED: Final = "not reached"
+NOT_MEASURED: Final = "not measured: "
+"""The verdicts of a goal; the last one is followed by its reason."""
+
+
+class Estimate(TypedDict):
+    """A median over rounds (for a ratio: a mean of logarithms), and the ends of its bootstrap interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Machine(TypedDict):
+    """Where it was measured; the loads are the system's averages over 1, 5 and 15 minutes."""
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    kernel: str
+    python: str
+    load_before: list[float]
+    load_after: list[float]
+
+
+class PeerEntry(TypedDict):
+    """A way of logging. ``missing`` says why it could not be measured here; then it has no cells."""
+
+    name: str
+    title: str
+    library: str
+    version: str
+    settings: str
+    """The text of the configuration that was measured: its lines, as code."""
+    ours: bool
+    lossless: bool
+    """Whether its documentation promises that what a call accepts arrives; the empty calls and NullHandler do not."""
+    missing: str | None
+
+
+class CellRound(TypedDict):
+    """The raw figures of one cell in one round."""
+
+    round: int
+    p50_ns: float
+    p99_ns: float
+    p999_ns: float
+    max_ns: float
+    records_per_s: float | None
+    """Records in the file ÷ the time from the first call until the last one was in the file."""
+    interpreter_cpu_ns: float | None
+    """CPU time of the process without our native threads ÷ accepted records; in the open loop without the pacing."""
+    peak_bytes: float | None
+    """Peak resident memory above that before the peer was opened."""
+    arrived_ratio: float | None
+    calls: int
+    accepted: int
+    refused: int
+    arrived: int
+    seconds: float
+    """From the first call to the end of the last one."""
+    drain_s: float
+    """From the end of the last call until the peer said that it is done."""
+    drained: bool
+    """Whether it was done within the limit."""
+    kept_up: bool | None
+
+
+class Cell(TypedDict):
+    """One peer with one number of threads, one kind of loop and one size of record.
+
+    ``accepted``, ``arrived`` and ``refused`` are sums over the rounds. ``kept_up`` says whether an open loop's calls
+    came at the intended rate in every round; null in a closed loop. ``problem`` says why rounds are missing (the child
+    ended or took too long); null where none is.
+    """
+
+    peer: str
+    threads: int
+    loop: Loop
+    record_bytes: int
+    figures: dict[str, Estimate | None]
+    ratios_to_ours: dict[str, Estimate | None]
+    """Each figure ÷ that of the peer `ours-event` in the same cell and round."""
+    accepted: int
+    arrived: int
+    refused: int
+    kept_up: bool | None
+    drained: bool
+    problem: str | None
+    rounds: list[CellRound]
+
+
+class Filtered(TypedDict):
+    """A call below the level that its logger takes."""
+
+    peer: str
+    ns: Estimate
+    rounds: list[float]
+
+
+class Goal(TypedDict):
+    """What this project wants to reach, as a ratio within one run, and whether it did."""
+
+    name: str
+    goal: str
+    value: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+class Result(TypedDict):
+    """The whole result: the content of `result.json`."""
+
+    schema: int
+    made: str
+    command: str
+    quick: bool
+    machine: Machine
+    rounds: int
+    seconds_per_cell: float
+    open_rate_per_s: dict[str, float]
+    """By number of threads (as text): the total of all threads."""
+    peers: list[PeerEntry]
+    cells: list[Cell]
+    filtered: list[Filtered]
+    fapilog: dict[str, Any] | None
+    """`FapilogResult` of fapilog_method.py; null where it was not asked for or fapilog is missing."""
+    goals: list[Goal]
