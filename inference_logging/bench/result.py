@@ -6,7 +6,7 @@ measured is null. `SCHEMA` grows when a name is renamed or removed; readers igno
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypedDict
+from typing import Final, Literal, TypedDict
 
 SCHEMA: Final = 1
 
@@ -22,6 +22,7 @@ FIGURES: Final = (
     "interpreter_cpu_ns",
     "peak_bytes",
     "arrived_ratio",
+    "kept_ratio",
 )
 """The names of a cell's figures."""
 
@@ -40,7 +41,10 @@ class Estimate(TypedDict):
 
 
 class Machine(TypedDict):
-    """Where it was measured; the loads are the system's averages over 1, 5 and 15 minutes."""
+    """Where it was measured; the loads are the system's averages over 1, 5 and 15 minutes.
+
+    ``files_on`` is the type of the file system that the peers' files were on.
+    """
 
     cpu: str
     cores: int
@@ -49,6 +53,7 @@ class Machine(TypedDict):
     python: str
     load_before: list[float]
     load_after: list[float]
+    files_on: str
 
 
 class PeerEntry(TypedDict):
@@ -63,24 +68,35 @@ class PeerEntry(TypedDict):
     ours: bool
     lossless: bool
     """Whether its documentation promises that what a call accepts arrives; the empty calls and NullHandler do not."""
+    writes: bool
+    """False for the empty calls and the NullHandler: nothing of theirs arrives anywhere."""
     missing: str | None
 
 
 class CellRound(TypedDict):
-    """The raw figures of one cell in one round."""
+    """The raw figures of one cell in one round.
+
+    ``accepted`` is ``calls`` − ``refused``. A call is refused if it says so, or if the peer itself counts it as dropped.
+    """
 
     round: int
-    p50_ns: float
-    p99_ns: float
-    p999_ns: float
-    max_ns: float
+    p50_ns: float | None
+    p99_ns: float | None
+    p999_ns: float | None
+    max_ns: float | None
     records_per_s: float | None
     """Records in the file ÷ the time from the first call until the last one was in the file."""
     interpreter_cpu_ns: float | None
-    """CPU time of the process without our native threads ÷ accepted records; in the open loop without the pacing."""
+    """CPU time of the process without our native threads ÷ accepted records, from the first call to the end of the drain.
+
+    The loop, in the open loop also its sleeping, is in it; the empty call shows how much that is.
+    """
     peak_bytes: float | None
     """Peak resident memory above that before the peer was opened."""
     arrived_ratio: float | None
+    """Arrived ÷ accepted; null if the drain was not over in time, since the rest might have come."""
+    kept_ratio: float | None
+    """Arrived ÷ calls."""
     calls: int
     accepted: int
     refused: int
@@ -97,9 +113,9 @@ class CellRound(TypedDict):
 class Cell(TypedDict):
     """One peer with one number of threads, one kind of loop and one size of record.
 
-    ``accepted``, ``arrived`` and ``refused`` are sums over the rounds. ``kept_up`` says whether an open loop's calls
-    came at the intended rate in every round; null in a closed loop. ``problem`` says why rounds are missing (the child
-    ended or took too long); null where none is.
+    ``accepted``, ``arrived`` and ``refused`` are sums over the rounds. ``kept_up`` says whether in every round of an
+    open loop the last call ended and the last record was in the file in time; null in a closed loop. ``problem`` says
+    why rounds are missing (the child ended or took too long); null where none is.
     """
 
     peer: str
@@ -118,12 +134,63 @@ class Cell(TypedDict):
     rounds: list[CellRound]
 
 
-class Filtered(TypedDict):
-    """A call below the level that its logger takes."""
+class CallTime(TypedDict):
+    """What one kind of call takes in batches of calls, the loop included, on one thread with room in every queue."""
 
     peer: str
     ns: Estimate
     rounds: list[float]
+    ratio_to_ours: Estimate | None
+
+
+class Unit(TypedDict):
+    """One contender's figures by fapilog's method."""
+
+    calls_per_s: Estimate
+    end_to_end_per_s: Estimate
+    latency_mean_ns: Estimate
+    latency_median_ns: Estimate
+    latency_p95_ns: Estimate
+    slow_sink_mean_ns: Estimate
+    slow_sink_median_ns: Estimate
+    slow_sink_p95_ns: Estimate
+    peak_bytes: Estimate
+
+
+class Burst(TypedDict):
+    """One burst into a sink that takes 2 ms per record; ``unexplained`` is what neither arrived nor was reported."""
+
+    submitted: int
+    arrived: int
+    refused: int
+    unexplained: int
+    seconds: float
+    drained: bool
+
+
+class FapilogResult(TypedDict):
+    """fapilog's own method, run for it and for ours; ``bursts`` and ``contenders`` go by the contenders' names.
+
+    These are `fapilog`, `ours` (`get_logger`, called as fapilog's logger is; the ratios are its) and `ours-event`.
+    """
+
+    version: str
+    method: str
+    calls: int
+    latency_calls: int
+    payload_bytes: int
+    slow_sink_s: float
+    burst_calls: int
+    contenders: dict[str, Unit]
+    bursts: dict[str, Burst]
+    throughput_ratio: Estimate
+    """Calls per second, ours ÷ fapilog's; the same with `end_to_end` until the last one has arrived."""
+    end_to_end_ratio: Estimate
+    latency_ratio: Estimate
+    """The mean call (fapilog's first figure), ours ÷ fapilog's; the same with `slow_sink` into the slow sink."""
+    slow_sink_ratio: Estimate
+    peak_bytes_ratio: Estimate
+    rounds: list[dict[str, dict[str, float]]]
 
 
 class Goal(TypedDict):
@@ -151,7 +218,10 @@ class Result(TypedDict):
     """By number of threads (as text): the total of all threads."""
     peers: list[PeerEntry]
     cells: list[Cell]
-    filtered: list[Filtered]
-    fapilog: dict[str, Any] | None
-    """`FapilogResult` of fapilog_method.py; null where it was not asked for or fapilog is missing."""
+    filtered: list[CallTime]
+    """A call below the level that its logger takes; a peer that has no levels, or whose default takes it, is not here."""
+    enabled: list[CallTime]
+    """A call that makes a record."""
+    fapilog: FapilogResult | None
+    """Null where it was not asked for, or fapilog is missing."""
     goals: list[Goal]

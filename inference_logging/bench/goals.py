@@ -1,0 +1,126 @@
+"""What this project wants to reach in one run, as ratios, and whether it did: always with its reason if not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from inference_logging.bench.peers import OURS
+from inference_logging.bench.result import (
+    NOT_MEASURED,
+    NOT_REACHED,
+    REACHED,
+    CallTime,
+    Cell,
+    Estimate,
+    Goal,
+    Result,
+)
+from inference_logging.stats.interval import ratio
+
+_SMALL: Final = 256
+
+
+def goals(result: Result) -> list[Goal]:
+    """Return all goals with their verdicts."""
+    return [*_of_fapilog(result), _tail(result), _arrived(result), *_native_logger(result)]
+
+
+def _goal(
+    name: str, wanted: str, found: Estimate | None, reached: Callable[[float], bool], reason: str = "not asked for"
+) -> Goal:
+    if found is None:
+        return {
+            "name": name,
+            "goal": wanted,
+            "value": None,
+            "low": None,
+            "high": None,
+            "verdict": NOT_MEASURED + reason,
+        }
+    verdict = REACHED if reached(found["value"]) else NOT_REACHED
+    return {"name": name, "goal": wanted, **found, "verdict": verdict}
+
+
+def _exactly(value: float) -> Estimate:
+    return {"value": value, "low": value, "high": value}
+
+
+def _missing(result: Result, *names: str) -> str:
+    """Return why a peer has no figures."""
+    entries = {entry["name"]: entry for entry in result["peers"]}
+    for name in names:
+        if name not in entries:
+            return f"{name} was not asked for"
+        if (reason := entries[name]["missing"]) is not None:
+            return f"{name}: {reason}"
+    return "not asked for"
+
+
+def _of_fapilog(result: Result) -> list[Goal]:
+    measured, why = result["fapilog"], _missing(result, "fapilog", OURS)
+    lost = _exactly(measured["bursts"]["ours"]["unexplained"]) if measured else None
+    share = measured["bursts"]["ours"] if measured else None
+    arrived = _exactly(share["arrived"] / share["submitted"]) if share else None
+    return [
+        _goal("fapilog's method: calls per second, ours ÷ fapilog", "≥ 80",
+              measured and measured["throughput_ratio"], lambda value: value >= 80, why),
+        _goal("fapilog's method: a call into a sink of 2 ms, ours ÷ fapilog", "≤ 1/200",
+              measured and measured["slow_sink_ratio"], lambda value: value <= 1 / 200, why),
+        _goal("fapilog's method: burst into a sink of 2 ms, arrived ÷ submitted, ours", "1", arrived,
+              lambda value: value == 1, why),
+        _goal("fapilog's method: burst into a sink of 2 ms, unexplained, ours", "0", lost, lambda value: value == 0, why),
+    ]  # fmt: skip
+
+
+def _tail(result: Result) -> Goal:
+    name = f"p99.9 of a call, 64 threads ÷ 1 thread, closed loop, {_SMALL} B, ours"
+    found = {
+        (cell["peer"], cell["threads"]): cell["figures"]["p999_ns"]
+        for cell in result["cells"]
+        if cell["loop"] == "closed" and cell["record_bytes"] == _SMALL
+    }
+    many, one = found.get((OURS, 64)), found.get((OURS, 1))
+    value = _exactly(many["value"] / one["value"]) if many and one and one["value"] else None
+    empty, single = found.get(("empty", 64)), found.get(("empty", 1))
+    if empty and single and single["value"]:
+        name += f" (the empty call: {empty['value'] / single['value']:.2f})"
+    return _goal(name, "≤ 2", value, lambda value: value <= 2, f"needs {OURS} with 1 and 64 threads")
+
+
+def _arrived(result: Result) -> Goal:
+    ours = {entry["name"] for entry in result["peers"] if entry["ours"]}
+    cells = [cell for cell in result["cells"] if cell["peer"] in ours]
+    ratios = [least for cell in cells if (least := _least_arrived(cell)) is not None]
+    least = _exactly(min(ratios)) if ratios and len(ratios) == len(cells) else None
+    unknown = [f"{cell['peer']}, {cell['threads']} threads" for cell in cells if _least_arrived(cell) is None]
+    reason = f"no figure for {unknown[0]}" if unknown else _missing(result, OURS)
+    return _goal("arrived ÷ accepted, the least of all cells of ours", "1", least, lambda value: value == 1, reason)
+
+
+def _least_arrived(cell: Cell) -> float | None:
+    ratios = [found["arrived_ratio"] for found in cell["rounds"]]
+    known = [value for value in ratios if value is not None]
+    return min(known) if known and len(known) == len(ratios) and cell["problem"] is None else None
+
+
+def _native_logger(result: Result) -> list[Goal]:
+    native = "ours-native-logger"
+    return [
+        _goal("native logger: enabled call, QueueHandler ÷ ours", "≥ 15",
+              _quotient(result["enabled"], "stdlib-queue", native), lambda value: value >= 15,
+              _missing(result, native, "stdlib-queue")),
+        _goal("native logger: enabled call, ours ÷ the standard library's into NullHandler", "< 1",
+              _quotient(result["enabled"], native, "stdlib-null"), lambda value: value < 1,
+              _missing(result, native, "stdlib-null")),
+        _goal("native logger: filtered-out call, ours ÷ the standard library's", "≤ 1.05",
+              _quotient(result["filtered"], native, "stdlib-null"), lambda value: value <= 1.05,
+              _missing(result, native, "stdlib-null")),
+    ]  # fmt: skip
+
+
+def _quotient(times: Sequence[CallTime], above: str, below: str) -> Estimate | None:
+    rounds = {time["peer"]: time["rounds"] for time in times}
+    if above not in rounds or below not in rounds:
+        return None
+    return cast("Estimate", ratio(rounds[above], rounds[below]).as_json())
