@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import json
 import math
 import os
@@ -24,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
-from inference_logging.bench.loops import Schedule, Tally, batched, closed, paced, space
+from inference_logging.bench.loops import GIVE_UP, Schedule, Tally, batched, closed, paced, space
 from inference_logging.bench.machine import forget_peak, interpreter_cpu_ns, peak_bytes, resident_bytes
 from inference_logging.bench.peers import Opened, Peer, Place, peer
 from inference_logging.bench.record import (
@@ -46,6 +47,8 @@ _WARM_UP_SHARE: Final = 1 / 3
 _SETTLE_S: Final = 2.0
 _BATCH: Final = 200
 _PAUSE_S: Final = 0.005
+_STUCK_S: Final = 5.0
+"""How much longer than it may the load can take, before its threads count as stuck: in a lock, for instance."""
 _LEAD_NS: Final = 5_000_000
 """From the barrier to the first call that is due: every thread is awake by then."""
 _LATE: Final = 0.1
@@ -58,7 +61,10 @@ _TIMER_SLACK: Final = 29
 
 @dataclass(frozen=True)
 class Order:
-    """What a cell measures; ``loop`` is `call` for single calls in batches: enabled, and below the level."""
+    """What a cell measures; ``loop`` is `call` for single calls in batches: enabled, and below the level.
+
+    The parent adds the places: the directories for files and in memory, and the file of the answer.
+    """
 
     peer: str
     threads: int
@@ -66,9 +72,9 @@ class Order:
     record_bytes: int
     seconds: float
     rate_per_s: float
-    files: str
-    memory: str
-    answer: str
+    files: str = ""
+    memory: str = ""
+    answer: str = ""
 
     def as_json(self) -> str:
         """Return the order as ``main`` reads it."""
@@ -94,12 +100,14 @@ def measure(order: Order, measured: Peer) -> dict[str, Any]:
 def _room(order: Order) -> list[int]:
     """Return how many calls each thread times at most."""
     if order.loop == "open":
-        planned = [Schedule.of_thread(thread, order.threads, 0, order.rate_per_s, order.seconds).calls
-                   for thread in range(order.threads)]  # fmt: skip
-        return planned
+        return [_schedule(order, thread, 0).calls for thread in range(order.threads)]
     # Threads of a closed loop get uneven shares: the interpreter lets one run for 5 ms, and then another.
     share = 1 if order.threads == 1 else 2
     return [max(share * BYTES_PER_CELL // order.record_bytes // order.threads, 1)] * order.threads
+
+
+def _schedule(order: Order, thread: int, start_ns: int) -> Schedule:
+    return Schedule.of_thread(thread, order.threads, start_ns, order.rate_per_s, order.seconds)
 
 
 def _warm_up(order: Order, opened: Opened, measured: Peer, place: Place) -> None:
@@ -187,14 +195,18 @@ def _run_threads(order: Order, opened: Opened, tallies: list[Tally]) -> tuple[in
         if order.loop == "closed":
             closed(opened.call, tallies[thread], number, began[1] + int(order.seconds * 1e9))
         else:
-            schedule = Schedule.of_thread(thread, order.threads, began[1], order.rate_per_s, order.seconds)
-            paced(opened.call, tallies[thread], number, schedule)
+            paced(opened.call, tallies[thread], number, _schedule(order, thread, began[1]))
 
     threads = [threading.Thread(target=work, args=(thread,)) for thread in range(order.threads)]
+    limit_s = order.seconds * GIVE_UP + _STUCK_S
+    _answer(order, {"problem": f"stuck: the calls of {order.threads} threads did not come back within {limit_s:g} s"})
+    # It ends the process without the interpreter, whose lock a peer that is stuck may hold.
+    faulthandler.dump_traceback_later(limit_s, exit=True)
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    faulthandler.cancel_dump_traceback_later()
     return began[1], began[0]
 
 
@@ -267,8 +279,12 @@ def main() -> None:
         answer = {**measure(order, measured), "problem": None}
     except Exception as error:  # noqa: BLE001 - a peer that does not work is a row of the result, whatever it raises
         answer = {"problem": f"{type(error).__name__}: {error}"}
-    Path(order.answer).write_text(json.dumps(answer), encoding="utf-8")
+    _answer(order, answer)
     os._exit(0)
+
+
+def _answer(order: Order, answer: dict[str, Any]) -> None:
+    Path(order.answer).write_text(json.dumps(answer), encoding="utf-8")
 
 
 def _stdout_to(path: Path) -> None:

@@ -5,8 +5,8 @@ Latency: single calls. A slow sink: one that takes 2 ms per record; only the cal
 that sink, after 2,000 of warm-up that count as well; then the logger is drained. Memory: here the peak of the resident
 memory while throughput is measured, above that before, since tracemalloc sees no memory of native code.
 
-A record is a message and one payload of 256 bytes. fapilog has its defaults, as it has there. Ours has its defaults too;
-its slow sink is a reader of a Unix socket that takes 2 ms for each line. Each part runs in a process of its own.
+A record is a message and one payload of 256 bytes. fapilog has its defaults, as there. Ours has its defaults too; its
+slow sink is a reader of a Unix socket that takes 2 ms for each line. Each part runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -225,7 +225,13 @@ def _opened(contender: str, files: Path, memory: Path, *, slow: bool) -> Iterato
             yield opened
         return
     path = memory / "reader"
-    command = [sys.executable, str(Path(__file__).with_name("slow_reader.py")), str(path), str(files / "read"), str(SLOW_S)]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("slow_reader.py")),
+        str(path),
+        str(files / "read"),
+        str(SLOW_S),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
         try:
             assert reader.stdout is not None

@@ -1,4 +1,4 @@
-"""What this project wants to reach in one run, as ratios, and whether it did: always with its reason if not measured."""
+"""What this project wants to reach, as ratios in one run, and whether it did; if it was not measured, why not."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def _of_fapilog(result: Result) -> list[Goal]:
               measured and measured["slow_sink_ratio"], lambda value: value <= 1 / 200, why),
         _goal("fapilog's method: burst into a sink of 2 ms, arrived ÷ submitted, ours", "1", arrived,
               lambda value: value == 1, why),
-        _goal("fapilog's method: burst into a sink of 2 ms, unexplained, ours", "0", lost, lambda value: value == 0, why),
+        _goal("fapilog's method: burst into a sink of 2 ms, unexplained, ours", "0", lost,
+              lambda value: value == 0, why),
     ]  # fmt: skip
 
 
@@ -92,10 +93,10 @@ def _arrived(result: Result) -> Goal:
     ours = {entry["name"] for entry in result["peers"] if entry["ours"]}
     cells = [cell for cell in result["cells"] if cell["peer"] in ours]
     ratios = [least for cell in cells if (least := _least_arrived(cell)) is not None]
-    least = _exactly(min(ratios)) if ratios and len(ratios) == len(cells) else None
+    found = _exactly(min(ratios)) if ratios and len(ratios) == len(cells) else None
     unknown = [f"{cell['peer']}, {cell['threads']} threads" for cell in cells if _least_arrived(cell) is None]
     reason = f"no figure for {unknown[0]}" if unknown else _missing(result, OURS)
-    return _goal("arrived ÷ accepted, the least of all cells of ours", "1", least, lambda value: value == 1, reason)
+    return _goal("arrived ÷ accepted, the least of all cells of ours", "1", found, lambda value: value == 1, reason)
 
 
 def _least_arrived(cell: Cell) -> float | None:

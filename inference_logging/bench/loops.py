@@ -53,7 +53,7 @@ def closed(call: Call, tally: Tally, first_number: int, end_ns: int, clock: Cloc
     taken, timed, refused = tally.taken_ns, 0, 0
     number = first_number
     after = 0
-    for number in range(first_number, first_number + len(taken)):  # noqa: B007 - the last one counts the calls
+    for number in range(first_number, first_number + len(taken)):
         before = clock()
         accepted = call(number)
         after = clock()

@@ -76,7 +76,7 @@ class PeerEntry(TypedDict):
 class CellRound(TypedDict):
     """The raw figures of one cell in one round.
 
-    ``accepted`` is ``calls`` − ``refused``. A call is refused if it says so, or if the peer itself counts it as dropped.
+    ``accepted`` is ``calls`` − ``refused``: calls that said so, and records that the peer itself counts as dropped.
     """
 
     round: int
@@ -87,7 +87,7 @@ class CellRound(TypedDict):
     records_per_s: float | None
     """Records in the file ÷ the time from the first call until the last one was in the file."""
     interpreter_cpu_ns: float | None
-    """CPU time of the process without our native threads ÷ accepted records, from the first call to the end of the drain.
+    """CPU time of the process without our native threads ÷ accepted records, from the first call to the drain's end.
 
     The loop, in the open loop also its sleeping, is in it; the empty call shows how much that is.
     """
@@ -219,7 +219,7 @@ class Result(TypedDict):
     peers: list[PeerEntry]
     cells: list[Cell]
     filtered: list[CallTime]
-    """A call below the level that its logger takes; a peer that has no levels, or whose default takes it, is not here."""
+    """A call below the level that its logger takes; peers that have no levels, or take it by default, are not here."""
     enabled: list[CallTime]
     """A call that makes a record."""
     fapilog: FapilogResult | None

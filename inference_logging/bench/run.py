@@ -1,8 +1,8 @@
 """Runs the cells of the benchmark, each in a process of its own, and puts their figures together.
 
 Every round visits every cell once, in an order of its own drawn from a fixed seed, so that what changes on the machine
-meanwhile falls on no peer alone. Before the first round each peer is opened once: one whose library is missing, or does
-not work here, is a row that says so.
+meanwhile falls on no peer alone. A peer whose library is missing, or does not work here in any cell, is a row that says
+so. A cell that has failed once is not tried again: one that is stuck takes seconds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import metadata, util
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from inference_logging.bench.cell import DRAIN_S, Order
 from inference_logging.bench.goals import goals
@@ -36,6 +36,7 @@ from inference_logging.bench.result import (
     Cell,
     CellRound,
     Estimate,
+    FapilogResult,
     Loop,
     PeerEntry,
     Result,
@@ -50,12 +51,11 @@ that writes to a file without waiting for the device can do it on its own; one t
 _SEED: Final = 20240501
 _START_S: Final = 30.0
 """How long a child may take besides its measurement and its drain: imports on a busy machine."""
-_PROBE_S: Final = 0.01
 _OTHERS_VARIABLES: Final = ("INFERENCE_LOGGING_", "FAPILOG_", "LOGURU_", "OTEL_", "UVICORN_")
 
 Answer = dict[str, Any]
-Key = tuple[str, int, Loop, int]
-Item = TypeVar("Item")
+Answers = dict[Order, list[Answer]]
+"""What each cell has answered, round by round."""
 Progress = Callable[[str], object]
 
 
@@ -70,35 +70,29 @@ class Plan:
     rounds: int = 3
     seconds: float = 0.3
     quick: bool = False
-    fapilog_method: bool = True
-
-    def keys(self, names: Sequence[str]) -> list[Key]:
-        """Return the cells of these peers, in the order of the result."""
-        return list(product(names, self.threads, self.loops, self.sizes))
 
     def steps(self) -> int:
-        """Return how many children there are at most."""
-        return len(self.peers) * (1 + self.rounds) + self.rounds * len(self.keys(self.peers))
+        """Return how many cells are measured at most, over all rounds."""
+        return self.rounds * len(self.orders(self.peers))
+
+    def orders(self, names: Sequence[str]) -> list[Order]:
+        """Return the cells of these peers in the order of the result, then their single calls."""
+        kinds = product(names, self.threads, self.loops, self.sizes)
+        loads = [Order(name, threads, loop, size, self.seconds, RATE_PER_S) for name, threads, loop, size in kinds]
+        return loads + [Order(name, 1, "call", SMALLEST_BYTES, self.seconds / 3, RATE_PER_S) for name in names]
 
 
 def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Result:
     """Measure what is planned; ``progress`` is called before each child with its name."""
     load_before = load()
-    chosen = tuple(peers(plan.peers))
-    entries = [_entry(measured, progress) for measured in chosen]
-    works = [entry["name"] for entry in entries if entry["missing"] is None]
-    rounds: dict[Key, list[Answer]] = {key: [] for key in plan.keys(works)}
-    calls: dict[str, list[Answer]] = {name: [] for name in works}
+    entries = [_entry(measured) for measured in peers(plan.peers)]
+    answers: Answers = {order: [] for order in plan.orders([row["name"] for row in entries if row["missing"] is None])}
     for number in range(plan.rounds):
-        for step in _shuffled([*rounds, *calls], number):
-            if isinstance(step, str):
-                progress(f"round {number + 1}: {step}, single calls")
-                answer = ask(Order(step, 1, "call", SMALLEST_BYTES, plan.seconds / 3, RATE_PER_S, "", "", ""))
-                calls[step].append({"round": number, **answer})
-            else:
-                progress(f"round {number + 1}: {step[0]}, {step[1]} threads, {step[2]} loop, {step[3]} bytes")
-                answer = ask(Order(*step, plan.seconds, RATE_PER_S, "", "", ""))
-                rounds[step].append({"round": number, **answer})
+        for order in _shuffled(list(answers), number):
+            if all(answer["problem"] is None for answer in answers[order]):
+                progress(f"round {number + 1} of {plan.rounds}: {_words(order)}")
+                answers[order].append({"round": number, **ask(order)})
+    works = _working(entries, answers)
     result: Result = {
         "schema": SCHEMA,
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -109,14 +103,18 @@ def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Re
         "seconds_per_cell": plan.seconds,
         "open_rate_per_s": {str(threads): RATE_PER_S for threads in plan.threads},
         "peers": entries,
-        "cells": [_cell(key, rounds) for key in rounds],
-        "filtered": _call_times(calls, "filtered_ns"),
-        "enabled": _call_times(calls, "enabled_ns"),
+        "cells": [_cell(order, answers) for order in answers if order.loop != "call" and order.peer in works],
+        "filtered": _call_times(answers, "filtered_ns"),
+        "enabled": _call_times(answers, "enabled_ns"),
         "fapilog": _fapilog(plan, works, progress),
         "goals": [],
     }
     result["goals"] = goals(result)
     return result
+
+
+def _words(order: Order) -> str:
+    return f"{order.peer}, {order.threads} threads, {order.loop}, {order.record_bytes} B"
 
 
 def ask(order: Order) -> Answer:
@@ -125,7 +123,7 @@ def ask(order: Order) -> Answer:
         answer = place / "answer.json"
         files = place / "files"
         files.mkdir()
-        placed = Order(**{**vars(order), "files": str(files), "memory": str(memory), "answer": str(answer)})
+        placed = replace(order, files=str(files), memory=str(memory), answer=str(answer))
         return child("inference_logging.bench.cell", placed.as_json(), answer, order.seconds * 4 + DRAIN_S + _START_S)
 
 
@@ -174,9 +172,8 @@ def _environment() -> dict[str, str]:
     return kept
 
 
-def _entry(measured: Peer, progress: Progress) -> PeerEntry:
-    """Return the row of a peer; its library is tried in a child."""
-    progress(f"{measured.name}: does it work here?")
+def _entry(measured: Peer) -> PeerEntry:
+    """Return the row of a peer."""
     return {
         "name": measured.name,
         "title": measured.title,
@@ -186,7 +183,7 @@ def _entry(measured: Peer, progress: Progress) -> PeerEntry:
         "ours": measured.ours,
         "lossless": measured.lossless,
         "writes": measured.writes,
-        "missing": missing(measured.modules) or _does_not_work(measured),
+        "missing": missing(measured.modules),
     }
 
 
@@ -203,9 +200,16 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _does_not_work(measured: Peer) -> str | None:
-    problem = ask(Order(measured.name, 1, "closed", SMALLEST_BYTES, _PROBE_S, RATE_PER_S, "", "", ""))["problem"]
-    return None if problem is None else f"does not work here: {problem}"
+def _working(entries: Sequence[PeerEntry], answers: Answers) -> set[str]:
+    """Return the peers that have a figure; the rows of others get the reason."""
+    works = set()
+    for entry in entries:
+        problems = [answer["problem"] for order in answers if order.peer == entry["name"] for answer in answers[order]]
+        if None in problems:
+            works.add(entry["name"])
+        elif problems:
+            entry["missing"] = f"does not work here: {problems[0]}"
+    return works
 
 
 def _version(library: str) -> str:
@@ -218,30 +222,26 @@ def _version(library: str) -> str:
     return "{}.{}.{}".format(*sys.version_info) if library in ("Python", "logging") else ""
 
 
-def _shuffled(steps: Sequence[Item], number: int) -> list[Item]:
-    order = list(steps)
-    random.Random(_SEED + number).shuffle(order)
-    return order
+def _shuffled(orders: Sequence[Order], number: int) -> list[Order]:
+    return random.Random(_SEED + number).sample(orders, len(orders))
 
 
-def _cell(key: Key, rounds: dict[Key, list[Answer]]) -> Cell:
-    name, threads, loop, record_bytes = key
-    good = [cast("CellRound", _without_problem(answer)) for answer in rounds[key] if answer["problem"] is None]
-    ours = rounds.get((OURS, threads, loop, record_bytes), [])
-    kept = [answer["kept_up"] for answer in good]
+def _cell(order: Order, answers: Answers) -> Cell:
+    good = [cast("CellRound", _without_problem(answer)) for answer in answers[order] if answer["problem"] is None]
+    ours = answers.get(replace(order, peer=OURS), [])
     return {
-        "peer": name,
-        "threads": threads,
-        "loop": loop,
-        "record_bytes": record_bytes,
+        "peer": order.peer,
+        "threads": order.threads,
+        "loop": cast("Loop", order.loop),
+        "record_bytes": order.record_bytes,
         "figures": {figure: estimate([answer.get(figure) for answer in good]) for figure in FIGURES},
-        "ratios_to_ours": {figure: _ratio(rounds[key], ours, figure) for figure in FIGURES},
+        "ratios_to_ours": {figure: _ratio(answers[order], ours, figure) for figure in FIGURES},
         "accepted": sum(answer["accepted"] for answer in good),
         "arrived": sum(answer["arrived"] for answer in good),
         "refused": sum(answer["refused"] for answer in good),
-        "kept_up": all(kept) if good and loop == "open" else None,
+        "kept_up": all(answer["kept_up"] for answer in good) if good and order.loop == "open" else None,
         "drained": all(answer["drained"] for answer in good),
-        "problem": next((answer["problem"] for answer in rounds[key] if answer["problem"] is not None), None),
+        "problem": next((answer["problem"] for answer in answers[order] if answer["problem"] is not None), None),
         "rounds": good,
     }
 
@@ -261,24 +261,27 @@ def _ratio(mine: Sequence[Answer], ours: Sequence[Answer], figure: str) -> Estim
     """Return ``mine`` ÷ ``ours``, each within its round; None where a round lacks one, or it is not above 0."""
     other = {answer["round"]: answer.get(figure) for answer in ours}
     pairs = [(answer.get(figure), other.get(answer["round"])) for answer in mine]
-    if not pairs or not all(above and below for above, below in pairs):
+    above = [float(value) for value, _ in pairs if value]
+    below = [float(value) for _, value in pairs if value]
+    if not pairs or not len(above) == len(below) == len(pairs):
         return None
-    return cast("Estimate", ratio([above for above, _ in pairs], [below for _, below in pairs]).as_json())
+    return cast("Estimate", ratio(above, below).as_json())
 
 
-def _call_times(calls: dict[str, list[Answer]], figure: str) -> list[CallTime]:
+def _call_times(answers: Answers, figure: str) -> list[CallTime]:
     times: list[CallTime] = []
-    for name, answers in calls.items():
-        values = [answer.get(figure) for answer in answers]
+    for order in (order for order in answers if order.loop == "call"):
+        values = [answer.get(figure) for answer in answers[order]]
         found = estimate(values)
         if found is not None:
-            to_ours = _ratio(answers, calls.get(OURS, []), figure)
-            times.append({"peer": name, "ns": found, "rounds": cast("list[float]", values), "ratio_to_ours": to_ours})
+            to_ours = _ratio(answers[order], answers.get(replace(order, peer=OURS), []), figure)
+            rounds = cast("list[float]", values)
+            times.append({"peer": order.peer, "ns": found, "rounds": rounds, "ratio_to_ours": to_ours})
     return times
 
 
-def _fapilog(plan: Plan, works: Sequence[str], progress: Progress) -> Any:
-    if not plan.fapilog_method or "fapilog" not in works or OURS not in works:
+def _fapilog(plan: Plan, works: set[str], progress: Progress) -> FapilogResult | None:
+    if "fapilog" not in works or OURS not in works:
         return None
     from inference_logging.bench.fapilog_method import compared
 

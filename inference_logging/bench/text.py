@@ -29,6 +29,10 @@ def lines(result: Result) -> Iterator[str]:
     for entry in result["peers"]:
         if entry["missing"] is not None:
             yield f"\n{entry['title']}: {entry['missing']}"
+    for cell in result["cells"]:
+        if cell["problem"] is not None:
+            name = f"{titles[cell['peer']]}, {cell['threads']} threads, {cell['loop']} loop, {cell['record_bytes']:,} B"
+            yield f"\n{name}: {cell['problem']}"
     yield from _goals(result)
 
 

@@ -21,47 +21,57 @@ if TYPE_CHECKING:
     from inference_logging.bench.result import Result
     from inference_logging.bench.run import Plan
 
-_FULL: Final[dict[str, Any]] = {"threads": (1, 16, 64), "loops": LOOPS, "sizes": (256, 4096), "rounds": 3, "seconds": 0.3}
-_QUICK: Final[dict[str, Any]] = {"threads": (1, 16), "loops": ("closed",), "sizes": (256,), "rounds": 1, "seconds": 0.05}
+_FULL: Final[dict[str, Any]] = {
+    "threads": (1, 16, 64),
+    "loops": LOOPS,
+    "sizes": (256, 4096),
+    "rounds": 3,
+    "seconds": 0.3,
+}
+_QUICK: Final[dict[str, Any]] = {
+    "threads": (1, 16),
+    "loops": ("closed",),
+    "sizes": (256,),
+    "rounds": 1,
+    "seconds": 0.05,
+}
 
 
-class _List(click.ParamType):
-    """Values separated by commas, each once; an error names the one that is wrong."""
-
-    name = "list"
-
-    def __init__(self, read: Callable[[str], Any], allowed: str) -> None:
-        self._read, self._allowed = read, allowed
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
-        """Return the values in their order."""
-        if isinstance(value, tuple):
-            return value
-        values = []
-        for word in str(value).split(","):
-            try:
-                values.append(self._read(word.strip()))
-            except ValueError:
-                self.fail(f"{word.strip()!r} is not {self._allowed}", param, ctx)
-        return tuple(dict.fromkeys(values))
+Values = tuple[Any, ...]
+Callback = Callable[[click.Context, click.Parameter, str | None], Values | None]
 
 
-def _number(least: int, most: int) -> _List:
+def _each(read: Callable[[str], Any], allowed: str) -> Callback:
+    """Return what reads values separated by commas, each once; an error names the one that is wrong."""
+
+    def one(word: str) -> Any:
+        try:
+            return read(word)
+        except ValueError:
+            raise click.BadParameter(f"{word!r} is not {allowed}") from None
+
+    return lambda _context, _parameter, text: (
+        None if text is None else tuple(dict.fromkeys(one(word.strip()) for word in text.split(",")))
+    )
+
+
+def _numbers(least: int, most: int) -> Callback:
     def read(word: str) -> int:
-        if not least <= int(word) <= most:
+        number = int(word)
+        if not least <= number <= most:
             raise ValueError(word)
-        return int(word)
+        return number
 
-    return _List(read, f"a whole number from {least:,} to {most:,}")
+    return _each(read, f"a whole number from {least:,} to {most:,}")
 
 
-def _name(names: tuple[str, ...]) -> _List:
+def _names(names: tuple[str, ...]) -> Callback:
     def read(word: str) -> str:
         if word not in names:
             raise ValueError(word)
         return word
 
-    return _List(read, f"one of {', '.join(names)}")
+    return _each(read, f"one of {', '.join(names)}")
 
 
 @click.command(
@@ -72,11 +82,11 @@ def _name(names: tuple[str, ...]) -> _List:
         "inference-logging bench --peers stdlib-queue,ours-event,ours-handler --loops open --sizes 256 --json",
     ),
 )
-@click.option("--peers", type=_name(NAMES), metavar="NAME,…", default=",".join(NAMES), help="Only these ways of logging.")
-@click.option("--threads", type=_number(1, MOST_THREADS), metavar="N,…", help="Numbers of threads (1,16,64).")
-@click.option("--loops", type=_name(LOOPS), metavar="NAME,…", help="Kinds of load (closed,open).")
+@click.option("--peers", callback=_names(NAMES), metavar="NAME,…", help="Only these ways of logging (all).")
+@click.option("--threads", callback=_numbers(1, MOST_THREADS), metavar="N,…", help="Numbers of threads (1,16,64).")
+@click.option("--loops", callback=_names(LOOPS), metavar="NAME,…", help="Kinds of load (closed,open).")
 @click.option(
-    "--sizes", type=_number(SMALLEST_BYTES, LARGEST_BYTES), metavar="BYTES,…", help="Bytes of a record (256,4096)."
+    "--sizes", callback=_numbers(SMALLEST_BYTES, LARGEST_BYTES), metavar="BYTES,…", help="Sizes of records (256,4096)."
 )
 @click.option("--rounds", type=click.IntRange(1, 100), help="Rounds over all cells; the figures are medians (3).")
 @click.option("--seconds", type=click.FloatRange(0.01, 60), help="How long a cell is measured (0.3).")
@@ -88,7 +98,7 @@ def _name(names: tuple[str, ...]) -> _List:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of tables.")
 @click.option("--quick", is_flag=True, help="One short round with 1 and 16 threads: to see that it works.")
-def command(peers: tuple[str, ...], out: Path | None, *, as_json: bool, quick: bool, **given: Any) -> None:
+def command(peers: tuple[str, ...] | None, out: Path | None, *, as_json: bool, quick: bool, **given: Any) -> None:
     """Measure what each way of logging costs here: the standard library, other libraries, and ours.
 
     Every cell (a peer, a number of threads, a kind of load, a size) runs in a process of its own, in rounds whose order
@@ -101,7 +111,7 @@ def command(peers: tuple[str, ...], out: Path | None, *, as_json: bool, quick: b
     chosen = (_QUICK if quick else _FULL) | {name: value for name, value in given.items() if value is not None}
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    result = _measured(Plan(peers=peers, quick=quick, fapilog_method="fapilog" in peers, **chosen))
+    result = _measured(Plan(peers=peers if peers is not None else NAMES, quick=quick, **chosen))
     content = json.dumps(result, indent=1, ensure_ascii=False)
     if out is not None:
         path = out / "result.json"

@@ -48,9 +48,7 @@ def _event(place: Place, text: str) -> Iterator[Opened]:
         emit = logger.event("bench.request", ["message", *fields(0, text)])
 
         def call(number: int) -> bool:
-            return emit(
-                MESSAGE, METHOD, PATH, STATUS, DURATION_S, MODEL, STREAM, OUTPUT_COUNT, CALLER, number, text
-            )
+            return emit(MESSAGE, METHOD, PATH, STATUS, DURATION_S, MODEL, STREAM, OUTPUT_COUNT, CALLER, number, text)
 
         yield _of(logger, call)
 

@@ -42,7 +42,8 @@ class SyncedFileHandler(logging.FileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write, and wait for the device."""
         super().emit(record)
-        os.fsync(self.stream.fileno())
+        if self.stream is not None:
+            os.fsync(self.stream.fileno())
 
 
 def null(_place: Place, logger: logging.Logger) -> None:
