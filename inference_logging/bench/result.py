@@ -105,6 +105,8 @@ class CellRound(TypedDict):
     """From the first call to the end of the last one."""
     drain_s: float
     """From the end of the last call until the peer said that it is done."""
+    end_to_end_s: float
+    """From the first call until the peer said that it is done."""
     drained: bool
     """Whether it was done within the limit."""
     kept_up: bool | None
