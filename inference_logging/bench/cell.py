@@ -19,7 +19,8 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -47,8 +48,8 @@ _WARM_UP_SHARE: Final = 1 / 3
 _SETTLE_S: Final = 2.0
 _BATCH: Final = 200
 _PAUSE_S: Final = 0.005
-_STUCK_S: Final = 5.0
-"""How much longer than it may the load can take, before its threads count as stuck: in a lock, for instance."""
+_STUCK_S: Final = 3.0
+"""How much longer than it may a cell can take before it counts as stuck."""
 _LEAD_NS: Final = 5_000_000
 """From the barrier to the first call that is due: every thread is awake by then."""
 _LATE: Final = 0.1
@@ -86,15 +87,31 @@ def measure(order: Order, measured: Peer) -> dict[str, Any]:
     place = Place(Path(order.files), Path(order.memory))
     text = text_of(order.record_bytes)
     if order.loop == "call":
-        with measured.opened(place, text) as opened:
+        with measured.opened(place, text) as opened, _unless_stuck(order):
             return _measure_calls(order, opened, measured, place)
     tallies = [Tally(space(calls)) for calls in _room(order)]
     counts_peak, before = forget_peak(), resident_bytes()
     with measured.opened(place, text) as opened:
-        _warm_up(order, opened, measured, place)
-        figures = _measure_load(order, opened, tallies)
+        with _unless_stuck(order):
+            _warm_up(order, opened, measured, place)
+            figures = _measure_load(order, opened, tallies)
         figures["peak_bytes"] = max(peak_bytes() - before, 0) if counts_peak else None
         return {**figures, **_arrivals(figures, measured, place, text)}
+
+
+@contextmanager
+def _unless_stuck(order: Order) -> Iterator[None]:
+    """End the process, with that as its answer, if calls do not come back: in a lock that nobody opens, for instance.
+
+    This does not need the interpreter, whose lock a peer that is stuck may hold.
+    """
+    limit_s = order.seconds * (GIVE_UP + 1) + _SETTLE_S + DRAIN_S + _STUCK_S
+    _answer(order, {"problem": f"stuck: calls of {order.threads} threads did not come back within {limit_s:.0f} s"})
+    faulthandler.dump_traceback_later(limit_s, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _room(order: Order) -> list[int]:
@@ -179,7 +196,10 @@ def _joined(tallies: list[Tally]) -> array[int]:
 
 
 def _run_threads(order: Order, opened: Opened, tallies: list[Tally]) -> tuple[int, int]:
-    """Run the threads to their end; return when they began, and the CPU time spent before."""
+    """Run the threads to their end; return when they began, and the CPU time spent before.
+
+    Raises what a call has raised.
+    """
     began: list[int] = []
 
     def begin() -> None:
@@ -187,26 +207,27 @@ def _run_threads(order: Order, opened: Opened, tallies: list[Tally]) -> tuple[in
         began.append(time.perf_counter_ns() + (_LEAD_NS if order.loop == "open" else 0))
 
     together = threading.Barrier(order.threads, action=begin)
+    failed: list[Exception] = []
 
     def work(thread: int) -> None:
         _wake_in_time()
         together.wait()
         number = FIRST_NUMBER + thread * NUMBERS_PER_THREAD
-        if order.loop == "closed":
-            closed(opened.call, tallies[thread], number, began[1] + int(order.seconds * 1e9))
-        else:
-            paced(opened.call, tallies[thread], number, _schedule(order, thread, began[1]))
+        try:
+            if order.loop == "closed":
+                closed(opened.call, tallies[thread], number, began[1] + int(order.seconds * 1e9))
+            else:
+                paced(opened.call, tallies[thread], number, _schedule(order, thread, began[1]))
+        except Exception as error:  # noqa: BLE001 - whatever a peer raises is the cell's problem
+            failed.append(error)
 
     threads = [threading.Thread(target=work, args=(thread,)) for thread in range(order.threads)]
-    limit_s = order.seconds * GIVE_UP + _STUCK_S
-    _answer(order, {"problem": f"stuck: the calls of {order.threads} threads did not come back within {limit_s:g} s"})
-    # It ends the process without the interpreter, whose lock a peer that is stuck may hold.
-    faulthandler.dump_traceback_later(limit_s, exit=True)
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    faulthandler.cancel_dump_traceback_later()
+    if failed:
+        raise failed[0]
     return began[1], began[0]
 
 

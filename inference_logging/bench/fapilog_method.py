@@ -95,7 +95,7 @@ def compared(rounds: int, progress: Callable[[str], object], *, quick: bool) -> 
                 progress(f"fapilog's method, round {number + 1}: {contender}, {part}")
                 found[-1][contender].update(_ask(contender, part, sizes))
     bursts: dict[str, Burst] = {}
-    for contender in CONTENDERS:
+    for contender in ("fapilog", "ours"):
         progress(f"fapilog's method: {contender}, burst")
         bursts[contender] = cast("Burst", _ask(contender, "burst", sizes))
     return _result(sizes, found, bursts)

@@ -173,7 +173,8 @@ class Burst(TypedDict):
 class FapilogResult(TypedDict):
     """fapilog's own method, run for it and for ours; ``bursts`` and ``contenders`` go by the contenders' names.
 
-    These are `fapilog`, `ours` (`get_logger`, called as fapilog's logger is; the ratios are its) and `ours-event`.
+    These are `fapilog`, `ours` (`get_logger`, called as fapilog's logger is; the ratios are its) and, without a burst,
+    `ours-event`.
     """
 
     version: str
