@@ -76,17 +76,24 @@ def _of_fapilog(result: Result) -> list[Goal]:
 
 def _tail(result: Result) -> Goal:
     name = f"p99.9 of a call, 64 threads ÷ 1 thread, closed loop, {_SMALL} B, ours"
-    found = {
-        (cell["peer"], cell["threads"]): cell["figures"]["p999_ns"]
+    if (empty := _many_to_one(result, "empty")) is not None:
+        name += f" (the empty call: {empty['value']:.2f})"
+    reason = f"needs {OURS} with 1 and 64 threads"
+    return _goal(name, "≤ 2", _many_to_one(result, OURS), lambda value: value <= 2, reason)
+
+
+def _many_to_one(result: Result, peer: str) -> Estimate | None:
+    """Return the p99.9 of 64 threads ÷ that of one thread in the same round."""
+    rounds = {
+        cell["threads"]: {found["round"]: found["p999_ns"] for found in cell["rounds"]}
         for cell in result["cells"]
-        if cell["loop"] == "closed" and cell["record_bytes"] == _SMALL
+        if (cell["peer"], cell["loop"], cell["record_bytes"]) == (peer, "closed", _SMALL)
     }
-    many, one = found.get((OURS, 64)), found.get((OURS, 1))
-    value = _exactly(many["value"] / one["value"]) if many and one and one["value"] else None
-    empty, single = found.get(("empty", 64)), found.get(("empty", 1))
-    if empty and single and single["value"]:
-        name += f" (the empty call: {empty['value'] / single['value']:.2f})"
-    return _goal(name, "≤ 2", value, lambda value: value <= 2, f"needs {OURS} with 1 and 64 threads")
+    many, one = rounds.get(64, {}), rounds.get(1, {})
+    pairs = [(above, below) for number in many if (above := many[number]) and (below := one.get(number))]
+    if not pairs:
+        return None
+    return cast("Estimate", ratio([above for above, _ in pairs], [below for _, below in pairs]).as_json())
 
 
 def _arrived(result: Result) -> Goal:
