@@ -164,7 +164,7 @@ def height_of(bars: int) -> float:
     return 1.1 + 0.36 * bars
 
 
-def short(name: str) -> str:
+def short(name: str, longest: int = _LONGEST_NAME) -> str:
     """Return a name that is safe to show, cut where it is too long for an axis."""
     name = safe(name)
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    return name if len(name) <= longest else name[: longest - 1] + "…"
