@@ -5,9 +5,25 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from inference_logging.bench.result import FIGURES, SCHEMA, Cell, CellRound, Estimate, Filtered, PeerEntry, Result
+from inference_logging.bench.growth import QUANTITIES, series_of
+from inference_logging.bench.growth_quantity import Sample
+from inference_logging.bench.result import (
+    FIGURES,
+    SCHEMA,
+    Burst,
+    CallTime,
+    Cell,
+    CellRound,
+    Estimate,
+    FapilogResult,
+    PeerEntry,
+    Result,
+    Unit,
+)
+from inference_logging.bench.series import Grown, Series
 
 THREADS = (1, 16, 64)
+SILENT = ("empty", "empty-again", "stdlib-null")
 SIZES = (256, 4096)
 HOSTILE = "a title <script>alert(1)</script> $\\bad{$ \u202eevil"
 PEERS: dict[str, tuple[str, str, float, bool]] = {
@@ -32,7 +48,7 @@ def estimate(value: float, half: float = 0.04) -> Estimate:
     return {"value": value, "low": value * (1 - half), "high": value * (1 + half)}
 
 
-def round_of(number: int, p50_ns: float) -> CellRound:
+def round_of(number: int, p50_ns: float, accepted: int, arrived: int, refused: int, drained: bool) -> CellRound:
     return {
         "round": number,
         "p50_ns": p50_ns,
@@ -43,22 +59,26 @@ def round_of(number: int, p50_ns: float) -> CellRound:
         "interpreter_cpu_ns": None,
         "peak_bytes": None,
         "arrived_ratio": None,
-        "calls": 1,
-        "accepted": 1,
-        "refused": 0,
-        "arrived": 1,
+        "kept_ratio": None,
+        "calls": accepted + refused,
+        "accepted": accepted,
+        "refused": refused,
+        "arrived": arrived,
         "seconds": 1.0,
         "drain_s": 0.0,
-        "drained": True,
+        "drained": drained,
         "kept_up": None,
     }
 
 
 def cell(dice: random.Random, name: str, threads: int, loop: Any, record_bytes: int) -> Cell:
     cost_ns = PEERS[name][2] * (1 + record_bytes / 20_000) * dice.uniform(0.9, 1.1)
-    counts = name not in ("empty", "empty-again", "stdlib-null")
+    counts = name not in SILENT
     accepted = 20_000 * threads
     arrived = accepted if name != "otel" else int(accepted * 0.61)
+    refused, drained = 1000 if name == "ours-event" and threads == 64 else 0, name != "stdlib-fsync"
+    if not drained:
+        arrived = accepted // 2
     values: dict[str, float | None] = {
         "p50_ns": cost_ns,
         "p99_ns": cost_ns * dice.uniform(2, 5),
@@ -68,6 +88,7 @@ def cell(dice: random.Random, name: str, threads: int, loop: Any, record_bytes: 
         "interpreter_cpu_ns": cost_ns * 1.1,
         "peak_bytes": cost_ns * 20_000 if counts else 0.0,
         "arrived_ratio": arrived / accepted if counts else None,
+        "kept_ratio": arrived / accepted if counts else None,
     }
     figures: dict[str, Estimate | None] = {}
     for figure in FIGURES:
@@ -82,11 +103,11 @@ def cell(dice: random.Random, name: str, threads: int, loop: Any, record_bytes: 
         "ratios_to_ours": {},
         "accepted": accepted,
         "arrived": arrived if counts else 0,
-        "refused": 1000 if name == "ours-event" and threads == 64 else 0,
+        "refused": refused,
         "kept_up": None if loop == "closed" else name != "stdlib-fsync",
-        "drained": True,
+        "drained": drained,
         "problem": "round 2: the child ended with -9" if name == "fapilog" and threads == 64 else None,
-        "rounds": [round_of(number, cost_ns) for number in range(2)],
+        "rounds": [round_of(number, cost_ns, accepted, arrived, refused, drained) for number in range(2)],
     }
 
 
@@ -102,14 +123,20 @@ def made_up() -> Result:
             "settings": f"{name}.configure(\n    level='INFO' & <b>,\n)",
             "ours": name.startswith("ours"),
             "lossless": lossless,
+            "writes": name not in SILENT,
             "missing": None,
         }
         for name, (title, library, _, lossless) in PEERS.items()
     ]
     missing = "picologging has no wheel for Python 3.11 <here>"
     peers.append({**peers[0], "name": "picologging", "title": "picologging", "missing": missing})
-    filtered: list[Filtered] = [
-        {"peer": name, "ns": estimate(PEERS[name][2] / 20), "rounds": []} for name in ("stdlib-sync", "ours-logger")
+    filtered: list[CallTime] = [
+        {"peer": name, "ns": estimate(PEERS[name][2] / 20), "rounds": [], "ratio_to_ours": None}
+        for name in ("stdlib-sync", "ours-logger")
+    ]
+    enabled: list[CallTime] = [
+        {"peer": name, "ns": estimate(cost_ns), "rounds": [], "ratio_to_ours": None}
+        for name, (_, _, cost_ns, _) in PEERS.items()
     ]
     return {
         "schema": SCHEMA,
@@ -124,6 +151,7 @@ def made_up() -> Result:
             "python": "CPython 3.11.7",
             "load_before": [0.1, 0.2, 0.3],
             "load_after": [1.9, 1.2, 0.8],
+            "files_on": "ext4",
         },
         "rounds": 5,
         "seconds_per_cell": 2.0,
@@ -137,7 +165,8 @@ def made_up() -> Result:
             for threads in THREADS
         ],
         "filtered": filtered,
-        "fapilog": None,
+        "enabled": enabled,
+        "fapilog": by_fapilogs_method(),
         "goals": [
             {"name": "all arrive", "goal": "= 1", "value": 1.0, "low": 1.0, "high": 1.0, "verdict": "reached"},
             {"name": "64 threads", "goal": "≤ 2", "value": 3.1, "low": 2.9, "high": 3.4, "verdict": "not reached"},
@@ -150,4 +179,67 @@ def made_up() -> Result:
                 "verdict": "not measured: fapilog is missing",
             },
         ],
+    }
+
+
+def by_fapilogs_method() -> FapilogResult:
+    def unit(times: float) -> Unit:
+        return {
+            "calls_per_s": estimate(27_000 * times),
+            "end_to_end_per_s": estimate(4_000 * times),
+            "latency_mean_ns": estimate(30_000 / times),
+            "latency_median_ns": estimate(12_000 / times),
+            "latency_p95_ns": estimate(19_000 / times),
+            "slow_sink_mean_ns": estimate(29_000 / times),
+            "slow_sink_median_ns": estimate(12_000 / times),
+            "slow_sink_p95_ns": estimate(19_000 / times),
+            "peak_bytes": estimate(50e6 / times),
+        }
+
+    def burst(refused: int) -> Burst:
+        return {
+            "submitted": 22_000,
+            "arrived": 22_000 - refused,
+            "refused": refused,
+            "unexplained": 0,
+            "seconds": 44.0,
+            "drained": True,
+        }
+
+    return {
+        "version": "0.18.1",
+        "method": "The first line\nand the second.\n\nAnother <b>paragraph</b>.",
+        "calls": 20_000,
+        "latency_calls": 5000,
+        "payload_bytes": 256,
+        "slow_sink_s": 0.002,
+        "burst_calls": 20_000,
+        "contenders": {"fapilog": unit(1), "ours": unit(100)},
+        "bursts": {"fapilog": burst(11_744), "ours": burst(0)},
+        "throughput_ratio": estimate(100),
+        "end_to_end_ratio": estimate(100),
+        "latency_ratio": estimate(0.01),
+        "slow_sink_ratio": estimate(0.01),
+        "peak_bytes_ratio": estimate(0.01),
+        "rounds": [],
+    }
+
+
+def grown() -> Grown:
+    """Return what `bench growth` finds, made up."""
+    made = made_up()
+    growth: list[Series] = []
+    for quantity in QUANTITIES:
+        samples = {
+            x: [Sample(140.0 + step + round_, 80.0 + round_, 1000, 1000) for round_ in range(3)]
+            for step, x in enumerate(quantity.places)
+        }
+        growth.append(series_of(quantity, samples))
+    return {
+        "schema": made["schema"],
+        "made": made["made"],
+        "command": "inference-logging bench growth",
+        "quick": False,
+        "machine": made["machine"],
+        "growth": growth,
     }

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from inference_logging.bench import page
+from inference_logging.bench.figures import bytes_text, share_text, time_text
 from inference_logging.bench.plots import Cells, losses, spread
 from inference_logging.bench.result import Result
-from inference_logging.bench.texts import bytes_text, share_text, time_text
-from tests.bench_results import HOSTILE, made_up
+from tests.bench_results import HOSTILE, grown, made_up
 from tests.browser import CONTRAST, DRAWN, OVERLAPS, Page, browser, needs_browser
 
 pytestmark = pytest.mark.servers
@@ -24,7 +24,11 @@ PLOTS = [
     "Loss",
     "Peak memory above the start",
     "Interpreter CPU per record",
-    "A call that is filtered out",
+    "A call that makes a record, and one that is filtered out",
+    "Processes on one host, one queue directory",
+    "Size of a record",
+    "Concurrent streams",
+    "Threads of one process",
 ]
 DESK, PHONE = 1100, 390
 
@@ -37,7 +41,7 @@ def result() -> Result:
 @pytest.fixture(scope="module")
 def written(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "bench.html"
-    page.write(path, result)
+    page.write(path, result, grown()["growth"])
     return path
 
 
@@ -146,7 +150,7 @@ def test_a_figure_stands_with_its_interval_and_what_went_wrong_below_it(result: 
     low, high = time_text(found["low"]), time_text(found["high"])
     assert f"<td>{time_text(found['value'])}<small>{low} … {high}</small></td>" in source
     assert "fapilog, production preset: round 2: the child ended with -9." in source
-    assert "FileHandler + fsync: calls came later than they were due." in source
+    assert "FileHandler + fsync: did not keep up with the rate." in source
 
 
 def test_what_the_noise_resolves_is_the_difference_of_the_two_empty_calls(result: Result) -> None:
@@ -156,12 +160,27 @@ def test_what_the_noise_resolves_is_the_difference_of_the_two_empty_calls(result
     assert "differ by 4.88 % at the median over cells and rounds, and by 4.88 % at most" in page.page(result)
 
 
+def test_one_round_claims_no_intervals(result: Result) -> None:
+    source = page.page({**result, "rounds": 1})
+    assert "One round has no intervals" in source
+    assert "bootstrap interval" not in source.partition("How it was measured")[2].partition("<h2>")[0]
+
+
 def test_lost_and_refused_are_shares_of_the_calls(result: Result) -> None:
     found = losses(Cells(result), "closed")
     assert found["otel"].text() == "39.00 % lost"
     assert found["ours-event"].text() == "0.06 % refused"
     assert found["loguru"].text() == "0"
+    assert found["stdlib-fsync"].text() == "50.00 % late"
     assert "empty" not in found
+
+
+def test_fapilogs_own_method_stands_with_its_burst_and_the_ratios(result: Result) -> None:
+    source = page.page(result)
+    assert "The first line and the second.</p>" in source
+    assert "Another &lt;b&gt;paragraph" in source
+    assert '<th scope="row">burst: refused, or counted as dropped</th><td>11,744</td><td>0</td>' in source
+    assert "<td>100.0<small>96.0 … 104.0</small></td>" in source
 
 
 def test_a_quick_run_is_marked(result: Result) -> None:
@@ -171,7 +190,7 @@ def test_a_quick_run_is_marked(result: Result) -> None:
 
 
 def test_a_result_without_cells_makes_a_page_without_plots(result: Result) -> None:
-    source = page.page({**result, "cells": [], "filtered": [], "goals": []})
+    source = page.page({**result, "cells": [], "filtered": [], "enabled": [], "fapilog": None, "goals": []})
     assert "<svg" not in source
     assert "What was compared" in source
 

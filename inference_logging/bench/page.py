@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
-from inference_logging.bench.plots import LOOP_NAMES, Cells, all_plots
-from inference_logging.bench.plots_growth import growth_plot
-from inference_logging.bench.result import NOT_MEASURED, NOT_REACHED, REACHED, Goal, Machine, Result
-from inference_logging.bench.series import Series
-from inference_logging.bench.texts import (
+from inference_logging.bench.fapilog_tables import fapilog_tables
+from inference_logging.bench.figures import (
     FORMS,
     NOTHING,
     bytes_text,
@@ -21,6 +18,18 @@ from inference_logging.bench.texts import (
     share_text,
     threads_text,
 )
+from inference_logging.bench.plots import LOOP_NAMES, Cells, all_plots
+from inference_logging.bench.plots_growth import growth_plot
+from inference_logging.bench.result import (
+    NOT_MEASURED,
+    NOT_REACHED,
+    REACHED,
+    FapilogResult,
+    Goal,
+    Machine,
+    Result,
+)
+from inference_logging.bench.series import Grown, Series
 from inference_logging.stats import document
 from inference_logging.stats.document import figure, table_of, text
 from inference_logging.stats.summary import Table, count_text
@@ -47,19 +56,24 @@ _WORDS: Final = {
         "front of a slow writer does not look quick. The bars at the points are intervals of 95 %."
     ),
     "loss": (
-        "Lost: the call took the record, and it never arrived. Refused: the call said that it did not take it. Both "
-        "loops offer more than a file can take to some of these libraries; what they do then is their choice, and this "
-        "is what they chose. A way of logging that writes no file cannot be counted, and is not shown."
+        "Lost: the call took the record, the peer said that it was done, and the record is not in the file. Late: "
+        "the peer was not done within the limit, so the rest might have come. Refused: the call said no, or the peer "
+        "itself counts the record as dropped. What happens under too much load is a library's choice; this is what "
+        "each chose. Calls that write nothing are not shown."
     ),
     "memory": (
         "The highest resident memory of the process, above what it had before the library was opened. A queue without "
         "a bound trades memory for never refusing."
     ),
     "cpu": (
-        "CPU time of the process for each accepted record, without native threads of ours that never hold the "
-        "interpreter's lock. What stands here is taken away from the application."
+        "CPU time of the process for each accepted record until the last one was written, without our native threads, "
+        "which never hold the interpreter's lock. What stands here is taken away from the application."
     ),
-    "filtered": "A call at a level that its logger does not take, as most debug lines of a server are.",
+    "calls": (
+        "One thread, in batches, the loop included, with room in every queue: what the line of code costs where "
+        "nothing else goes on. Filtered out is a call at a level that its logger does not take, as most debug lines "
+        "of a server are; a way of logging without levels has none."
+    ),
 }
 
 
@@ -68,9 +82,10 @@ def write(path: Path, result: Result, growth: Sequence[Series] = ()) -> None:
     document.write(path, page(result, growth))
 
 
-def write_growth(path: Path, machine: Machine, command: str, made: str, growth: Sequence[Series]) -> None:
+def write_growth(path: Path, grown: Grown) -> None:
     """Write the page of `bench growth` alone to ``path``. Raises ``OSError`` if it can't be written."""
-    content = f"<p>{_place(machine, command, made)}</p>\n{_growth(growth)}"
+    parts = [f"<p>{_place(grown['machine'], grown['command'], grown['made'])}</p>", _warning(grown["quick"])]
+    content = "\n".join([*parts, _growth(grown["growth"])])
     document.write(path, document.document("How the cost of logging grows", content, _STYLE))
 
 
@@ -78,7 +93,7 @@ def page(result: Result, growth: Sequence[Series] = ()) -> str:
     """Return the page."""
     parts = [
         f"<p>{_place(result['machine'], result['command'], result['made'])}</p>",
-        _warning(result),
+        _warning(result["quick"]),
         document.headline(_headline(result)),
         _section("Goals", _goals(result["goals"])),
         _section("How it was measured", *_method(result)),
@@ -93,13 +108,14 @@ def page(result: Result, growth: Sequence[Series] = ()) -> str:
 
 def _place(machine: Machine, command: str, made: str) -> str:
     return text(
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB; {machine['kernel']}; "
-        f"{machine['python']}. {made[:19].replace('T', ' ')} UTC, by {command}"
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB; Linux {machine['kernel']}; "
+        f"Python {machine['python']}; files on {machine['files_on'] or 'an unknown file system'}. "
+        f"{made[:19].replace('T', ' ')} UTC, by {command}"
     )
 
 
-def _warning(result: Result) -> str:
-    if not result["quick"]:
+def _warning(quick: bool) -> str:
+    if not quick:
         return ""
     return '<p class="warning">A quick run: it shows that the benchmark works, the figures mean nothing.</p>'
 
@@ -133,10 +149,9 @@ def _goals(goals: Sequence[Goal]) -> str:
 
 
 def _goal_value(goal: Goal) -> str:
-    if goal["value"] is None:
+    if goal["value"] is None or goal["low"] is None or goal["high"] is None:
         return NOTHING
-    interval = f"\n{goal['low']:.4g} … {goal['high']:.4g}" if goal["low"] is not None and goal["high"] else ""
-    return f"{goal['value']:.4g}{interval}"
+    return estimate_text({"value": goal["value"], "low": goal["low"], "high": goal["high"]}, "{:.4g}".format)
 
 
 def _method(result: Result) -> Iterator[str]:
@@ -145,8 +160,9 @@ def _method(result: Result) -> Iterator[str]:
     yield _said(
         "A cell is one way of logging with one number of threads, one kind of loop and one size of record. Each cell "
         "runs in a process of its own, so that no library's threads or memory are in another's figures. All cells run "
-        f"once in a round; there are {result['rounds']} rounds, and the order changes from round to round, so that a "
-        f"slow phase of the machine meets all of them. A cell lasts {result['seconds_per_cell']:g} s."
+        f"once in a round, in a shuffled order, so that a slow phase of the machine falls on none of them alone. There "
+        f"{'were' if result['rounds'] > 1 else 'was'} {result['rounds']} round{'s' if result['rounds'] > 1 else ''}; a "
+        f"cell lasts {result['seconds_per_cell']:g} s."
     )
     yield _said(f"In the open loop, calls per second of all threads together: {listed}." if listed else "")
     yield _said(
@@ -162,6 +178,8 @@ def _resolution_text(result: Result) -> str:
     listed = ", ".join(f"{FORMS[name][0]} to ±{share_text(half)}" for name, half in known.items() if half is not None)
     if not listed:
         return ""
+    if result["rounds"] == 1:
+        return "One round has no intervals, so nobody knows what its noise resolves."
     differences = sorted(control_differences(result["cells"], "p50_ns"))
     noise = (
         " The empty call is measured twice in every round, as two peers: their p50 differ by "
@@ -177,27 +195,11 @@ def _resolution_text(result: Result) -> str:
     )
 
 
-def _fapilog(found: Mapping[str, Any] | None) -> str:
-    if not found:
+def _fapilog(found: FapilogResult | None) -> str:
+    if found is None:
         return ""
-    rows = [(name, value) for name, value in _leaves(found)]
-    words = _said(
-        "The method of fapilog's own benchmark script: throughput, latency, a sink that takes 2 ms for a record, a "
-        "burst into that sink, and peak memory."
-    )
-    return _section("By fapilog's own method", words, table_of(Table("", ("", "found"), rows)))
-
-
-def _leaves(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Iterate over the values of nested mappings, each named by its path."""
-    for name, value in found.items():
-        path = f"{above} · {name}" if above else name
-        if isinstance(value, Mapping) and {"value", "low", "high"} <= set(value):
-            yield path, f"{value['value']:,.4g}\n{value['low']:,.4g} … {value['high']:,.4g}"
-        elif isinstance(value, Mapping):
-            yield from _leaves(value, path)
-        elif not isinstance(value, list):
-            yield path, f"{value:,.4g}" if isinstance(value, float) else str(value)
+    said = (_said(paragraph.replace("\n", " ")) for paragraph in found["method"].split("\n\n"))
+    return _section("By fapilog's own method", *said, *map(table_of, fapilog_tables(found)))
 
 
 def _growth(growth: Iterable[Series]) -> str:
@@ -231,7 +233,7 @@ def _cells_table(cells: Cells, loop: str, size: int, threads: int) -> str:
         estimates = (estimate_text(cell["figures"].get(name), form) for name, (_, form) in FORMS.items())
         counts = (count_text(cell["accepted"]), count_text(cell["refused"]), count_text(cell["arrived"]))
         rows.append((cells.title(peer), *estimates, *counts))
-        late = "calls came later than they were due" if cell["kept_up"] is False else None
+        late = "did not keep up with the rate" if cell["kept_up"] is False else None
         undrained = "was not done within the limit" if not cell["drained"] else None
         notes += [f"{cells.title(peer)}: {note}." for note in (late, undrained, cell["problem"]) if note]
     return table_of(Table("", heads, rows, " ".join(notes))) if rows else ""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from inference_logging.bench.result import Cell, Estimate, Filtered, PeerEntry, Result
-from inference_logging.bench.texts import Text, bytes_text, share_text, threads_text, time_text
+from inference_logging.bench.figures import Text, bytes_text, share_text, threads_text, time_text
+from inference_logging.bench.result import CallTime, Cell, Estimate, PeerEntry, Result
 from inference_logging.cli.terminal import safe
 from inference_logging.stats.drawing import (
     FIRST,
@@ -31,6 +31,7 @@ _LEAST_BYTES: Final = 4096  # one page, the unit in which the kernel counts
 _LABEL_INCHES: Final = 0.21
 _LONGEST_TITLE: Final = 42
 _QUANTILES: Final = (("p50_ns", "p50", FIRST), ("p99_ns", "p99", THIRD), ("p999_ns", "p99.9", SECOND))
+_LOSS_COLOURS: Final = {"lost": SECOND, "late": QUIET, "refused": THIRD}
 LOOP_NAMES: Final = {"closed": "closed loop", "open": "open loop"}
 
 
@@ -178,29 +179,34 @@ class Loss(NamedTuple):
     """What became of the calls of a peer in all cells of one kind of loop."""
 
     calls: int
-    refused: int
     lost: int
+    late: int
+    refused: int
+
+    def shares(self) -> Iterator[tuple[str, float]]:
+        """Iterate over the shares of the calls that left no record."""
+        for name, count in (("lost", self.lost), ("late", self.late), ("refused", self.refused)):
+            yield name, count / self.calls
 
     def text(self) -> str:
         """Return the shares in words."""
-        if not self.refused and not self.lost:
-            return "0"
-        parts = ((self.lost, "lost"), (self.refused, "refused"))
-        return ", ".join(f"{share_text(count / self.calls)} {name}" for count, name in parts if count)
+        return ", ".join(f"{share_text(share)} {name}" for name, share in self.shares() if share) or "0"
 
 
 def losses(cells: Cells, loop: str) -> dict[str, Loss]:
-    """Return the losses of the peers whose records can be counted where they arrive."""
+    """Return the losses of the peers whose records arrive somewhere."""
     found = {}
-    for name in cells.peers:
-        counted = [
-            cell
+    for name, peer in cells.peers.items():
+        rounds = [
+            one
             for cell in cells.all
-            if (cell["peer"], cell["loop"]) == (name, loop) and cell["figures"].get("arrived_ratio")
+            if peer["writes"] and (cell["peer"], cell["loop"]) == (name, loop)
+            for one in cell["rounds"]
         ]
-        accepted, refused, arrived = (sum(cell[key] for cell in counted) for key in ("accepted", "refused", "arrived"))
-        if accepted + refused:
-            found[name] = Loss(accepted + refused, refused, max(accepted - arrived, 0))
+        missing = [(one["drained"], max(one["accepted"] - one["arrived"], 0)) for one in rounds]
+        if calls := sum(one["calls"] for one in rounds):
+            lost, late = (sum(count for drained, count in missing if drained is was) for was in (True, False))
+            found[name] = Loss(calls, lost, late, sum(one["refused"] for one in rounds))
     return found
 
 
@@ -216,12 +222,13 @@ def loss(cells: Cells) -> Plot | None:
             for place, name in enumerate(names):
                 if name not in of_loop:
                     continue
-                one = of_loop[name]
-                lost, refused = one.lost / one.calls, one.refused / one.calls
-                axes.barh([place], [lost], 0.6, color=SECOND, label="lost" if place == 0 else None)
-                axes.barh([place], [refused], 0.6, [lost], color=THIRD, label="refused" if place == 0 else None)
-                axes.annotate(one.text(), (lost + refused, place), (5, 0), textcoords="offset points",
-                              va="center", fontsize=9.5, color=INK)  # fmt: skip
+                left = 0.0
+                for share_of, share in of_loop[name].shares():
+                    label = share_of if place == 0 else None
+                    axes.barh([place], [share], 0.6, [left], color=_LOSS_COLOURS[share_of], label=label)
+                    left += share
+                axes.annotate(of_loop[name].text(), (left, place), (5, 0), textcoords="offset points", va="center",
+                              fontsize=9.5, color=INK)  # fmt: skip
             axes.set_xlim(0, 2)  # room for the text beside a bar of 100 %
             _ticks(axes, [0, 0.5, 1], "{:.0%}".format)
             names_axis(axes, LOOP_NAMES[loop])
@@ -282,27 +289,32 @@ def interpreter_cpu(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
     return by_threads(cells, "cpu", title, "interpreter_cpu_ns", where, "CPU time", time_text, 1.0)
 
 
-def filtered(cells: Cells, found: Sequence[Filtered]) -> Plot | None:
-    """Draw what a call costs that its logger does not take."""
-    if not found:
+def single_calls(cells: Cells, enabled: Sequence[CallTime], filtered: Sequence[CallTime]) -> Plot | None:
+    """Draw what a call takes on one thread: one that makes a record, and one that is filtered out."""
+    kinds = {"makes a record": enabled, "is filtered out": filtered}
+    found = {kind: {one["peer"]: one["ns"] for one in times} for kind, times in kinds.items()}
+    names = [name for name in cells.peers if any(name in of_kind for of_kind in found.values())]
+    if not names:
         return None
-    names = [one["peer"] for one in found]
 
     def draw(axes: Any) -> None:
-        for place, one in enumerate(found):
-            values, reach = reach_of([one["ns"]])
-            colour = FIRST if cells.is_ours(one["peer"]) else QUIET
-            axes.errorbar(values, [place], xerr=reach, color=colour, marker="o", markersize=6, capsize=3)
-            axes.annotate(
-                time_text(values[0]), (one["ns"]["high"], place), (8, 0), textcoords="offset points", va="center"
-            )
+        for (kind, of_kind), colour in zip(found.items(), (FIRST, SECOND), strict=True):
+            measured = [(place, of_kind[name]) for place, name in enumerate(names) if name in of_kind]
+            values, reach = reach_of(one for _, one in measured)
+            axes.errorbar(values, [place for place, _ in measured], xerr=reach, color=colour, linestyle="none",
+                          marker="o", markersize=6, capsize=3, label=kind)  # fmt: skip
         log_axis(axes, time_text)
         names_axis(axes, "time per call")
         _name(axes, cells, names)
+        _legend_above(axes)
 
-    listed = (f"{safe(cells.title(one['peer']))}: {time_text(one['ns']['value'])}" for one in found)
-    words = f"Time of a call below the logger's level. {'; '.join(listed)}."
-    return plot("filtered", "A call that is filtered out", words, _height(len(found)), draw)
+    listed = (
+        f"{safe(cells.title(name))}: "
+        + ", ".join(f"{time_text(times[name]['value'])} ({kind})" for kind, times in found.items() if name in times)
+        for name in names
+    )
+    words = f"Time of a call on one thread. {'; '.join(listed)}."
+    return plot("calls", "A call that makes a record, and one that is filtered out", words, _height(len(names)), draw)
 
 
 def _points(
@@ -375,5 +387,5 @@ def all_plots(result: Result) -> Iterator[Plot]:
         drawn += [throughput(cells, first, size), loss(cells), memory(cells, first, size)]
         drawn += [interpreter_cpu(cells, first, size)]
         yield from filter(None, drawn)
-    if (of_filtered := filtered(cells, result["filtered"])) is not None:
-        yield of_filtered
+    if (calls := single_calls(cells, result["enabled"], result["filtered"])) is not None:
+        yield calls

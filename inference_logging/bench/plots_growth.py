@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from inference_logging.bench.figures import bytes_text, time_text
 from inference_logging.bench.plots import reach_of
 from inference_logging.bench.result import Estimate
 from inference_logging.bench.series import Series
-from inference_logging.bench.texts import bytes_text, time_text
 from inference_logging.cli.terminal import safe
-from inference_logging.stats.drawing import FIRST, QUIET, Plot, formatter, legend, plot
+from inference_logging.stats.drawing import FIRST, QUIET, Plot, formatter, legend, plot, powers_of_ten
 
-_HEIGHT_INCHES = 3.2
+_HEIGHT_INCHES: Final = 3.2
+_MUCH: Final = 20
 
 
 def growth_plot(series: Series) -> Plot:
@@ -27,8 +28,13 @@ def growth_plot(series: Series) -> Plot:
         axes.set_xticks([], minor=True)
         axes.set_xlabel(safe(series["x_title"]))
         axes.set_ylabel(safe(series["y_title"]))
+        ends = [end for point in series["points"] for end in (point["high"], point["control"]["low"])]
+        if max(ends) > _MUCH * min(ends) > 0:
+            axes.set_yscale("log")
+            powers_of_ten(axes.yaxis, *axes.get_ylim())
+        else:
+            axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(formatter(time_text))
-        axes.set_ylim(bottom=0)
         legend(axes, 2)
 
     listed = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from inference_logging.bench.result import Estimate
+from inference_logging.bench.result import Estimate, Machine
 
 
 class Point(Estimate):
@@ -31,3 +31,14 @@ class Series(TypedDict):
     sentence: str
     accepted: int
     arrived: int
+
+
+class Grown(TypedDict):
+    """What `inference-logging bench growth` found: the content of `growth.json`."""
+
+    schema: int
+    made: str
+    command: str
+    quick: bool
+    machine: Machine
+    growth: list[Series]

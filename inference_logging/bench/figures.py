@@ -55,13 +55,17 @@ FORMS: Final[dict[str, tuple[str, Text]]] = {
     "interpreter_cpu_ns": ("interpreter CPU per record", time_text),
     "peak_bytes": ("peak memory", bytes_text),
     "arrived_ratio": ("arrived ÷ accepted", ratio_text),
+    "kept_ratio": ("arrived ÷ calls", ratio_text),
 }
 """The heading of each figure, and its text."""
 
 
 def estimate_text(found: Estimate | None, text: Text) -> str:
-    """Return value and interval, on a line each."""
-    return f"{text(found['value'])}\n{text(found['low'])} … {text(found['high'])}" if found else NOTHING
+    """Return value and interval, on a line each; of a single round there is no interval."""
+    if found is None:
+        return NOTHING
+    interval = f"\n{text(found['low'])} … {text(found['high'])}" if found["low"] < found["high"] else ""
+    return text(found["value"]) + interval
 
 
 def threads_text(threads: int) -> str:
