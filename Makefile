@@ -40,6 +40,9 @@ SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki
 # others when that is done.
 PYTEST := $(PYTHON) -m pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --durations=20
 
+# Of `make bench` and `make bench-turns`: --keep, --quick, --json FILE.
+BENCH_OPTIONS :=
+
 # In native/fuzz; the inputs in its corpus.tar.zst are run by every `make test`.
 FUZZ_TARGETS := queue_file record extract redact
 FUZZ_SECONDS := 600
@@ -70,7 +73,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-peers bench-instructions bench-turns bench-triton bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
+.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-growth bench-peers bench-instructions bench-turns bench-triton bench-vllm bench-native results onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -233,11 +236,20 @@ demo: build ## Show the main job: an example server under load, with and without
 
 bench: build ## Measure emit, listener, middleware and server, as ratios in one interleaved run
 	@$(call require,wrk,wrk,the load on a real server)
-	$(PYTHON) loadtests/bench.py
+	$(PYTHON) loadtests/bench.py $(BENCH_OPTIONS)
 
 bench-peers: build ## Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check 'inferlog[bench]'
 	$(VENV)/bin/inference-logging bench --out build/bench-peers
+
+bench-growth: build ## Measure how the cost grows with processes, record size, streams and threads, into build/bench-growth (3 minutes)
+	$(VENV)/bin/inference-logging bench growth --out build/bench-growth
+
+results: ## Measure what the README quotes, keep it in loadtests/results and write it into README.md (an hour, on a quiet machine)
+	$(MAKE) bench bench-turns BENCH_OPTIONS=--keep
+	$(MAKE) bench-peers bench-growth
+	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth/growth.json \
+		--update README.md
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
 # and that is what production runs.
@@ -247,7 +259,7 @@ bench-turns: build ## Measure what the middleware costs by turns in one process,
 	python=/usr/bin/python$$version; packages=$(abspath $(VENV))/lib/python$$version/site-packages; \
 	[ -x "$$python" ] && PYTHONPATH="$(CURDIR):$$packages" "$$python" -c 'import fastapi, inference_logging, uvloop' \
 		2>/dev/null || python=$(PYTHON); \
-	PYTHONPATH="$(CURDIR):$$packages" "$$python" loadtests/bench_turns.py
+	PYTHONPATH="$(CURDIR):$$packages" "$$python" loadtests/bench_turns.py $(BENCH_OPTIONS)
 
 bench-instructions: build ## Count what the request path executes; fails above +2 % of the noted bounds (about a minute)
 	@$(call require,cc,gcc libc6-dev,the marks between which valgrind counts)

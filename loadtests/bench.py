@@ -1,6 +1,6 @@
 """Measure what logging costs, as ratios in one interleaved run, with the goal beside each figure: ``make bench``.
 
-    python loadtests/bench.py [SECTION ...] [--quick] [--json PATH]
+    python loadtests/bench.py [SECTION ...] [--quick | --keep] [--json PATH]
 
 Each section's module says how it measures and why. Everything runs on this machine, over loopback where there is a
 server; an idle machine with two cores is enough. The load average is printed because it must be read with the figures:
@@ -27,6 +27,7 @@ from bench_sidecar import sidecar
 from bench_throughput import cpu, throughput
 from bench_uvicorn import uvicorn
 from bench_verify import verify
+from results import keep
 
 SECTIONS: dict[str, Callable[[bool], Report]] = {
     "emit": emit,
@@ -58,18 +59,25 @@ def main() -> None:
         reports[name] = SECTIONS[name](options.quick)
         reports[name].print()
     print(f"\n{_summary(list(reports.values()))}; load average now {machine()['load average']}")
+    sections = {name: report.as_json() for name, report in reports.items()}
+    found = {"machine": seen_on, "quick": options.quick, "sections": sections}
+    if options.keep:
+        print(f"kept in {keep('bench', found)}")
     if options.json:
-        sections = {name: report.as_json() for name, report in reports.items()}
-        found = {"machine": seen_on, "quick": options.quick, "sections": sections}
         options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, "all"], default="all", metavar="SECTION")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
+    lengths = parser.add_mutually_exclusive_group()
+    lengths.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
+    lengths.add_argument("--keep", action="store_true", help="keep the figures in loadtests/results")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.keep and "all" not in options.sections:
+        parser.error(f"--keep with {' '.join(options.sections)}: only the result of all sections is kept")
+    return options
 
 
 def _summary(reports: list[Report]) -> str:

@@ -1,6 +1,6 @@
 """What logging costs, by turns within one process: ``make bench-turns``.
 
-    python loadtests/bench_turns.py [inside] [uvicorn] [--seconds S] [--processes N] [--quick] [--json PATH]
+    python loadtests/bench_turns.py [inside] [uvicorn] [--seconds S] [--processes N] [--quick | --keep] [--json PATH]
 
 Two processes of one program can differ by some percent for their whole life, and a shared machine has moods; logging
 costs less than either. So one process serves the same application in three arms that take turns: without logging,
@@ -43,6 +43,7 @@ from bench_loggers import scratch_directory
 from bench_turns_inside import inside
 from bench_turns_report import LEAST_BLOCKS, Case, ChunkRow, Row, head, place
 from bench_uvicorn import HOST, START_S, STOP_S, find_wrk, run_wrk
+from results import keep
 
 LIMIT_S: Final = 90
 PROCESSES: Final = 6
@@ -185,13 +186,15 @@ def main() -> None:
             print("uvicorn: not measured: wrk is missing and could not be installed (Debian package: wrk)")
         else:
             rows += uvicorn(Load(wrk, options.connections, limit_s, processes))
+    found = {
+        "machine": seen_on,
+        "quick": options.quick,
+        "connections": options.connections,
+        "rows": [row.as_json() for row in rows],
+    }
+    if options.keep:
+        print(f"kept in {keep('turns', found)}")
     if options.json:
-        found = {
-            "machine": seen_on,
-            "quick": options.quick,
-            "connections": options.connections,
-            "rows": [row.as_json() for row in rows],
-        }
         options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -202,11 +205,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=LIMIT_S, help=f"time limit of a row; {LIMIT_S} unless given")
     parser.add_argument("--processes", type=int, default=PROCESSES, help=f"for a row; {PROCESSES} unless given")
     parser.add_argument("--connections", type=int, default=1, help="of wrk; 1 unless given")
-    parser.add_argument("--quick", action="store_true", help="short: shows that it runs, measures nothing")
+    lengths = parser.add_mutually_exclusive_group()
+    lengths.add_argument("--quick", action="store_true", help="short: shows that it runs, measures nothing")
+    lengths.add_argument("--keep", action="store_true", help="keep the figures in loadtests/results")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write what was found to this file")
     options = parser.parse_args()
-    if options.parts == "all":
+    if "all" in options.parts:
         options.parts = parts
+    if options.keep and set(options.parts) != set(parts):
+        parser.error(f"--keep with {' '.join(options.parts)}: only the result of all parts is kept")
     return options
 
 

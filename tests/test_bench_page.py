@@ -211,5 +211,5 @@ def test_units_are_those_that_people_read() -> None:
         "0 s",
     ]
     assert [bytes_text(value) for value in (100, 4096, 65536, 3 << 30)] == ["100 B", "4 KiB", "64 KiB", "3 GiB"]
-    assert [share_text(value) for value in (0, 1e-9, 0.1234, 1)] == ["0", "< 0.01 %", "12.34 %", "100.00 %"]
+    assert [share_text(value) for value in (0, 1e-9, 0.1234, 1)] == ["0", "< 0.01 %", "12.34 %", "100 %"]
     assert share_text(1 - 1e-9) == "> 99.99 %"

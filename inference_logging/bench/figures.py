@@ -34,11 +34,11 @@ def bytes_text(count: float) -> str:
 
 def share_text(share: float) -> str:
     """Return a share in percent; what is small is not shown as nothing, nor nearly all as all."""
-    if share == 0:
-        return "0"
+    if share in (0, 1):
+        return f"{share * 100:.0f} %" if share else "0"
     if share < 0.0001:
         return "< 0.01 %"
-    return f"{share:.2%}".replace("%", " %") if share < 0.9999 or share == 1 else "> 99.99 %"
+    return f"{share:.2%}".replace("%", " %") if share < 0.9999 else "> 99.99 %"
 
 
 def ratio_text(ratio: float) -> str:

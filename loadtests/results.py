@@ -1,0 +1,144 @@
+"""Keeps what the benchmarks found, and writes the figures of the README from it: none of them is typed by hand.
+
+    python loadtests/results.py --keep NAME FILE [--keep …] [--update README.md]
+
+A command's result is a part of `loadtests/results/DATE-MACHINE.json`, under the command's name, with the day, the
+machine, the command and the versions that it was found with; the page of `inference-logging bench` stands beside it. A
+part that is measured again on that day and machine takes the old one's place. `--update` writes what stands between the
+two marks in the README: of each part the newest. Figures of a quick run are refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from inference_logging.bench.machine import load, machine
+from results_text import Part, block
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+RESULTS: Final = Path(__file__).resolve().parent / "results"
+BEGIN: Final = "<!-- begin: results, written by `python loadtests/results.py --update README.md` -->"
+END: Final = "<!-- end: results -->"
+SCHEMA: Final = 1
+_PACKAGES: Final = (
+    "inferlog", "fapilog", "fastapi", "httptools", "loguru", "opentelemetry-sdk", "orjson", "parsl", "picologging",
+    "starlette", "structlog", "uvicorn", "uvloop", "vllm",
+)  # fmt: skip
+_OF_A_CPU: Final = re.compile(r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|\b\d+-core\b|@.*", re.IGNORECASE)
+
+
+def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS, command: str | None = None) -> Path:
+    """Keep the result of the command ``name`` as a part of today's file for this machine; return the file.
+
+    ``command``: what was run, if it was not this process. Raises ``ValueError`` if it is the result of a quick run.
+    """
+    if result.get("quick"):
+        raise ValueError(f"{name}: quick=true: the figures of a quick run mean nothing, and are not kept")
+    now, place = datetime.now(timezone.utc), machine(load(), "")
+    path = directory / f"{now:%Y-%m-%d}-{slug(place['cpu'])}.json"
+    empty: dict[str, Any] = {"schema": SCHEMA, "parts": {}}
+    file = json.loads(path.read_text(encoding="utf-8")) if path.exists() else empty
+    file["parts"][name] = {
+        "made": now.isoformat(timespec="seconds"),
+        "command": command or str(result.get("command") or shlex.join(["python", *sys.argv])),
+        "machine": {key: place[key] for key in ("cpu", "cores", "memory_gib", "kernel", "python")},
+        "revision": _revision(),
+        "versions": _versions(),
+        "result": dict(result),
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(file, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if name in ("peers", "growth"):
+        _write_page(path.with_suffix(".html"), file["parts"])
+    return path
+
+
+def slug(cpu: str) -> str:
+    """Return a processor's name as a part of a file's: ``AMD EPYC 7B13 64-Core Processor`` → amd-epyc-7b13."""
+    words = re.findall(r"[a-z0-9]+", _OF_A_CPU.sub(" ", cpu).lower())
+    return "-".join(words) or "machine"
+
+
+def newest(directory: Path = RESULTS) -> dict[str, Part]:
+    """Return of each part the newest; raises ``ValueError`` for a file of another schema."""
+    found: dict[str, Part] = {}
+    for path in sorted(directory.glob("*.json")):
+        file = json.loads(path.read_text(encoding="utf-8"))
+        if file["schema"] != SCHEMA:
+            raise ValueError(f"{path}: schema={file['schema']}: this version reads {SCHEMA}")
+        for name, part in file["parts"].items():
+            if name not in found or found[name].made <= part["made"]:
+                found[name] = Part(name, path.stem, part["made"], part["machine"], part["command"], part["result"])
+    return found
+
+
+def updated(text: str, parts: Mapping[str, Part]) -> str:
+    """Return the README with the figures of ``parts`` between the marks; raises ``ValueError`` if they are missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the marks are missing: {BEGIN} … {END}")
+    return f"{before}{BEGIN}\n\n{block(parts)}\n\n{END}{after}"
+
+
+def _write_page(path: Path, parts: Mapping[str, Any]) -> None:
+    """Write the page of the peers and of how cost grows, whichever there are."""
+    from inference_logging.bench import page
+
+    grown = parts["growth"]["result"] if "growth" in parts else None
+    if "peers" in parts:
+        page.write(path, parts["peers"]["result"], grown["growth"] if grown else ())
+    elif grown:
+        page.write_growth(path, grown)
+
+
+def _versions() -> dict[str, str]:
+    installed = {found.metadata["Name"].lower(): found.version for found in metadata.distributions()}
+    return {name: installed[name] for name in _PACKAGES if name in installed}
+
+
+def _revision() -> str | None:
+    """Return the commit that was measured, with a mark if files differ from it; None outside of a repository."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def main() -> None:
+    """Keep and update as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--keep", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="keep the result in FILE as NAME"
+    )
+    parser.add_argument("--update", type=Path, metavar="FILE", help="write the figures between the marks of this file")
+    parser.add_argument("--directory", type=Path, default=RESULTS, help="loadtests/results unless given")
+    options = parser.parse_args()
+    try:
+        for name, file in options.keep:
+            kept = keep(name, json.loads(Path(file).read_text(encoding="utf-8")), options.directory)
+            print(f"kept {name} in {kept}")
+        if options.update:
+            parts = newest(options.directory)
+            if not parts:
+                raise ValueError(f"--directory={options.directory}: no results are kept there")
+            text = options.update.read_text(encoding="utf-8")
+            options.update.write_text(updated(text, parts), encoding="utf-8")
+            print(f"wrote the figures of {', '.join(sorted(parts))} into {options.update}")
+    except (OSError, ValueError, LookupError) as error:
+        sys.exit(f"results: {error}")
+
+
+if __name__ == "__main__":
+    main()

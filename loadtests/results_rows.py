@@ -1,0 +1,116 @@
+"""The rows of the README's table of figures; `results_text.py` says how a template is read."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Row(NamedTuple):
+    """A row: what it is about, our figures, and what they are compared with."""
+
+    what: str
+    ours: str
+    beside: str = ""
+
+
+ROWS: Final = (
+    Row(
+        "a call, p50",
+        "{bench > emit > ours, batch-timed}",
+        "QueueHandler, orjson: {bench > emit > QueueHandler ÷ ours, batch-timed} that",
+    ),
+    Row("a call, p99.9, 16 threads, above an empty call", "{bench > tail > ours − empty call}"),
+    Row(
+        "records/s until all are in the file",
+        "{bench > throughput > ours}",
+        "÷ QueueHandler's: {bench > throughput > ours ÷ QueueHandler}",
+    ),
+    Row(
+        "CPU per record under the GIL",
+        "{bench > cpu > ours, under the GIL}",
+        "QueueHandler: {bench > cpu > QueueHandler ÷ ours} that",
+    ),
+    Row(
+        "the listener, JSON lines to tmpfs",
+        "{bench > listener > JSON lines, wall time}, {bench > listener > JSON lines, CPU time} of CPU",
+        "redacting where nothing is found: {bench > listener > the same, redacting: nothing found}; a field of each "
+        "record replaced: {bench > listener > the same, redacting: one field}",
+    ),
+    Row(
+        "middleware, bare ASGI application, in process",
+        "{bench > middleware > bare ASGI: per request} per request, {bench > middleware > bare ASGI: per chunk} per "
+        "chunk",
+    ),
+    Row(
+        "of these, the flight recorder",
+        "{bench > flight > bare ASGI: per request} per request, {bench > flight > bare ASGI: per chunk} per chunk",
+    ),
+    Row(
+        "the same with trusted parent, routes, slow, budget, response header, metrics and a second sink on",
+        "{bench > features > the middleware with all of these on} per request",
+    ),
+    Row(
+        "`capture_input` and `capture_output` truncated add",
+        "{bench > capture > added per request} per request, {bench > capture > added per event} per event",
+    ),
+    Row(
+        "middleware, FastAPI application, in process",
+        "{bench > middleware > FastAPI: per request} per request, {bench > middleware > FastAPI: per chunk} per chunk",
+        "BaseHTTPMiddleware: {bench > middleware > FastAPI, BaseHTTPMiddleware: per request} and "
+        "{bench > middleware > FastAPI, BaseHTTPMiddleware: per chunk}",
+    ),
+    Row(
+        "uvicorn, trivial FastAPI route, req/s ÷ no logging",
+        "{bench > uvicorn > /trivial: ours ÷ none, req/s}",
+        "a second server without logging: {bench > uvicorn > /trivial: control}; uvicorn's access log: "
+        "{bench > uvicorn > /trivial: uvicorn-access ÷ none, req/s}",
+    ),
+    Row(
+        "uvicorn, stream of 64 chunks, req/s ÷ no logging",
+        "{bench > uvicorn > /stream64: ours ÷ none, req/s}",
+        "a second server without logging: {bench > uvicorn > /stream64: control}; uvicorn's access log: "
+        "{bench > uvicorn > /stream64: uvicorn-access ÷ none, req/s}",
+    ),
+    Row(
+        "by turns in one process, bare ASGI: a request, and one chunk of a stream",
+        "{turns > in process, bare ASGI > added_us}, {turns > in process, bare ASGI, one chunk > added_us}",
+        "the control: {turns > in process, bare ASGI > control}",
+    ),
+    Row(
+        "the same, FastAPI",
+        "{turns > in process, FastAPI > added_us}, {turns > in process, FastAPI, one chunk > added_us}",
+        "the control: {turns > in process, FastAPI > control}",
+    ),
+    Row(
+        "by turns in one process, CPU of the loop thread, unlogged ÷ logged: uvicorn, GET",
+        "{turns > uvicorn, GET > unlogged_to_logged}",
+        "the control: {turns > uvicorn, GET > control}",
+    ),
+    Row(
+        "the same, POST of JSON",
+        "{turns > uvicorn, POST > unlogged_to_logged}",
+        "the control: {turns > uvicorn, POST > control}",
+    ),
+    Row(
+        "the same, stream of 64 chunks",
+        "{turns > uvicorn, stream > unlogged_to_logged}",
+        "the control: {turns > uvicorn, stream > control}",
+    ),
+    Row(
+        "audit lane, commits/s that 256 tasks await",
+        "{bench > audit > awaited commits}",
+        "÷ an fsync per record: {bench > audit > ÷ fsync per record}; in 32 threads: "
+        "{bench > audit > ÷ fsync per record in threads}",
+    ),
+    Row(
+        "`listen` without Python: start, and memory beside the queues",
+        "{bench > sidecar > start, without Python}, {bench > sidecar > resident beside mapped queues, without Python}",
+        "with Python: {bench > sidecar > start, with Python}, "
+        "{bench > sidecar > resident beside mapped queues, with Python}",
+    ),
+    Row(
+        "`verify`, plain segments in memory",
+        "{bench > verify > verify: gaps, footers, checksums}",
+        "÷ Python with orjson, gaps only: {bench > verify > ratio}",
+    ),
+)

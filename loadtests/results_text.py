@@ -1,0 +1,217 @@
+"""The figures of the README as text: a table of rows with figures in them, the ways of logging, growth, goals.
+
+A row is a template. `{bench > emit > ours, batch-timed}` stands for the figure of the part `bench` whose section is
+`emit` and whose name begins so; `{turns > uvicorn, GET > control}` for the figure `control` of a row of the turns. Each
+is written with its unit and its interval or spread. A row of a part or section that was not measured is left out; a
+name that its section does not have is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from inference_logging.bench.figures import FORMS, share_text
+from results_rows import ROWS, Row
+
+
+class Part(NamedTuple):
+    """The result of one command, and where it was found."""
+
+    name: str
+    file: str
+    made: str
+    machine: Mapping[str, Any]
+    command: str
+    result: Mapping[str, Any]
+
+
+class NotMeasuredError(Exception):
+    """A part or section is not there, since nobody ran it."""
+
+
+def block(parts: Mapping[str, Part]) -> str:
+    """Return what stands between the marks."""
+    sections = (_sources(parts), _rows(parts), _peers(parts), _growth(parts), _goals(parts))
+    return "\n\n".join("\n".join(lines) for lines in map(list, sections) if lines)
+
+
+def _sources(parts: Mapping[str, Part]) -> Iterator[str]:
+    yield "A figure stands with its interval of 95 %, or with its lowest and highest round. Where it was measured:"
+    yield ""
+    for part in parts.values():
+        place = part.machine
+        yield (
+            f"- `{part.name}` on {part.made[:10]}, {place['cpu']}, {place['cores']} cores, Python {place['python']}: "
+            f"`loadtests/results/{part.file}.json`"
+        )
+
+
+def _rows(parts: Mapping[str, Part]) -> Iterator[str]:
+    rows = [row for given in ROWS if (row := _filled(given, parts)) is not None]
+    rows += [Row(**row) for part in parts.values() for row in part.result.get("rows", ()) if _is_row(row)]
+    if rows:
+        yield "| what | ours | beside it |"
+        yield "|---|---|---|"
+        yield from (f"| {row.what} | {row.ours} | {row.beside} |" for row in rows)
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, Mapping) and set(row) == set(Row._fields)
+
+
+def _filled(row: Row, parts: Mapping[str, Part]) -> Row | None:
+    """Return a row with its figures, None if they were not measured; raises ``LookupError`` for an unknown name."""
+    try:
+        return Row(*(_PLACE.sub(lambda match: _figure(match[1], parts), text) for text in row))
+    except NotMeasuredError:
+        return None
+
+
+_PLACE: Final = re.compile(r"\{([^}]+)\}")
+
+
+def _figure(path: str, parts: Mapping[str, Part]) -> str:
+    name, section, figure = path.split(" > ")
+    if name not in parts:
+        raise NotMeasuredError(name)
+    result = parts[name].result
+    if "sections" in result:
+        return _of_section(path, result["sections"], section, figure)
+    rows = [row for row in result["rows"] if row["name"].startswith(section)]
+    if not rows:
+        raise NotMeasuredError(section)
+    return interval_text(rows[0][figure], _UNITS.get(figure, ""))
+
+
+_UNITS: Final = {"added_us": "µs"}
+
+
+def _of_section(path: str, sections: Mapping[str, Any], section: str, figure: str) -> str:
+    if section not in sections:
+        raise NotMeasuredError(section)
+    figures = sections[section]["figures"]
+    found = [one for one in figures if one["name"] == figure] or [
+        one for one in figures if one["name"].startswith(figure)
+    ]
+    if len(found) != 1:
+        raise LookupError(f"{{{path}}}: {len(found)} figures of this name in {[one['name'] for one in figures]}")
+    return interval_text({**found[0], "value": found[0]["median"]}, found[0]["unit"])
+
+
+def interval_text(found: Mapping[str, float], unit: str) -> str:
+    """Return a figure with its unit and interval."""
+    low, high = found["low"], found["high"]
+    interval = f" ({number(low)} … {number(high)})" if low < high else ""
+    shown = {"": "", "1/s": "/s"}.get(unit, f" {unit}")
+    return f"{number(found['value'])}{shown}{interval}"
+
+
+def number(value: float) -> str:
+    """Return three digits that say something, and no fewer of a larger number."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.4f}" if 0.9 <= value < 1.1 else f"{value:.3g}"
+
+
+_PEER_COLUMNS: Final = (
+    ("p50_ns", "closed", False, "a call, p50"),
+    ("p999_ns", "open", True, "p99.9 from when it was due"),
+    ("records_per_s", "closed", False, "records/s"),
+    ("interpreter_cpu_ns", "closed", False, "interpreter CPU per record"),
+    ("peak_bytes", "closed", True, "peak memory"),
+)
+
+
+def _peers(parts: Mapping[str, Part]) -> Iterator[str]:
+    if "peers" not in parts:
+        return
+    result = parts["peers"].result
+    few, many = (choose(cell["threads"] for cell in result["cells"]) for choose in (min, max))
+    size = min(cell["record_bytes"] for cell in result["cells"])
+    cells = {
+        (cell["peer"], cell["loop"], cell["threads"]): cell for cell in result["cells"] if cell["record_bytes"] == size
+    }
+    heads = (f"{head}, {many if is_many else few} thr." for _, _, is_many, head in _PEER_COLUMNS)
+    page = f"loadtests/results/{parts['peers'].file}.html"
+    yield f"`inference-logging bench`, records of {size} B (every figure with its interval: `{page}`):"
+    yield ""
+    yield f"| way of logging | {' | '.join(heads)} | arrived ÷ calls, worst cell |"
+    yield "|---|" + "---|" * (len(_PEER_COLUMNS) + 1)
+    for peer in result["peers"]:
+        yield f"| {' | '.join(_peer_row(peer, cells, (few, many), result['cells']))} |"
+
+
+def _peer_row(
+    peer: Mapping[str, Any], cells: Mapping[Any, Any], threads: tuple[int, int], every: Sequence[Any]
+) -> Iterator[str]:
+    yield peer["title"]
+    if peer["missing"] is not None:
+        yield f"not measured: {peer['missing']}"
+        yield from [""] * len(_PEER_COLUMNS)
+        return
+    for figure, loop, is_many, _ in _PEER_COLUMNS:
+        cell = cells.get((peer["name"], loop, threads[is_many]))
+        found = cell["figures"].get(figure) if cell else None
+        yield FORMS[figure][1](found["value"]) if found else "–"
+    kept = [cell["figures"].get("kept_ratio") for cell in every if cell["peer"] == peer["name"]]
+    ratios = [one["value"] for one in kept if one]
+    yield share_text(min(ratios)) if ratios and peer["writes"] else "–"
+
+
+def _growth(parts: Mapping[str, Part]) -> Iterator[str]:
+    if "growth" in parts:
+        yield "How the cost grows (`inference-logging bench growth`):"
+        yield ""
+        yield from (f"- {series['sentence']}" for series in parts["growth"].result["growth"])
+
+
+class Goal(NamedTuple):
+    """A goal of a part, what was found, and what became of it."""
+
+    name: str
+    goal: str
+    found: str
+    verdict: str
+
+
+def _goals(parts: Mapping[str, Part]) -> Iterator[str]:
+    judged = [goal for part in parts.values() for goal in goals_of(part)]
+    missed = [goal for goal in judged if goal.verdict.startswith("not reached")]
+    unknown = [goal for goal in judged if goal.verdict.startswith("not measured")]
+    if not judged:
+        return
+    yield f"{len(judged) - len(missed) - len(unknown)} of {len(judged)} goals are reached, {len(missed)} are not:"
+    yield ""
+    yield from (f"- {goal.name}: {goal.found}, goal {goal.goal}{goal.verdict[len('not reached') :]}" for goal in missed)
+    if unknown:
+        yield f"\n{len(unknown)} are not measured:\n"
+        yield from (f"- {goal.name}, goal {goal.goal}: {goal.verdict.partition(': ')[2]}" for goal in unknown)
+
+
+def goals_of(part: Part) -> Iterator[Goal]:
+    """Iterate over the goals of a part, whichever form its result has."""
+    sections = part.result.get("sections", {})
+    for section in sections.values() if isinstance(sections, Mapping) else sections:
+        for figure in section["figures"]:
+            if figure["goal"]:
+                yield _of_figure(section["title"].partition(":")[0], figure)
+    for row in part.result.get("rows", ()):
+        if row.get("verdict", "").startswith("goal "):
+            yield _of_turns(row)
+    for goal in part.result.get("goals", ()):
+        value = "" if goal["value"] is None else number(goal["value"])
+        yield Goal(goal["name"], goal["goal"], value, goal["verdict"])
+
+
+def _of_figure(section: str, figure: Mapping[str, Any]) -> Goal:
+    goal = f"{ {'<=': '≤', '>=': '≥'}[figure['goal']['sense']] } {figure['goal']['bound']:g}"
+    found = interval_text({**figure, "value": figure["median"]}, figure["unit"])
+    return Goal(f"{section}: {figure['name']}", goal, found, "reached" if figure["reached"] else "not reached")
+
+
+def _of_turns(row: Mapping[str, Any]) -> Goal:
+    goal, _, verdict = row["verdict"].removeprefix("goal ").partition(": ")
+    figure = "added_us" if goal.endswith("µs") else "unlogged_to_logged"
+    return Goal(row["name"], goal, interval_text(row[figure], _UNITS.get(figure, "")), verdict)

@@ -1,0 +1,239 @@
+"""Results are kept with what they were found on, and the README quotes these and no others."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
+
+import results
+from results_rows import ROWS
+from results_text import interval_text
+from tests.bench_results import grown, made_up
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+QUICK = Path(__file__).parent / "quick_results"
+"""What quick runs found: its form is that of a real one; its figures mean nothing."""
+EMPTY = f"before\n\n{results.BEGIN}\n\nold\n\n{results.END}\n\nafter\n"
+
+
+def found(name: str) -> dict[str, Any]:
+    """Return the result of a command, as if it were not that of a quick run."""
+    if name == "peers":
+        return dict(made_up())
+    if name == "growth":
+        return dict(grown())
+    return {**json.loads((QUICK / f"{name}.json").read_text(encoding="utf-8")), "quick": False}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory in which all commands have kept what they found."""
+    place = tmp_path_factory.mktemp("kept")
+    for name in ("bench", "turns", "peers", "growth"):
+        results.keep(name, found(name), place)
+    return place
+
+
+@pytest.fixture
+def directory(kept: Path, tmp_path: Path) -> Path:
+    """Return a copy of that directory."""
+    return shutil.copytree(kept, tmp_path / "results")
+
+
+def test_the_readme_quotes_the_newest_results() -> None:
+    parts = results.newest()
+    if not parts:
+        pytest.skip("no results are kept yet in loadtests/results")
+    assert results.updated(README, parts) == README, "run `python loadtests/results.py --update README.md`"
+
+
+def test_the_readmes_figures_have_no_table_beside_the_generated_one() -> None:
+    section = README.partition("\n## Figures\n")[2].partition("\n## ")[0]
+    assert section.count(results.BEGIN) == section.count(results.END) == 1
+    outside = section.partition(results.BEGIN)[0] + section.partition(results.END)[2]
+    assert not re.search(r"^\|", outside, re.MULTILINE), "a table that no command wrote"
+
+
+def test_each_part_is_kept_with_day_machine_command_and_versions(directory: Path) -> None:
+    (path,) = directory.glob("*.json")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d-[a-z0-9-]+\.json", path.name)
+    parts = json.loads(path.read_text(encoding="utf-8"))["parts"]
+    assert list(parts) == ["bench", "turns", "peers", "growth"]
+    for part in parts.values():
+        assert part["made"][:10] == path.name[:10]
+        assert {"cpu", "cores", "python"} <= set(part["machine"])
+        assert part["versions"]["uvicorn"]
+        assert part["command"]
+    assert parts["peers"]["command"] == "inference-logging bench"
+    assert parts["turns"]["result"] == found("turns")
+
+
+def test_the_page_stands_beside_the_file_with_peers_and_growth(directory: Path) -> None:
+    (page,) = directory.glob("*.html")
+    source = page.read_text(encoding="utf-8")
+    assert "Latency of a call, open loop" in source
+    assert "Concurrent streams" in source
+    assert page.stem == next(directory.glob("*.json")).stem
+
+
+def test_a_part_that_is_measured_again_takes_the_old_ones_place(directory: Path) -> None:
+    results.keep("turns", {**found("turns"), "connections": 7}, directory)
+    assert results.newest(directory)["turns"].result["connections"] == 7
+    assert len(list(directory.glob("*.json"))) == 1
+
+
+def test_of_a_part_in_two_files_the_newest_is_quoted(directory: Path) -> None:
+    (path,) = directory.glob("*.json")
+    old = json.loads(path.read_text(encoding="utf-8"))
+    for part in old["parts"].values():
+        part["made"] = "2020-01-01T00:00:00+00:00"
+    old["parts"] = {name: old["parts"][name] for name in ("bench", "turns")}
+    old["parts"]["turns"]["result"]["connections"] = 99
+    (directory / "2020-01-01-other.json").write_text(json.dumps(old), encoding="utf-8")
+    assert results.newest(directory)["turns"].result["connections"] == 1
+    path.unlink()
+    assert results.newest(directory)["turns"].result["connections"] == 99
+    assert results.newest(directory)["turns"].file == "2020-01-01-other"
+
+
+def test_a_quick_run_is_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="quick=true"):
+        results.keep("bench", {**found("bench"), "quick": True}, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_another_schema_is_named(tmp_path: Path) -> None:
+    (tmp_path / "2020-01-01-other.json").write_text('{"schema": 9, "parts": {}}')
+    with pytest.raises(ValueError, match=r"2020-01-01-other\.json: schema=9"):
+        results.newest(tmp_path)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def test_every_row_finds_its_figures(row: Any, directory: Path) -> None:
+    text = results.updated(EMPTY, results.newest(directory))
+    written = next(line for line in text.splitlines() if line.startswith(f"| {row.what} |"))
+    assert re.search(r"\d", written.split("|")[2])
+    assert "{" not in written
+
+
+def test_the_figures_are_those_of_the_file_and_the_update_changes_nothing_else(directory: Path) -> None:
+    text = results.updated(EMPTY, results.newest(directory))
+    assert text.startswith("before\n\n")
+    assert text.endswith("\n\nafter\n")
+    assert "\nold\n" not in text
+    assert results.updated(text, results.newest(directory)) == text
+    calls = found("bench")["sections"]["emit"]["figures"][0]
+    assert f"| a call, p50 | {interval_text({**calls, 'value': calls['median']}, 'µs')} |" in text
+    control = next(row for row in found("turns")["rows"] if row["name"].startswith("uvicorn, GET"))["control"]
+    assert f"| the control: {interval_text(control, '')} |" in text
+
+
+def test_a_figure_typed_by_hand_is_found(directory: Path) -> None:
+    parts = results.newest(directory)
+    text = results.updated(EMPTY, parts)
+    digit = re.search(r"\| a call, p50 \| \d\.(\d)", text)
+    assert digit is not None
+    at = digit.start(1)
+    changed = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+    assert results.updated(changed, parts) != changed
+
+
+def test_ways_of_logging_growth_and_goals_stand_there_too(directory: Path) -> None:
+    text = results.updated(EMPTY, results.newest(directory))
+    assert re.search(r"^\| loguru \| [0-9.]+ µs \| [0-9.]+ m?s \| [0-9.]+ k \|", text, re.MULTILINE)
+    assert re.search(r"^\| picologging \| not measured: picologging has no wheel", text, re.MULTILINE)
+    for series in grown()["growth"]:
+        assert f"- {series['sentence']}\n" in text
+    goals = text.partition(" goals are reached, ")[2]
+    missed, _, unknown = goals.partition(" are not measured:")
+    assert "- 64 threads: 3.1, goal ≤ 2\n" in missed
+    assert "- uvicorn: /trivial: ours ÷ none, req/s: 0.809 ×, goal ≥ 0.985\n" in missed
+    assert "- in process, FastAPI: 3.09 µs (1.31 … 4.45), goal ≤ 2 µs, but within noise of the goal\n" in missed
+    assert "- fapilog's sink, goal ≤ 1/200: fapilog is missing\n" in unknown
+    assert "- uvicorn, POST of JSON, goal ≥ 0.975: the control is wider than the claim\n" in unknown
+
+
+def test_a_section_that_was_not_measured_has_no_row_and_an_unknown_figure_is_an_error(tmp_path: Path) -> None:
+    bench = found("bench")
+    del bench["sections"]["audit"]
+    results.keep("bench", bench, tmp_path)
+    assert "audit lane" not in results.updated(EMPTY, results.newest(tmp_path))
+    bench["sections"]["emit"]["figures"] = bench["sections"]["emit"]["figures"][1:]
+    results.keep("bench", bench, tmp_path)
+    with pytest.raises(LookupError, match="emit > ours, batch-timed}: 0 figures of this name"):
+        results.updated(EMPTY, results.newest(tmp_path))
+
+
+def test_a_command_may_bring_rows_of_its_own(tmp_path: Path) -> None:
+    row = {"what": "a task of Parsl", "ours": "1.5 ms", "beside": "off: 1.5 ms"}
+    results.keep("parsl", {"rows": [row]}, tmp_path, "python examples/parsl_htex.py")
+    assert "| a task of Parsl | 1.5 ms | off: 1.5 ms |" in results.updated(EMPTY, results.newest(tmp_path))
+
+
+def test_a_readme_without_marks_is_refused(directory: Path) -> None:
+    with pytest.raises(ValueError, match="marks are missing"):
+        results.updated("no marks", results.newest(directory))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "name"),
+    [
+        ("AMD EPYC 7B13 64-Core Processor", "amd-epyc-7b13"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "intel-xeon"),
+        ("AMD EPYC", "amd-epyc"),
+        ("aarch64", "aarch64"),
+        ("()", "machine"),
+    ],
+)
+def test_a_processors_name_is_short_in_the_files_name(cpu: str, name: str) -> None:
+    assert results.slug(cpu) == name
+
+
+def command(*options: object) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, str(ROOT / "loadtests" / "results.py"), *map(str, options)]
+    return subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_command_keeps_and_updates(tmp_path: Path) -> None:
+    file, readme, kept = tmp_path / "turns.json", tmp_path / "README.md", tmp_path / "kept"
+    file.write_text(json.dumps(found("turns")), encoding="utf-8")
+    readme.write_text(EMPTY, encoding="utf-8")
+    done = command("--keep", "turns", file, "--directory", kept, "--update", readme)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert readme.read_text(encoding="utf-8") == results.updated(EMPTY, results.newest(kept))
+
+
+def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
+    done = command("--keep", "bench", QUICK / "bench.json", "--directory", tmp_path / "kept")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "results: bench: quick=true: the figures of a quick run mean nothing, and are not kept\n",
+    )
+    done = command("--directory", tmp_path / "kept", "--update", tmp_path / "README.md")
+    assert done.returncode == 1
+    assert "no results are kept there" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("bench.py", "--keep", "--quick"), "not allowed with argument"),
+        (("bench.py", "emit", "--keep"), "--keep with emit: only the result of all sections is kept"),
+        (("bench_turns.py", "inside", "--keep"), "--keep with inside: only the result of all parts is kept"),
+    ],
+)
+def test_a_benchmark_keeps_neither_a_quick_run_nor_a_part_of_one(options: tuple[str, ...], reason: str) -> None:
+    program = [sys.executable, str(ROOT / "loadtests" / options[0]), *options[1:]]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert reason in done.stderr
