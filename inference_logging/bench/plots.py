@@ -29,7 +29,7 @@ from inference_logging.stats.summary import short_count
 _COLOURS: Final = (FIRST, THIRD, SECOND)
 _LEAST_BYTES: Final = 4096  # one page, the unit in which the kernel counts
 _LABEL_INCHES: Final = 0.21
-_LONGEST_TITLE: Final = 42
+_LONGEST_TITLE: Final = 46
 _QUANTILES: Final = (("p50_ns", "p50", FIRST), ("p99_ns", "p99", THIRD), ("p999_ns", "p99.9", SECOND))
 _LOSS_COLOURS: Final = {"lost": SECOND, "late": QUIET, "refused": THIRD}
 LOOP_NAMES: Final = {"closed": "closed loop", "open": "open loop"}
@@ -81,7 +81,7 @@ def latency(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
         ends = [end for axes in shown for end in axes.get_xlim()]
         for axes in shown:
             axes.set_xlim(min(ends), max(ends))
-            _ticks(axes, _powers(10, min(ends), max(ends), most=4), time_text)
+            _ticks(axes, _powers(10, min(ends), max(ends), most=3), time_text)
         _name(shown[0], cells, names)
         _legend_above(shown[0])
 
