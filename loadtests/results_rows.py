@@ -113,4 +113,9 @@ ROWS: Final = (
         "{bench > verify > verify: gaps, footers, checksums}",
         "÷ Python with orjson, gaps only: {bench > verify > ratio}",
     ),
+    Row(
+        "Parsl, time of a task, all of its lines kept by us ÷ logging off",
+        "{parsl > figures > ours ÷ off}",
+        "the control: {parsl > figures > control ÷ off}; Parsl's own files: {parsl > figures > default ÷ off}",
+    ),
 )

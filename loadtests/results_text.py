@@ -1,9 +1,9 @@
 """The figures of the README as text: a table of rows with figures in them, the ways of logging, growth, goals.
 
 A row is a template. `{bench > emit > ours, batch-timed}` stands for the figure of the part `bench` whose section is
-`emit` and whose name begins so; `{turns > uvicorn, GET > control}` for the figure `control` of a row of the turns. Each
-is written with its unit and its interval or spread. A row of a part or section that was not measured is left out; a
-name that its section does not have is an error.
+`emit` and whose name begins so; `{turns > uvicorn, GET > control}` for the figure `control` of a row of the turns, and
+`{parsl > figures > ours ÷ off}` for one of a result without sections. Each is written with its unit and its interval or
+spread. A row of a part or section that was not measured is left out; a name that its section does not have is an error.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ def _figure(path: str, parts: Mapping[str, Part]) -> str:
     result = parts[name].result
     if "sections" in result:
         return _of_section(path, result["sections"], section, figure)
+    if "figures" in result:
+        return interval_text(result["figures"][figure], "")
     rows = [row for row in result["rows"] if row["name"].startswith(section)]
     if not rows:
         raise NotMeasuredError(section)
@@ -175,6 +177,10 @@ class Goal(NamedTuple):
     found: str
     verdict: str
 
+    def said(self) -> str:
+        """Return the goal as a part of a sentence; nothing if it is in the name."""
+        return f", goal {self.goal}" if self.goal else ""
+
 
 def _goals(parts: Mapping[str, Part]) -> Iterator[str]:
     judged = [goal for part in parts.values() for goal in goals_of(part)]
@@ -184,10 +190,10 @@ def _goals(parts: Mapping[str, Part]) -> Iterator[str]:
         return
     yield f"{len(judged) - len(missed) - len(unknown)} of {len(judged)} goals are reached, {len(missed)} are not:"
     yield ""
-    yield from (f"- {goal.name}: {goal.found}, goal {goal.goal}{goal.verdict[len('not reached') :]}" for goal in missed)
+    yield from (f"- {goal.name}: {goal.found}{goal.said()}{goal.verdict[len('not reached') :]}" for goal in missed)
     if unknown:
         yield f"\n{len(unknown)} are not measured:\n"
-        yield from (f"- {goal.name}, goal {goal.goal}: {goal.verdict.partition(': ')[2]}" for goal in unknown)
+        yield from (f"- {goal.name}{goal.said()}: {goal.verdict.partition(': ')[2]}" for goal in unknown)
 
 
 def goals_of(part: Part) -> Iterator[Goal]:
@@ -201,8 +207,14 @@ def goals_of(part: Part) -> Iterator[Goal]:
         if row.get("verdict", "").startswith("goal "):
             yield _of_turns(row)
     for goal in part.result.get("goals", ()):
-        value = "" if goal["value"] is None else number(goal["value"])
-        yield Goal(goal["name"], goal["goal"], value, goal["verdict"])
+        yield _of_goal(goal)
+
+
+def _of_goal(goal: Mapping[str, Any]) -> Goal:
+    if "because" in goal:  # Parsl's
+        return Goal(goal["goal"], "", goal["because"], "reached" if goal["reached"] else "not reached")
+    value = "" if goal["value"] is None else number(goal["value"])
+    return Goal(goal["name"], goal["goal"], value, goal["verdict"])
 
 
 def _of_figure(section: str, figure: Mapping[str, Any]) -> Goal:

@@ -23,6 +23,13 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 QUICK = Path(__file__).parent / "quick_results"
 """What quick runs found: its form is that of a real one; its figures mean nothing."""
+PARSL = {
+    "figures": {
+        name: {"value": value, "low": value - 0.01, "high": value + 0.01}
+        for name, value in (("ours ÷ off", 1.02), ("control ÷ off", 1.0), ("default ÷ off", 1.34))
+    },
+    "goals": [{"goal": "ours ÷ default is below 1", "reached": False, "because": "1.0100 (1.0000…1.0200)"}],
+}
 EMPTY = f"before\n\n{results.BEGIN}\n\nold\n\n{results.END}\n\nafter\n"
 
 
@@ -32,6 +39,8 @@ def found(name: str) -> dict[str, Any]:
         return dict(made_up())
     if name == "growth":
         return dict(grown())
+    if name == "parsl":
+        return PARSL
     return {**json.loads((QUICK / f"{name}.json").read_text(encoding="utf-8")), "quick": False}
 
 
@@ -39,7 +48,7 @@ def found(name: str) -> dict[str, Any]:
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory in which all commands have kept what they found."""
     place = tmp_path_factory.mktemp("kept")
-    for name in ("bench", "turns", "peers", "growth"):
+    for name in ("bench", "turns", "peers", "growth", "parsl"):
         results.keep(name, found(name), place)
     return place
 
@@ -68,7 +77,7 @@ def test_each_part_is_kept_with_day_machine_command_and_versions(directory: Path
     (path,) = directory.glob("*.json")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-[a-z0-9-]+\.json", path.name)
     parts = json.loads(path.read_text(encoding="utf-8"))["parts"]
-    assert list(parts) == ["bench", "turns", "peers", "growth"]
+    assert list(parts) == ["bench", "turns", "peers", "growth", "parsl"]
     for part in parts.values():
         assert part["made"][:10] == path.name[:10]
         assert {"cpu", "cores", "python"} <= set(part["machine"])
@@ -159,6 +168,7 @@ def test_ways_of_logging_growth_and_goals_stand_there_too(directory: Path) -> No
     assert "- 64 threads: 3.1, goal ≤ 2\n" in missed
     assert "- uvicorn: /trivial: ours ÷ none, req/s: 0.809 ×, goal ≥ 0.985\n" in missed
     assert "- in process, FastAPI: 3.09 µs (1.31 … 4.45), goal ≤ 2 µs, but within noise of the goal\n" in missed
+    assert "- ours ÷ default is below 1: 1.0100 (1.0000…1.0200)\n" in missed
     assert "- fapilog's sink, goal ≤ 1/200: fapilog is missing\n" in unknown
     assert "- uvicorn, POST of JSON, goal ≥ 0.975: the control is wider than the claim\n" in unknown
 
@@ -175,9 +185,9 @@ def test_a_section_that_was_not_measured_has_no_row_and_an_unknown_figure_is_an_
 
 
 def test_a_command_may_bring_rows_of_its_own(tmp_path: Path) -> None:
-    row = {"what": "a task of Parsl", "ours": "1.5 ms", "beside": "off: 1.5 ms"}
-    results.keep("parsl", {"rows": [row]}, tmp_path, "python examples/parsl_htex.py")
-    assert "| a task of Parsl | 1.5 ms | off: 1.5 ms |" in results.updated(EMPTY, results.newest(tmp_path))
+    row = {"what": "a slice of ab", "ours": "1.5 ms", "beside": "off: 1.5 ms"}
+    results.keep("ab", {"rows": [row]}, tmp_path, "inference-logging ab")
+    assert "| a slice of ab | 1.5 ms | off: 1.5 ms |" in results.updated(EMPTY, results.newest(tmp_path))
 
 
 def test_a_readme_without_marks_is_refused(directory: Path) -> None:

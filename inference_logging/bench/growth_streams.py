@@ -13,6 +13,7 @@ from inference_logging.bench.growth_quantity import DRAIN_S, Place, Quantity, Sa
 
 CHUNKS: Final = 64
 _CHUNK: Final = b'data: {"id":"gen-1","object":"text_completion","choices":[{"index":0,"text":"word "}]}\n\n'
+_SLICES: Final = 6
 _LEAST_STREAMS: Final = 256
 """A slice has at least as many, some after others where fewer are concurrent."""
 
@@ -66,7 +67,7 @@ def _streams(loop: asyncio.AbstractEventLoop, app: App, concurrent: int, times: 
 
 
 def _of_streams(place: Place, concurrent: int, quick: bool) -> Sample:
-    times, slices = max(1, _LEAST_STREAMS // concurrent), 1 if quick else 4
+    times, slices = max(1, _LEAST_STREAMS // concurrent), 1 if quick else _SLICES
     each = concurrent * times
     config = place.config()
     loop = asyncio.new_event_loop()
