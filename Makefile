@@ -228,7 +228,8 @@ lint: build ## Run all linters and type checkers: Python, stub, Rust
 
 check: lint test ## Run lint, then test
 
-demo: build ## Show the main job: an example server under load, with and without logging (about a minute)
+demo: build ## Show what logging costs by turns, then the main job: an arrival trace, records, health, books (about a minute)
+	@($(call require,wrk,wrk,the cost of logging by turns; without it that is not measured)) || true
 	$(PYTHON) loadtests/demo.py
 
 bench: build ## Measure emit, listener, middleware and server, as ratios in one interleaved run
