@@ -10,24 +10,23 @@ from collections import Counter
 from pathlib import Path
 
 import parsl
-from parsl.config import Config
 from parsl.executors import HighThroughputExecutor
 from parsl.providers import LocalProvider
 
-from inference_logging import Config as LoggingConfig
+from inference_logging import Config
 from inference_logging.parsl import ParslLogging
 from inference_logging.segments import read_records
 
 TASKS = 100
 
 
-def configuration(directory: Path) -> Config:
+def configuration(directory: Path) -> parsl.Config:
     # DEBUG: all that Parsl would write to its own files.
-    logged = LoggingConfig(service_name="parsl", directory=directory, level="DEBUG")
+    logged = Config(service_name="parsl", directory=directory, level="DEBUG")
     executor = HighThroughputExecutor(
         address="127.0.0.1", max_workers_per_node=2, provider=LocalProvider(init_blocks=1, max_blocks=1)
     )
-    return Config(
+    return parsl.Config(
         executors=[executor],
         initialize_logging=ParslLogging(logged, worker_level="INFO"),
         run_dir=str(directory / "runinfo"),
@@ -36,7 +35,7 @@ def configuration(directory: Path) -> Config:
     )
 
 
-def fresh_config() -> Config:
+def fresh_config() -> parsl.Config:
     return configuration(Path("logs"))
 
 
