@@ -1,6 +1,6 @@
 """`inference-logging bench --config NEW --against OLD`: the cost of a change of the configuration, as Markdown.
 
-``options`` and ``run`` are what the command `bench` takes from here.
+``CONFIG``, ``AGAINST`` and ``run`` are what the command `bench` takes from here.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ CONFIG: Final = click.option(
 )  # fmt: skip
 
 
-def run(new: Path | None, against: Path, seconds: float, rounds: int, *, as_json: bool) -> None:
+def run(new: Path | None, against: Path, seconds: float | None, rounds: int | None, *, as_json: bool) -> None:
     """Compare two files and print the result; both are read by themselves, without the environment.
+
+    It takes ``seconds`` in all (30), in ``rounds`` processes (3).
 
     Raises ``UsageError`` without a new file, ``ConfigError`` for a file that cannot be used.
     """
@@ -50,8 +52,9 @@ def run(new: Path | None, against: Path, seconds: float, rounds: int, *, as_json
     if new is None:
         raise click.UsageError("--against: needs --config, the changed file")
     difference = Difference.between(against, new)
+    seconds, rounds = (SECONDS if seconds is None else seconds), (ROUNDS if rounds is None else rounds)
     try:
-        comparison = compare(new, against, seconds, rounds, lambda number: _say(number, rounds))
+        comparison = compare(new, against, seconds, rounds, lambda number: _show(number, rounds))
     except RuntimeError as error:
         raise click.ClickException(str(error)) from None
     if as_json:
@@ -62,7 +65,7 @@ def run(new: Path | None, against: Path, seconds: float, rounds: int, *, as_json
         click.echo(markdown(comparison, difference.markdown()), nl=False)
 
 
-def _say(number: int, rounds: int) -> None:
+def _show(number: int, rounds: int) -> None:
     if sys.stderr.isatty():
         click.echo(f"round {number + 1} of {rounds}", err=True)
 
@@ -70,10 +73,12 @@ def _say(number: int, rounds: int) -> None:
 @click.command("bench", epilog=examples(EXAMPLE))
 @CONFIG
 @AGAINST
-@click.option("--seconds", type=click.FloatRange(min=0.0), default=SECONDS, show_default=True, help="For all rounds.")
-@click.option("--rounds", type=click.IntRange(1, 100), default=ROUNDS, show_default=True, help="Processes, one by one.")
+@click.option("--seconds", type=click.FloatRange(min=0.0), help=f"In all ({SECONDS:g}).")
+@click.option("--rounds", type=click.IntRange(1, 100), help=f"Processes, one after the other ({ROUNDS}).")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of Markdown.")
-def command(config_file: Path | None, against: Path | None, seconds: float, rounds: int, as_json: bool) -> None:
+def command(
+    config_file: Path | None, against: Path | None, seconds: float | None, rounds: int | None, as_json: bool
+) -> None:
     """Measure what a changed configuration costs: CPU per request and chunk, the listener's, bytes, records."""
     if against is None:
         raise click.UsageError("--against: needs the configuration file to compare with")
