@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import inference_logging
 from inference_logging.application import _LEVELS_OF_NAMES
 from inference_logging.integrations.stdlib import Handler
 from inference_logging.logger import Logger, _configured
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
 SUBMIT: Final = "parsl"
 """The name by which Parsl calls the log of the submit process."""
 LOGGERS: Final = ("parsl", "concurrent.futures")
-"""Those of which Parsl itself keeps logs: an exception in a callback of a future is logged by the second one."""
+"""Those whose level is set, as by Parsl itself: an exception in a callback of a future is logged by the second one."""
 
 
 class ParslLogging:
     """Record what Parsl logs: ``parsl.Config(initialize_logging=ParslLogging(), ...)``.
 
     ``config`` is in effect in every process, whatever the environment there says; without it, that of the submit
-    process is. Its ``level`` is that of the submit process (Parsl's own files have DEBUG there), ``worker_level`` that
-    of all others. A process is named in its ``process.ended`` record as Parsl names its log (``interchange``,
+    process is. Its ``level`` is that of Parsl's lines in the submit process (Parsl's own files have DEBUG there),
+    ``worker_level`` that of all others; other loggers of these processes, those of tasks among them, are recorded as
+    their levels say. A process is named in its ``process.ended`` record as Parsl names its log (``interchange``,
     ``manager``, ``worker_0``).
 
     Raises ImportError without Parsl of version 2026.7.6 or later, ValueError naming a wrong level.
@@ -54,17 +56,28 @@ class ParslLogging:
         logger = Logger.shared(self.config)
         logger.service.set_producer_name(log_name)
         level = self.config.level if log_name == SUBMIT else self.worker_level
-        handler = Handler()
         for name in LOGGERS:
             logging.getLogger(name).setLevel(_LEVELS_OF_NAMES[level])
-            logging.getLogger(name).addHandler(handler)
+        take_back = _install()
 
         def end() -> None:
-            for name in LOGGERS:
-                logging.getLogger(name).removeHandler(handler)
+            take_back()
             logger.release()
 
         return end
+
+
+def _install() -> Callable[[], None]:
+    """Let the loggers of this process put their records into the queue; return what takes that back."""
+    install: Callable[[], Callable[[], None]] | None = getattr(inference_logging, "install_logger", None)
+    if install is not None:
+        return install()
+    root = logging.getLogger()
+    if any(isinstance(handler, Handler) for handler in root.handlers):
+        return lambda: None
+    handler = Handler()
+    root.addHandler(handler)
+    return lambda: root.removeHandler(handler)
 
 
 def _with_absolute_paths(config: Config) -> Config:

@@ -24,6 +24,9 @@ EXAMPLE = ROOT / "examples" / "parsl_htex.py"
 BEGINNING = re.compile(r"\S+ \S+ \S+ \S+?-(?P<pid>\d+) \S+ (?P<logger>\S+):(?P<line>\d+) (?P<function>\S+) \w+: ")
 """The first line of a message in Parsl's own files, after the time; its text follows."""
 
+PER_TASK = 24
+"""How many messages this version of Parsl makes of a task: 21 in the submit process, three in the worker."""
+
 Line = tuple[str, int, str, str]
 
 
@@ -70,7 +73,7 @@ def test_every_message_of_every_process_is_a_record_also_of_a_worker_that_was_ki
         logged, recorded = messages(program.directory), records(program.directory / "logs")
         ends = read_records(program.directory / "logs", "process.ended")
         lines = read_records(program.directory / "logs", "log")
-    assert sum(of_one.total() for of_one in logged.values()) > 400 * 24
+    assert sum(of_one.total() for of_one in logged.values()) > 400 * PER_TASK
     # A line becomes a record first, so the file of a process that was killed can lack its last one.
     lacking = {pid: less for pid, of_one in logged.items() if (less := of_one - recorded[pid])}
     assert lacking == {}
@@ -84,6 +87,19 @@ def test_every_message_of_every_process_is_a_record_also_of_a_worker_that_was_ki
     error = next(line["attributes"] for line in lines if "exception.type" in line["attributes"])
     assert error["exception.type"].endswith("WorkerLost")
     assert "Traceback" in error["exception.stacktrace"]
+
+
+def test_each_task_has_all_its_records_also_without_files_beside_them() -> None:
+    tasks = 100
+    with bench_parsl.running("ours") as program:
+        program.ms_per_task(tasks)
+        program.end()
+        program.write_the_rest()
+        lines = read_records(program.directory / "logs", "log")
+        assert not list(program.directory.rglob("*.log"))
+    counts = Counter((line["logger"], line["attributes"]["code.lineno"]) for line in lines)
+    made = tasks + 1  # with the one that is run until the first worker is there
+    assert sum(count // made for count in counts.values()) == PER_TASK
 
 
 def run(directory: Path, *command: str) -> str:
