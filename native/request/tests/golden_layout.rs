@@ -149,8 +149,8 @@ fn the_end_of_a_lap_is_filled_with_a_pad_of_these_bytes() {
     file.ring().reserve(0, u32::MAX).unwrap().commit(1, 1, TIME, b"");
     let bytes = std::fs::read(&file.path).unwrap();
     // Two words to the end of the lap; the second of them stays zero.
-    assert_eq!(bytes[DATA + 65_520..], [2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(bytes[DATA..DATA + 8], [0, 0, 0, 0, 1, 0, 1, 2]);
+    assert_eq!(bytes[data() + 65_520..], [2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes[data()..data() + 8], [0, 0, 0, 0, 1, 0, 1, 2]);
     assert_eq!(bytes[128..136], [3, 0x20, 0, 0, 10, 0, 0, 0]);
 }
 
@@ -277,7 +277,7 @@ fn a_file_of_another_version_or_size_is_not_opened() {
     refused(&with(8, 1), "Version(1)");
     refused(&with(16, 1), "Sizes");
     refused(&with(18, 2), "Sizes");
-    refused(&with(40, 2), "Sizes");
+    refused(&with(41, 2), "Sizes");
     refused(&with(43, 0xff), "Sizes");
     refused(&with(44, 1), "Pages(");
     refused(&with(46, 2), "Pages(");
