@@ -73,7 +73,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
+.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -242,6 +242,10 @@ demo: build ## Show what logging costs by turns, then the main job: an arrival t
 bench: build ## Measure emit, listener, middleware and server, as ratios in one interleaved run
 	@$(call require,wrk,wrk,the load on a real server)
 	$(PYTHON) loadtests/bench.py
+
+bench-peers: build ## Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check 'inferlog[bench]'
+	$(VENV)/bin/inference-logging bench --out build/bench-peers
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
 # and that is what production runs.

@@ -19,8 +19,8 @@ from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.main import command as root
 from tests.segment_files import log, request, write_segment
 
-STEERING = ("ctl", "listen", "proxy", "recover", "ship", "verify")
-"""Commands that need a server, a destination, or what a server really wrote; their own tests run their examples."""
+STEERING = ("bench", "ctl", "listen", "proxy", "recover", "ship", "verify")
+"""Commands that need a server, a destination, what a server really wrote, or minutes; their own tests run examples."""
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

@@ -151,7 +151,7 @@ def test_every_package_of_an_extra_is_imported_by_the_package() -> None:
     needed = re.findall(r'^    "([a-z0-9-]+)', extras, re.MULTILINE)
     assert {"duckdb", "matplotlib", "prometheus-client"} <= set(needed)
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "inference_logging").rglob("*.py"))
-    modules = {name: name.replace("-", "_").replace("opentelemetry_proto", "opentelemetry.proto") for name in needed}
+    modules = {name: name.replace("-", "[_.]") for name in needed}
     unused = [
         name
         for name, module in modules.items()

@@ -46,6 +46,9 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Entry]] = {
+    "bench": Entry(
+        "Measure what ways of logging cost on this machine, ours and others.", "inference-logging bench --out results"
+    ),
     "config": Entry("Show, check and describe the configuration.", "inference-logging config check logging.yaml"),
     "ctl": Entry(
         "Change level, sampling and capture while the servers run.",

@@ -1,0 +1,230 @@
+"""The form of the result of `inference-logging bench`, which the page is made from and which is kept.
+
+Times are in nanoseconds, memory in bytes, rates per second, unless a name says otherwise. A figure that could not be
+measured is null. `SCHEMA` grows when a name is renamed or removed; readers ignore names that they do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypedDict
+
+SCHEMA: Final = 1
+
+Loop = Literal["closed", "open"]
+LOOPS: Final[tuple[Loop, ...]] = ("closed", "open")
+
+FIGURES: Final = (
+    "p50_ns",
+    "p99_ns",
+    "p999_ns",
+    "max_ns",
+    "records_per_s",
+    "interpreter_cpu_ns",
+    "peak_bytes",
+    "arrived_ratio",
+    "kept_ratio",
+)
+"""The names of a cell's figures."""
+
+REACHED: Final = "reached"
+NOT_REACHED: Final = "not reached"
+NOT_MEASURED: Final = "not measured: "
+"""The verdicts of a goal; the last one is followed by its reason."""
+
+
+class Estimate(TypedDict):
+    """A median over rounds (for a ratio: a mean of logarithms), and the ends of its bootstrap interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Machine(TypedDict):
+    """Where it was measured; the loads are the system's averages over 1, 5 and 15 minutes.
+
+    ``files_on`` is the type of the file system that the peers' files were on.
+    """
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    kernel: str
+    python: str
+    load_before: list[float]
+    load_after: list[float]
+    files_on: str
+
+
+class PeerEntry(TypedDict):
+    """A way of logging. ``missing`` says why it could not be measured here; then it has no cells."""
+
+    name: str
+    title: str
+    library: str
+    version: str
+    settings: str
+    """The text of the configuration that was measured: its lines, as code."""
+    ours: bool
+    lossless: bool
+    """Whether its documentation promises that what a call accepts arrives; the empty calls and NullHandler do not."""
+    writes: bool
+    """False for the empty calls and the NullHandler: nothing of theirs arrives anywhere."""
+    missing: str | None
+
+
+class CellRound(TypedDict):
+    """The raw figures of one cell in one round.
+
+    ``accepted`` is ``calls`` − ``refused``: calls that said so, and records that the peer itself counts as dropped.
+    """
+
+    round: int
+    p50_ns: float | None
+    p99_ns: float | None
+    p999_ns: float | None
+    max_ns: float | None
+    records_per_s: float | None
+    """Records in the file ÷ the time from the first call until the last one was in the file."""
+    interpreter_cpu_ns: float | None
+    """CPU time of the process without our native threads ÷ accepted records, from the first call to the drain's end.
+
+    The loop, in the open loop also its sleeping, is in it; the empty call shows how much that is.
+    """
+    peak_bytes: float | None
+    """Peak resident memory above that before the peer was opened."""
+    arrived_ratio: float | None
+    """Arrived ÷ accepted; null if the drain was not over in time, since the rest might have come."""
+    kept_ratio: float | None
+    """Arrived ÷ calls."""
+    calls: int
+    accepted: int
+    refused: int
+    arrived: int
+    seconds: float
+    """From the first call to the end of the last one."""
+    drain_s: float
+    """From the end of the last call until the peer said that it is done."""
+    end_to_end_s: float
+    """From the first call until the peer said that it is done."""
+    drained: bool
+    """Whether it was done within the limit."""
+    kept_up: bool | None
+
+
+class Cell(TypedDict):
+    """One peer with one number of threads, one kind of loop and one size of record.
+
+    ``accepted``, ``arrived`` and ``refused`` are sums over the rounds. ``kept_up`` says whether in every round of an
+    open loop the last call ended and the last record was in the file in time; null in a closed loop. ``problem`` says
+    why rounds are missing (the child ended or took too long); null where none is.
+    """
+
+    peer: str
+    threads: int
+    loop: Loop
+    record_bytes: int
+    figures: dict[str, Estimate | None]
+    ratios_to_ours: dict[str, Estimate | None]
+    """Each figure ÷ that of the peer `ours-event` in the same cell and round."""
+    accepted: int
+    arrived: int
+    refused: int
+    kept_up: bool | None
+    drained: bool
+    problem: str | None
+    rounds: list[CellRound]
+
+
+class CallTime(TypedDict):
+    """What one kind of call takes in batches of calls, the loop included, on one thread with room in every queue."""
+
+    peer: str
+    ns: Estimate
+    rounds: list[float]
+    ratio_to_ours: Estimate | None
+
+
+class Unit(TypedDict):
+    """One contender's figures by fapilog's method."""
+
+    calls_per_s: Estimate
+    end_to_end_per_s: Estimate
+    latency_mean_ns: Estimate
+    latency_median_ns: Estimate
+    latency_p95_ns: Estimate
+    slow_sink_mean_ns: Estimate
+    slow_sink_median_ns: Estimate
+    slow_sink_p95_ns: Estimate
+    peak_bytes: Estimate
+
+
+class Burst(TypedDict):
+    """One burst into a sink that takes 2 ms per record; ``unexplained`` is what neither arrived nor was reported."""
+
+    submitted: int
+    arrived: int
+    refused: int
+    unexplained: int
+    seconds: float
+    drained: bool
+
+
+class FapilogResult(TypedDict):
+    """fapilog's own method, run for it and for ours; ``bursts`` and ``contenders`` go by the contenders' names.
+
+    These are `fapilog`, `ours` (`get_logger`, called as fapilog's logger is; the ratios are its) and, without a burst,
+    `ours-event`.
+    """
+
+    version: str
+    method: str
+    calls: int
+    latency_calls: int
+    payload_bytes: int
+    slow_sink_s: float
+    burst_calls: int
+    contenders: dict[str, Unit]
+    bursts: dict[str, Burst]
+    throughput_ratio: Estimate
+    """Calls per second, ours ÷ fapilog's; the same with `end_to_end` until the last one has arrived."""
+    end_to_end_ratio: Estimate
+    latency_ratio: Estimate
+    """The mean call (fapilog's first figure), ours ÷ fapilog's; the same with `slow_sink` into the slow sink."""
+    slow_sink_ratio: Estimate
+    peak_bytes_ratio: Estimate
+    rounds: list[dict[str, dict[str, float]]]
+
+
+class Goal(TypedDict):
+    """What this project wants to reach, as a ratio within one run, and whether it did."""
+
+    name: str
+    goal: str
+    value: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+class Result(TypedDict):
+    """The whole result: the content of `result.json`."""
+
+    schema: int
+    made: str
+    command: str
+    quick: bool
+    machine: Machine
+    rounds: int
+    seconds_per_cell: float
+    open_rate_per_s: dict[str, float]
+    """By number of threads (as text): the total of all threads."""
+    peers: list[PeerEntry]
+    cells: list[Cell]
+    filtered: list[CallTime]
+    """A call below the level that its logger takes; peers that have no levels, or take it by default, are not here."""
+    enabled: list[CallTime]
+    """A call that makes a record."""
+    fapilog: FapilogResult | None
+    """Null where it was not asked for, or fapilog is missing."""
+    goals: list[Goal]

@@ -1,0 +1,153 @@
+"""`inference-logging bench`: what each way of logging costs on this machine, ours and others, beside each other."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from inference_logging.bench.peers import NAMES
+from inference_logging.bench.record import LARGEST_BYTES, MOST_THREADS, SMALLEST_BYTES
+from inference_logging.bench.result import LOOPS
+from inference_logging.cli.examples import examples
+
+if TYPE_CHECKING:
+    from inference_logging.bench.result import Result
+    from inference_logging.bench.run import Plan
+
+_FULL: Final[dict[str, Any]] = {
+    "threads": (1, 16, 64),
+    "loops": LOOPS,
+    "sizes": (256, 4096),
+    "rounds": 3,
+    "seconds": 0.3,
+}
+_QUICK: Final[dict[str, Any]] = {
+    "threads": (1, 16),
+    "loops": ("closed",),
+    "sizes": (256,),
+    "rounds": 1,
+    "seconds": 0.05,
+}
+
+
+Values = tuple[Any, ...]
+Callback = Callable[[click.Context, click.Parameter, str | None], Values | None]
+
+
+def _each(read: Callable[[str], Any], allowed: str) -> Callback:
+    """Return what reads values separated by commas, each once; an error names the one that is wrong."""
+
+    def one(word: str) -> Any:
+        try:
+            return read(word)
+        except ValueError:
+            raise click.BadParameter(f"{word!r} is not {allowed}") from None
+
+    return lambda _context, _parameter, text: (
+        None if text is None else tuple(dict.fromkeys(one(word.strip()) for word in text.split(",")))
+    )
+
+
+def _numbers(least: int, most: int) -> Callback:
+    def read(word: str) -> int:
+        number = int(word)
+        if not least <= number <= most:
+            raise ValueError(word)
+        return number
+
+    return _each(read, f"a whole number from {least:,} to {most:,}")
+
+
+def _names(names: tuple[str, ...]) -> Callback:
+    def read(word: str) -> str:
+        if word not in names:
+            raise ValueError(word)
+        return word
+
+    return _each(read, f"one of {', '.join(names)}")
+
+
+@click.command(
+    "bench",
+    epilog=examples(
+        "inference-logging bench --quick --peers empty,ours-event --threads 1",
+        "inference-logging bench --out results",
+        "inference-logging bench --peers stdlib-queue,ours-event,ours-handler --loops open --sizes 256 --json",
+    ),
+)
+@click.option("--peers", callback=_names(NAMES), metavar="NAME,…", help="Only these ways of logging (all).")
+@click.option("--threads", callback=_numbers(1, MOST_THREADS), metavar="N,…", help="Numbers of threads (1,16,64).")
+@click.option("--loops", callback=_names(LOOPS), metavar="NAME,…", help="Kinds of load (closed,open).")
+@click.option(
+    "--sizes", callback=_numbers(SMALLEST_BYTES, LARGEST_BYTES), metavar="BYTES,…", help="Sizes of records (256,4096)."
+)
+@click.option("--rounds", type=click.IntRange(1, 100), help="Rounds over all cells; the figures are medians (3).")
+@click.option("--seconds", type=click.FloatRange(0.01, 60), help="How long a cell is measured (0.3).")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Write result.json there; the directory is made.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of tables.")
+@click.option("--quick", is_flag=True, help="One short round with 1 and 16 threads: to see that it works.")
+def command(peers: tuple[str, ...] | None, out: Path | None, *, as_json: bool, quick: bool, **given: Any) -> None:
+    """Measure what each way of logging costs here: the standard library, other libraries, and ours.
+
+    Every cell (a peer, a number of threads, a kind of load, a size) runs in a process of its own, in rounds whose order
+    is shuffled. The same record for all; each peer as its own documentation recommends for production, which the result
+    shows. Every call is timed; what arrived is counted in the files. Peers whose library is missing (extra `bench`) are
+    named. All of it takes about 20 minutes.
+    """
+    from inference_logging.bench.run import Plan
+
+    chosen = (_QUICK if quick else _FULL) | {name: value for name, value in given.items() if value is not None}
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    result = _measured(Plan(peers=peers if peers is not None else NAMES, quick=quick, **chosen))
+    content = json.dumps(result, indent=1, ensure_ascii=False)
+    if out is not None:
+        path = out / "result.json"
+        path.write_text(content + "\n", encoding="utf-8")
+        click.echo(f"wrote {path}", err=as_json)
+    if as_json:
+        click.echo(content)
+        return
+    from inference_logging.bench.text import lines
+
+    for line in lines(result):
+        click.echo(line)
+
+
+def _measured(plan: Plan) -> Result:
+    from inference_logging.bench.run import run
+
+    with _progress(plan.steps()) as progress:
+        return run(plan, shlex.join(["inference-logging", *sys.argv[1:]]), progress)
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Callable[[str], object]]:
+    """Return what is called before each step: it shows the step on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _step: None
+        return
+    done = 0
+
+    def show(step: str) -> None:
+        nonlocal done
+        done += 1
+        sys.stderr.write(f"\r\x1b[K{done:>4} of about {steps}: {step}")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        sys.stderr.write("\r\x1b[K")

@@ -1,0 +1,371 @@
+"""`inference-logging bench` counts what arrived, stalls count, and what is not measured is there with its reason."""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
+
+import pytest
+
+import inference_logging
+from inference_logging.bench import run as bench
+from inference_logging.bench.cell import Order, _measure_load, _quantile
+from inference_logging.bench.loops import Schedule, Tally, closed, paced, space
+from inference_logging.bench.peers import NAMES, Opened, peer
+from inference_logging.bench.record import (
+    FIRST_NUMBER,
+    WARM_UP_NUMBER,
+    count_arrived,
+    count_warm_up,
+    fields,
+    text_of,
+    wrong_fields,
+)
+from inference_logging.bench.result import FIGURES, NOT_MEASURED, Result
+from tests.command_line import run
+
+TINY = Order("", 1, "closed", 256, 0.02, 500.0)
+STALL_NS = 50_000_000
+MS = 1_000_000
+
+
+class Clock:
+    """A clock that goes on only where a call lets it, or where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += round(seconds * 1e9)
+
+
+def stalling(clock: Clock, at: int, stall_ns: int = STALL_NS) -> Any:
+    """Return a call that takes no time, but for the one with the number ``at``."""
+
+    def call(number: int) -> None:
+        if number == at:
+            clock.now_ns += stall_ns
+
+    return call
+
+
+def test_in_an_open_loop_a_stall_counts_in_each_call_that_it_delays() -> None:
+    clock, tally = Clock(), Tally(space(10))
+    schedule = Schedule(first_ns=5 * MS, interval_ns=10 * MS, calls=10)
+    paced(stalling(clock, at=3), tally, 0, schedule, clock, clock.sleep)
+    assert [taken // MS for taken in tally.times()] == [0, 0, 0, 50, 40, 30, 20, 10, 0, 0]
+    assert (tally.calls, tally.not_made, tally.ended_ns) == (10, 0, 95 * MS)
+
+
+def test_in_a_closed_loop_the_same_stall_counts_once() -> None:
+    clock, tally = Clock(), Tally(space(10))
+    closed(stalling(clock, at=3), tally, 0, 10**12, clock)
+    assert [taken // MS for taken in tally.times()] == [0, 0, 0, 50, 0, 0, 0, 0, 0, 0]
+
+
+def test_calls_that_are_never_made_count_as_long_as_they_have_waited() -> None:
+    clock, tally = Clock(), Tally(space(4))
+    paced(stalling(clock, at=1, stall_ns=1000 * MS), tally, 0, Schedule(0, 10 * MS, 4), clock, clock.sleep)
+    assert [taken // MS for taken in tally.times()] == [0, 1000, 990, 980]
+    assert (tally.calls, tally.not_made) == (2, 2)
+
+
+def test_a_refused_call_is_counted_and_not_timed() -> None:
+    clock, tally = Clock(), Tally(space(6))
+    closed(lambda number: number % 2 == 0, tally, 0, 10**12, clock)
+    assert (tally.calls, tally.refused, len(tally.times())) == (6, 3, 3)
+
+
+def test_the_threads_of_an_open_loop_share_one_rate() -> None:
+    schedules = [Schedule.of_thread(thread, 16, 0, 4000.0, 0.3) for thread in range(16)]
+    due = sorted(schedule.due_ns(position) for schedule in schedules for position in range(schedule.calls))
+    assert due == [pytest.approx(number * 250_000, abs=2) for number in range(1200)]
+
+
+def test_a_peer_that_cannot_keep_the_rate_is_marked() -> None:
+    opened = Opened(lambda _number: time.sleep(0.005), drain=lambda: None)
+    tally = Tally(space(50))
+    order = replace(TINY, loop="open", seconds=0.05, rate_per_s=1000.0)
+    figures = _measure_load(order, opened, [tally])
+    assert figures["kept_up"] is False
+    assert figures["calls"] + tally.not_made == 50
+    assert figures["max_ns"] > figures["p50_ns"] > 5 * MS
+
+
+def test_what_a_call_raises_ends_the_measurement() -> None:
+    def call(_number: int) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        _measure_load(replace(TINY, threads=2), Opened(call, drain=lambda: None), [Tally(space(3)), Tally(space(3))])
+
+
+def test_quantiles_are_values_that_were_measured() -> None:
+    values = list(range(1, 1001))
+    assert [_quantile(values, share) for share in (0.5, 0.99, 0.999, 1.0)] == [500, 990, 999, 1000]
+    assert _quantile([7], 0.999) == 7
+    assert _quantile([], 0.5) is None
+
+
+def test_a_record_that_arrives_twice_counts_once_and_warm_up_does_not_count(tmp_path: Path) -> None:
+    numbers = [FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_NUMBER + 1, WARM_UP_NUMBER]
+    (tmp_path / "lines").write_text("".join(json.dumps(fields(number, "")) + "\n" for number in numbers))
+    (tmp_path / "access").write_text(f'"POST /?number={FIRST_NUMBER + 2}&text=x"\n')
+    arrived = count_arrived(tmp_path)
+    assert (arrived.records, arrived.repeated) == (3, 1)
+    assert count_warm_up(tmp_path) == 1
+
+
+def test_a_line_with_another_value_is_noticed() -> None:
+    line = {"message": "request done", "data": fields(FIRST_NUMBER, "text")}
+    assert wrong_fields(json.dumps(line).encode(), "text") == []
+    line["data"] = {**fields(FIRST_NUMBER, "text"), "caller": "***"}
+    assert wrong_fields(json.dumps(line).encode(), "text") == ["caller"]
+
+
+@pytest.mark.parametrize("size", [256, 4096])
+def test_a_record_has_the_size_that_is_asked_for(size: int) -> None:
+    line = {"message": "request done", **fields(FIRST_NUMBER, text_of(size))}
+    assert len(json.dumps(line, separators=(",", ":"))) == size
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("name", NAMES)
+def test_every_peer_writes_what_it_accepts(name: str) -> None:
+    measured = peer(name)
+    if (absent := bench.missing(measured.modules)) is not None:
+        pytest.skip(absent)
+    if name == "ours-native-logger" and not hasattr(inference_logging, "install_logger"):
+        pytest.skip("this build has no install_logger")
+    found = bench.ask(replace(TINY, peer=name))
+    assert found["problem"] is None
+    assert found["accepted"] > 0
+    if not measured.writes:
+        assert (found["arrived"], found["arrived_ratio"]) == (0, None)
+    elif measured.lossless:
+        assert (found["arrived"], found["arrived_ratio"]) == (found["accepted"], 1)
+    else:
+        assert 0 < found["arrived"] <= found["accepted"]
+
+
+def test_the_settings_of_every_peer_are_shown() -> None:
+    for name in NAMES:
+        assert "Configure: " in peer(name).settings_text() or name.startswith("empty"), name
+
+
+def figures(order: Order, **changed: Any) -> dict[str, Any]:
+    """Return what a cell answers, as if it had been measured."""
+    if order.loop == "call":
+        return {"filtered_ns": 50.0, "enabled_ns": 200.0, "problem": None} | changed
+    values: dict[str, Any] = dict.fromkeys(FIGURES, 1.0)
+    counts = {"calls": 10, "accepted": 10, "refused": 0, "arrived": 10}
+    rest = {"seconds": 0.1, "drain_s": 0.0, "end_to_end_s": 0.1, "drained": True, "problem": None}
+    return {**values, **counts, **rest, "kept_up": True if order.loop == "open" else None, **changed}
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, answer: Any, **planned: Any) -> Result:
+    """Run a plan whose cells get their figures from ``answer``."""
+    monkeypatch.setattr(bench, "ask", answer)
+    monkeypatch.setattr(bench, "_fapilog", lambda *_arguments: None)
+    plan = {"threads": (1, 64), "sizes": (256,), "peers": ("empty", "stdlib-queue", "ours-event"), "rounds": 2}
+    return bench.run(bench.Plan(**{**plan, **planned}), "bench")
+
+
+def test_a_missing_library_is_a_row_that_says_so_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = replace(peer("structlog"), modules=(("no_such_module.at_all", "no-such-distribution"),))
+    monkeypatch.setattr(bench, "peers", lambda _names: iter([absent, peer("ours-event")]))
+    result = measured(monkeypatch, figures)
+    rows = {row["name"]: row["missing"] for row in result["peers"]}
+    assert rows == {
+        "structlog": "not installed: no-such-distribution (pip install 'inferlog[bench]')",
+        "ours-event": None,
+    }
+    assert {cell["peer"] for cell in result["cells"]} == {"ours-event"}
+
+
+def test_a_peer_that_works_nowhere_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(order: Order) -> dict[str, Any]:
+        return {"problem": "ImportError: too old"} if order.peer == "stdlib-queue" else figures(order)
+
+    result = measured(monkeypatch, answer)
+    assert {row["name"]: row["missing"] for row in result["peers"]}["stdlib-queue"] == (
+        "does not work here: ImportError: too old"
+    )
+    assert {cell["peer"] for cell in result["cells"]} == {"empty", "ours-event"}
+
+
+def test_a_cell_that_is_stuck_is_named_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Order] = []
+
+    def answer(order: Order) -> dict[str, Any]:
+        asked.append(order)
+        is_stuck = (order.peer, order.threads, order.loop) == ("stdlib-queue", 64, "closed")
+        return {"problem": "stuck"} if is_stuck else figures(order)
+
+    result = measured(monkeypatch, answer, rounds=3)
+    problems = {(cell["peer"], cell["threads"], cell["loop"]): cell["problem"] for cell in result["cells"]}
+    assert {key for key, problem in problems.items() if problem} == {("stdlib-queue", 64, "closed")}
+    assert sorted(map(asked.count, asked)) == [1] + [3] * (len(asked) - 1)
+
+
+def test_every_round_visits_every_cell_once_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def orders() -> list[Order]:
+        asked: list[Order] = []
+
+        def answer(order: Order) -> dict[str, Any]:
+            asked.append(order)
+            return figures(order)
+
+        measured(monkeypatch, answer)
+        return asked
+
+    asked = orders()
+    first, second = asked[: len(asked) // 2], asked[len(asked) // 2 :]
+    assert len(set(first)) == len(first) == 3 * (2 * 2 + 1)
+    assert set(first) == set(second)
+    assert first != second
+    assert orders() == asked
+
+
+def test_goals_are_judged_by_the_figures_or_say_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(order: Order) -> dict[str, Any]:
+        if order.peer == "ours-event" and order.loop == "open":
+            return figures(order, arrived=9, arrived_ratio=0.9)
+        return figures(order, p999_ns=3.0 if order.threads == 64 else 2.0)
+
+    verdicts = {goal["name"]: (goal["value"], goal["verdict"]) for goal in measured(monkeypatch, answer)["goals"]}
+    assert verdicts["p99.9 of a call, 64 threads ÷ 1 thread, closed loop, 256 B, ours (the empty call: 1.50)"] == (
+        1.5,
+        "reached",
+    )
+    assert verdicts["arrived ÷ accepted, the least of all cells of ours"] == (0.9, "not reached")
+    assert verdicts["native logger: enabled call, QueueHandler ÷ ours"] == (
+        None,
+        f"{NOT_MEASURED}ours-native-logger was not asked for",
+    )
+
+
+def test_ratios_to_ours_are_made_within_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = iter(range(1000))
+
+    def answer(order: Order) -> dict[str, Any]:
+        # The machine becomes slower all the time, for all peers alike.
+        slower = 1.0 if next(rounds) < 15 else 10.0
+        return figures(order, p50_ns=slower * {"empty": 1.0, "stdlib-queue": 60.0, "ours-event": 3.0}[order.peer])
+
+    cells = measured(monkeypatch, answer)["cells"]
+    ratios = [cell["ratios_to_ours"]["p50_ns"] for cell in cells if cell["peer"] == "stdlib-queue"]
+    assert [ratio and ratio["value"] for ratio in ratios] == pytest.approx([20] * len(ratios))
+
+
+def test_a_child_that_ends_without_an_answer_is_a_problem(tmp_path: Path) -> None:
+    found = bench.child("inference_logging.bench.cell", "no JSON", tmp_path / "answer.json", 60)
+    assert found["problem"].startswith("the process ended with 1: json.decoder.JSONDecodeError")
+
+
+@pytest.mark.servers
+def test_what_a_peer_raises_is_its_problem() -> None:
+    if hasattr(inference_logging, "install_logger"):
+        pytest.skip("the peer that does not work without it works")
+    assert bench.ask(replace(TINY, peer="ours-native-logger"))["problem"] == (
+        "NotImplementedError: this build has no install_logger"
+    )
+
+
+WRONG = {
+    "--peers": ("ours,empty", "'ours' is not one of empty, "),
+    "--threads": ("1,0", "'0' is not a whole number from 1 to 256"),
+    "--loops": ("open,half", "'half' is not one of closed, open"),
+    "--sizes": ("256,1e3", "'1e3' is not a whole number from 256 to 32,768"),
+    "--rounds": ("0", "0 is not in the range 1<=x<=100"),
+    "--seconds": ("-1", "-1.0 is not in the range 0.01<=x<=60"),
+}
+
+
+@pytest.mark.parametrize("option", WRONG)
+def test_a_wrong_option_is_an_error_that_names_it_and_its_value(option: str) -> None:
+    value, message = WRONG[option]
+    done = run("bench", option, value)
+    assert (done.code, done.out) == (2, "")
+    assert f"Invalid value for '{option}': {message}" in done.err
+
+
+@pytest.mark.servers
+def test_the_command_writes_a_result_of_the_described_form(tmp_path: Path) -> None:
+    done = run(
+        "bench", "--quick", "--peers", "empty,stdlib-sync,ours-event", "--threads", "1,2", "--loops", "closed,open",
+        "--seconds", "0.02", "--json", "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert (done.code, done.err) == (0, f"wrote {tmp_path}/out/result.json\n")
+    result = json.loads(done.out)
+    assert result == json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
+    assert list(differences(result, Result)) == []
+    cells = [(cell["peer"], cell["threads"], cell["loop"]) for cell in result["cells"]]
+    assert len(set(cells)) == len(cells) == 3 * 2 * 2
+    assert {time["peer"] for time in result["filtered"]} == {"empty", "stdlib-sync"}
+    for cell in result["cells"]:
+        assert cell["problem"] is None
+        assert cell["arrived"] == (0 if cell["peer"] == "empty" else cell["accepted"])
+
+
+@pytest.mark.servers
+def test_the_example_prints_tables_and_goals() -> None:
+    done = run("bench", "--quick", "--peers", "empty,ours-event", "--threads", "1")
+    assert (done.code, done.err) == (0, "")
+    assert "1 thread, closed loop, records of 256 B" in done.out
+    assert "  arrived ÷ accepted, the least of all cells of ours: 1 (1): reached" in done.out
+
+
+@pytest.mark.servers
+def test_the_method_of_fapilog_counts_every_record_of_the_burst() -> None:
+    pytest.importorskip("fapilog", reason="fapilog is not installed")
+    from inference_logging.bench.fapilog_method import compared
+    from inference_logging.bench.result import FapilogResult
+
+    result = compared(1, lambda _step: None, quick=True)
+    assert list(differences(result, FapilogResult)) == []
+    burst = result["bursts"]["ours"]
+    assert (burst["submitted"], burst["arrived"], burst["unexplained"]) == (500, 500, 0)
+
+
+def differences(value: Any, form: Any, where: str = "result") -> Iterator[str]:
+    """Iterate over the places at which a value has another form than a type of result.py says."""
+    if get_origin(form) is UnionType:
+        form = next(kind for kind in get_args(form) if value is None or kind is not NoneType)
+        form = NoneType if value is None else form
+    if is_typeddict(form):
+        hints = get_type_hints(form)
+        if set(value) != set(hints):
+            yield f"{where}: {sorted(set(value) ^ set(hints))}"
+        inner = [(name, value[name], hint) for name, hint in hints.items() if name in value]
+    else:
+        inner = [(name, item, get_args(form)[-1]) for name, item in _items(value, get_origin(form))]
+        if not _is_of(value, form):
+            yield f"{where}: {value!r} is no {form}"
+    for name, item, hint in inner:
+        yield from differences(item, hint, f"{where}.{name}")
+
+
+def _items(value: Any, container: Any) -> list[tuple[Any, Any]]:
+    if container is dict:
+        return list(value.items())
+    return list(enumerate(value)) if container is list else []
+
+
+def _is_of(value: Any, form: Any) -> bool:
+    if get_origin(form) is Literal:
+        return value in get_args(form)
+    return isinstance(value, (int, float) if form is float else get_origin(form) or form)
+
+
+def test_space_has_room_for_as_many_times() -> None:
+    assert space(3) == array("Q", [0, 0, 0])
