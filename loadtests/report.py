@@ -14,8 +14,8 @@ mpl.use("Agg")  # before pyplot is imported: there may be no display
 
 import matplotlib.pyplot as plt
 
+from inference_logging.stats.drawing import for_page
 from inference_logging.stats.interval import Interval
-from inference_logging.stats.plots import for_page
 from measure import Books
 from summary import BASE, Row, Spread
 

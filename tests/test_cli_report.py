@@ -14,7 +14,7 @@ import pytest
 
 from inference_logging.stats.counts import Counts
 from inference_logging.stats.report import page as make_page
-from tests.browser import Page, browser, needs_browser
+from tests.browser import CONTRAST, DRAWN, OVERLAPS, Page, browser, needs_browser
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
 
@@ -22,49 +22,6 @@ pytestmark = pytest.mark.servers
 
 ROOT = Path(__file__).parent.parent
 PLOTS = ["over-time", "outcomes", "durations", "distribution", "routes", "tokens"]
-
-DRAWN = """[...document.querySelectorAll('svg')].map(svg => {
-  const box = svg.getBoundingClientRect(), colour = name => {
-    const probe = document.body.appendChild(document.createElement('i'));
-    probe.style.color = `var(--${name})`;
-    const found = getComputedStyle(probe).color;
-    probe.remove();
-    return found;
-  };
-  const data = [colour('first'), colour('second')];
-  const marks = [...svg.querySelectorAll('path, use')].filter(mark => {
-    const style = getComputedStyle(mark), size = mark.getBoundingClientRect();
-    return data.includes(style.fill) && size.width > 2 && size.height > 2
-      || data.includes(style.stroke) && size.width + size.height > 20;
-  });
-  return {width: box.width, height: box.height, marks: marks.length,
-    name: document.getElementById(svg.getAttribute('aria-labelledby').split(' ')[0]).textContent,
-    words: document.getElementById(svg.getAttribute('aria-labelledby').split(' ')[1]).textContent};
-})"""
-
-OVERLAPS = """[...document.querySelectorAll('svg')].flatMap(svg => {
-  // The box around a slanted label is larger than the label.
-  const slanted = text => /rotate\\(-(?!0|90)/.test(text.getAttribute('transform') + text.style.transform);
-  const texts = [...svg.querySelectorAll('text')].filter(text => !slanted(text))
-    .map(text => [text.textContent, text.getBoundingClientRect()]);
-  const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
-    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
-  return texts.flatMap(([text, box], at) => texts.slice(at + 1)
-    .filter(([_, other]) => meet(box, other)).map(([other]) => `${text} | ${other}`));
-})"""
-
-CONTRAST = """(() => {
-  const light = colour => { const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map(Number)
-    .map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const paper = light(getComputedStyle(document.body).backgroundColor);
-  const against = colour => { const ink = light(colour);
-    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05); };
-  return {paper,
-    text: Math.min(...[...document.querySelectorAll('h1, h2, p, td, th, dt, dd')]
-      .map(e => against(getComputedStyle(e).color))),
-    labels: Math.min(...[...document.querySelectorAll('svg text')].map(e => against(getComputedStyle(e).fill)))};
-})()"""
 
 
 def records() -> list[dict[str, Any]]:

@@ -1,0 +1,215 @@
+"""The benchmark's page as a browser shows it: plots, goals, tables, settings; light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inference_logging.bench import page
+from inference_logging.bench.figures import bytes_text, share_text, time_text
+from inference_logging.bench.plots import Cells, losses, spread
+from inference_logging.bench.result import Result
+from tests.bench_results import HOSTILE, grown, made_up
+from tests.browser import CONTRAST, DRAWN, OVERLAPS, Page, browser, needs_browser
+
+pytestmark = pytest.mark.servers
+
+PLOTS = [
+    "Latency of a call, open loop",
+    "Latency of a call, closed loop",
+    "Throughput against threads",
+    "Loss",
+    "Peak memory above the start",
+    "Interpreter CPU per record",
+    "A call that makes a record, and one that is filtered out",
+    "Processes on one host, one queue directory",
+    "Size of a record",
+    "Concurrent streams",
+    "Threads of one process",
+]
+DESK, PHONE = 1100, 390
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return made_up()
+
+
+@pytest.fixture(scope="module")
+def written(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "bench.html"
+    page.write(path, result, grown()["growth"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def shown(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        opened.open(written)
+        opened.resize(DESK)
+        yield opened
+
+
+@needs_browser
+def test_every_plot_is_there_with_a_size_marks_and_words(shown: Page) -> None:
+    drawn = shown.evaluate(DRAWN)
+    assert [plot["name"] for plot in drawn] == PLOTS
+    for plot in drawn:
+        assert plot["width"] > 500, plot
+        assert plot["height"] > 100, plot
+        assert plot["marks"] > 0, plot
+        assert plot["words"].endswith("."), plot
+
+
+@needs_browser
+def test_no_label_of_a_plot_lies_over_another(shown: Page) -> None:
+    assert shown.evaluate("document.querySelectorAll('svg text').length") > 100
+    assert shown.evaluate(OVERLAPS) == []
+
+
+@needs_browser
+def test_text_can_be_read_in_light_and_in_dark(shown: Page) -> None:
+    papers = []
+    for scheme in ("dark", "light"):
+        shown.prefer(scheme)
+        contrast = shown.evaluate(CONTRAST)
+        # WCAG 2.2, level AA.
+        assert contrast["text"] >= 4.5, scheme
+        assert contrast["labels"] >= 4.5, scheme
+        papers.append(contrast["paper"])
+    assert papers[0] < 0.05
+    assert papers[1] > 0.9
+
+
+@needs_browser
+@pytest.mark.parametrize("opened", [False, True], ids=["closed", "opened"])
+def test_neither_a_desk_nor_a_phone_scrolls_the_page_sideways(shown: Page, opened: bool) -> None:
+    shown.evaluate(f"document.querySelectorAll('details').forEach(one => one.open = {str(opened).lower()})")
+    try:
+        for width in (PHONE, DESK):
+            shown.resize(width)
+            assert shown.evaluate("innerWidth") == width
+            assert shown.evaluate("document.documentElement.scrollWidth") <= width
+        assert shown.evaluate("document.querySelector('svg').getBoundingClientRect().width") > 500
+    finally:
+        shown.evaluate("document.querySelectorAll('details').forEach(one => one.open = false)")
+
+
+@needs_browser
+def test_titles_settings_and_reasons_are_text_only(shown: Page) -> None:
+    assert shown.evaluate("document.querySelectorAll('script, main b, main i, link, img, iframe').length") == 0
+    text = shown.evaluate("document.body.textContent")
+    assert HOSTILE.replace("\u202e", "\\u202e") in text
+    assert "\u202e" not in text
+    assert "picologging has no wheel for Python 3.11 <here>" in text
+    assert "loguru.configure(\n    level='INFO' & <b>,\n)" in text
+
+
+@needs_browser
+def test_the_page_loads_nothing(shown: Page) -> None:
+    assert shown.evaluate("performance.getEntriesByType('resource').length") == 0
+
+
+@needs_browser
+def test_settings_and_tables_are_closed_and_hold_every_peer_and_cell(shown: Page, result: Result) -> None:
+    assert shown.evaluate("document.querySelectorAll('details[open]').length") == 0
+    present = [peer for peer in result["peers"] if peer["missing"] is None]
+    assert shown.evaluate("document.querySelectorAll('details pre').length") == len(present)
+    assert shown.evaluate("document.querySelectorAll('details tbody tr').length") == len(result["cells"])
+
+
+@needs_browser
+def test_what_is_not_reached_comes_first(shown: Page) -> None:
+    rows = shown.evaluate("[...document.querySelectorAll('table.goals tbody tr')].slice(0, 3).map(r => r.innerText)")
+    assert [re.split(r"\s{2,}|\t", row)[-1].strip() for row in rows] == [
+        "not reached",
+        "not measured: fapilog is missing",
+        "reached",
+    ]
+    figures = dict(re.findall(r"^(.+)\n+(.+)$", shown.evaluate("document.querySelector('dl').innerText"), re.MULTILINE))
+    assert figures["Goals reached"] == "1 of 3"
+    assert figures["Ways of logging"] == "14 of 15"
+
+
+def test_the_source_names_no_other_resource(written: Path) -> None:
+    source = written.read_text(encoding="utf-8")
+    for name in ('xmlns:xlink="http://www.w3.org/1999/xlink"', 'xmlns="http://www.w3.org/2000/svg"'):
+        source = source.replace(name, "")
+    assert not re.search(r"(?:https?:)?//\w|@import|\bsrc=|url\((?!#)", source)
+    assert "default-src 'none'" in source
+
+
+def test_a_figure_stands_with_its_interval_and_what_went_wrong_below_it(result: Result) -> None:
+    source = page.page(result)
+    cell = next(cell for cell in result["cells"] if cell["peer"] == "loguru")
+    found = cell["figures"]["p50_ns"]
+    assert found is not None
+    low, high = time_text(found["low"]), time_text(found["high"])
+    assert f"<td>{time_text(found['value'])}<small>{low} … {high}</small></td>" in source
+    assert "fapilog, production preset: round 2: the child ended with -9." in source
+    assert "FileHandler + fsync: did not keep up with the rate." in source
+
+
+def test_what_the_noise_resolves_is_the_difference_of_the_two_empty_calls(result: Result) -> None:
+    for cell in result["cells"]:
+        for one in cell["rounds"]:
+            one["p50_ns"] = 105.0 if cell["peer"] == "empty-again" else 100.0
+    assert "differ by 4.88 % at the median over cells and rounds, and by 4.88 % at most" in page.page(result)
+
+
+def test_one_round_claims_no_intervals(result: Result) -> None:
+    source = page.page({**result, "rounds": 1})
+    assert "One round has no intervals" in source
+    assert "bootstrap interval" not in source.partition("How it was measured")[2].partition("<h2>")[0]
+
+
+def test_lost_and_refused_are_shares_of_the_calls(result: Result) -> None:
+    found = losses(Cells(result), "closed")
+    assert found["otel"].text() == "39.00 % lost"
+    assert found["ours-event"].text() == "0.06 % refused"
+    assert found["loguru"].text() == "0"
+    assert found["stdlib-fsync"].text() == "50.00 % late"
+    assert "empty" not in found
+
+
+def test_fapilogs_own_method_stands_with_its_burst_and_the_ratios(result: Result) -> None:
+    source = page.page(result)
+    assert "The first line and the second.</p>" in source
+    assert "Another &lt;b&gt;paragraph" in source
+    assert '<th scope="row">burst: refused, or counted as dropped</th><td>11,744</td><td>0</td>' in source
+    assert "<td>100.0<small>96.0 … 104.0</small></td>" in source
+
+
+def test_a_quick_run_is_marked(result: Result) -> None:
+    mark = "the figures mean nothing"
+    assert mark not in page.page(result)
+    assert mark in page.page({**result, "quick": True})
+
+
+def test_a_result_without_cells_makes_a_page_without_plots(result: Result) -> None:
+    source = page.page({**result, "cells": [], "filtered": [], "enabled": [], "fapilog": None, "goals": []})
+    assert "<svg" not in source
+    assert "What was compared" in source
+
+
+def test_names_at_the_ends_of_lines_keep_their_order_and_a_distance() -> None:
+    assert spread([1.0, 5.0, 9.0], 1.0) == [1.0, 5.0, 9.0]
+    assert spread([4.0, 4.0, 9.0], 1.0) == [3.5, 4.5, 9.0]
+    assert spread([0.0, 1.0, 1.1, 1.2, 9.0], 1.0) == pytest.approx([-0.675, 0.325, 1.325, 2.325, 9.0])
+
+
+def test_units_are_those_that_people_read() -> None:
+    assert [time_text(value) for value in (0.5, 260, 8900, 2e6, 3e9, 0)] == [
+        "0.5 ns",
+        "260 ns",
+        "8.9 µs",
+        "2 ms",
+        "3 s",
+        "0 s",
+    ]
+    assert [bytes_text(value) for value in (100, 4096, 65536, 3 << 30)] == ["100 B", "4 KiB", "64 KiB", "3 GiB"]
+    assert [share_text(value) for value in (0, 1e-9, 0.1234, 1)] == ["0", "< 0.01 %", "12.34 %", "100.00 %"]
+    assert share_text(1 - 1e-9) == "> 99.99 %"
