@@ -18,7 +18,7 @@ from inference_logging.bench import configurations as bench
 from inference_logging.bench.configurations import Comparison, Figure, compare, replacements
 from inference_logging.bench.configurations_report import markdown
 from inference_logging.bench.configurations_round import CHUNKS, GET, KINDS, LOGGED, POST, STREAM
-from inference_logging.cli.bench_against import command
+from inference_logging.cli.bench import command
 from inference_logging.config import FileConfig
 from inference_logging.stats.interval import Interval
 
@@ -42,7 +42,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def called(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [*map(str, arguments), "--seconds", "0", "--rounds", "1"])
+    return CliRunner().invoke(command, [*map(str, arguments), "--seconds", "0.01", "--rounds", "1"])
 
 
 def values(comparison: Comparison, kind: str, name: str) -> tuple[float, float]:
@@ -200,10 +200,10 @@ def test_the_recipe_of_the_documentation_writes_the_summary(write: Write, tmp_pa
     script = tmp_path / "bin" / "inference-logging"
     script.parent.mkdir()
     main = "from inference_logging.cli.main import main; main()"
-    bench_ = "from inference_logging.cli.bench_against import command; command()"
+    bench_ = "from inference_logging.cli.bench import command; command()"
     python = f"exec {sys.executable} -c"
     script.write_text(
-        f'#!/bin/sh\nif [ "$1" = bench ]; then shift; {python} "{bench_}" "$@" --seconds 0 --rounds 1; fi\n'
+        f'#!/bin/sh\nif [ "$1" = bench ]; then shift; {python} "{bench_}" "$@" --seconds 0.01 --rounds 1; fi\n'
         f'{python} "{main}" "$@"\n'
     )
     script.chmod(0o755)

@@ -22,6 +22,8 @@ import load
 import measure
 import summary
 from arrivals import Arrival
+from bench_turns_report import Case
+from bench_turns_slices import Block
 
 pytestmark = pytest.mark.servers
 
@@ -241,8 +243,9 @@ def test_the_demo_does_without_wrk_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_cost_that_is_there_is_found_by_turns() -> None:
-    walls = [(100_000 + turn, 110_000 + turn, 100_000 + turn) for turn in range(40)]
-    cost = demo_turns.Cost.of(demo_turns.Case("a", 10), walls, [(2 * a, 2 * b, 2 * c) for a, b, c in walls])
+    cpu: list[Block] = [(100_000 + turn, 110_000 + turn, 100_000 + turn) for turn in range(40)]
+    walls: list[Block] = [tuple(2 * time for time in block) for block in cpu]
+    cost = demo_turns.Cost.of(Case("a", 10), cpu, walls)
     assert cost.cpu.value == pytest.approx(1.1, rel=1e-3)
     assert cost.rps.value == pytest.approx(1 / 1.1, rel=1e-3)
     assert cost.added_cpu_us.value == pytest.approx(1.0)

@@ -13,8 +13,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from inference_logging.cli.examples import examples
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 SECONDS: Final = 30.0
@@ -38,19 +36,19 @@ CONFIG: Final = click.option(
 )  # fmt: skip
 
 
-def run(new: Path | None, against: Path, seconds: float | None, rounds: int | None, *, as_json: bool) -> None:
+def run(new: Path | None, against: Path | None, seconds: float | None, rounds: int | None, *, as_json: bool) -> None:
     """Compare two files and print the result; both are read by themselves, without the environment.
 
     It takes ``seconds`` in all (30), in ``rounds`` processes (3).
 
-    Raises ``UsageError`` without a new file, ``ConfigError`` for a file that cannot be used.
+    Raises ``UsageError`` without one of the two, ``ConfigError`` for a file that cannot be used.
     """
     from inference_logging.bench.configurations import compare
     from inference_logging.bench.configurations_report import markdown
     from inference_logging.config.difference import Difference
 
-    if new is None:
-        raise click.UsageError("--against: needs --config, the changed file")
+    if new is None or against is None:
+        raise click.UsageError("--config and --against: give both, the changed file and the one before")
     difference = Difference.between(against, new)
     seconds, rounds = (SECONDS if seconds is None else seconds), (ROUNDS if rounds is None else rounds)
     try:
@@ -68,18 +66,3 @@ def run(new: Path | None, against: Path, seconds: float | None, rounds: int | No
 def _show(number: int, rounds: int) -> None:
     if sys.stderr.isatty():
         click.echo(f"round {number + 1} of {rounds}", err=True)
-
-
-@click.command("bench", epilog=examples(EXAMPLE))
-@CONFIG
-@AGAINST
-@click.option("--seconds", type=click.FloatRange(min=0.0), help=f"In all ({SECONDS:g}).")
-@click.option("--rounds", type=click.IntRange(1, 100), help=f"Processes, one after the other ({ROUNDS}).")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of Markdown.")
-def command(
-    config_file: Path | None, against: Path | None, seconds: float | None, rounds: int | None, as_json: bool
-) -> None:
-    """Measure what a changed configuration costs: CPU per request and chunk, the listener's, bytes, records."""
-    if against is None:
-        raise click.UsageError("--against: needs the configuration file to compare with")
-    run(config_file, against, seconds, rounds, as_json=as_json)
