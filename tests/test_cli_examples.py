@@ -19,7 +19,7 @@ from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.main import command as root
 from tests.segment_files import log, request, write_segment
 
-STEERING = ("ctl", "listen", "proxy", "recover", "ship", "verify")
+STEERING = ("ab", "ctl", "listen", "proxy", "recover", "ship", "verify")
 """Commands that need a server, a destination, or what a server really wrote; their own tests run their examples."""
 
 

@@ -119,8 +119,8 @@ class Findings:
             )
         elif self.compared.rows[0].difference is None:
             lines.append(
-                f"There was too little traffic for some or all of it: an interval needs {LEAST_EVENTS} requests without and {LEAST_EVENTS} "
-                f"with recording at least {LEAST_BLOCKS} times. Measure longer, with --for."
+                f"There was too little traffic for some or all of it: an interval needs {LEAST_EVENTS} requests "
+                f"without and {LEAST_EVENTS} with recording at least {LEAST_BLOCKS} times. Measure longer, with --for."
             )
         return lines
 

@@ -227,11 +227,7 @@ fn apply(
     Ok(RuntimeChange { what, from: from.unwrap_or_else(null), to, until_unix_nano: Some(until.unix_nano) })
 }
 
-fn remove(
-    settings: &mut Settings,
-    compared: [ArmCounts; 2],
-    is_ending: impl Fn(&Ends) -> bool,
-) -> Vec<RuntimeChange> {
+fn remove(settings: &mut Settings, compared: [ArmCounts; 2], is_ending: impl Fn(&Ends) -> bool) -> Vec<RuntimeChange> {
     let mut changed = Vec::new();
     let mut end = |what, from| changed.push(RuntimeChange { what, from, to: null(), until_unix_nano: None });
     let ends = |until: Until| is_ending(&Ends::at(until));

@@ -46,5 +46,8 @@ fn is_own(name: &str) -> bool {
     let numbered = ["control-", "runtime-", "metrics-"].iter().find_map(|prefix| name.strip_prefix(prefix));
     let locks = ["leader.lock", "totals.lock", "runtime.lock", "comparison.lock", "configuration.lock"];
     let fixed = ["metrics", "configuration.yaml"];
-    numbered.is_some_and(is_number) || fixed.contains(&name) || locks.contains(&name) || (name.starts_with("dead-") && name.len() > 5)
+    numbered.is_some_and(is_number)
+        || fixed.contains(&name)
+        || locks.contains(&name)
+        || (name.starts_with("dead-") && name.len() > 5)
 }

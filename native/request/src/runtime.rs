@@ -156,10 +156,7 @@ impl Runtime {
         let (is_disabled, is_compared) = in_force.unwrap_or_default();
         let area = &self.0.comparison;
         let arm = if is_compared && !is_disabled { area.arm(now) } else { None };
-        Begins {
-            is_recorded: !is_disabled && arm != Some(Arm::Off),
-            compared: arm.map(|arm| Compared::new(area, arm)),
-        }
+        Begins { is_recorded: !is_disabled && arm != Some(Arm::Off), compared: arm.map(|arm| Compared::new(area, arm)) }
     }
 
     /// Whether requests that begin at `now` are not recorded; `requests` counts them for a comparison.

@@ -1,7 +1,8 @@
 //! The overrides in plain form, for writers to compare and change, and their conversion to the words of a copy.
 
 use super::{
-    CAPTURE, CHUNKS, COMPARED, COMPARED_AT, COPY_WORDS, DISABLED, DISABLED_AT, LEVEL, MAX_ROUTE_BYTES, RATIO, RULE_WORDS, TIMED_WORDS,
+    CAPTURE, CHUNKS, COMPARED, COMPARED_AT, COPY_WORDS, DISABLED, DISABLED_AT, LEVEL, MAX_ROUTE_BYTES, RATIO,
+    RULE_WORDS, TIMED_WORDS,
 };
 
 /// Most captures at one time.
