@@ -160,9 +160,7 @@ def main() -> None:
     nothing = runs[0.0]
     print(f"{BURN_US:g} µs of CPU time a request, {options.seconds:g} s for each cost")
     own = nothing.own_us / 1e6 / nothing.off(JUDGED[0])
-    print(
-        f"the middleware itself, by its own metrics: {nothing.own_us:.1f} µs for a record, {own:+.2%} of a request's CPU"
-    )
+    print(f"the middleware itself, by its own metrics: {nothing.own_us:.1f} µs for a record, {own:+.2%} of the CPU time")
     verdict = "within" if nothing.difference(JUDGED[0]).holds(own) else "NOT within"
     print(f"{JUDGED[0]}, 0% injected: {own:+.2%} of the middleware itself is {verdict} what is found")
     for name in JUDGED:
@@ -172,13 +170,13 @@ def main() -> None:
             verdict = "within" if found.holds(injected) else "NOT within"
             print(f"{name}, {cost:.0%} injected: {injected:+.2%} is {verdict} {percent(found)}")
     if options.json:
-        found = {
+        written = {
             "machine": seen_on,
             "burn_us": BURN_US,
             "seconds": options.seconds,
             "runs": [{"extra_us": run.extra_us, "own_us": run.own_us, "found": run.found} for run in runs.values()],
         }
-        options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def percent(found: Interval) -> str:
