@@ -160,7 +160,7 @@ def main() -> None:
     nothing = runs[0.0]
     print(f"{BURN_US:g} µs of CPU time a request, {options.seconds:g} s for each cost")
     own = nothing.own_us / 1e6 / nothing.off(JUDGED[0])
-    print(f"the middleware itself, by its own metrics: {nothing.own_us:.1f} µs for a record, {own:+.2%} of the CPU time")
+    print(f"the middleware itself, by its own metrics: {nothing.own_us:.1f} µs for a record, {own:+.2%} of the CPU")
     verdict = "within" if nothing.difference(JUDGED[0]).holds(own) else "NOT within"
     print(f"{JUDGED[0]}, 0% injected: {own:+.2%} of the middleware itself is {verdict} what is found")
     for name in JUDGED:

@@ -88,11 +88,11 @@ def comparison(recorded: Recorded) -> Iterator[Comparison]:
 def test_a_request_is_counted_once_in_its_arm_and_recorded_only_in_slices_with_recording(
     recorded: Recorded, comparison: Comparison
 ) -> None:
-    stream, paths = replying(*answer(b"a", b"b", b"c")), iter(range(100))
+    app, paths = recorded.wrap(replying(*answer(b"a", b"b", b"c"))), iter(range(100))
     for is_off, requests in ((True, 3), (False, 2), (True, 1)):
         for _ in range(requests):
             comparison.hold(is_off)
-            recorded.serve(stream, http_scope(f"/{is_off}/{next(paths)}"))
+            serve_one(app, http_scope(f"/{is_off}/{next(paths)}"), Client())
     off, on = comparison.counts()
     assert [(arm["requests"], arm["first_chunks"], arm["later_chunks"]) for arm in (off, on)] == [(4, 4, 8), (2, 2, 4)]
     assert all(arm[name] > 0 for arm in (off, on) for name in ("first_chunks_nano", "later_chunks_nano"))
@@ -100,7 +100,7 @@ def test_a_request_is_counted_once_in_its_arm_and_recorded_only_in_slices_with_r
     assert [record["url.path"] for record in records] == ["/False/3", "/False/4"]
     assert {record["chunks"] for record in records} == {3}
     comparison.end()
-    recorded.serve(stream)
+    serve_one(app, http_scope(), Client())
     assert len(recorded.records("request")) == 3
     assert comparison.counts() == (off, on)
     wait_until(lambda: len(changes(recorded.config)) == 2, "its end to be on record")

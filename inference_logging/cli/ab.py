@@ -66,8 +66,9 @@ def command(
 
     Recording is switched off and on in slices, in all processes of the queue directory at once, in a random order
     within each pair. Printed are requests/s, time to first chunk, time per chunk and CPU time without and with
-    recording, and the difference with an interval of 95 %. The records of about half of the requests are missing in the
-    meantime: their number is printed, and on record (control.changed). The audit lane goes on.
+    recording, and the difference with an interval of 95 %. Without recording is as after `ctl disable`: of about half
+    of the requests there is no record, nor of what is logged and connected in those slices. The number of requests is
+    printed, and on record (control.changed). The audit lane goes on.
 
     Recording is on again when the command ends, also within a second after it is killed. Times are taken of ASGI
     requests; requests of other servers are only counted.
