@@ -73,7 +73,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers
+.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -256,6 +256,10 @@ bench-turns: build ## Measure what the middleware costs by turns in one process,
 	[ -x "$$python" ] && PYTHONPATH="$(CURDIR):$$packages" "$$python" -c 'import fastapi, inference_logging, uvloop' \
 		2>/dev/null || python=$(PYTHON); \
 	PYTHONPATH="$(CURDIR):$$packages" "$$python" loadtests/bench_turns.py
+
+bench-ab: build ## Whether `inference-logging ab` finds a known cost of 0 % and of 5 % (two minutes)
+	@$(call require,wrk,wrk,the load on a real server)
+	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_ab.py
 
 bench-instructions: build ## Count what the request path executes; fails above +2 % of the noted bounds (about a minute)
 	@$(call require,cc,gcc libc6-dev,the marks between which valgrind counts)
