@@ -30,6 +30,9 @@ VLLM_SETUP := $(wildcard tests/integrations/vllm/*)
 TRITON := .venv-triton
 TRITON_INSTALLED := $(TRITON)/.stamp-installed
 TRITON_PACKAGE := $(TRITON)/.stamp-package
+# A real Parsl: what it needs is not to be mixed with what the tests need. The package is imported from the checkout.
+PARSL := .venv-parsl
+PARSL_INSTALLED := $(PARSL)/.stamp-installed
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
@@ -73,7 +76,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-growth bench-peers bench-instructions bench-turns bench-triton bench-vllm bench-native results onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack
+.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -152,7 +155,7 @@ test-python: $(NATIVE)
 	$(PYTEST) -m "not real"
 
 # The tools are compiled beside vLLM's tests, which need none of them.
-test-real: build ## Run the tests with the wheel, vLLM, Triton, Kubernetes, brokers and collectors
+test-real: build ## Run the tests with the wheel, vLLM, Triton, Parsl, Kubernetes, brokers and collectors
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
@@ -165,6 +168,7 @@ real-tools:
 real-servers:
 	@$(MAKE) wheel || echo "the tests of the wheel and of the static listener are skipped" >&2
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
+	@$(MAKE) parsl || echo "the tests with a real Parsl are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
 	$(PYTHON) -m pytest -m vllm --durations=20
 
@@ -173,6 +177,9 @@ test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 G
 
 test-triton: triton ## Run the tests with a real Triton on the CPU; the first time 100 MB are downloaded
 	$(PYTHON) -m pytest -m triton
+
+test-parsl: parsl ## Run the tests with a real Parsl; the first time 15 MB are downloaded
+	$(PYTHON) -m pytest -m parsl
 
 test-c: build c-embedded ## Run the tests of the C library on other processors and under ThreadSanitizer (needs nightly Rust; six minutes)
 	@($(call require,qemu-arm-static,qemu-user-static,programs of other processors; without it their tests are skipped)) || true
@@ -231,7 +238,8 @@ lint: build ## Run all linters and type checkers: Python, stub, Rust
 
 check: lint test ## Run lint, then test
 
-demo: build ## Show the main job: an example server under load, with and without logging (about a minute)
+demo: build ## Show what logging costs by turns, then the main job: an arrival trace, records, health, books (about a minute)
+	@($(call require,wrk,wrk,the cost of logging by turns; without it that is not measured)) || true
 	$(PYTHON) loadtests/demo.py
 
 bench: build ## Measure emit, listener, middleware and server, as ratios in one interleaved run
@@ -261,6 +269,10 @@ bench-turns: build ## Measure what the middleware costs by turns in one process,
 		2>/dev/null || python=$(PYTHON); \
 	PYTHONPATH="$(CURDIR):$$packages" "$$python" loadtests/bench_turns.py $(BENCH_OPTIONS)
 
+bench-ab: build ## Whether `inference-logging ab` finds a known cost of 0 % and of 5 % (two minutes)
+	@$(call require,wrk,wrk,the load on a real server)
+	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_ab.py
+
 bench-instructions: build ## Count what the request path executes; fails above +2 % of the noted bounds (about a minute)
 	@$(call require,cc,gcc libc6-dev,the marks between which valgrind counts)
 	@$(call require,valgrind,valgrind,counting instructions)
@@ -272,6 +284,9 @@ bench-vllm: vllm ## Measure what logging costs a real vLLM, beside its own loggi
 bench-triton: triton ## Measure what logging costs a real Triton, beside its own logger and Python's (about ten minutes)
 	@($(call require,wrk,wrk,the load)) || true
 	$(PYTHON) loadtests/bench_triton.py
+
+bench-parsl: parsl ## Measure what logging costs a task of Parsl, beside its own files (about five minutes)
+	$(PYTHON) loadtests/bench_parsl.py
 
 bench-native: build c listener ## Measure calls from C++ beside spdlog, write(2) and QUILL=DIRECTORY, and the proxy beside nginx (ten minutes)
 	@$(call require,g++,g++,the program that is measured)
@@ -286,9 +301,11 @@ tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into 
 
 triton: $(TRITON_PACKAGE) ## Set up .venv-triton: Triton for the CPU, its clients and this package as a wheel
 
+parsl: $(PARSL_INSTALLED) build ## Set up .venv-parsl: Parsl, and what this package needs
+
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
-clean: ## Remove what was built and written; .venv, .venv-triton, .venv-vllm and .tools stay
+clean: ## Remove what was built and written; .venv, .venv-parsl, .venv-triton, .venv-vllm and .tools stay
 	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
@@ -330,6 +347,12 @@ $(TRITON_PACKAGE): $(TRITON_INSTALLED) $(NATIVE) $(PACKAGE_SOURCES)
 	@if [ -f $(TRITON)/bin/pip ]; then \
 		$(TRITON)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(TRITON)/wheel/*.whl && \
 		$(TRITON)/bin/pip install --quiet --disable-pip-version-check $(TRITON)/wheel/*.whl; fi
+	@touch $@
+
+$(PARSL_INSTALLED): tests/integrations/parsl/requirements.txt | $(PYTHON)
+	@echo "installing Parsl into $(PARSL): about 80 MB"
+	@$(PYTHON) -m venv --clear $(PARSL)
+	@$(PARSL)/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 # numactl brings libnuma1, which vLLM's CPU kernels load.

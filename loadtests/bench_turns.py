@@ -93,7 +93,7 @@ class Server:
 
     def measure(self, load: Load, route: str, case: Case) -> Row:
         """Load one route until its row is precise, or the limit is reached."""
-        url, script = f"http://{HOST}:{self.port}{route}", self._script(route)
+        url, script = self.target(route)
         run_wrk(load.wrk, url, 1, load.connections, script)  # warms caches and the connection handling
         before = self.ask(f"restart?{case.requests}")
         start, limit_s = time.monotonic(), load.limit_s / load.processes
@@ -108,6 +108,10 @@ class Server:
             row = Row.of(case, [tuple(block) for block in now["blocks"]], listener_us)
             if row.is_precise or time.monotonic() - start + 1 >= limit_s:
                 return row
+
+    def target(self, route: str) -> tuple[str, Path | None]:
+        """Return the address of a route, and the script with which wrk asks it."""
+        return f"http://{HOST}:{self.port}{route}", self._script(route)
 
     def _script(self, route: str) -> Path | None:
         if not route.startswith("/v1/"):
@@ -129,11 +133,11 @@ class Server:
 
 
 @contextmanager
-def running() -> Iterator[Server]:
-    """Run the server on the first core."""
+def running(clock: str = "thread") -> Iterator[Server]:
+    """Run the server on the first core; ``clock``: whose CPU time a slice is, as the server has it."""
     with scratch_directory() as directory, socket.create_server((HOST, 0), backlog=1024) as listening:
         server = Path(__file__).resolve().parent / "bench_turns_server.py"
-        options = ["--fd", str(listening.fileno()), "--core", str(min(os.sched_getaffinity(0)))]
+        options = ["--fd", str(listening.fileno()), "--core", str(min(os.sched_getaffinity(0))), "--clock", clock]
         with (directory / "console.log").open("wb") as console:
             process = subprocess.Popen(
                 [sys.executable, str(server), *options, "--directory", str(directory / "log")],

@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import socket
+import time
 from collections.abc import Awaitable, MutableMapping
 from pathlib import Path
 from typing import Any, Final
@@ -22,11 +23,13 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from bench_loggers import DRAIN_S, our_config
-from bench_turns_slices import LOGGED, Receive, Send, Slices, Switch
+from bench_turns_slices import LOGGED, Clock, Receive, Send, Slices, Switch
 from inference_logging import InferenceLoggingMiddleware, Logger
 from server import stream64, trivial
 
 CONTROL_PATH: Final = "/turns/"
+CLOCKS: Final[dict[str, Clock]] = {"thread": time.thread_time_ns, "process": time.process_time_ns}
+"""Of the event loop's thread, or of the process, the listener's thread included."""
 
 ANSWER: Final[dict[str, Any]] = {
     "id": "chatcmpl-7d9f3c1e5b1a4f0e9c583a1b2c3d4e5f",
@@ -84,9 +87,9 @@ def application() -> FastAPI:
 class Front:
     """The ASGI application of the process: the parent's questions, the lifespan, and the switch for all else."""
 
-    def __init__(self, app: FastAPI, logger: Logger) -> None:
+    def __init__(self, app: FastAPI, logger: Logger, clock: Clock) -> None:
         self.logged = InferenceLoggingMiddleware(app, logger.config)
-        self.switch = Switch((app, self.logged, app), Slices())
+        self.switch = Switch((app, self.logged, app), Slices(clock))
         self.logger = logger
 
     def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> Awaitable[Any]:
@@ -108,6 +111,7 @@ class Front:
         books = self.logger.stats()
         return {
             "blocks": self.switch.slices.blocks,
+            "walls": self.switch.slices.walls,
             "written": books["written"],
             "listener_s": books["listener"]["listener_cpu_s"],
         }
@@ -120,11 +124,11 @@ class Front:
             raise RuntimeError(f"{served} requests were served by the logged arm, but the books say {books}")
 
 
-def serve(fd: int, core: int, directory: Path) -> None:
+def serve(fd: int, core: int, directory: Path, clock: str) -> None:
     """Serve on an inherited socket until SIGTERM."""
     os.sched_setaffinity(0, {core})
     with our_config(directory) as config, Logger(config) as logger:
-        front = Front(application(), logger)
+        front = Front(application(), logger, CLOCKS[clock])
         options: dict[str, Any] = {"http": "httptools", "loop": "uvloop", "lifespan": "on", "interface": "asgi3"}
         server = uvicorn.Server(uvicorn.Config(front, access_log=False, log_level="warning", **options))
         # uvicorn raises a signal again once it has shut down; its default action would end us before the books are
@@ -139,5 +143,6 @@ if __name__ == "__main__":
     parser.add_argument("--fd", type=int, required=True, help="an inherited listening socket")
     parser.add_argument("--core", type=int, required=True, help="the one core to run on")
     parser.add_argument("--directory", type=Path, required=True, help="where the log goes")
+    parser.add_argument("--clock", choices=CLOCKS, default="thread", help="whose CPU time a slice is")
     given = parser.parse_args()
-    serve(given.fd, given.core, given.directory)
+    serve(given.fd, given.core, given.directory, given.clock)

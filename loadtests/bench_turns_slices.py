@@ -21,13 +21,15 @@ ARMS: Final = ("unlogged", "logged", "control")
 UNLOGGED, LOGGED, CONTROL = range(len(ARMS))
 Block = tuple[int, ...]
 """Nanoseconds of each arm's slice."""
+Clock = Callable[[], int]
 
 
 class Slices:
-    """The turns of the arms, and the blocks that are whole."""
+    """The turns of the arms, and the blocks that are whole: by ``clock``, and beside it by a clock on the wall."""
 
-    def __init__(self, clock: Callable[[], int] = time.thread_time_ns, seed: int = 0) -> None:
+    def __init__(self, clock: Clock = time.thread_time_ns, seed: int = 0) -> None:
         self.blocks: list[Block] = []
+        self.walls: list[Block] = []
         self._clock = clock
         self._random = random.Random(seed)
         self.pause()
@@ -36,15 +38,17 @@ class Slices:
         """Leave out the block that has begun, and the one after it."""
         self._order: list[int] = []
         self._taken = [0] * len(ARMS)
+        self._passed = [0] * len(ARMS)
         self._arm: int | None = None
         self._is_warm = False
-        self._since = 0
+        self._since = self._since_wall = 0
 
     def begin(self) -> int:
         """Begin a slice, and return the arm whose turn it is."""
         if not self._order:
             self._order = self._random.sample(range(len(ARMS)), len(ARMS))
         self._arm = self._order.pop()
+        self._since_wall = time.perf_counter_ns()
         self._since = self._clock()
         return self._arm
 
@@ -54,9 +58,11 @@ class Slices:
         if self._arm is None:
             return
         self._taken[self._arm] = now - self._since
+        self._passed[self._arm] = time.perf_counter_ns() - self._since_wall
         if not self._order:
             if self._is_warm:
                 self.blocks.append(tuple(self._taken))
+                self.walls.append(tuple(self._passed))
             self._is_warm = True
 
 
@@ -77,6 +83,7 @@ class Switch:
         self.pause()
         self._requests = requests
         self.slices.blocks.clear()
+        self.slices.walls.clear()
 
     def pause(self) -> None:
         """Leave the current block out."""

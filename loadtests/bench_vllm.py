@@ -79,6 +79,9 @@ def _block(loads: Loads, place: Place, names: list[str], rounds: int, quick: boo
                 turned.rotate(1)
         for server in servers:
             server.stop()
+        for server in servers:
+            if MODES[server.mode].peer:
+                server.check_lines()
         records = sum(server.check_books() for server in servers if MODES[server.mode].middleware)
         return f"{idle}{records:,} requests to servers with ours, as many records; verify: the books balance"
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from baselines import LOG_NAME
 from bench_loggers import free_port, memory_directory, scratch_directory
 from bench_vllm_load import CHAT, HOST, Seen, Shape, load
 
@@ -54,6 +55,9 @@ class Mode:
 
     arguments: tuple[str, ...] = (_NO_ACCESS_LOG,)
     middleware: str | None = None
+    """Ours."""
+    peer: str | None = None
+    """A middleware beside ours."""
     settings: dict[str, str] = field(default_factory=dict)
     proof: str = "gen_ai.usage.output_tokens"
     """A field that the record of each request for tokens has where the mode is at work."""
@@ -72,6 +76,8 @@ MODES: Final = {
         proof="gen_ai.input.messages",
     ),
     "control": Mode(),
+    "stdlib-file": Mode(peer="bench_vllm_peers.File"),
+    "stdlib-queue": Mode(peer="bench_vllm_peers.Queue"),
     "vllm-outputs": Mode(_PEER),
     "vllm-outputs-no-deltas": Mode((*_PEER, "--no-enable-log-deltas")),
     "uvicorn-access": Mode(()),
@@ -85,6 +91,10 @@ MEANINGS: Final = (
     (
         "vllm-outputs: --enable-log-requests --enable-log-outputs; -no-deltas: also --no-enable-log-deltas; "
         "uvicorn-access: uvicorn's access log, which all others have off. Consoles go to files"
+    ),
+    (
+        "stdlib-file, stdlib-queue: one line of JSON per request by the standard library, from a pure-ASGI middleware: "
+        "on the request path (FileHandler), or through QueueHandler and QueueListener"
     ),
 )
 
@@ -204,6 +214,12 @@ class Server:
             raise RuntimeError(f"{self.mode}: the books do not balance\n{verify.stdout.decode()}")
         return len(records)
 
+    def check_lines(self) -> None:
+        """Raise ``RuntimeError`` unless a middleware beside ours has left a line for each request."""
+        lines = (self.directory / "log" / LOG_NAME).read_bytes().count(b"\n")
+        if lines != self.recorded:
+            raise RuntimeError(f"{self.mode}: {self.recorded} requests were answered, {lines} lines are there")
+
     def _console(self) -> str:
         return (self.directory / "console.log").read_text(errors="replace")
 
@@ -231,7 +247,7 @@ def running(mode: str, place: Place, directory: Path, middleware: str | None = N
 
 
 def _command(mode: str, place: Place, port: int, middleware: str | None) -> list[str]:
-    chosen = middleware or MODES[mode].middleware
+    chosen = middleware or MODES[mode].middleware or MODES[mode].peer
     ours = ["--middleware", chosen] if chosen else []
     vllm = [str(place.venv / "bin" / "vllm"), "serve", str(place.model), "--port", str(port)]
     return [*vllm, *_ENGINE, *MODES[mode].arguments, *ours]

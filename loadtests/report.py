@@ -15,21 +15,22 @@ mpl.use("Agg")  # before pyplot is imported: there may be no display
 import matplotlib.pyplot as plt
 
 from inference_logging.stats.drawing import for_page
+from inference_logging.stats.interval import Interval
 from measure import Books
 from summary import BASE, Row, Spread
 
 GOAL = 0.985
-_INK, _GRID = "#1c2024", "#d5dae0"
+_INK, GRID = "#1c2024", "#d5dae0"
 _COLOURS = {"ours": "#1b7f4d", BASE: "#5b6470", "control": "#8c95a0"}
 _OTHER = "#c8713a"
 _VARIABLES = {
-    _INK: "ink", _GRID: "grid", _COLOURS["ours"]: "ours", _COLOURS[BASE]: "base", _COLOURS["control"]: "control",
+    _INK: "ink", GRID: "grid", _COLOURS["ours"]: "ours", _COLOURS[BASE]: "base", _COLOURS["control"]: "control",
     _OTHER: "other",
 }  # fmt: skip
 _DRAWING: dict[Any, Any] = {
-    "svg.fonttype": "none", "font.size": 11, "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _GRID,
+    "svg.fonttype": "none", "font.size": 11, "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": GRID,
     "xtick.color": _INK, "ytick.color": _INK, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-    "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": _GRID, "legend.frameon": False,
+    "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": GRID, "legend.frameon": False,
 }  # fmt: skip
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --quiet: #5b6470; --grid: #d5dae0; --ours: #1b7f4d;
@@ -57,7 +58,7 @@ def write(out: Path, title: str, measured: Sequence[Row], facts: dict[str, str],
         scenarios = dict.fromkeys(row.scenario for row in measured)
         sections = "".join(_section(number, scenario, measured) for number, scenario in enumerate(scenarios))
     page = out / "report.html"
-    page.write_text(_page(title, sections, facts, remarks), encoding="utf-8")
+    page.write_text(page_of(title, sections, facts, remarks), encoding="utf-8")
     return page
 
 
@@ -81,10 +82,46 @@ def draw(path: Path, measured: Sequence[Row]) -> None:
     plt.close(figure)
 
 
-def _svg(name: str, measured: Sequence[Row]) -> str:
-    """Draw one scenario as part of a page: text stays text, colours are the page's."""
-    figure = plt.figure(figsize=(11, 6.4), layout="constrained")
-    _scenario(figure, measured)
+def picture(draw_on: Callable[[Any], None], path: Path, height: float) -> None:
+    """Draw a figure of this height, in inches, as a PNG."""
+    with mpl.rc_context(_DRAWING):
+        figure = plt.figure(figsize=(11, height), layout="constrained", facecolor="white")
+        draw_on(figure)
+        figure.savefig(path, dpi=110)
+        plt.close(figure)
+
+
+def plot(draw_on: Callable[[Any], None], name: str, title: str, words: str, height: float) -> str:
+    """Return a drawing as part of a page, with its description in words; ``name`` is unique within the page."""
+    with mpl.rc_context(_DRAWING):
+        figure = plt.figure(figsize=(11, height), layout="constrained")
+        draw_on(figure)
+        begin, inner = _svg(figure, name).split(">", 1)
+    return (
+        f'<div class="wide" tabindex="0">{begin} role="img" aria-labelledby="{name}-title {name}-words">'
+        f'<title id="{name}-title">{_text(title)}</title><desc id="{name}-words">{_text(words)}.</desc>{inner}</div>\n'
+    )
+
+
+def interval(axes: Any, place: float, value: Interval, colour: str, label: str | None = None) -> None:
+    """Draw a value with its interval across; ``colour``: ours or control."""
+    around = [[value.value - value.low], [value.high - value.value]]
+    axes.errorbar(value.value, place, xerr=around, fmt="o", capsize=4, color=_COLOURS[colour], label=label)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table; the first cell of a row is its name."""
+    columns = "".join(f'<th scope="col">{_text(head)}</th>' for head in heads)
+    lines = "".join(
+        f'<tr><th scope="row">{_text(str(name))}</th>{"".join(f"<td>{_text(str(cell))}</td>" for cell in cells)}</tr>\n'
+        for name, *cells in rows
+    )
+    body = f"<thead><tr>{columns}</tr></thead>\n<tbody>{lines}</tbody>"
+    return f'<div class="wide" tabindex="0"><table>{body}</table></div>\n'
+
+
+def _svg(figure: Any, name: str) -> str:
+    """Write a figure as part of a page: text stays text, colours are the page's."""
     written = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}):
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
@@ -138,7 +175,8 @@ def _colour(row: Row) -> str:
     return _COLOURS.get(row.mode, _OTHER)
 
 
-def _page(title: str, sections: str, facts: dict[str, str], remarks: Sequence[str]) -> str:
+def page_of(title: str, sections: str, facts: dict[str, str], remarks: Sequence[str]) -> str:
+    """Return a page: its title, what is in it, what is to be said beside, and how it was measured."""
     listed = "".join(f"<li>{_text(line)}</li>" for line in remarks)
     known = "".join(
         f'<tr><th scope="row">{_text(name)}</th><td><code>{_text(value)}</code></td></tr>'
@@ -156,9 +194,9 @@ def _page(title: str, sections: str, facts: dict[str, str], remarks: Sequence[st
 def _section(number: int, scenario: str, measured: Sequence[Row]) -> str:
     """Return the plots of one scenario, also in words, and its table."""
     chosen = [row for row in measured if row.scenario == scenario]
-    name = f"scenario-{number}"
-    begin, inner = _svg(name, chosen).split(">", 1)
     words = "; ".join(f"{row.mode}: {_rate(row.rps.median)} requests per second" for row in chosen)
+    title = f"Plots of {scenario}"
+    drawn = plot(lambda figure: _scenario(figure, chosen), f"scenario-{number}", title, words, 6.4)
     heads = ("mode", "req/s", f"req/s ÷ {BASE}", "CPU µs/request", f"CPU ÷ {BASE}", "p50 ms", "p99 ms", "records")
     columns = "".join(f'<th scope="col">{_text(head)}</th>' for head in heads)
     lines = "".join(
@@ -166,10 +204,8 @@ def _section(number: int, scenario: str, measured: Sequence[Row]) -> str:
         for row in chosen
     )
     return (
-        f"<h2>{_text(scenario)}</h2>\n"
-        f'<div class="wide" tabindex="0">{begin} role="img" aria-labelledby="{name}-title {name}-words">'
-        f'<title id="{name}-title">Plots of {_text(scenario)}</title><desc id="{name}-words">{_text(words)}.</desc>'
-        f'{inner}</div>\n<div class="wide" tabindex="0"><table><thead><tr>'
+        f"<h2>{_text(scenario)}</h2>\n{drawn}"
+        '<div class="wide" tabindex="0"><table><thead><tr>'
         f"{columns}</tr></thead>\n<tbody>{lines}</tbody>"
         "</table></div>\n<p>Medians; below them the least and the greatest round.</p>\n"
     )

@@ -14,9 +14,10 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
 
 import bench_turns
-from bench_turns_ratio import Interval, across, ratio, trimmed_interval, verdict
+from bench_turns_ratio import across, ratio, trimmed_interval, verdict
 from bench_turns_report import Case, Row
 from bench_turns_slices import ARMS, LOGGED, App, Block, Slices, Switch
+from inference_logging.stats.interval import Interval
 
 
 def blocks(logged: float, control: float, count: int = 2000) -> list[Block]:

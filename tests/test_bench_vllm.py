@@ -74,7 +74,7 @@ def test_an_answer_with_fewer_tokens_than_asked_for_ends_the_benchmark() -> None
 def test_each_section_loads_a_real_vllm_and_finds_a_record_for_each_request(section: str, tmp_path: Path) -> None:
     require_vllm()
     result = tmp_path / "result.json"
-    command = [sys.executable, str(ROOT / "loadtests" / "bench_vllm.py"), section, "--modes", "ours"]
+    command = [sys.executable, str(ROOT / "loadtests" / "bench_vllm.py"), section, "--modes", "ours", "stdlib-queue"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     subprocess.run([*command, "--quick", "--json", str(result)], check=True, env=environment)
     found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))

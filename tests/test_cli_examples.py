@@ -19,7 +19,7 @@ from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.main import command as root
 from tests.segment_files import log, request, write_segment
 
-STEERING = ("bench", "ctl", "listen", "proxy", "recover", "ship", "verify")
+STEERING = ("ab", "bench", "ctl", "listen", "proxy", "recover", "ship", "verify")
 """Commands that need a server, a destination, what a server really wrote, or minutes; their own tests run examples."""
 
 
@@ -51,6 +51,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a directory as somebody has it who tries the examples: a configuration, and segments in `logs`."""
     made = tmp_path_factory.mktemp("examples")
     (made / "logging.yaml").write_text("version: 1\nservice_name: inference\nflush_interval_s: 0.2\n")
+    (made / "new.yaml").write_text("version: 1\nservice_name: inference\nsample_ratio: 0.1\n")
     (made / "logs").mkdir()
     records = [request(second, "error" if second == 3 else "ok", duration_s=second) for second in range(10)]
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"

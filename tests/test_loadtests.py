@@ -17,10 +17,13 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
 
 import arrivals
+import demo_turns
 import load
 import measure
 import summary
 from arrivals import Arrival
+from bench_turns_report import Case
+from bench_turns_slices import Block
 
 pytestmark = pytest.mark.servers
 
@@ -210,11 +213,44 @@ def test_compare_saturates_a_route_with_wrk(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_demo_shows_ratio_records_health_and_places(tmp_path: Path) -> None:
-    done = run("demo.py", "--seconds", "4", "--halves", "1", "--rate", "10", "--out", str(tmp_path))
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> None:
+    done = run("demo.py", "--cost-seconds", "1", "--seconds", "3", "--rate", "10", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    for shown in ("req/s with logging ÷ without", '"event_name": "request"', '"status": "ok"', "segment ", "report "):
-        assert shown in done.stdout
+    shown = (
+        "CPU per request, JSON POST",
+        "requests/s, stream of 64",
+        "the control",
+        '"event_name": "request"',
+    )
+    for text in (*shown, '"event_name": "log"', '"status": "ok"', "records = requests: ", "segment ", "page "):
+        assert text in done.stdout
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<svg ") == 1
+    assert page.count("CPU time, ") == 2
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_demo_does_without_wrk_and_says_so(tmp_path: Path) -> None:
+    code = "import sys, demo, demo_turns; demo_turns.find_wrk = lambda: None; sys.argv[0] = 'demo.py'; demo.main()"
+    options = ["--seconds", "2", "--rate", "5", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *options], cwd=LOADTESTS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not measured: wrk is missing" in done.stdout
+    assert "records = requests: " in done.stdout
+
+
+def test_a_cost_that_is_there_is_found_by_turns() -> None:
+    cpu: list[Block] = [(100_000 + turn, 110_000 + turn, 100_000 + turn) for turn in range(40)]
+    walls: list[Block] = [tuple(2 * time for time in block) for block in cpu]
+    cost = demo_turns.Cost.of(Case("a", 10), cpu, walls)
+    assert cost.cpu.value == pytest.approx(1.1, rel=1e-3)
+    assert cost.rps.value == pytest.approx(1 / 1.1, rel=1e-3)
+    assert cost.added_cpu_us.value == pytest.approx(1.0)
+    assert cost.cpu_control.value == 1.0
+    assert not cost.saturated  # half of a core
 
 
 BROKEN_STREAM = '''

@@ -57,6 +57,7 @@ def test_a_strict_checker_accepts_every_use_and_refuses_every_wrong_one(tmp_path
     [
         "inference_logging",
         "inference_logging.metrics",
+        "inference_logging.parsl",
         "inference_logging.pytest_plugin",
         "inference_logging.segments",
         "inference_logging.testing",

@@ -26,6 +26,7 @@ from inference_logging import (
     get_logger,
 )
 from inference_logging.metrics import InferenceLoggingCollector, metrics_of, register_metrics
+from inference_logging.parsl import ParslLogging
 from inference_logging.pytest_plugin import inference_logging_records
 from inference_logging.segments import (
     Change,
@@ -91,6 +92,12 @@ def log(config: Config) -> None:
     assert_type(application_logger.info("loaded", parameters=7), bool)
     assert_type(application_logger.name, str)
     logging.basicConfig(handlers=[Handler()])
+
+
+def parallel(config: Config) -> ParslLogging:
+    """Give the lines of Parsl's processes to the queue."""
+    assert_type(ParslLogging(config, worker_level="INFO").config, Config)
+    return ParslLogging()
 
 
 async def decide(logger: Logger) -> bool:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from inference_logging.config import Config
 
 Begun = tuple[RequestObserver, Receive, Send]
-Begin = Callable[..., Begun | None]
+NotRecorded = tuple[None, Receive, Send]
+Begin = Callable[..., Any]
 
 _open_middlewares: weakref.WeakSet[InferenceLoggingMiddleware] = weakref.WeakSet()
 
@@ -97,7 +98,7 @@ class InferenceLoggingMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
         """Serve one scope; return what the application returns, which servers check (it should be None)."""
-        begun = self._begin(scope, receive, send)
+        begun: Begun | None = self._begin(scope, receive, send)
         if begun is None:
             begun, returned = await self._serve_other(scope, receive, send)
             if begun is None:
@@ -147,9 +148,12 @@ class InferenceLoggingMiddleware:
                 await self._routes[path](scope, send)
                 return None, None
             send = wrap(send, self._look, changes_status=self.config.wrap_health == "status")
-        begun = self._begin(scope, receive, send, True)
+        begun: Begun | NotRecorded | None = self._begin(scope, receive, send, True)
         if begun is None:
             return None, await self.app(scope, receive, send)
+        if begun[0] is None:
+            # While recording is compared with not recording (`inference-logging ab`), this one is only timed.
+            return None, await self.app(scope, begun[1], begun[2])
         return begun, None
 
     def _open(self, scope: Scope) -> None:

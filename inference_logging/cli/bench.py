@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from inference_logging.bench.peers import NAMES
 from inference_logging.bench.record import LARGEST_BYTES, MOST_THREADS, SMALLEST_BYTES
 from inference_logging.bench.result import LOOPS
+from inference_logging.cli import bench_against
+from inference_logging.cli.bench_growth import command as growth
 from inference_logging.cli.examples import examples
+from inference_logging.cli.main import Group
 
 if TYPE_CHECKING:
     from inference_logging.bench.result import Result
@@ -74,11 +78,14 @@ def _names(names: tuple[str, ...]) -> Callback:
     return _each(read, f"one of {', '.join(names)}")
 
 
-@click.command(
+@click.group(
     "bench",
+    cls=Group,
+    invoke_without_command=True,
     epilog=examples(
         "inference-logging bench --quick --peers empty,ours-event --threads 1",
         "inference-logging bench --out results",
+        bench_against.EXAMPLE,
         "inference-logging bench --peers stdlib-queue,ours-event,ours-handler --loops open --sizes 256 --json",
     ),
 )
@@ -89,41 +96,92 @@ def _names(names: tuple[str, ...]) -> Callback:
     "--sizes", callback=_numbers(SMALLEST_BYTES, LARGEST_BYTES), metavar="BYTES,…", help="Sizes of records (256,4096)."
 )
 @click.option("--rounds", type=click.IntRange(1, 100), help="Rounds over all cells; the figures are medians (3).")
-@click.option("--seconds", type=click.FloatRange(0.01, 60), help="How long a cell is measured (0.3).")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 600),
+    help="How long a cell is measured (0.3); with --against, all of it (30).",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
-    help="Write result.json there; the directory is made.",
+    help="Write result.json and page.html there; the directory is made.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of tables.")
 @click.option("--quick", is_flag=True, help="One short round with 1 and 16 threads: to see that it works.")
-def command(peers: tuple[str, ...] | None, out: Path | None, *, as_json: bool, quick: bool, **given: Any) -> None:
+@bench_against.CONFIG
+@bench_against.AGAINST
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    peers: tuple[str, ...] | None,
+    out: Path | None,
+    *,
+    as_json: bool,
+    quick: bool,
+    config_file: Path | None,
+    against: Path | None,
+    **given: Any,
+) -> None:
     """Measure what each way of logging costs here: the standard library, other libraries, and ours.
 
     Every cell (a peer, a number of threads, a kind of load, a size) runs in a process of its own, in rounds whose order
     is shuffled. The same record for all; each peer as its own documentation recommends for production, which the result
     shows. Every call is timed; what arrived is counted in the files. Peers whose library is missing (extra `bench`) are
     named. All of it takes about 20 minutes.
-    """
-    from inference_logging.bench.run import Plan
 
-    chosen = (_QUICK if quick else _FULL) | {name: value for name, value in given.items() if value is not None}
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-    result = _measured(Plan(peers=peers if peers is not None else NAMES, quick=quick, **chosen))
-    content = json.dumps(result, indent=1, ensure_ascii=False)
-    if out is not None:
-        path = out / "result.json"
-        path.write_text(content + "\n", encoding="utf-8")
-        click.echo(f"wrote {path}", err=as_json)
-    if as_json:
-        click.echo(content)
-        return
+    With --config and --against: what a change of the configuration costs, as Markdown for its review.
+    """
+    if context.invoked_subcommand is not None:
+        _refuse(context, OPTIONS, f"is no option of {context.invoked_subcommand}: give it behind the name")
+    elif against is not None or config_file is not None:
+        _refuse(context, OPTIONS - _WITH_AGAINST, "not with --against")
+        bench_against.run(config_file, against, given["seconds"], given["rounds"], as_json=as_json)
+    else:
+        chosen = (_QUICK if quick else _FULL) | {name: value for name, value in given.items() if value is not None}
+        _bench({"peers": peers if peers is not None else NAMES, "quick": quick, **chosen}, out, as_json)
+
+
+_WITH_AGAINST: Final = frozenset({"seconds", "rounds", "as_json", "config_file", "against"})
+OPTIONS: Final = frozenset(parameter.name for parameter in command.params if parameter.name)
+command.add_command(growth)
+
+
+def _refuse(context: click.Context, names: Iterable[str], why: str) -> None:
+    for parameter in context.command.params:
+        name = parameter.name
+        if name in names and context.get_parameter_source(str(name)) is not ParameterSource.DEFAULT:
+            raise click.BadParameter(why, context, parameter)
+
+
+def _bench(chosen: dict[str, Any], out: Path | None, as_json: bool) -> None:
+    from inference_logging.bench.run import Plan
     from inference_logging.bench.text import lines
 
-    for line in lines(result):
+    write = _page_writer(out) if out is not None else None
+    result = _measured(Plan(**chosen))
+    if write is not None:
+        write(result)
+        click.echo(f"wrote result.json and page.html to {out}", err=as_json)
+    for line in [_content(result)] if as_json else lines(result):
         click.echo(line)
+
+
+def _page_writer(out: Path) -> Callable[[Result], None]:
+    from inference_logging.bench import page  # an error about a missing extra comes before the work
+
+    out.mkdir(parents=True, exist_ok=True)
+
+    def write(result: Result) -> None:
+        (out / "result.json").write_text(_content(result) + "\n", encoding="utf-8")
+        page.write(out / "page.html", result)
+
+    return write
+
+
+def _content(result: Result) -> str:
+    return json.dumps(result, indent=1, ensure_ascii=False)
 
 
 def _measured(plan: Plan) -> Result:

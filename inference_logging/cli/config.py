@@ -1,4 +1,4 @@
-"""`inference-logging config`: the values in effect and their origins, file checks, and the schema of such files."""
+"""`inference-logging config`: the values in effect and their origins, checks and differences of files, their schema."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, Group
 from inference_logging.cli.options import CONFIG, SERVICE_NAME
 from inference_logging.config import ENV_PREFIX, FILE_VERSION, Config, FileConfig, reference
+from inference_logging.config.difference import Difference
 from inference_logging.config.fields import GROUP
 from inference_logging.config.schema import file_schema
 from inference_logging.errors import ConfigError
@@ -98,6 +99,36 @@ def check(file: Path | None, config_file: Path | None) -> None:
     count = sum(origin not in ("default", "keyword") for origin in origins.values())
     where = str(file) if file else "environment and file"
     click.echo(f"{where}: valid, {count} of {len(origins) - 1} parameters set")
+
+
+@command.command(
+    epilog=examples(
+        "inference-logging config diff logging.yaml new.yaml || echo 'they differ'",
+        "inference-logging config diff logging.yaml new.yaml --markdown > change.md || echo 'they differ'",
+    )
+)
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option("--markdown", "as_markdown", is_flag=True, help="A table, for the review of the change.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of words.")
+def diff(old: Path, new: Path, as_markdown: bool, as_json: bool) -> None:
+    """Say in words what differs between the files OLD and NEW, each by itself, with defaults filled in.
+
+    A parameter whose value is the default in one file and stands in the other does not differ.
+    Exit code, as diff(1) has it: 0 if no parameter differs; 1 if one does; 2 if a file is missing or wrong.
+    """
+    if as_markdown and as_json:
+        raise click.UsageError("--markdown and --json exclude each other")
+    for file in (old, new):
+        if not file.is_file():
+            raise click.UsageError(f"{file}: no such file")
+    difference = Difference.between(old, new)
+    if as_json:
+        click.echo(json.dumps(difference.as_json(), indent=2, ensure_ascii=False))
+    else:
+        click.echo(difference.markdown().rstrip("\n") if as_markdown else difference.words())
+    if difference.changes:
+        raise click.exceptions.Exit(FAILED)
 
 
 @command.command(epilog=examples("inference-logging config schema > logging.schema.json"))

@@ -54,6 +54,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Change level, sampling and capture while the servers run.",
         "inference-logging ctl capture --errors 50 --for 15m",
     ),
+    "ab": Entry("Measure what recording costs on running servers.", "inference-logging ab --for 60s"),
     "listen": Entry(
         "Be the listener of servers that only produce: a sidecar.", "inference-logging listen --config logging.yaml"
     ),

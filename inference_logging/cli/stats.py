@@ -13,12 +13,12 @@ import click
 
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import SINCE, UNTIL, Place, of_segments
-from inference_logging.cli.terminal import safe
+from inference_logging.cli.terminal import safe, table_text
 from inference_logging.segments import Segment
 from inference_logging.segments.reading import CLOCKS_S
 from inference_logging.stats.counting import Window, count
 from inference_logging.stats.counts import Counts
-from inference_logging.stats.summary import Table, figures, headline, tables
+from inference_logging.stats.summary import figures, headline, tables
 
 _PROGRESS_FROM_BYTES: Final = 16 << 20
 """An amount that is read within a moment, and needs no progress bar."""
@@ -114,18 +114,4 @@ def _ignore(_read_bytes: int) -> None:
 def _print(counts: Counts) -> None:
     click.echo("\n".join(f"{name:<26} {value}" for name, value in headline(counts)))
     for table in tables(counts):
-        click.echo("\n" + _text(table))
-
-
-def _text(table: Table) -> str:
-    """Return a table in columns: the first to the left, figures to the right."""
-    rows = [tuple(safe(cell) for cell in row) for row in [table.heads, *table.rows]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
-    rule = "  ".join("─" * width for width in widths)
-    return "\n".join([table.title, lines[0].rstrip(), rule, *lines[1:], *([table.note] if table.note else [])])
+        click.echo("\n" + table_text(table))

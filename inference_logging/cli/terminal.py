@@ -6,9 +6,12 @@ Records hold text of strangers (paths, ids, model names). Every command writes r
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
+
+if TYPE_CHECKING:
+    from inference_logging.stats.summary import Table
 
 # C0, DEL, C1; line and paragraph separators; marks, embeddings, overrides and isolates that reorder text (as in
 # "Trojan Source"), invisible characters, tags, and half of a surrogate pair, which no encoding can write.
@@ -35,6 +38,20 @@ def as_json(value: Any) -> str:
     """Return ``value`` as compact JSON that is the same to a parser and safe on a terminal."""
     # All unsafe characters stand within strings there, where an escape has the same meaning.
     return safe(orjson.dumps(value).decode())
+
+
+def table_text(table: Table) -> str:
+    """Return a table in columns: the first to the left, figures to the right."""
+    rows = [tuple(safe(cell) for cell in row) for row in [table.heads, *table.rows]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    rule = "  ".join("─" * width for width in widths)
+    return "\n".join([table.title, lines[0].rstrip(), rule, *lines[1:], *([table.note] if table.note else [])])
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -47,7 +47,7 @@ def _table(parameters: Iterable[Parameter]) -> str:
 
 def _cells(parameter: Parameter) -> list[str]:
     words = [parameter.type, _default(parameter.default), parameter.unit, parameter.meaning, parameter.allowed]
-    return [f"`{parameter.name}`", *(_in_table(word) for word in words)]
+    return [f"`{parameter.name}`", *(in_table(word) for word in words)]
 
 
 def _default(value: Any) -> str:
@@ -57,7 +57,7 @@ def _default(value: Any) -> str:
     return "" if value is None else f"`{value}`"
 
 
-def _in_table(text: str) -> str:
+def in_table(text: str) -> str:
     """Return a text that neither ends a cell nor is markup, except its code."""
     pieces = text.split("`")
     pieces[::2] = [_MARKUP.sub(r"\\\g<0>", piece) for piece in pieces[::2]]

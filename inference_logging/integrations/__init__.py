@@ -1,4 +1,5 @@
 """One module or folder per foreign library.
 
-Internal, with all modules of this folder: users import from ``inference_logging`` and ``inference_logging.triton``.
+Internal, with all modules of this folder: users import from ``inference_logging``, ``inference_logging.parsl`` and
+``inference_logging.triton``.
 """

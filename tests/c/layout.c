@@ -29,7 +29,7 @@ enum {
   SCHEMAS = 4096,
   SLOTS = 65536,
   SLOT_BYTES = 2048,
-  PAGE = 4096,
+  PAGE_BYTES = 44,
   COMMITTED = 2
 };
 
@@ -85,7 +85,10 @@ static int map(const char *directory) {
   return 0;
 }
 
-static size_t data_offset(uint64_t slots) { return SLOTS + (slots * SLOT_BYTES + PAGE - 1) / PAGE * PAGE; }
+static size_t data_offset(uint64_t slots) {
+  const uint64_t page = number(PAGE_BYTES, 4);
+  return SLOTS + (slots * SLOT_BYTES + page - 1) / page * page;
+}
 
 static void check_header(uint64_t before_nano) {
   check(0, "INFLOGQ", 8, "magic");
@@ -93,6 +96,7 @@ static void check_header(uint64_t before_nano) {
   equal(12, 4, (uint64_t)getpid(), "pid");
   const uint64_t data_bytes = number(16, 8), slots = number(40, 4);
   if (data_bytes < 65536 || data_bytes & (data_bytes - 1)) equal(16, 8, 65536, "data_bytes");
+  equal(PAGE_BYTES, 4, (uint64_t)sysconf(_SC_PAGESIZE), "page_bytes");
   equal(16, 8, file_bytes - data_offset(slots), "data_bytes");
   if (number(32, 8) < before_nano) equal(32, 8, before_nano, "created");
   equal(TAIL, 8, 0, "tail");

@@ -60,31 +60,41 @@ def _application(place: Place, text: str) -> Iterator[Opened]:
         yield _of(logger, with_keywords(log.info, text), with_keywords(log.debug, text))
 
 
-@contextmanager
-def _handler(place: Place, text: str) -> Iterator[Opened]:
+def handled() -> logging.Logger:
+    """Configure: our handler on the application's logger; beside it the defaults."""
     from inference_logging import Handler
 
+    logger = logging.getLogger("bench")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(Handler())
+    return logger
+
+
+@contextmanager
+def _handler(place: Place, text: str) -> Iterator[Opened]:
     with configured(place) as logger:
-        log = logging.getLogger("bench")
-        log.setLevel(logging.INFO)
-        log.propagate = False
-        log.addHandler(Handler())
+        log = handled()
         yield _of(logger, with_extra(log.info, text), with_extra(log.debug, text), says_nothing=True)
 
 
-@contextmanager
-def _native_logger(place: Place, text: str) -> Iterator[Opened]:
+def installed() -> logging.Logger:
+    """Configure: the class of all loggers, and our handler on the root logger; beside it the defaults."""
     import inference_logging
 
     install: Callable[[], object] | None = getattr(inference_logging, "install_logger", None)
     if install is None:
         raise NotImplementedError("this build has no install_logger")
+    install()
+    logger = logging.getLogger("bench")
+    logger.setLevel(logging.INFO)
+    return logger
+
+
+@contextmanager
+def _native_logger(place: Place, text: str) -> Iterator[Opened]:
+    log = installed()
     with configured(place) as logger:
-        install()
-        log = logging.getLogger("bench")
-        log.setLevel(logging.INFO)
-        log.propagate = False
-        log.addHandler(inference_logging.Handler())
         yield _of(logger, with_extra(log.info, text), with_extra(log.debug, text), says_nothing=True)
 
 
@@ -124,7 +134,7 @@ _Peer: Final = partial(Peer, library="inference_logging", ours=True)
 PEERS: Final = (
     _Peer(name=OURS, title="ours, event", opened=_event, settings=configured),
     _Peer(name="ours-get-logger", title="ours, get_logger", opened=_application, settings=configured),
-    _Peer(name="ours-handler", title="ours, logging.Handler", opened=_handler, settings=configured),
-    _Peer(name="ours-native-logger", title="ours, native logging.Logger", opened=_native_logger, settings=configured),
+    _Peer(name="ours-handler", title="ours, logging.Handler", opened=_handler, settings=handled),
+    _Peer(name="ours-native-logger", title="ours, native logging.Logger", opened=_native_logger, settings=installed),
     _Peer(name="ours-audit", title="ours, audit lane", opened=_audit, settings=audited),
 )

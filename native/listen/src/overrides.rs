@@ -8,6 +8,7 @@ use queue::record::Scratch;
 use queue::severity::INFO;
 use queue::system::{now_monotonic_nano, now_unix_nano};
 use request::route_pattern::RoutePattern;
+use request::runtime::comparison::ArmCounts;
 use request::runtime::settings::{CHUNKS_MODES, CaptureRule, CaptureTarget, RULES, Settings, Timed, Until};
 use request::runtime::{MAX_ROUTE_BYTES, Runtime};
 use segments::segment::Utc;
@@ -25,6 +26,8 @@ pub struct Writer {
 pub enum Change {
     /// Nothing is recorded, except in the audit lane.
     Disabled,
+    /// Recording is compared with not recording; refused while nothing is recorded.
+    Compared,
     /// Least severity number of application records.
     Level(u8),
     Ratio(f64),
@@ -103,6 +106,14 @@ impl Writer {
         self.end(|ends| ends.is_disabled, who, record)
     }
 
+    /// Ends a comparison; returns whether there was one.
+    ///
+    /// # Errors
+    /// As [`Writer::change`].
+    pub fn end_comparison(&self, who: &str, record: impl FnMut(&[u8]) -> bool) -> Result<usize, String> {
+        self.end(|ends| ends.is_compared, who, record)
+    }
+
     fn end(
         &self,
         is_ending: impl Fn(&Ends) -> bool,
@@ -110,7 +121,7 @@ impl Writer {
         record: impl FnMut(&[u8]) -> bool,
     ) -> Result<usize, String> {
         let mut settings = self.runtime.settings();
-        let changed = remove(&mut settings, is_ending);
+        let changed = remove(&mut settings, self.runtime.compared(), is_ending);
         if changed.is_empty() {
             return Ok(0);
         }
@@ -139,9 +150,14 @@ struct Ends {
     until: Until,
     is_exhausted: bool,
     is_disabled: bool,
+    is_compared: bool,
 }
 
 impl Ends {
+    const fn at(until: Until) -> Self {
+        Self { until, is_exhausted: false, is_disabled: false, is_compared: false }
+    }
+
     fn is_over(&self, now: Until) -> bool {
         self.is_exhausted || self.until.is_over(now)
     }
@@ -150,7 +166,7 @@ impl Ends {
 /// Whether an expired override is still published at `now`.
 #[must_use]
 pub fn has_over(settings: &Settings, now: Until) -> bool {
-    !remove(&mut settings.clone(), |ends| ends.is_over(now)).is_empty()
+    !remove(&mut settings.clone(), <[ArmCounts; 2]>::default(), |ends| ends.is_over(now)).is_empty()
 }
 
 /// The leader's part: ends expired overrides, and reports that through its own process's queue; if that is full, it
@@ -179,6 +195,13 @@ fn apply(
 ) -> Result<RuntimeChange, String> {
     let (what, from, to) = match change {
         Change::Disabled => ("enabled", settings.disabled.replace(until).map(|_| off_json()), off_json()),
+        Change::Compared => {
+            if let Some(off) = settings.disabled.filter(|until| !until.is_over(now())) {
+                let until = Utc::from_unix_nano(off.unix_nano);
+                return Err(format!("nothing is recorded until {until}; `inference-logging ctl enable` ends that"));
+            }
+            ("comparison", settings.compared.replace(until).map(|_| under_way_json()), under_way_json())
+        }
         Change::Level(level) => {
             let from = settings.level.replace(Timed { value: *level, until });
             ("level", from.map(|from| level_json(from.value)), level_json(*level))
@@ -204,16 +227,15 @@ fn apply(
     Ok(RuntimeChange { what, from: from.unwrap_or_else(null), to, until_unix_nano: Some(until.unix_nano) })
 }
 
-fn remove(settings: &mut Settings, is_ending: impl Fn(&Ends) -> bool) -> Vec<RuntimeChange> {
+fn remove(settings: &mut Settings, compared: [ArmCounts; 2], is_ending: impl Fn(&Ends) -> bool) -> Vec<RuntimeChange> {
     let mut changed = Vec::new();
     let mut end = |what, from| changed.push(RuntimeChange { what, from, to: null(), until_unix_nano: None });
-    let ends = |until: Until| is_ending(&Ends { until, is_exhausted: false, is_disabled: false });
-    if settings
-        .disabled
-        .take_if(|until| is_ending(&Ends { until: *until, is_exhausted: false, is_disabled: true }))
-        .is_some()
-    {
+    let ends = |until: Until| is_ending(&Ends::at(until));
+    if settings.disabled.take_if(|until| is_ending(&Ends { is_disabled: true, ..Ends::at(*until) })).is_some() {
         end("enabled", off_json());
+    }
+    if settings.compared.take_if(|until| is_ending(&Ends { is_compared: true, ..Ends::at(*until) })).is_some() {
+        end("comparison", compared_json(compared));
     }
     if let Some(level) = settings.level.take_if(|level| ends(level.until)) {
         end("level", level_json(level.value));
@@ -227,7 +249,7 @@ fn remove(settings: &mut Settings, is_ending: impl Fn(&Ends) -> bool) -> Vec<Run
     for slot in &mut settings.rules {
         let ended = slot.take_if(|rule| {
             let is_exhausted = rule.value.target == CaptureTarget::Errors(0);
-            is_ending(&Ends { until: rule.until, is_exhausted, is_disabled: false })
+            is_ending(&Ends { is_exhausted, ..Ends::at(rule.until) })
         });
         if let Some(rule) = ended {
             end(capture_name(&rule.value.target), target_json(&rule.value.target));
@@ -258,6 +280,15 @@ fn null() -> String {
 
 fn off_json() -> String {
     "\"off\"".into()
+}
+
+fn under_way_json() -> String {
+    "\"under way\"".into()
+}
+
+/// What a comparison has cost: its requests that were recorded, and those that were not.
+fn compared_json([off, on]: [ArmCounts; 2]) -> String {
+    format!("{{\"requests_recorded\":{},\"requests_not_recorded\":{}}}", on.requests, off.requests)
 }
 
 fn level_json(severity: u8) -> String {

@@ -146,6 +146,13 @@ impl Service {
         self.runtime.is_active() && self.runtime.is_disabled(now)
     }
 
+    /// Whether requests that begin at `now` are not recorded; `requests` counts them for a comparison.
+    #[inline]
+    #[must_use]
+    pub fn leaves_out(&self, now: u64, requests: impl FnOnce() -> u64) -> bool {
+        self.runtime.is_active() && self.runtime.leaves_out(now, requests)
+    }
+
     fn start_caretaker(&self) -> Result<(), String> {
         let me = self.me.clone();
         let look = move || me.upgrade().is_some_and(|service| look_after(&service.producer));

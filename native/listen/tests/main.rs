@@ -7,6 +7,7 @@ mod support;
 
 mod audit;
 mod commits;
+mod comparison;
 mod copies;
 mod delivered;
 mod delivery;

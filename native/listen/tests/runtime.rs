@@ -49,16 +49,18 @@ fn a_page_has_these_bytes() {
     change(directory.path(), &Change::Capture(CaptureTarget::Trace(TRACE)));
     change(directory.path(), &Change::Capture(checked_route("/v1/{id}/x").unwrap()));
     change(directory.path(), &Change::Capture(CaptureTarget::Errors(50)));
+    change(directory.path(), &Change::Compared);
     change(directory.path(), &Change::Disabled);
-    change(directory.path(), &Change::Disabled);
-    let bytes = std::fs::read(directory.path().join("runtime-2")).unwrap();
+    let runtime = Runtime::open(directory.path()).unwrap();
+    runtime.begin_comparison();
+    let bytes = std::fs::read(directory.path().join("runtime-3")).unwrap();
     assert_eq!(bytes.len(), 4096);
     let (monotonic, unix) = ((100 * SECOND).to_le_bytes(), (1_000_100 * SECOND).to_le_bytes());
     // Generation 8 is in copy 0.
     let expected: &[(usize, &[u8])] = &[
         (0, b"INFLOGR\0"),
-        (8, &[2, 0, 0, 0]),
-        (16, &[0b1_1111, 8, 0, 0, 0, 0, 0, 0]),
+        (8, &[3, 0, 0, 0]),
+        (16, &[0b11_1111, 8, 0, 0, 0, 0, 0, 0]),
         (64 + 2 * 8, &[50, 0, 0, 0, 6, 0, 0, 0]),
         (128, &[5, 0, 0, 0, 0, 0, 0, 0]),
         (136, &monotonic),
@@ -82,8 +84,13 @@ fn a_page_has_these_bytes() {
         (216 + 2 * 168, &unix),
         (128 + 177 * 8, &monotonic),
         (128 + 178 * 8, &unix),
+        (128 + 179 * 8, &monotonic),
+        (128 + 180 * 8, &unix),
+        (3072, &[1, 0, 0, 0, 0, 0, 0, 0]),
     ];
-    let mut rest = bytes[..128 + 179 * 8].to_vec();
+    let mut rest = bytes[..128 + 181 * 8].to_vec();
+    rest.resize(3072, 0);
+    rest.extend(&bytes[3072..]);
     for (offset, golden) in expected {
         assert_eq!(&rest[*offset..offset + golden.len()], *golden, "at {offset}");
         rest[*offset..offset + golden.len()].fill(0);
@@ -94,9 +101,9 @@ fn a_page_has_these_bytes() {
 #[test]
 fn a_page_that_says_another_version_than_its_name_is_not_opened() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("runtime-2"), b"INFLOGR\0\x01\0\0\0").unwrap();
+    std::fs::write(directory.path().join("runtime-3"), b"INFLOGR\0\x02\0\0\0").unwrap();
     let error = Runtime::open(directory.path()).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("is not a runtime file of version 2"), "{error}");
+    assert!(error.to_string().contains("is not a runtime file of version 3"), "{error}");
 }
 
 #[test]

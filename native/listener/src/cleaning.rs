@@ -44,6 +44,10 @@ fn kept_for(directory: &Path) -> Option<String> {
 fn is_own(name: &str) -> bool {
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
     let numbered = ["control-", "runtime-", "metrics-"].iter().find_map(|prefix| name.strip_prefix(prefix));
-    let fixed = ["metrics", "leader.lock", "totals.lock", "runtime.lock", "configuration.lock", "configuration.yaml"];
-    numbered.is_some_and(is_number) || fixed.contains(&name) || (name.starts_with("dead-") && name.len() > 5)
+    let locks = ["leader.lock", "totals.lock", "runtime.lock", "comparison.lock", "configuration.lock"];
+    let fixed = ["metrics", "configuration.yaml"];
+    numbered.is_some_and(is_number)
+        || fixed.contains(&name)
+        || locks.contains(&name)
+        || (name.starts_with("dead-") && name.len() > 5)
 }

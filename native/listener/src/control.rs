@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The run-time control of an existing queue directory.
 pub struct Control {
     directory: PathBuf,
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
+    command: &'static str,
 }
 
 /// One change that is in force.
@@ -34,13 +35,13 @@ pub struct Override {
 }
 
 impl Control {
-    /// Opens the control of a directory.
+    /// Opens the control of a directory for a command, which the records of its changes name.
     ///
     /// # Errors
     /// The directory is missing, belongs to another user, or is damaged.
-    pub fn open(directory: &Path) -> io::Result<Self> {
+    pub fn open(directory: &Path, command: &'static str) -> io::Result<Self> {
         check_directory(directory)?;
-        Ok(Self { directory: directory.to_owned(), runtime: Runtime::open(directory)? })
+        Ok(Self { directory: directory.to_owned(), runtime: Runtime::open(directory)?, command })
     }
 
     /// The changes that are in force.
@@ -73,6 +74,14 @@ impl Control {
         self.write(|writer, who, record| writer.enable(who, record))
     }
 
+    /// Ends a comparison; returns 1 if there was one, else 0.
+    ///
+    /// # Errors
+    /// As [`Control::change`].
+    pub fn end_comparison(&self) -> Result<usize, String> {
+        self.write(|writer, who, record| writer.end_comparison(who, record))
+    }
+
     /// Ends all changes that are in force; returns how many there were.
     ///
     /// # Errors
@@ -99,7 +108,7 @@ impl Control {
             events: Vec::new(),
         })
         .map_err(|error| error.to_string())?;
-        let done = work(&writer, &who(), &mut |payload| producer.emit(EVENT, INFO, payload));
+        let done = work(&writer, &who(self.command), &mut |payload| producer.emit(EVENT, INFO, payload));
         producer.close();
         done
     }
@@ -119,15 +128,16 @@ impl Control {
 }
 
 /// The user and the process that make a change, as its record names them.
-fn who() -> String {
+fn who(command: &str) -> String {
     let (user, pid) = (real_user(), std::process::id());
     let name = user_name(user).unwrap_or_else(|| "?".to_owned());
-    format!("{name} (uid {user}), inference-logging ctl, pid {pid}")
+    format!("{name} (uid {user}), inference-logging {command}, pid {pid}")
 }
 
 fn listed(settings: &Settings) -> Vec<(&'static str, Value, Until)> {
     let mut listed = Vec::new();
     listed.extend(settings.disabled.map(|until| ("enabled", json!("off"), until)));
+    listed.extend(settings.compared.map(|until| ("comparison", json!("under way"), until)));
     listed.extend(settings.level.iter().map(|level| ("level", json!(LEVELS[level_index(level.value)]), level.until)));
     listed.extend(settings.ratio.iter().map(|ratio| ("sample_ratio", json!(ratio.value), ratio.until)));
     let mode = |mode: u8| json!(CHUNKS_MODES.get(usize::from(mode)));

@@ -163,7 +163,7 @@ impl Given<'_> {
     fn control(&self) -> Result<Control, Failure> {
         let directory = self.directory()?;
         let place = directory.display();
-        Control::open(&directory).map_err(|error| match error.kind() {
+        Control::open(&directory, "ctl").map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.options.wrong(&format!(
                 "queue_directory={place}: there is none; no server of this configuration has run. \
                  --config, --service-name or --queue-directory name another one"

@@ -14,6 +14,7 @@
 //! ctl                          the command: changes what running servers do, for a while
 //!   ├ control                  run-time changes to a queue directory
 //!   └ cleaning                 removal of queue directories that are out of use
+//! comparison                   the servers' side of `ab`: recording off and on in slices
 //! proxy                        the command: records the requests of a server that has no hook (feature `proxy`)
 //! configuration                options, environment and file as one configuration
 //! options                      the command line
@@ -29,6 +30,7 @@ use std::ffi::OsString;
 
 mod ascii;
 mod cleaning;
+pub mod comparison;
 mod configuration;
 mod control;
 mod ctl;

@@ -1,6 +1,7 @@
 //! The configuration text of a queue directory, as Python shows and compares it.
 
 use super::inspect::queue_dicts;
+use listen::settings::queue_directories;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::{configuration, inspect};
@@ -28,6 +29,12 @@ pub fn configuration_differences(found: &str, wanted: &str) -> Vec<String> {
 #[pyfunction]
 pub fn queues_of(py: Python<'_>, queue_directory: PathBuf) -> PyResult<Vec<Bound<'_, PyDict>>> {
     queue_dicts(py, &queue_directory)
+}
+
+/// Return the queue directories of this user's services of that name, where the configuration names none.
+#[pyfunction]
+pub fn queue_directories_of(service_name: &str) -> Vec<PathBuf> {
+    queue_directories(Some(service_name))
 }
 
 /// Return where the listener of a directory runs: `here`, `elsewhere` or `nobody`.

@@ -13,8 +13,10 @@ use super::request_ids::{IdsCell, PyRequestIds};
 use super::service::PyService;
 use super::settings::PySettings;
 use super::shared::{MiddlewareShared, RequestFactory};
+use super::timed_send::{self, Steered};
 use super::websocket;
 use super::{FunctionDef, bind};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -74,8 +76,9 @@ impl RequestFactory {
     }
 
     /// The function `begin(scope, receive, send)`. It returns the observer, and the `receive` and `send` for the
-    /// application; or None for a scope that is not `http`, and for a special path unless a fourth argument is
-    /// given.
+    /// application; or None for a scope that is not `http`, for a special path unless a fourth argument is given, and
+    /// for a request that is not recorded. While recording is compared with not recording, the fourth argument gets
+    /// None in place of the observer, and the functions for the application, of a request that is not recorded.
     #[getter]
     fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         bind(&BEGIN, slf.as_any())
@@ -250,9 +253,20 @@ fn begin_bound<'py>(
     }
     // The path is owned, since the next look-up can run foreign code that empties the scope.
     let path = item(scope, &factory.shared.keys.path).map(Borrowed::to_owned);
-    if !is_any_path && factory.shared.is_special(text_of(&path)) || factory.shared.service.is_disabled(now) {
+    if !is_any_path && factory.shared.is_special(text_of(&path)) {
         return Ok(None);
     }
+    let server_send = if factory.shared.service.runtime.is_active() {
+        match timed_send::steer(this, server_send, now, is_any_path)? {
+            Steered::Recorded(send) => send,
+            Steered::NotRecorded(None) => return Ok(None),
+            Steered::NotRecorded(Some(send)) => {
+                return (scope.py().None(), server_receive, send).into_bound_py_any(scope.py()).map(Some);
+            }
+        }
+    } else {
+        server_send
+    };
     let observer = factory.observer(this, scope, path, server_receive, server_send, now)?;
     let receive = bind(&RECEIVE, &observer)?;
     let send = bind(&SEND, &observer)?;

@@ -13,6 +13,7 @@ use super::request_ids::{IdsCell, PyRequestIds};
 use super::response_header::with_request_id;
 use super::route::Route;
 use super::shared::{MiddlewareShared, RequestFactory};
+use super::timed_send;
 use super::value::utf8;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -66,7 +67,7 @@ impl RequestObserver {
     /// The server's own `send`; None, once the garbage collector has cleared it.
     #[getter]
     fn server_send<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.send.get(py)
+        self.send.get(py).and_then(timed_send::server_send)
     }
 
     /// Take note that the server did not take the last part of the answer.

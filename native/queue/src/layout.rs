@@ -6,6 +6,9 @@
 //!  65536  slots       `slot_count` of 2048 bytes: the requests in flight (`flight`)
 //!         data        from the next page on ([`data_offset`]): `data_bytes` of ring words, a power of two
 //! ```
+//! Pages are those of the machine that has created the file, so that it can give the data back to the system on their own;
+//! the header notes their size. Another machine may have other pages: it reads the file as it is.
+//!
 //! Little-endian, as every platform this builds for. A change bumps [`VERSION`] and the golden bytes in
 //! `request/tests/golden_layout.rs`, and the numbers in `tests/c/layout.c`.
 
@@ -20,14 +23,21 @@ pub const SCHEMAS_OFFSET: usize = HEADER_BYTES;
 pub const SCHEMAS_BYTES: usize = 61_440;
 pub const SLOTS_OFFSET: usize = SCHEMAS_OFFSET + SCHEMAS_BYTES;
 pub const MAX_SLOTS: u32 = 65_536;
-const PAGE_BYTES: usize = 4096;
+/// The sizes that pages have on Linux: 4 KiB to 64 KiB. A file without a note is of a time when 4 KiB were taken for granted.
+const PAGE_SIZES: std::ops::RangeInclusive<u32> = 4096..=65_536;
 pub const MIN_DATA_BYTES: u64 = 65_536;
 pub const MAX_DATA_BYTES: u64 = 8 << 30;
 
-/// Where the data begin: at a page, behind the slots.
+/// Where the data begin: at a page of `page_bytes`, behind the slots.
 #[must_use]
-pub const fn data_offset(slot_count: u32) -> usize {
-    SLOTS_OFFSET + (slot_count as usize * SLOT_BYTES).next_multiple_of(PAGE_BYTES)
+pub const fn data_offset(slot_count: u32, page_bytes: u32) -> usize {
+    SLOTS_OFFSET + (slot_count as usize * SLOT_BYTES).next_multiple_of(page_bytes as usize)
+}
+
+/// Whether a machine can have such pages.
+#[must_use]
+pub fn is_page_size(bytes: u32) -> bool {
+    bytes.is_power_of_two() && PAGE_SIZES.contains(&bytes)
 }
 
 /// Why a record did not reach a segment; the index of its row in [`Dropped`], and its name in metrics and records.
@@ -165,6 +175,8 @@ pub struct QueueHeader {
     pub created_unix_nano: u64,
     /// Requests in flight that the slots area holds.
     pub slot_count: u32,
+    /// Size of the pages of the machine that has created the file; 0: 4096.
+    pub page_bytes: u32,
     /// Not 0 where the owner serves nothing: this queue holds only a listener's own reports.
     pub only_listens: AtomicU64,
     _pad0: [u64; 9],
@@ -215,6 +227,7 @@ pub struct QueueHeader {
 }
 
 const _: () = assert!(size_of::<QueueHeader>() <= HEADER_BYTES);
+const _: () = assert!(offset_of!(QueueHeader, page_bytes) == 44);
 const _: () = assert!(offset_of!(QueueHeader, head) == 128);
 const _: () = assert!(offset_of!(QueueHeader, tail) == 256);
 const _: () = assert!(offset_of!(QueueHeader, schemas_len) == 384);
@@ -227,6 +240,8 @@ pub enum BadHeader {
     Magic,
     Version(u32),
     Sizes,
+    /// No machine has such pages.
+    Pages(u32),
 }
 
 /// Longest name of a producer.
@@ -258,6 +273,12 @@ impl QueueHeader {
         self.sampled_out[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The size of the pages that the file was made for.
+    #[must_use]
+    pub const fn page_bytes(&self) -> u32 {
+        if self.page_bytes == 0 { *PAGE_SIZES.start() } else { self.page_bytes }
+    }
+
     /// Checks what a reader must know before it trusts an offset.
     ///
     /// # Errors
@@ -269,9 +290,12 @@ impl QueueHeader {
         if self.version != VERSION {
             return Err(BadHeader::Version(self.version));
         }
+        if !is_page_size(self.page_bytes()) {
+            return Err(BadHeader::Pages(self.page_bytes));
+        }
         let sized = self.data_bytes.is_power_of_two() && (MIN_DATA_BYTES..=MAX_DATA_BYTES).contains(&self.data_bytes);
         let sized = sized && self.slot_count <= MAX_SLOTS;
-        let is_whole = || file_bytes == data_offset(self.slot_count) as u64 + self.data_bytes;
+        let is_whole = || file_bytes == data_offset(self.slot_count, self.page_bytes()) as u64 + self.data_bytes;
         if sized && is_whole() { Ok(()) } else { Err(BadHeader::Sizes) }
     }
 }

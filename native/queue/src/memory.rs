@@ -1,5 +1,6 @@
 //! The one place that maps memory, replaces it and gives it back; and the types that a mapped page may hold.
 
+use crate::layout::is_page_size;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
@@ -63,25 +64,45 @@ fn new_mapping(
     NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Replaces whole pages with zeroed memory of this process alone; returns false if the system has no room. May be
-/// called in a signal handler.
+/// The size of this machine's pages.
+///
+/// # Errors
+/// `Unsupported`, with the size, where it is none that a queue file can be made for.
+pub fn page_bytes() -> io::Result<u32> {
+    // SAFETY: no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let known = u32::try_from(bytes).ok().filter(|bytes| is_page_size(*bytes));
+    known.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, format!("memory pages of {bytes} bytes")))
+}
+
+/// Replaces whole pages with zeroed memory of this process alone. May be called in a signal handler.
+///
+/// # Errors
+/// The system has no room, or the address is not that of a page.
 ///
 /// # Safety
 /// The pages lie in a mapping of the caller's, and every reader of them tolerates zeroes.
-pub unsafe fn zero(from: *mut u8, bytes: usize) -> bool {
+pub unsafe fn zero(from: *mut u8, bytes: usize) -> io::Result<()> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the caller's promise.
     let base = unsafe { libc::mmap(from.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-    base != libc::MAP_FAILED
+    if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Gives the pages of a mapped file back to the system, for every process that maps it.
 ///
+/// # Errors
+/// The file system cannot, or the address is not that of a page.
+///
 /// # Safety
 /// As [`zero`].
-pub unsafe fn give_back(from: *mut u8, bytes: usize) {
+pub unsafe fn give_back(from: *mut u8, bytes: usize) -> io::Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { libc::madvise(from.cast(), bytes, libc::MADV_REMOVE) };
+    if unsafe { libc::madvise(from.cast(), bytes, libc::MADV_REMOVE) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// A mapping that stays for the life of the process.

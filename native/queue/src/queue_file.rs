@@ -13,13 +13,13 @@ use crate::memory::{self, Access};
 use crate::sigbus::Watched;
 use ring::Ring;
 use ring::slots::{SLOT_BYTES, Slots};
-use std::io;
+use std::io::{self, Write};
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 
 mod copy;
 mod directory;
@@ -118,7 +118,8 @@ impl QueueFile {
 
     fn fill_new(fd: &OwnedFd, path: &Path, sizes: QueueSizes, boot_id: u64, now: u64) -> io::Result<Self> {
         let QueueSizes { data_bytes, slot_count } = sizes;
-        let bytes = addressable(data_offset(slot_count) as u64 + data_bytes)?;
+        let page_bytes = memory::page_bytes()?;
+        let bytes = addressable(data_offset(slot_count, page_bytes) as u64 + data_bytes)?;
         memory::allocate(fd, bytes)?;
         let mut file = Self::map(fd, bytes, path, Access::WriteNow)?;
         file.note_sizes(sizes);
@@ -131,6 +132,7 @@ impl QueueFile {
         header.boot_id = boot_id;
         header.created_unix_nano = now;
         header.slot_count = slot_count;
+        header.page_bytes = page_bytes;
         Ok(file)
     }
 
@@ -310,16 +312,17 @@ impl QueueFile {
     }
 
     /// Ends this process's ownership: the data pages go back to the system, the mapping stays valid for an emit that is
-    /// under way (it will find the ring closed). `is_done`: no process wants the content of the file any more.
+    /// under way (it will find the ring closed). `is_done`: no process wants the content of the file any more. Where the
+    /// system refuses, the memory stays taken until this process ends, and stderr says so once.
     pub fn disown(self: &Arc<Self>, is_done: bool) {
         OWNED.with(|owned| owned.retain(|entry| !Arc::ptr_eq(&entry.file, self)));
         if is_done {
             // The header stays mapped, and with it the file: without this all of it would stay in memory.
             // SAFETY: whole pages of our own mapping; late readers see zeroes.
-            unsafe { memory::give_back(self.base.add(SLOTS_OFFSET), self.bytes - SLOTS_OFFSET) };
+            report_kept(unsafe { memory::give_back(self.base.add(SLOTS_OFFSET), self.bytes - SLOTS_OFFSET) });
         }
         // SAFETY: whole pages inside our own mapping; late readers see zeroes.
-        unsafe { memory::zero(self.base.add(self.bytes - self.data_bytes), self.data_bytes) };
+        report_kept(unsafe { memory::zero(self.base.add(self.bytes - self.data_bytes), self.data_bytes) });
     }
 }
 
@@ -328,6 +331,16 @@ impl Drop for QueueFile {
         self.watched.unwatch();
         // SAFETY: our own mapping, and no reference to it is left.
         unsafe { memory::unmap(self.base, self.bytes) };
+    }
+}
+
+/// Says once on stderr that the system has refused to take memory back.
+fn report_kept(outcome: io::Result<()>) {
+    static SAID: Once = Once::new();
+    if let Err(error) = outcome {
+        let text =
+            format!("inference_logging: the memory of a closed queue is not given back to the system: {error}\n");
+        SAID.call_once(|| drop(io::stderr().write_all(text.as_bytes())));
     }
 }
 

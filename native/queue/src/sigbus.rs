@@ -201,7 +201,7 @@ fn replace(entry: &Entry, start: usize, address: usize) -> bool {
     let from = address & !(page - 1);
     let end = (start + entry.bytes.load(Ordering::Relaxed)).next_multiple_of(page);
     // SAFETY: whole pages within a mapping of ours, which holds only atomics and bytes that no reader trusts.
-    if !unsafe { memory::zero(from as *mut u8, end - from) } {
+    if unsafe { memory::zero(from as *mut u8, end - from) }.is_err() {
         return false;
     }
     entry.lost.store(true, Ordering::Release);

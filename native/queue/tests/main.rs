@@ -3,6 +3,7 @@
 // By the name that the other crates of the workspace use.
 extern crate inferlog_queue as queue;
 
+mod memory;
 mod support;
 
 mod configuration;

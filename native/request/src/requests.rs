@@ -102,7 +102,7 @@ impl Requests {
         let (sampler, runtime) = (&self.settings.sampler, &self.runtime);
         let caller = ids.caller(|| sampler.trusts_anybody() && trusts_caller(sampler));
         let trace_id = &ids.trace.trace_id;
-        let overrides = runtime.is_active().then(|| runtime.of_request(trace_id, path, now));
+        let overrides = runtime.overrides_requests().then(|| runtime.of_request(trace_id, path, now));
         let head = match overrides.and_then(|overrides| overrides.ratio) {
             None => sampler.head(trace_id, caller, path, now),
             Some(ratio) => sampler.head_at_ratio(ratio, trace_id, caller, path, now),

@@ -1,16 +1,18 @@
 //! Run-time control: an operator's temporary overrides, in a page that every process of a queue directory maps.
 //!
 //! No signal, no socket, no restart: a change stores one word, and every process sees it with its next load, also a
-//! forked one. The file `runtime-2` is a page, version 2, of words in the machine's byte order:
+//! forked one. The file `runtime-3` is a page, version 3, of words in the machine's byte order:
 //!
 //! ```text
 //!    0  magic          "INFLOGR\0"
-//!    8  version        2
+//!    8  version        3
 //!   16  published      [ generation:56 | what is overridden:8 ]   the one word that a request loads
 //!   64  left           8 words [ rule id:32 | errors left:32 ], one per rule
-//!  128  copies         2 × 179 words: level, ratio, chunks (3 words each: value, until monotonic, until Unix), then
+//!  128  copies         2 × 181 words: level, ratio, chunks (3 words each: value, until monotonic, until Unix), then
 //!                      8 rules of 21 words: [ id:32 | 0:16 | bytes of the route:8 | kind:8 ], both untils, trace id
-//!                      (2 words, big-endian halves), route (16 words); then both untils of logging that is switched off
+//!                      (2 words, big-endian halves), route (16 words); then both untils of logging that is switched
+//!                      off, and of a comparison
+//! 3072  comparison     see [`comparison`]
 //! ```
 //!
 //! Invariants
@@ -21,8 +23,10 @@
 //!   refilled.
 //! * A reader ignores an override that has expired; the leader removes it later.
 
+pub mod comparison;
 pub mod settings;
 
+use comparison::{Area, Arm, ArmCounts, Compared, RENEWED_FOR_NANO};
 use queue::shared_page;
 use settings::{CaptureRule, CaptureTarget, RULES, Settings, Timed, Until, chunks, level, ratio};
 use std::io;
@@ -30,7 +34,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGR\0");
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 const BYTES: usize = 4096;
 
 /// Bits of `published`: the overridden settings.
@@ -39,6 +43,9 @@ const RATIO: u64 = 2;
 const CHUNKS: u64 = 4;
 const CAPTURE: u64 = 8;
 const DISABLED: u64 = 16;
+const COMPARED: u64 = 32;
+/// Those that change how a request is recorded.
+const OF_REQUESTS: u64 = RATIO | CHUNKS | CAPTURE;
 const FLAGS: u64 = 0xff;
 
 /// Longest route of a capture.
@@ -47,7 +54,11 @@ const TIMED_WORDS: usize = 3;
 const RULE_WORDS: usize = 5 + MAX_ROUTE_BYTES / 8;
 /// The words of a copy with the end of a switch-off of logging.
 const DISABLED_AT: usize = 3 * TIMED_WORDS + RULES * RULE_WORDS;
-const COPY_WORDS: usize = DISABLED_AT + 2;
+/// The words of a copy with the end of a comparison.
+const COMPARED_AT: usize = DISABLED_AT + 2;
+const COPY_WORDS: usize = COMPARED_AT + 2;
+/// The words between the copies and the comparison.
+const UNUSED_WORDS: usize = (3072 - 128) / 8 - 2 * COPY_WORDS;
 /// How often a reader begins again when a writer comes in between; then it assumes that nothing is overridden.
 const ATTEMPTS: u32 = 16;
 
@@ -60,11 +71,14 @@ queue::shared! {
         _pad1: [AtomicU64; 5],
         left: [AtomicU64; RULES],
         copies: [[AtomicU64; COPY_WORDS]; 2],
+        _pad2: [AtomicU64; UNUSED_WORDS],
+        comparison: Area,
     }
 }
 
 const _: () = assert!(size_of::<Page>() <= BYTES);
 const _: () = assert!(std::mem::offset_of!(Page, left) == 64 && std::mem::offset_of!(Page, copies) == 128);
+const _: () = assert!(std::mem::offset_of!(Page, comparison) == 3072);
 
 impl std::fmt::Debug for Runtime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,6 +102,14 @@ pub struct Overrides {
     pub watches_errors: bool,
 }
 
+/// How a request begins while something is overridden.
+#[derive(Clone, Copy, Debug)]
+pub struct Begins {
+    pub is_recorded: bool,
+    /// Its place in a comparison, if one is under way.
+    pub compared: Option<Compared>,
+}
+
 impl Runtime {
     /// Maps the page of `directory`, creating it if needed.
     ///
@@ -105,6 +127,13 @@ impl Runtime {
         self.0.published.load(Ordering::Relaxed) & FLAGS != 0
     }
 
+    /// Whether anything that concerns single requests is overridden, as [`Runtime::is_active`].
+    #[inline]
+    #[must_use]
+    pub fn overrides_requests(&self) -> bool {
+        self.0.published.load(Ordering::Relaxed) & OF_REQUESTS != 0
+    }
+
     /// The least severity of application records, if it is overridden at `now` (monotonic nanoseconds).
     #[must_use]
     pub fn level(&self, now: u64) -> Option<u8> {
@@ -114,7 +143,52 @@ impl Runtime {
     /// Whether logging is switched off at `now` (monotonic nanoseconds).
     #[must_use]
     pub fn is_disabled(&self, now: u64) -> bool {
-        self.read(|flags, copy| flags & DISABLED != 0 && now < copy.word(DISABLED_AT)).unwrap_or_default()
+        !self.begins(now).is_recorded
+    }
+
+    /// How a request that begins at `now` (monotonic nanoseconds) is treated.
+    #[must_use]
+    pub fn begins(&self, now: u64) -> Begins {
+        let in_force = self.read(|flags, copy| {
+            let is = |flag: u64, at: usize| flags & flag != 0 && now < copy.word(at);
+            (is(DISABLED, DISABLED_AT), is(COMPARED, COMPARED_AT))
+        });
+        let (is_disabled, is_compared) = in_force.unwrap_or_default();
+        let area = &self.0.comparison;
+        let arm = if is_compared && !is_disabled { area.arm(now) } else { None };
+        Begins { is_recorded: !is_disabled && arm != Some(Arm::Off), compared: arm.map(|arm| Compared::new(area, arm)) }
+    }
+
+    /// Whether requests that begin at `now` are not recorded; `requests` counts them for a comparison.
+    #[cold]
+    #[must_use]
+    pub fn leaves_out(&self, now: u64, requests: impl FnOnce() -> u64) -> bool {
+        let begins = self.begins(now);
+        if let Some(compared) = begins.compared {
+            compared.count(requests());
+        }
+        !begins.is_recorded
+    }
+
+    /// Begins another comparison: its counts are 0. The caller has the right to compare.
+    pub fn begin_comparison(&self) {
+        self.0.comparison.begin();
+    }
+
+    /// Goes on with a slice of a comparison at `now` (monotonic nanoseconds), for [`RENEWED_FOR_NANO`] at most.
+    pub fn hold_slice(&self, now: u64, is_off: bool) {
+        self.0.comparison.hold(now + RENEWED_FOR_NANO, is_off);
+    }
+
+    /// Ends the slices: everything is recorded, and no request counted.
+    pub fn end_slices(&self) {
+        self.0.comparison.hold(0, false);
+    }
+
+    /// The counts of the comparison that is under way or was the last, off and on.
+    #[must_use]
+    pub fn compared(&self) -> [ArmCounts; 2] {
+        self.0.comparison.counts()
     }
 
     /// The overrides for a request that begins at `now` (monotonic nanoseconds).
@@ -185,6 +259,7 @@ impl Runtime {
             };
             Settings {
                 disabled: Some(copy.until(DISABLED_AT)).filter(|until| until.monotonic_nano > 0),
+                compared: Some(copy.until(COMPARED_AT)).filter(|until| until.monotonic_nano > 0),
                 level: timed(0).and_then(|(word, until)| Some(Timed { value: level(word)?, until })),
                 ratio: timed(1).and_then(|(word, until)| Some(Timed { value: ratio(word)?, until })),
                 chunks: timed(2).and_then(|(word, until)| Some(Timed { value: chunks(word)?, until })),

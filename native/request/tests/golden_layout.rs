@@ -6,6 +6,7 @@ use queue::layout::{
     HEADER_BYTES, LEVELS, MAX_SLOTS, QueueHeader, REASONS, Reason, SAMPLED_OUT, SCHEMAS_OFFSET, SLOTS_OFFSET, VERSION,
     data_offset,
 };
+use queue::memory::page_bytes;
 use queue::queue_file::{QueueFile, QueueSizes};
 use queue::record::Trace;
 use request::ids::RequestIds;
@@ -16,11 +17,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 
 const SIZES: QueueSizes = QueueSizes { data_bytes: 65_536, slot_count: 3 };
-/// Behind three slots, at a page.
+/// Behind three slots, at a page of 4 KiB.
 const DATA: usize = 65_536 + 8192;
 const BOOT_ID: u64 = 0x0123_4567_89ab_cdef;
 const CREATED: u64 = 1_795_237_200_123_456_789;
 const TIME: u64 = 0x1122_3344_5566_7788;
+
+/// Where the data begin in a file of this machine.
+fn data() -> usize {
+    data_offset(SIZES.slot_count, page_bytes().unwrap())
+}
 
 /// The bytes of a queue file: one record released, one committed, one half-written; then closed.
 fn written() -> Vec<u8> {
@@ -76,7 +82,7 @@ fn check(bytes: &[u8], expected: &[(usize, &[u8])]) {
 #[test]
 fn a_queue_file_has_these_bytes() {
     let bytes = written();
-    assert_eq!(bytes.len(), DATA + 65_536);
+    assert_eq!(bytes.len(), data() + 65_536);
     check(
         &bytes,
         &[
@@ -88,6 +94,7 @@ fn a_queue_file_has_these_bytes() {
             (24, &[0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01]),
             (32, &CREATED.to_le_bytes()),
             (40, &[3, 0, 0, 0]),
+            (44, &page_bytes().unwrap().to_le_bytes()),
             (48, &[1, 0, 0, 0, 0, 0, 0, 0]),
             // Head: sequence 3, closed, position 4 + 5 + 4.
             (128, &[13, 0, 0, 0x80, 3, 0, 0, 0]),
@@ -119,15 +126,15 @@ fn a_queue_file_has_these_bytes() {
             // The schema area: id, name, number of fields, fields.
             (4096, b"\x10\x00\x05token\x02\x00\x04text\x01n"),
             // The committed record in words 4 to 8: length, event, severity, state; time; sequence; payload.
-            (DATA + 32, &[9, 0, 0, 0, 16, 0, 13, 2]),
-            (DATA + 40, &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]),
-            (DATA + 48, &[1, 0, 0, 0, 0, 0, 0, 0]),
-            (DATA + 56, b"nine byte\0\0\0\0\0\0\0"),
+            (data() + 32, &[9, 0, 0, 0, 16, 0, 13, 2]),
+            (data() + 40, &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]),
+            (data() + 48, &[1, 0, 0, 0, 0, 0, 0, 0]),
+            (data() + 56, b"nine byte\0\0\0\0\0\0\0"),
             // The half-written record in words 9 to 12: its length is known, its event and severity are not.
-            (DATA + 72, &[2, 0, 0, 0, 0, 0, 0, 1]),
-            (DATA + 80, &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]),
-            (DATA + 88, &[2, 0, 0, 0, 0, 0, 0, 0]),
-            (DATA + 96, b"ab\0\0\0\0\0\0"),
+            (data() + 72, &[2, 0, 0, 0, 0, 0, 0, 1]),
+            (data() + 80, &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]),
+            (data() + 88, &[2, 0, 0, 0, 0, 0, 0, 0]),
+            (data() + 96, b"ab\0\0\0\0\0\0"),
         ],
     );
 }
@@ -142,8 +149,8 @@ fn the_end_of_a_lap_is_filled_with_a_pad_of_these_bytes() {
     file.ring().reserve(0, u32::MAX).unwrap().commit(1, 1, TIME, b"");
     let bytes = std::fs::read(&file.path).unwrap();
     // Two words to the end of the lap; the second of them stays zero.
-    assert_eq!(bytes[DATA + 65_520..], [2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(bytes[DATA..DATA + 8], [0, 0, 0, 0, 1, 0, 1, 2]);
+    assert_eq!(bytes[data() + 65_520..], [2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes[data()..data() + 8], [0, 0, 0, 0, 1, 0, 1, 2]);
     assert_eq!(bytes[128..136], [3, 0x20, 0, 0, 10, 0, 0, 0]);
 }
 
@@ -224,7 +231,10 @@ fn a_slot_of_a_request_in_flight_has_these_bytes() {
 #[test]
 fn names_and_sizes_that_other_builds_rely_on() {
     assert_eq!((VERSION, HEADER_BYTES, SCHEMAS_OFFSET, SLOTS_OFFSET), (3, 4096, 4096, 65_536));
-    assert_eq!([0, 1, 2, 3, MAX_SLOTS].map(data_offset), [65_536, 69_632, 69_632, DATA, 65_536 + (128 << 20)]);
+    let small = [0, 1, 2, 3, MAX_SLOTS].map(|slots| data_offset(slots, 4096));
+    assert_eq!(small, [65_536, 69_632, 69_632, DATA, 65_536 + (128 << 20)]);
+    let large = [0, 1, 32, 33, MAX_SLOTS].map(|slots| data_offset(slots, 65_536));
+    assert_eq!(large, [65_536, 131_072, 131_072, 196_608, 65_536 + (128 << 20)]);
     assert_eq!(size_of::<QueueHeader>(), 512 + 8 * 6 * 8);
     assert_eq!(LEVELS, ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"]);
     let names = REASONS.map(|reason| (reason as usize, reason.name()));
@@ -267,10 +277,32 @@ fn a_file_of_another_version_or_size_is_not_opened() {
     refused(&with(8, 1), "Version(1)");
     refused(&with(16, 1), "Sizes");
     refused(&with(18, 2), "Sizes");
-    refused(&with(40, 2), "Sizes");
+    refused(&with(41, 2), "Sizes");
     refused(&with(43, 0xff), "Sizes");
+    refused(&with(44, 1), "Pages(");
+    refused(&with(46, 2), "Pages(");
     refused(&bytes[..bytes.len() - 1], "Sizes");
     refused(&[&bytes[..], &[0]].concat(), "Sizes");
     refused(&bytes[..SLOTS_OFFSET - 1], "shorter than a queue header");
     refused(b"", "shorter than a queue header");
+}
+
+#[test]
+fn a_file_of_a_machine_with_other_pages_is_read_as_it_is() {
+    let bytes = written();
+    let (before, after) = bytes.split_at(data());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("0123456789abcdef.queue");
+    for (noted, size) in [(0, 4096), (4096, 4096), (16_384, 16_384), (65_536, 65_536)] {
+        let mut moved = before.to_vec();
+        moved[44..48].copy_from_slice(&u32::to_le_bytes(noted));
+        moved.resize(data_offset(SIZES.slot_count, size), 0);
+        moved.extend(after);
+        std::fs::write(&path, &moved).unwrap();
+        let file = QueueFile::open(&path).unwrap();
+        assert_eq!((file.header().page_bytes(), file.counts().accepted), (size, 3));
+        // The committed record, behind the one that was released.
+        assert_eq!(file.ring().tail(), Mark { sequence: 1, position: 4 });
+        assert_eq!(file.ring().copy_waiting(16, &file.header().releasing), [b"nine byte"]);
+    }
 }

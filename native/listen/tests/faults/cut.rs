@@ -3,6 +3,7 @@
 use super::{Place, cut, emit_span, open};
 use crate::support::{Bench, INFO, PATIENCE, SIZES, dense, emit, numbers, payload, register, wait_until};
 use queue::layout::data_offset;
+use queue::memory::page_bytes;
 use queue::queue_file::QueueFile;
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -35,7 +36,7 @@ fn a_queue_file_that_is_cut_within_its_records_costs_what_stood_behind_the_cut_a
     let producer = bench.producer();
     let event = register(&producer);
     (0..200).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
-    cut(&bench.queue_files()[0], data_offset(SIZES.slot_count) as u64 + 4096);
+    cut(&bench.queue_files()[0], data_offset(SIZES.slot_count, page_bytes().unwrap()) as u64 + 4096);
     bench.drain();
     let whole = 4096 / RECORD_BYTES;
     assert_eq!(numbers(&bench.sink.events("test"), 0), dense(whole));

@@ -6,6 +6,7 @@ use crate::support::{
 };
 use queue::control::Control;
 use queue::layout::{Reason, data_offset};
+use queue::memory::page_bytes;
 use queue::producer::Producer;
 use queue::queue_file::{QueueCounts, QueueFile};
 use ring::{Mark, RECORD_HEAD_WORDS};
@@ -292,7 +293,7 @@ fn with_damage(damage: impl FnOnce(&mut Vec<u8>)) -> (Vec<u64>, serde_json::Valu
 
 /// Where a record begins in the file; each takes 6 words.
 fn word(record: usize, word: usize) -> usize {
-    data_offset(SLOTS) + (record * 6 + word) * 8
+    data_offset(SLOTS, page_bytes().unwrap()) + (record * 6 + word) * 8
 }
 
 #[test]
@@ -329,7 +330,7 @@ fn a_head_within_a_record_and_a_ring_without_an_end_do_not_hang_the_listener() {
     assert_eq!(arrived, [] as [u64; 0]);
     // Reservations without an end, once around and on.
     let (arrived, books) = with_damage(|bytes| {
-        for reservation in bytes[data_offset(SLOTS)..].chunks_exact_mut(32) {
+        for reservation in bytes[data_offset(SLOTS, page_bytes().unwrap())..].chunks_exact_mut(32) {
             reservation.copy_from_slice(&[[1, 0, 0, 0, 0, 0, 0, 1], [0; 8], [0; 8], [0; 8]].concat());
         }
         bytes[128..136].copy_from_slice(&head(8191));

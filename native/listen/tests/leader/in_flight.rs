@@ -5,6 +5,7 @@ use queue::control::Control;
 use queue::event::REQUEST;
 use queue::inspect;
 use queue::layout::{SLOTS_OFFSET, data_offset};
+use queue::memory::page_bytes;
 use queue::producer::{Producer, QueueSettings};
 use queue::queue_file::{self, QueueFile};
 use queue::record::{Scratch, Trace};
@@ -326,7 +327,8 @@ fn a_slot_that_is_given_back_holds_nothing_of_its_request() {
     let file = producer.queue().unwrap().file.clone();
     let count = || file.header().in_flight.load(Ordering::Relaxed);
     let is_in_file = |text: &[u8]| {
-        let slots = std::fs::read(&file.path).unwrap()[SLOTS_OFFSET..data_offset(SLOTS)].to_vec();
+        let slots =
+            std::fs::read(&file.path).unwrap()[SLOTS_OFFSET..data_offset(SLOTS, page_bytes().unwrap())].to_vec();
         slots.windows(text.len()).any(|bytes| bytes == text)
     };
     let texts = [&b"secret-head"[..], b"secret-tail", b"completions", b"/route", b"client-id"];

@@ -1,7 +1,8 @@
 //! The overrides in plain form, for writers to compare and change, and their conversion to the words of a copy.
 
 use super::{
-    CAPTURE, CHUNKS, COPY_WORDS, DISABLED, DISABLED_AT, LEVEL, MAX_ROUTE_BYTES, RATIO, RULE_WORDS, TIMED_WORDS,
+    CAPTURE, CHUNKS, COMPARED, COMPARED_AT, COPY_WORDS, DISABLED, DISABLED_AT, LEVEL, MAX_ROUTE_BYTES, RATIO,
+    RULE_WORDS, TIMED_WORDS,
 };
 
 /// Most captures at one time.
@@ -61,6 +62,8 @@ pub struct CaptureRule {
 pub struct Settings {
     /// Until when nothing is recorded, except in the audit lane.
     pub disabled: Option<Until>,
+    /// Until when recording may be compared with not recording.
+    pub compared: Option<Until>,
     /// Least severity number of application records.
     pub level: Option<Timed<u8>>,
     pub ratio: Option<Timed<f64>>,
@@ -78,6 +81,7 @@ impl Settings {
             (self.chunks.is_some(), CHUNKS),
             (self.rules.iter().any(Option::is_some), CAPTURE),
             (self.disabled.is_some(), DISABLED),
+            (self.compared.is_some(), COMPARED),
         ]
         .iter()
         .filter(|(set, _)| *set)
@@ -112,10 +116,12 @@ pub(super) fn to_words(settings: &Settings) -> [u64; COPY_WORDS] {
     if let Some(chunks) = &settings.chunks {
         put(2, u64::from(chunks.value), chunks.until);
     }
-    if let Some(until) = settings.disabled {
-        words[DISABLED_AT..].copy_from_slice(&[until.monotonic_nano, until.unix_nano]);
+    for (at, until) in [(DISABLED_AT, settings.disabled), (COMPARED_AT, settings.compared)] {
+        if let Some(until) = until {
+            words[at..at + 2].copy_from_slice(&[until.monotonic_nano, until.unix_nano]);
+        }
     }
-    let stored = words[3 * TIMED_WORDS..].chunks_exact_mut(RULE_WORDS);
+    let stored = words[3 * TIMED_WORDS..DISABLED_AT].chunks_exact_mut(RULE_WORDS);
     for (stored, rule) in stored.zip(&settings.rules) {
         if let Some(rule) = rule {
             rule_words(stored, rule);

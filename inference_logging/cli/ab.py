@@ -1,0 +1,178 @@
+"""`inference-logging ab`: what recording costs on servers that are serving, by switching it off and on in slices."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from inference_logging.cli.examples import examples
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
+from inference_logging.cli.times import duration_s
+
+if TYPE_CHECKING:
+    from inference_logging._native import Comparison
+    from inference_logging.config import Config
+    from inference_logging.stats.comparison import Pair
+
+LEAST_PAIRS: Final = 6
+SLICE_LIMITS_S: Final = (0.2, 300.0)
+_MORE_S: Final = 2.0
+"""Time that the comparison may take beyond its slices, after which the servers end it themselves."""
+
+
+@click.command(
+    "ab",
+    epilog=examples(
+        "inference-logging ab --for 60s",
+        "inference-logging ab --config logging.yaml --for 5m --slice 2s --seed 7",
+        "inference-logging ab --service-name chat --json",
+    ),
+)
+@click.option(
+    "--for",
+    "for_",
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="How long: 60s, 5m. At most control_limit_s.",
+)
+@click.option(
+    "--slice",
+    "slice_",
+    default="1s",
+    show_default=True,
+    metavar="TIME",
+    help="Length of a slice, from 0.2s to 300s: longer than the requests take.",
+)
+@click.option("--seed", type=int, help="Order of the slices, for a repetition. Without it, another one each time.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table: times in seconds, costs as shares.")
+@CONFIG
+@SERVICE_NAME
+@QUEUE_DIRECTORY
+def command(
+    for_: str,
+    slice_: str,
+    seed: int | None,
+    as_json: bool,
+    config_file: Path | None,
+    service_name: str | None,
+    queue_directory: Path | None,
+) -> int:
+    """Measure what recording costs on servers that are serving, without a restart.
+
+    Recording is switched off and on in slices, in all processes of the queue directory at once, in a random order
+    within each pair. Printed are requests/s, time to first chunk, time per chunk and CPU time without and with
+    recording, and the difference with an interval of 95 %. Without recording is as after `ctl disable`: of about half
+    of the requests there is no record, nor of what is logged and connected in those slices. The number of requests is
+    printed, and on record (control.changed). The audit lane goes on.
+
+    Recording is on again when the command ends, also within a second after it is killed. Times are taken of ASGI
+    requests; requests of other servers are only counted.
+
+    Exit code: 0 if the comparison was made, 1 if there was too little traffic or something else ended it, 2 if no
+    server runs or the command line is wrong, 130 if a signal ended it: what was found until then is printed.
+    """
+    config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
+    slice_s = _seconds("slice", slice_)
+    low_s, high_s = SLICE_LIMITS_S
+    if not low_s <= slice_s <= high_s:
+        raise click.BadParameter(f"{slice_!r}: must be from {low_s:g}s to {high_s:g}s", param_hint="'--slice'")
+    for_s = _seconds("for", for_)
+    pairs = int(for_s / (2 * slice_s) + 1e-9)
+    if pairs < LEAST_PAIRS or for_s > config.control_limit_s:
+        least_s, most_s = 2 * LEAST_PAIRS * slice_s, config.control_limit_s
+        sentence = f"{for_!r}: must be from {least_s:g}s, for {2 * LEAST_PAIRS} slices, to control_limit_s={most_s:g}"
+        raise click.BadParameter(sentence, param_hint="'--for'")
+    # The listener writes what came before within this time.
+    guard_s = min(config.flush_interval_s, slice_s / 2)
+    return _run(_directory(config), pairs, slice_s, guard_s, seed, as_json)
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return duration_s(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=f"'--{option}'") from None
+
+
+def _directory(config: Config) -> Path:
+    """Return the queue directory of a configuration, or the only one of its service name, as `ctl` finds it."""
+    from inference_logging._native import queue_directories_of  # only for a right command line
+
+    directory = config.resolved_queue_directory
+    if config.queue_directory is None and not directory.is_dir():
+        found = queue_directories_of(config.service_name)
+        if len(found) > 1:
+            names = ", ".join(map(str, found))
+            raise click.UsageError(
+                f"service_name={config.service_name} has {len(found)} queue directories; name one with "
+                f"--queue-directory: {names}"
+            )
+        directory = found[0] if found else directory
+    if not directory.is_dir():
+        raise click.UsageError(
+            f"queue_directory={directory}: there is none; no server of this configuration has run. --config, "
+            "--service-name or --queue-directory name another one"
+        )
+    return directory
+
+
+def _run(directory: Path, pairs: int, slice_s: float, guard_s: float, seed: int | None, as_json: bool) -> int:
+    from inference_logging._native import Comparison
+    from inference_logging.cli.findings import Findings
+    from inference_logging.cli.main import FAILED, INTERRUPTED, OK
+    from inference_logging.cli.processes import Processes
+    from inference_logging.cli.signals import Signals
+    from inference_logging.cli.slices import Interrupted, Slices
+    from inference_logging.stats.comparison import compare
+
+    processes = Processes(directory)
+    if not processes.servers and not processes.unseen:
+        raise click.UsageError(f"queue_directory={directory}: no server runs there")
+    done: list[Pair] = []
+    ended, code = None, OK
+    with Signals() as signals:
+        comparison = Comparison(directory, 2 * pairs * slice_s + _MORE_S)
+        slices = Slices(comparison, processes, signals, slice_s=slice_s, guard_s=guard_s, seed=seed)
+        try:
+            _announce(pairs, slice_s, as_json)
+            for pair in slices.pairs(pairs):
+                done.append(pair)  # noqa: PERF402 - what is done counts, whatever ends the rest
+        except Interrupted:
+            ended, code = "a signal has ended it early", INTERRUPTED
+        except OSError as error:
+            ended, code = str(error), FAILED
+        finally:
+            _end(comparison)
+    findings = Findings(
+        queue_directory=str(directory),
+        compared=compare(done),
+        requests=tuple(arm["requests"] for arm in comparison.counts()),
+        slice_s=slice_s,
+        pairs=len(done),
+        late_pairs=slices.late,
+        servers=len(processes.servers),
+        listeners=len(processes.listeners),
+        unseen=len(processes.unseen),
+        ended=ended,
+    )
+    click.echo(json.dumps(findings.as_json(), indent=2) if as_json else findings.as_text())
+    return code or (OK if findings.is_enough else FAILED)
+
+
+def _end(comparison: Comparison) -> None:
+    """Switch recording on; a refused record of that is no reason to lose the findings."""
+    try:
+        comparison.end()
+    except OSError as error:
+        click.echo(f"inference-logging: recording is on again, but that is not on record: {error}", err=True)
+
+
+def _announce(pairs: int, slice_s: float, as_json: bool) -> None:
+    if not as_json and sys.stderr.isatty():
+        sentence = f"recording is switched off in {pairs} of {2 * pairs} slices of {slice_s:g} s; Ctrl-C ends it"
+        click.echo(sentence, err=True)

@@ -1,0 +1,308 @@
+"""`inference-logging ab`: what it records and counts, that it never leaves recording off, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from inference_logging import Config, Logger, get_logger
+from inference_logging._native import Comparison
+from inference_logging.cli.ab import command
+from inference_logging.cli.processes import Processes
+from tests.command_line import Done, run
+from tests.servers import Load, uvicorn
+from tests.sidecars import PYTHON, Sidecar
+from tests.support import (
+    Client,
+    Message,
+    Recorded,
+    Send,
+    answer,
+    http_scope,
+    read_records,
+    replying,
+    serve_one,
+    wait_until,
+)
+
+Configure = Callable[..., Config]
+SHORT = ("--for", "2.4s", "--slice", "0.2s")
+"""The fewest and shortest slices that there may be."""
+OFF_FIRST = ("--seed", "0")
+"""With this one, the first slice is one without recording."""
+
+
+def ab(config: Config, *arguments: str) -> Done:
+    """Run the command for the queue directory of ``config``."""
+    return run("ab", "--queue-directory", str(config.resolved_queue_directory), *arguments)
+
+
+def ctl(config: Config, *arguments: str) -> str:
+    done = run("ctl", "--queue-directory", str(config.resolved_queue_directory), *arguments)
+    assert (done.code, done.err) == (0, "")
+    return done.out
+
+
+def in_force(config: Config) -> set[str]:
+    return {override["what"] for override in json.loads(ctl(config, "show", "--json"))["overrides"]}
+
+
+def changes(config: Config) -> list[tuple[Any, Any]]:
+    """Return the changes on record, in the order of their time."""
+    records = sorted(read_records(config.directory, "control.changed"), key=lambda record: record["timestamp"])
+    assert {record["what"] for record in records} <= {"comparison", "enabled"}
+    return [(record["from"], record["to"]) for record in records if record["what"] == "comparison"]
+
+
+@contextmanager
+def comparing(config: Config, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the command as a process of its own, which is killed at the end if it still runs."""
+    line = [*PYTHON, "ab", "--queue-directory", str(config.resolved_queue_directory), *arguments]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+# --- which requests are recorded, and what is counted of them -------------------------------------------------------
+
+
+@pytest.fixture
+def comparison(recorded: Recorded) -> Iterator[Comparison]:
+    """Compare in the queue directory of ``recorded``, as the command does."""
+    begun = Comparison(recorded.config.resolved_queue_directory, 600.0)
+    yield begun
+    begun.end()
+
+
+def test_a_request_is_counted_once_in_its_arm_and_recorded_only_in_slices_with_recording(
+    recorded: Recorded, comparison: Comparison
+) -> None:
+    app, paths = recorded.wrap(replying(*answer(b"a", b"b", b"c"))), iter(range(100))
+    for is_off, requests in ((True, 3), (False, 2), (True, 1)):
+        for _ in range(requests):
+            comparison.hold(is_off)
+            serve_one(app, http_scope(f"/{is_off}/{next(paths)}"), Client())
+    off, on = comparison.counts()
+    assert [(arm["requests"], arm["first_chunks"], arm["later_chunks"]) for arm in (off, on)] == [(4, 4, 8), (2, 2, 4)]
+    assert all(arm[name] > 0 for arm in (off, on) for name in ("first_chunks_nano", "later_chunks_nano"))
+    records = recorded.records("request")
+    assert [record["url.path"] for record in records] == ["/False/3", "/False/4"]
+    assert {record["chunks"] for record in records} == {3}
+    comparison.end()
+    serve_one(app, http_scope(), Client())
+    assert len(recorded.records("request")) == 3
+    assert comparison.counts() == (off, on)
+    wait_until(lambda: len(changes(recorded.config)) == 2, "its end to be on record")
+    assert changes(recorded.config)[1:] == [({"requests_recorded": 2, "requests_not_recorded": 4}, None)]
+
+
+def test_a_request_belongs_to_the_arm_in_which_it_began(recorded: Recorded, comparison: Comparison) -> None:
+    async def switching(scope: Any, receive: Any, send: Send) -> None:
+        first, *rest = answer(b"a", b"b")
+        await send(first)
+        comparison.hold(scope["path"] == "/on")
+        for message in rest:
+            await send(message)
+
+    comparison.hold(False)
+    recorded.serve(switching, http_scope("/on"))
+    recorded.serve(switching, http_scope("/off"))
+    assert [record["url.path"] for record in recorded.records("request")] == ["/on"]
+    assert [arm["later_chunks"] for arm in comparison.counts()] == [1, 1]
+
+
+def test_an_error_of_the_server_passes_and_is_recorded_as_without_a_comparison(
+    recorded: Recorded, comparison: Comparison
+) -> None:
+    class GoneError(OSError):
+        pass
+
+    class Leaving(Client):
+        async def send(self, message: Message) -> None:
+            await super().send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                raise GoneError
+
+    def serve() -> list[Message]:
+        client = Leaving()
+        with pytest.raises(GoneError):
+            serve_one(recorded.wrap(replying(*answer(b"a", b"b"))), http_scope(), client)
+        return client.sent
+
+    sent = [serve()]  # before the first slice
+    for is_off in (False, True):
+        comparison.hold(is_off)
+        sent.append(serve())
+    assert sent[0] == sent[1] == sent[2]
+    before, compared = recorded.records("request")
+    assert before["outcome"] == compared["outcome"] == "error", "the last part was not taken"
+    assert {name for name in before if name not in compared} == set()
+
+
+def test_logs_and_events_are_not_recorded_in_slices_without_recording(
+    recorded: Recorded, comparison: Comparison
+) -> None:
+    log = get_logger("app")
+    comparison.hold(True)
+    assert not log.warning("off")
+    comparison.hold(False)
+    assert log.warning("on")
+    assert [record["message"] for record in recorded.records("log")] == ["on"]
+
+
+# --- the command on real servers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.servers
+def test_the_workers_of_a_server_take_part_and_the_books_balance(configure: Configure) -> None:
+    config = configure(listener="external")
+    with Sidecar(config) as sidecar, uvicorn(config, "--workers", "2") as server:
+        processes = Processes(config.resolved_queue_directory)
+        assert sidecar.process.pid in processes.listeners
+        with Load(server, "/") as load:
+            load.wait_for(50)
+            done = ab(config, "--for", "6s", "--slice", "0.5s", "--json")
+            assert in_force(config) == set()
+            load.wait_for(50)
+        server.stop()
+        sidecar.stop()
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert (found["server_processes"], found["listener_processes"], found["unseen_processes"]) == (2, 1, 0)
+    assert (found["pairs"], found["ended"]) == (6, None)
+    not_recorded, recorded = found["requests_not_recorded"], found["requests_recorded"]
+    assert min(not_recorded, recorded) > 50
+    assert not load.failed
+    requests = read_records(config.directory, "request")
+    assert len({record["pid"] for record in requests}) == 2
+    assert len(requests) == len(load.answered) - not_recorded
+    assert changes(config) == [
+        (None, "under way"),
+        ({"requests_recorded": recorded, "requests_not_recorded": not_recorded}, None),
+    ]
+    measures = {measure["name"]: measure for measure in found["measures"]}
+    assert measures["time per chunk"]["off"] is None, "there are no streams"
+    for name in ("requests/s", "time to first chunk", "CPU per request", "CPU in all"):
+        assert measures[name]["off"] > 0
+        assert measures[name]["difference"]["low"] <= measures[name]["difference"]["high"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_at_once_with_recording_on(recorded: Recorded, number: signal.Signals) -> None:
+    log, config = get_logger("app"), recorded.config
+    with comparing(config, "--slice", "60s", "--for", "15m", *OFF_FIRST) as process:
+        wait_until(lambda: not log.warning("w"), "a slice without recording")
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "It did not last as long as was asked for: a signal has ended it early." in out
+    assert log.warning("w")
+    assert in_force(config) == set()
+    wait_until(lambda: len(changes(config)) == 2, "its end to be on record")
+
+
+def test_a_command_that_is_killed_leaves_nothing_off_and_another_one_can_begin(recorded: Recorded) -> None:
+    log, config = get_logger("app"), recorded.config
+    with comparing(config, "--slice", "60s", "--for", "15m", *OFF_FIRST) as process:
+        wait_until(lambda: not log.warning("w"), "a slice without recording")
+        process.kill()
+        process.wait()
+    wait_until(lambda: log.warning("w"), "recording to be on again by itself", 50)
+    assert in_force(config) == {"comparison"}, "its time is not over"
+    with comparing(config, *SHORT) as process:
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "There was too little traffic" in out
+    assert in_force(config) == set()
+    nothing = {"requests_recorded": 0, "requests_not_recorded": 0}
+    wait_until(lambda: len(changes(config)) == 4, "all of it to be on record")
+    assert changes(config) == [(None, "under way"), (nothing, None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["reset"], "`inference-logging ctl reset`, or its time, has ended the comparison"),
+        (["disable"], "`inference-logging ctl disable` has switched recording off"),
+    ],
+)
+def test_another_command_that_comes_in_between_ends_it(recorded: Recorded, arguments: list[str], sentence: str) -> None:
+    with comparing(recorded.config, "--slice", "2s", "--json") as process:
+        wait_until(lambda: "comparison" in in_force(recorded.config), "the comparison")
+        ctl(recorded.config, *arguments)
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert json.loads(out)["ended"] == sentence
+    assert "comparison" not in in_force(recorded.config)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_it_is_refused_while_nothing_is_recorded_and_while_another_one_is_under_way(recorded: Recorded) -> None:
+    config = recorded.config
+    place = f"inference-logging: queue_directory={config.resolved_queue_directory}"
+    with comparing(config, "--slice", "2s") as process:
+        wait_until(lambda: "comparison" in in_force(config), "the comparison")
+        with pytest.raises(OSError, match="another comparison is under way there"):
+            Comparison(config.resolved_queue_directory, 10.0)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    ctl(config, "disable")
+    with comparing(config) as process:
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert out.startswith(f"{place}: nothing is recorded until 20")
+    assert out.endswith("`inference-logging ctl enable` ends that\n")
+    ctl(config, "enable")
+    assert get_logger("app").warning("w")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--for", "soon"], "Invalid value for '--for': 'soon': must be a time such as 90s"),
+        (["--for", "11s"], "'--for': '11s': must be from 12s, for 12 slices, to control_limit_s=900"),
+        (["--for", "16m"], "'--for': '16m': must be from 12s, for 12 slices, to control_limit_s=900"),
+        (["--slice", "0.1s"], "'--slice': '0.1s': must be from 0.2s to 300s"),
+        (["--slice", "1"], "'--slice': '1': must be a time such as 90s"),
+        (["--seed", "x"], "'--seed': 'x' is not a valid integer"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(recorded: Recorded, arguments: list[str], sentence: str) -> None:
+    done = ab(recorded.config, *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert in_force(recorded.config) == set()
+
+
+def test_a_directory_without_a_server_is_refused(tmp_path: Path, configure: Configure) -> None:
+    done = run("ab", "--queue-directory", str(tmp_path / "none"))
+    assert done.code == 2
+    assert f"queue_directory={tmp_path / 'none'}: there is none" in done.err
+    assert not (tmp_path / "none").exists()
+    config = configure()
+    Logger(config).close()
+    done = ab(config)
+    assert (done.code, done.out) == (2, "")
+    assert f"queue_directory={config.resolved_queue_directory}: no server runs there" in done.err
+    assert in_force(config) == set()
+
+
+def test_the_examples_are_right_command_lines() -> None:
+    _, _, lines = (command.epilog or "").partition("Examples:\n")
+    for line in lines.splitlines():
+        program, name, *arguments = shlex.split(line)
+        assert (program, name) == ("inference-logging", "ab")
+        assert isinstance(command.make_context(name, arguments), click.Context)
