@@ -65,7 +65,6 @@ def round_of(number: int, p50_ns: float, accepted: int, arrived: int, refused: i
         "refused": refused,
         "arrived": arrived,
         "seconds": 1.0,
-        "end_to_end_s": 1.0,
         "drain_s": 0.0,
         "end_to_end_s": 1.0,
         "drained": drained,
