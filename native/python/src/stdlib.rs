@@ -5,7 +5,9 @@
 //! method is called, so whatever an application has added or replaced finds its record as always. The conditions are
 //! looked up in each call, and nothing about them is remembered.
 
+mod attributes;
 mod chain;
+mod format;
 mod handling;
 mod library;
 mod place;
@@ -17,11 +19,12 @@ pub use place::find;
 use super::FunctionDef;
 use super::calling::call_with_keywords;
 use super::value;
-use library::{Attributes, Library};
+use attributes::Attributes;
+use library::Library;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
-use pyo3::{ffi, intern};
 
 static LIBRARY: PyOnceLock<Library> = PyOnceLock::new();
 
@@ -128,7 +131,7 @@ unsafe fn take(py: Python<'_>, library: &'static Library, method: usize, call: C
         if library.is_overridden(py, logger) {
             return None;
         }
-        if is_enabled(py, logger, level)? {
+        if is_enabled(py, library, logger, level)? {
             let call = Call { arguments: call.arguments.add(before), count: call.count - before, ..call };
             return record::put(py, library, level, logger, call);
         }
@@ -149,17 +152,17 @@ unsafe fn names_parameter(keywords: *mut ffi::PyObject) -> bool {
 
 /// As `isEnabledFor`; None: it has not been asked since the levels have changed.
 #[inline(always)]
-unsafe fn is_enabled(py: Python<'_>, logger: Attributes, level: *mut ffi::PyObject) -> Option<bool> {
+unsafe fn is_enabled(py: Python<'_>, library: &Library, logger: Attributes, level: *mut ffi::PyObject) -> Option<bool> {
     // SAFETY: the caller's promise.
     unsafe {
-        if logger.truth(intern!(py, "disabled"))? {
+        if logger.truth(py, &library.keys.disabled)? {
             return Some(false);
         }
-        let cache = logger.get(intern!(py, "_cache"))?;
+        let cache = logger.get(py, &library.keys.cache)?;
         if ffi::Py_TYPE(cache) != &raw mut ffi::PyDict_Type || ffi::Py_TYPE(level) != &raw mut ffi::PyLong_Type {
             return None;
         }
-        let decided = library::item(cache, level)?;
+        let decided = attributes::item(cache, level)?;
         if decided == ffi::Py_True() { Some(true) } else { (decided == ffi::Py_False()).then_some(false) }
     }
 }

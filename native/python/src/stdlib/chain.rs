@@ -1,8 +1,9 @@
 //! The handlers that a record would reach.
 
-use super::library::{Attributes, Library};
+use super::attributes::Attributes;
+use super::library::Library;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::{ffi, intern};
 
 /// More loggers above each other are a circle.
 const MOST_LOGGERS: usize = 256;
@@ -21,21 +22,22 @@ pub unsafe fn only_handler<'py>(
 ) -> Option<Bound<'py, PyAny>> {
     // SAFETY: the caller's promise; nothing here runs Python code, so what is borrowed stays alive.
     unsafe {
-        if ffi::PyList_Size(first.list(intern!(py, "filters"))?) != 0 {
+        let keys = &library.keys;
+        if ffi::PyList_Size(first.list(py, &keys.filters)?) != 0 {
             return None;
         }
         let mut found = None;
         let mut logger = first;
         for _ in 0..MOST_LOGGERS {
-            let handlers = logger.list(intern!(py, "handlers"))?;
+            let handlers = logger.list(py, &keys.handlers)?;
             for at in 0..ffi::PyList_Size(handlers) {
                 let handler = ffi::PyList_GetItem(handlers, at);
                 if takes(py, library, handler, level)? && found.replace(handler).is_some() {
                     return None;
                 }
             }
-            let parent = logger.get(intern!(py, "parent"))?;
-            if parent == ffi::Py_None() || !logger.truth(intern!(py, "propagate"))? {
+            let parent = logger.get(py, &keys.parent)?;
+            if parent == ffi::Py_None() || !logger.truth(py, &keys.propagate)? {
                 return found.map(|handler| Bound::from_borrowed_ptr(py, handler));
             }
             if !library.is_ordinary(parent) {
@@ -55,14 +57,14 @@ unsafe fn takes(py: Python<'_>, library: &Library, handler: *mut ffi::PyObject, 
         if library.handler.address.is_of(handler) {
             let handler = Attributes::of(handler)?;
             let is_plain = handler.size() == library.handler.attributes
-                && ffi::PyList_Size(handler.list(intern!(py, "filters"))?) == 0;
-            return if is_plain { Some(level >= handler.int(intern!(py, "level"))?) } else { None };
+                && ffi::PyList_Size(handler.list(py, &library.keys.handler_filters)?) == 0;
+            return if is_plain { Some(level >= handler.int(py, &library.keys.handler_level)?) } else { None };
         }
         let attributes = Attributes::of(handler)?;
         if library.null_handler.address.is_of(handler) {
-            return (attributes.size() == library.null_handler.attributes && library.ignores()).then_some(false);
+            return (attributes.size() == library.null_handler.attributes && library.ignores(py)).then_some(false);
         }
         // Its level is an ordinary attribute unless its class says otherwise; then it is not in this dictionary.
-        (level < attributes.int(intern!(py, "level"))?).then_some(false)
+        (level < attributes.int(py, &library.keys.handler_level)?).then_some(false)
     }
 }

@@ -3,7 +3,7 @@
 //! The handler notes for each thread whether it handles a record. The number of records under way in all threads spares
 //! the other calls that question: while it is not 0, calls go to the standard library, and so to the handler.
 
-use super::library::Attributes;
+use super::attributes::Attributes;
 use crate::calling::call;
 use crate::gil_cell::GilCell;
 use crate::{FunctionDef, ffi};
@@ -62,7 +62,7 @@ pub unsafe fn handle<R>(handler: &Bound<'_, PyAny>, work: impl FnOnce() -> R) ->
     let py = handler.py();
     // SAFETY: the caller's promise; a live object.
     let under_way = unsafe {
-        let found = Attributes::of(handler.as_ptr())?.get(intern!(py, "_under_way"))?;
+        let found = Attributes::of(handler.as_ptr())?.item(intern!(py, "_under_way").as_ptr())?;
         Bound::from_borrowed_ptr(py, found)
     };
     let name = intern!(py, "record");

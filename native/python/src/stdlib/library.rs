@@ -4,12 +4,13 @@
 //! Each call looks that up in the dictionaries of classes and of the module, which costs some nanoseconds a name.
 
 use super::METHODS;
+use super::attributes::{Attributes, Key, Keys, item};
 use crate::gil_cell::GilCell;
 use crate::held::Held;
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
-use pyo3::{ffi, intern};
 
 /// The methods of a logger that a record goes through. Loggers and their classes can have others of these names.
 const WAY: [&str; 7] = ["isEnabledFor", "_log", "findCaller", "makeRecord", "handle", "callHandlers", "filter"];
@@ -40,6 +41,7 @@ pub struct Library {
     /// The frames of this file are not the place of a call.
     pub source_file: String,
     pub context: Held,
+    pub keys: Keys,
 }
 
 /// The address of a class, which is never dropped.
@@ -80,21 +82,21 @@ impl HandlerClass {
 /// An entry of a dictionary, with the value that it had at first.
 struct Entry {
     dictionary: Py<PyDict>,
-    name: Py<PyString>,
+    key: Key,
     value: Py<PyAny>,
 }
 
 impl Entry {
     fn of(dictionary: &Bound<'_, PyDict>, name: &str) -> PyResult<Self> {
-        let name = PyString::intern(dictionary.py(), name);
-        let value = dictionary.as_any().get_item(&name)?.unbind();
-        Ok(Self { dictionary: dictionary.clone().unbind(), name: name.unbind(), value })
+        let key = Key::new(dictionary.py(), name);
+        let value = dictionary.as_any().get_item(name)?.unbind();
+        Ok(Self { dictionary: dictionary.clone().unbind(), key, value })
     }
 
     #[inline(always)]
-    fn is_unchanged(&self) -> bool {
-        // SAFETY: the GIL is held (callers); both are live, and a `str` as key runs no Python code.
-        unsafe { ffi::PyDict_GetItemWithError(self.dictionary.as_ptr(), self.name.as_ptr()) == self.value.as_ptr() }
+    fn is_unchanged(&self, py: Python<'_>) -> bool {
+        // SAFETY: the GIL is held; a live dictionary.
+        unsafe { self.key.item(py, self.dictionary.as_ptr()) == Some(self.value.as_ptr()) }
     }
 }
 
@@ -122,7 +124,7 @@ impl Additions {
     fn look(&self, py: Python<'_>, size: isize) -> bool {
         // SAFETY: as above.
         let is_harmless =
-            self.names.iter().all(|name| unsafe { item(self.dictionary.as_ptr(), name.as_ptr()).is_none() });
+            self.names.iter().all(|name| unsafe { item(self.dictionary.as_ptr(), name.as_ptr()) }.is_none());
         if is_harmless {
             self.size.with(py, |known| *known = size);
         }
@@ -183,6 +185,7 @@ impl Library {
             mapping: py.import("collections.abc")?.getattr("Mapping")?.unbind(),
             source_file: logging.getattr("_srcfile")?.extract()?,
             context: Held::new(context.clone().unbind()),
+            keys: Keys::new(py),
         })
     }
 
@@ -210,20 +213,21 @@ impl Library {
     #[inline(always)]
     pub fn decides(&self, py: Python<'_>, method: usize) -> bool {
         let entries = [&self.methods[method], &self.is_enabled_for];
-        entries.iter().all(|entry| entry.is_unchanged())
+        entries.iter().all(|entry| entry.is_unchanged(py))
             && self.additions[..3].iter().all(|class| class.are_harmless(py))
     }
 
     /// Whether the way of a record is the standard library's own, besides what [`Library::decides`] looks at.
     #[inline(always)]
     pub fn handles(&self, py: Python<'_>) -> bool {
-        self.way.iter().all(Entry::is_unchanged) && self.additions[3..].iter().all(|class| class.are_harmless(py))
+        self.way.iter().all(|entry| entry.is_unchanged(py))
+            && self.additions[3..].iter().all(|class| class.are_harmless(py))
     }
 
     /// Whether the standard library's handler that does nothing still does nothing.
     #[inline(always)]
-    pub fn ignores(&self) -> bool {
-        self.null_handle.is_unchanged()
+    pub fn ignores(&self, py: Python<'_>) -> bool {
+        self.null_handle.is_unchanged(py)
     }
 
     /// Whether a logger has a method of its own on the way of a record.
@@ -231,7 +235,7 @@ impl Library {
     pub unsafe fn is_overridden(&self, py: Python<'_>, logger: Attributes) -> bool {
         // SAFETY: the caller's promise of live objects.
         unsafe {
-            let has_manager = logger.get(intern!(py, "manager")).is_some();
+            let has_manager = logger.get(py, &self.keys.manager).is_some();
             logger.size() != self.attributes + isize::from(has_manager) && self.has_own_way(logger)
         }
     }
@@ -239,7 +243,7 @@ impl Library {
     #[inline(never)]
     unsafe fn has_own_way(&self, logger: Attributes) -> bool {
         // SAFETY: as above.
-        unsafe { self.way_names.iter().any(|name| item(logger.0, name.as_ptr()).is_some()) }
+        unsafe { self.way_names.iter().any(|name| logger.item(name.as_ptr()).is_some()) }
     }
 
     /// The method that is called where ours is not defined.
@@ -251,93 +255,6 @@ impl Library {
     ) -> PyResult<Bound<'py, PyAny>> {
         py.get_type::<pyo3::types::PySuper>().call1((&self.logger_class, logger))?.getattr(METHOD_NAMES[method])
     }
-}
-
-/// The dictionary of an object's attributes.
-#[derive(Clone, Copy)]
-pub struct Attributes(*mut ffi::PyObject);
-
-impl Attributes {
-    /// The attributes of a live object, which keeps them as long as no other code runs.
-    #[inline(always)]
-    pub unsafe fn of(object: *mut ffi::PyObject) -> Option<Self> {
-        // SAFETY: the caller's promise; the object holds its dictionary, so the new reference is not needed.
-        unsafe {
-            let dictionary = ffi::PyObject_GenericGetDict(object, std::ptr::null_mut());
-            if dictionary.is_null() {
-                return None;
-            }
-            ffi::Py_DECREF(dictionary);
-            Some(Self(dictionary))
-        }
-    }
-
-    #[inline(always)]
-    pub unsafe fn get(self, name: &Bound<'_, PyString>) -> Option<*mut ffi::PyObject> {
-        // SAFETY: the caller's promise.
-        unsafe { item(self.0, name.as_ptr()) }
-    }
-
-    #[inline(always)]
-    pub unsafe fn size(self) -> isize {
-        // SAFETY: the caller's promise.
-        unsafe { ffi::PyDict_Size(self.0) }
-    }
-
-    /// An attribute that is true or false; None: it is missing, or is neither a `bool` nor an `int`.
-    #[inline(always)]
-    pub unsafe fn truth(self, name: &Bound<'_, PyString>) -> Option<bool> {
-        // SAFETY: the caller's promise; the truth of an `int` runs no Python code.
-        unsafe {
-            let value = self.get(name)?;
-            if value == ffi::Py_True() {
-                Some(true)
-            } else if value == ffi::Py_False() {
-                Some(false)
-            } else {
-                (ffi::Py_TYPE(value) == &raw mut ffi::PyLong_Type).then(|| ffi::PyObject_IsTrue(value) == 1)
-            }
-        }
-    }
-
-    /// An attribute that is an `int`.
-    #[inline(always)]
-    pub unsafe fn int(self, name: &Bound<'_, PyString>) -> Option<i64> {
-        // SAFETY: the caller's promise.
-        unsafe { int(self.get(name)?) }
-    }
-
-    /// An attribute that is a `list`.
-    #[inline(always)]
-    pub unsafe fn list(self, name: &Bound<'_, PyString>) -> Option<*mut ffi::PyObject> {
-        // SAFETY: the caller's promise.
-        unsafe { self.get(name).filter(|list| ffi::Py_TYPE(*list) == &raw mut ffi::PyList_Type) }
-    }
-}
-
-/// The value of an exact `int` that is not too large.
-#[inline(always)]
-pub unsafe fn int(object: *mut ffi::PyObject) -> Option<i64> {
-    // SAFETY: the caller passes a live object and holds the GIL.
-    unsafe {
-        if ffi::Py_TYPE(object) != &raw mut ffi::PyLong_Type {
-            return None;
-        }
-        let value = ffi::PyLong_AsLongLong(object);
-        if value == -1 && !ffi::PyErr_Occurred().is_null() {
-            ffi::PyErr_Clear();
-            return None;
-        }
-        Some(value)
-    }
-}
-
-/// The borrowed value of a key; None: it is missing.
-#[inline(always)]
-pub unsafe fn item(dictionary: *mut ffi::PyObject, key: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
-    // SAFETY: the caller passes live objects and holds the GIL; the key is a `str` or an `int`, so that no error is possible.
-    let value = unsafe { ffi::PyDict_GetItemWithError(dictionary, key) };
-    (!value.is_null()).then_some(value)
 }
 
 /// The dictionary of a class, which Python code sees through a proxy only.

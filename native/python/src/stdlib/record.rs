@@ -1,8 +1,10 @@
 //! The record of a call, with the content that `inference_logging.Handler` gives it.
 
+use super::attributes::{Attributes, int, item};
 use super::chain;
+use super::format::Text;
 use super::handling;
-use super::library::{Attributes, Library, int, item};
+use super::library::Library;
 use super::place::{self, Encoded};
 use super::{Call, Ended};
 use crate::attributes::Ids;
@@ -59,7 +61,7 @@ pub unsafe fn put(
             None => return None,
         };
         let name =
-            logger.get(intern!(py, "name")).filter(|name| ffi::Py_TYPE(*name) == &raw mut ffi::PyUnicode_Type)?;
+            logger.get(py, &library.keys.name).filter(|name| ffi::Py_TYPE(*name) == &raw mut ffi::PyUnicode_Type)?;
         let name = Bound::from_borrowed_ptr(py, name);
         let place = place::of_call(py, library)?;
         let prepared = Prepared { service, severity, level_name, name, place, call, extra, library };
@@ -67,6 +69,23 @@ pub unsafe fn put(
             return prepared.put(py);
         }
         prepared.put_with_other_code(py, &handler)
+    }
+}
+
+/// The text of a record.
+enum Message<'a, 'py> {
+    Text(&'a str),
+    /// A `str`.
+    Object(Bound<'py, PyAny>),
+}
+
+impl Message<'_, '_> {
+    unsafe fn as_str(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            // SAFETY: the GIL is held (callers); the object is live.
+            Self::Object(text) => unsafe { value::utf8(text.as_ptr()).unwrap_or("") },
+        }
     }
 }
 
@@ -104,13 +123,14 @@ impl Prepared<'_, '_> {
         unsafe {
             let context = emit::request(py, &self.library.context);
             let trace = trace_of_record(py, context.as_ref().map(Bound::get));
-            let message = match self.message(py) {
+            let mut text = Text::new();
+            let message = match self.message(py, &mut text) {
                 Ok(message) => message?,
                 Err(ended) => return Some(ended),
             };
             let site = || {
                 let origin = budget::origin(value::utf8(self.name.as_ptr()).unwrap_or(""), self.severity);
-                Some(CallSite::text(origin, value::utf8(message.as_ptr()).unwrap_or("").as_bytes()))
+                Some(CallSite::text(origin, message.as_str().as_bytes()))
             };
             let Some(weight) = emit::weight(self.service, self.severity, trace.as_ref(), site) else {
                 return Some(Ended::Done);
@@ -133,7 +153,7 @@ impl Prepared<'_, '_> {
         py: Python<'_>,
         scratch: &mut Scratch,
         (trace, context): Ids<'_>,
-        message: &Bound<'_, PyAny>,
+        message: &Message<'_, '_>,
     ) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -142,7 +162,10 @@ impl Prepared<'_, '_> {
                 None => scratch.push_absent(),
             }
             value::push_text(scratch, self.name.as_ptr());
-            value::push_text(scratch, message.as_ptr());
+            match message {
+                Message::Text(text) => scratch.push_str(text),
+                Message::Object(text) => value::push_text(scratch, text.as_ptr()),
+            }
             match context {
                 Some(ids) => ids.get().with(py, |ids| ids.push_request_id(scratch)),
                 None => scratch.push_absent(),
@@ -164,21 +187,26 @@ impl Prepared<'_, '_> {
         }
     }
 
-    /// The message with its arguments, a new reference to a `str`; None: the standard library has to report it.
+    /// The message with its arguments; None: the standard library has to report it.
     #[inline(always)]
-    unsafe fn message<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>, Ended> {
+    unsafe fn message<'a, 'py>(&self, py: Python<'py>, text: &'a mut Text) -> Result<Option<Message<'a, 'py>>, Ended> {
         // SAFETY: the caller's promise.
         unsafe {
-            let message = *self.call.arguments;
-            if self.call.count == 1 && ffi::Py_TYPE(message) == &raw mut ffi::PyUnicode_Type {
-                return Ok(Some(Bound::from_borrowed_ptr(py, message)));
+            let Call { arguments, count, .. } = self.call;
+            if ffi::Py_TYPE(*arguments) == &raw mut ffi::PyUnicode_Type {
+                if count == 1 {
+                    return Ok(Some(Message::Object(Bound::from_borrowed_ptr(py, *arguments))));
+                }
+                let format = value::utf8(*arguments);
+                if format.and_then(|format| text.format(format, arguments.add(1), count - 1)).is_some() {
+                    return Ok(Some(Message::Text(text.as_str())));
+                }
             }
             let formatted = self.formatted(py);
             if formatted.is_some() || ffi::PyErr_Occurred().is_null() {
-                return Ok(formatted.filter(|text| ffi::PyUnicode_Check(text.as_ptr()) != 0));
+                return Ok(formatted.filter(|text| ffi::PyUnicode_Check(text.as_ptr()) != 0).map(Message::Object));
             }
-            let is_ordinary = ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) != 0;
-            if is_ordinary {
+            if ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) != 0 {
                 ffi::PyErr_Clear();
                 return Ok(None);
             }
