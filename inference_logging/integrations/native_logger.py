@@ -1,8 +1,8 @@
 """``install_logger``: the standard library's loggers put their records into the queue without a ``LogRecord``.
 
-A record reaches the queue exactly where it would without: the logger or one above it has our ``Handler``. If nothing but
-that handler would see the record, no ``LogRecord`` is made. If another handler, a filter, a changed method or another class
-of records has a part in it, the standard library's own method is called, and everything is as always.
+A record reaches the queue exactly where it would without: the logger, or one above it, has our ``Handler``. If that
+handler alone would see the record, no ``LogRecord`` is made. If another handler, a filter, a changed method or another
+class of records has a part in it, the standard library's own method is called, and everything is as always.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ add_logger_methods(NativeLogger, NativeRootLogger, Handler(), STANDARD_ATTRIBUTE
 def install_logger() -> Callable[[], None]:
     """Let the standard library's loggers put their records into the queue without a ``LogRecord``.
 
-    Existing loggers change their class, later ones are made with the new one, and the root logger gets a ``Handler`` unless
-    it has one. Loggers of an application's own class stay what they are, and so does such a class where it is set for
-    later ones. Levels stay as they are. Returns the function that takes back what this call has changed; a further call
-    changes what is new since.
+    Existing loggers change their class, later ones are made with the new one, and the root logger gets a ``Handler``
+    unless it has one. Loggers of an application's own class stay what they are, and so does such a class where it is
+    set for later ones. Levels stay as they are. Returns the function that takes back what this call has changed; a
+    further call changes what is new since.
     """
     with ExitStack() as changes:
         if logging.getLoggerClass() is logging.Logger:

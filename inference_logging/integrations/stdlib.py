@@ -25,7 +25,6 @@ class _UnderWay(threading.local):
     record: object = None
 
 
-
 class Handler(logging.Handler):
     """Send standard-library records to the queue: ``logging.basicConfig(handlers=[Handler()])``.
 

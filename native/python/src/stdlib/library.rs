@@ -262,7 +262,7 @@ fn dictionary<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyDict>> {
     let gc = class.py().import("gc")?;
     let behind = gc.getattr("get_referents")?.call1((class.getattr("__dict__")?,))?.cast_into::<PyList>()?;
     let missing = || PyRuntimeError::new_err(format!("{class}: this interpreter does not show the class's dictionary"));
-    Ok(behind.get_item(0).map_err(|_| missing())?.cast_into_exact::<PyDict>().map_err(|_| missing())?)
+    behind.get_item(0).map_err(|_| missing())?.cast_into_exact::<PyDict>().map_err(|_| missing())
 }
 
 fn number_of_attributes(object: &Bound<'_, PyAny>) -> PyResult<isize> {
