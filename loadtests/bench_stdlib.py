@@ -4,8 +4,8 @@
 included, nothing subtracted. The message takes two arguments. *Ours* is a native logger three below the root logger,
 which has our handler. *QueueHandler* is the documented recipe with a listener that drops what it takes, *NullHandler*
 makes the record and drops it, *our Handler* is what an application has without `install_logger`. All levels are
-decided once, as in an application that has run for a while. A ratio is that of the same round; the interval is the
-bootstrap's over the rounds.
+decided once, as in an application that has run for a while. Between contenders both queues are drained. A ratio is
+that of the same round; the interval is the bootstrap's over the rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from operator import truediv
 from statistics import median
 from time import perf_counter_ns
 from types import FunctionType
-from typing import Final
+from typing import Any, Final
 
 from bench_loggers import ours, scratch_directory
 from bench_report import Report, at_least, at_most, pairwise
@@ -38,14 +38,19 @@ def stdlib(quick: bool) -> Report:
     rounds, batches = (3, 2) if quick else (31, 10)
     enabled: dict[str, list[float]] = {name: [] for name in _ENABLED}
     filtered: dict[str, list[float]] = {name: [] for name in _FILTERED}
-    with scratch_directory() as directory, ours(directory) as mine, _contenders() as loggers:
+    with scratch_directory() as directory, ours(directory) as mine, _contenders() as (loggers, drain):
+
+        def settle() -> None:
+            mine.settle()
+            drain()
+
         log = {name: _copy(_log_many) for name in _ENABLED}
         log_below = {name: _copy(_log_many_below) for name in _FILTERED}
         for _ in range(rounds):
             for name in _ENABLED:
-                enabled[name].append(_batch_us(loggers[name], log[name], batches, mine.settle))
+                enabled[name].append(_batch_us(loggers[name], log[name], batches, settle))
             for name in _FILTERED:
-                filtered[name].append(_batch_us(loggers[name], log_below[name], batches, mine.settle))
+                filtered[name].append(_batch_us(loggers[name], log_below[name], batches, settle))
         accepted = mine.logger.stats()["accepted"]
     called = 2 * rounds * (batches + 1) * BATCH
     if accepted != called:
@@ -70,12 +75,12 @@ def _report(enabled: dict[str, list[float]], filtered: dict[str, list[float]]) -
 
 
 @contextmanager
-def _contenders() -> Iterator[dict[str, logging.Logger]]:
+def _contenders() -> Iterator[tuple[dict[str, logging.Logger], Callable[[], None]]]:
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     root.setLevel(logging.INFO)
     root.handlers.clear()
-    records: queue.SimpleQueue[object] = queue.SimpleQueue()
+    records: queue.Queue[Any] = queue.Queue(-1)
     listener = QueueListener(records, logging.NullHandler())
     listener.start()
     others = {"QueueHandler": QueueHandler(records), "NullHandler": logging.NullHandler(), "our Handler": Handler()}
@@ -88,7 +93,7 @@ def _contenders() -> Iterator[dict[str, logging.Logger]]:
             logger.propagate = False
             logger.addHandler(handler)
             loggers[name] = logger
-        yield loggers
+        yield loggers, records.join
     finally:
         undo()
         listener.stop()

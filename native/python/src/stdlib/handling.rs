@@ -54,7 +54,7 @@ fn counted<R>(py: Python<'_>, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Does `work`, which may run any code, as a record that `handler` handles; None: this thread handles one already.
+/// Does `work`, which may run any code, as a record that `handler` handles; None: the handler itself has to decide.
 ///
 /// # Safety
 /// The GIL is held and no exception is set.

@@ -158,7 +158,7 @@ impl Library {
         let additions = [
             Additions::of(logger, &WAY),
             Additions::of(root, &WAY),
-            Additions::of(&plain_root, &WAY),
+            Additions::of(&plain_root, &[&WAY[..], &METHOD_NAMES].concat()),
             Additions::of(&plain, &["filter"]),
             Additions::of(&handler_class, &["filter"]),
             Additions::of(&class("Handler")?, &["filter"]),

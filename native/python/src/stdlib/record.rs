@@ -110,10 +110,7 @@ impl Prepared<'_, '_> {
         unsafe {
             let copy = if self.extra.is_null() { None } else { Some(copy(py, self.extra)?) };
             self.extra = copy.as_ref().map_or(std::ptr::null_mut(), Bound::as_ptr);
-            match handling::handle(handler, || self.put(py)) {
-                Some(ended) => ended,
-                None => Some(Ended::Done),
-            }
+            handling::handle(handler, || self.put(py))?
         }
     }
 
@@ -148,13 +145,7 @@ impl Prepared<'_, '_> {
     }
 
     #[inline(always)]
-    unsafe fn push(
-        &self,
-        py: Python<'_>,
-        scratch: &mut Scratch,
-        (trace, context): Ids<'_>,
-        message: &Message<'_, '_>,
-    ) {
+    unsafe fn push(&self, py: Python<'_>, scratch: &mut Scratch, (trace, context): Ids<'_>, message: &Message<'_, '_>) {
         // SAFETY: the caller's promise.
         unsafe {
             match trace {
