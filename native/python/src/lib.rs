@@ -45,7 +45,7 @@ use std::ffi::CStr;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     calling::find();
-    stdlib::find();
+    stdlib::find(module.py());
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<service::PyService>()?;
     module.add_class::<emit::Event>()?;

@@ -57,7 +57,11 @@ impl std::ops::Deref for Encoded {
 }
 
 /// Looks the interpreter's function up.
-pub fn find() {
+pub fn find(py: Python<'_>) {
+    // An older interpreter can have the library of a newer one in its process.
+    if py.version_info() < (3, 11) {
+        return;
+    }
     // SAFETY: the name is a C string; the symbol is looked up in what is loaded, and nothing is called.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PyFrame_GetLasti".as_ptr()) };
     LAST_INSTRUCTION.store(found, Ordering::Relaxed);
