@@ -86,7 +86,9 @@ def _contenders() -> Iterator[tuple[dict[str, logging.Logger], Callable[[], None
     others = {"QueueHandler": QueueHandler(records), "NullHandler": logging.NullHandler(), "our Handler": Handler()}
     undo = install_logger()
     try:
-        loggers = {"ours": logging.getLogger("bench.stdlib.ours")}
+        # Those between are made, since a name alone has no place on a record's way.
+        _, _, native = (logging.getLogger(name) for name in ("bench", "bench.stdlib", "bench.stdlib.ours"))
+        loggers = {"ours": native}
         for name, handler in others.items():
             logger = logging.Logger(f"bench.stdlib.{name}", logging.INFO)  # noqa: LOG001 - of the library's own class
             logger.parent = root
