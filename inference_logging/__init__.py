@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from inference_logging.errors import ConfigError as ConfigError
     from inference_logging.errors import InferenceLoggingError as InferenceLoggingError
     from inference_logging.errors import OpenError as OpenError
+    from inference_logging.integrations.native_logger import install_logger as install_logger
     from inference_logging.integrations.stdlib import Handler as Handler
     from inference_logging.logger import Logger as Logger
 
@@ -36,6 +37,7 @@ _MODULES = {
     "__version__": "_native",
     "current_request": "current",
     "get_logger": "application",
+    "install_logger": "integrations.native_logger",
 }
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "__version__",
     "current_request",
     "get_logger",
+    "install_logger",
 ]
 
 

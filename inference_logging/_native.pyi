@@ -1,7 +1,8 @@
+import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypeVar, final
 
 __all__ = [
     "AuditQueue",
@@ -25,11 +26,14 @@ __all__ = [
     "Service",
     "Settings",
     "__version__",
+    "add_logger_methods",
     "configuration_differences",
     "configuration_fingerprint",
     "configuration_of",
     "finish",
+    "forget_handled_records",
     "forget_inherited_records",
+    "handled",
     "leader_of",
     "leave_waiting_records_to_parent",
     "queues_of",
@@ -39,6 +43,8 @@ __all__ = [
     "switch_off",
     "waiting_records",
 ]
+
+_Record = TypeVar("_Record")
 
 __version__: str
 
@@ -343,5 +349,14 @@ def leader_of(queue_directory: Path) -> str: ...
 def waiting_records() -> int: ...
 def forget_inherited_records() -> None: ...
 def leave_waiting_records_to_parent() -> None: ...
+def add_logger_methods(
+    logger: type[logging.Logger],
+    root: type[logging.Logger],
+    handler: logging.Handler,
+    attributes: frozenset[str],
+    context: Callable[[], RequestIds | None],
+) -> None: ...
+def handled(function: Callable[[_Record], object], record: _Record, /) -> None: ...
+def forget_handled_records() -> None: ...
 def switch_off(is_off: bool) -> None: ...
 def request_fields() -> list[tuple[str, str, str]]: ...

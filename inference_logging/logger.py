@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from inference_logging import origin
-from inference_logging._native import Service
+from inference_logging._native import Service, forget_handled_records
 from inference_logging.audit import AuditLane
 from inference_logging.context import reader
 from inference_logging.errors import AuditError
@@ -263,6 +263,7 @@ def _close_with_child(logger: Logger) -> None:
 
 
 def _after_fork_in_child() -> None:
+    forget_handled_records()
     WAITING.after_fork_in_child()
     util = sys.modules.get("multiprocessing.util")
     for logger in _open_loggers:

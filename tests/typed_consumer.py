@@ -24,6 +24,7 @@ from inference_logging import (
     __version__,
     current_request,
     get_logger,
+    install_logger,
 )
 from inference_logging.metrics import InferenceLoggingCollector, metrics_of, register_metrics
 from inference_logging.parsl import ParslLogging
@@ -92,6 +93,7 @@ def log(config: Config) -> None:
     assert_type(application_logger.info("loaded", parameters=7), bool)
     assert_type(application_logger.name, str)
     logging.basicConfig(handlers=[Handler()])
+    install_logger()()
 
 
 def parallel(config: Config) -> ParslLogging:

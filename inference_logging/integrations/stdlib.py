@@ -7,14 +7,22 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from inference_logging._native import handled
 from inference_logging.application import event, level_name, severity_of
 from inference_logging.context import reader
 from inference_logging.logger import open_tracebacks
 from inference_logging.tracebacks import exception_info
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+STANDARD_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""The names of a record's own attributes, which none of ``extra`` may have."""
+
+
+class _UnderWay(threading.local):
+    """The record that a thread is handling."""
+
+    record: object = None
 
 
 class Handler(logging.Handler):
@@ -30,7 +38,7 @@ class Handler(logging.Handler):
         super().__init__(level)
         reader()
         self._events: dict[tuple[str, int], Callable[..., bool]] = {}
-        self._under_way = threading.local()
+        self._under_way = _UnderWay()
 
     def createLock(self) -> None:  # noqa: N802 - the name of logging.Handler
         """Make no lock: the queue takes records from any thread at once."""
@@ -46,16 +54,7 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Put ``record`` into the queue; never raises."""
-        under_way = self._under_way
-        if getattr(under_way, "record", None) is not None:
-            return
-        under_way.record = record
-        try:
-            self._put(record)
-        except Exception:  # noqa: BLE001 - the contract of logging.Handler.emit
-            self.handleError(record)
-        finally:
-            under_way.record = None
+        handled(self._emit, record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging.Handler
         """Report on stderr where a record was made that cannot be formatted, but not its text: it can be a secret."""
@@ -65,12 +64,24 @@ class Handler(logging.Handler):
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(f"inference_logging: a record of {place} cannot be formatted: {error.__name__}\n")
 
+    def _emit(self, record: logging.LogRecord) -> None:
+        under_way = self._under_way
+        if under_way.record is not None:
+            return
+        under_way.record = record
+        try:
+            self._put(record)
+        except Exception:  # noqa: BLE001 - the contract of logging.Handler.emit
+            self.handleError(record)
+        finally:
+            under_way.record = None
+
     def _put(self, record: logging.LogRecord) -> None:
         severity = severity_of(record.levelno)
         emit = self._events.get((record.name, severity))
         if emit is None:
             emit = self._events[record.name, severity] = event(record.name, severity, verbatim=True)
-        attributes = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        attributes = {name: value for name, value in vars(record).items() if name not in STANDARD_ATTRIBUTES}
         attributes.update(level_name(record.levelno, record.levelname))
         if record.lineno:
             attributes["code.filepath"] = record.pathname

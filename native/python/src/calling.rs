@@ -4,6 +4,8 @@
 //! looked up at run time; where it is missing, the stable ABI's other call takes its place, which costs more code.
 
 use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 use std::ffi::c_void;
 use std::mem::transmute;
 use std::ptr::null_mut;
@@ -46,6 +48,58 @@ pub unsafe fn call<const PLACES: usize>(
         }
         let vectorcall = transmute::<*mut c_void, Vectorcall>(found);
         vectorcall(function, places.as_mut_ptr().add(1), (PLACES - 1) | HAS_ROOM, null_mut())
+    }
+}
+
+/// Calls `function` with `count` positional arguments; the values of the `keywords` (names in a tuple, or null) follow them.
+///
+/// # Safety
+/// The GIL is held; all are live objects.
+#[cold]
+pub unsafe fn call_with_keywords(
+    function: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: usize,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let found = VECTORCALL.load(Ordering::Relaxed);
+    // SAFETY: as in [`call`]; without the room that it names.
+    unsafe {
+        if found.is_null() {
+            return call_by_tuple(function, arguments, count, keywords);
+        }
+        transmute::<*mut c_void, Vectorcall>(found)(function, arguments, count, keywords)
+    }
+}
+
+unsafe fn call_by_tuple(
+    function: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: usize,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let py = Python::assume_attached();
+        let object = |at: usize| Bound::from_borrowed_ptr(py, *arguments.add(at));
+        let called = || {
+            let named = PyDict::new(py);
+            if !keywords.is_null() {
+                for at in 0..ffi::PyTuple_Size(keywords) {
+                    let name = Bound::from_borrowed_ptr(py, ffi::PyTuple_GetItem(keywords, at));
+                    named.set_item(name, object(count + at as usize))?;
+                }
+            }
+            let positional = PyTuple::new(py, (0..count).map(object))?;
+            Bound::from_borrowed_ptr(py, function).call(positional, Some(&named))
+        };
+        called().map_or_else(
+            |error| {
+                error.restore(py);
+                null_mut()
+            },
+            Bound::into_ptr,
+        )
     }
 }
 

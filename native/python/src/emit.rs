@@ -163,8 +163,7 @@ impl Event {
     /// Return the least severity that is accepted now; 0 if no service is open.
     #[staticmethod]
     fn least_severity() -> u8 {
-        // SAFETY: references put into CURRENT are never dropped. Acquire pairs with the Release in `set_current`.
-        unsafe { CURRENT.load(Ordering::Acquire).as_ref() }.map_or(0, least_severity)
+        open_service().map_or(0, least_severity)
     }
 }
 
@@ -240,7 +239,13 @@ unsafe extern "C" fn log(
 /// # Safety
 /// The GIL is held and no exception is set.
 #[inline]
-unsafe fn offer(py: Python<'_>, service: &Service, id: u16, severity: u8, scratch: &Scratch) -> *mut ffi::PyObject {
+pub(super) unsafe fn offer(
+    py: Python<'_>,
+    service: &Service,
+    id: u16,
+    severity: u8,
+    scratch: &Scratch,
+) -> *mut ffi::PyObject {
     // SAFETY: the caller's promise.
     unsafe {
         match service.producer.offer(id, severity, scratch.as_slice()) {
@@ -298,7 +303,7 @@ unsafe fn wait(
 
 /// The least severity that is accepted now: the configured one, or an operator's temporary one.
 #[inline]
-fn least_severity(service: &Service) -> u8 {
+pub(super) fn least_severity(service: &Service) -> u8 {
     let configured = LEAST_SEVERITY.load(Ordering::Relaxed);
     if service.runtime.is_active() {
         let now = now_monotonic_nano();
@@ -328,7 +333,7 @@ pub(super) fn push_context(py: Python<'_>, get: &Held, scratch: &mut Scratch) ->
 /// The number of records that the next one stands for; None: it is above the budget of its call site, and is left out.
 /// Warnings and errors are never thinned.
 #[inline]
-fn weight(
+pub(super) fn weight(
     service: &Service,
     severity: u8,
     trace: Option<&(Trace, Option<u64>)>,
@@ -358,7 +363,7 @@ fn thinned(service: &Service, budget: &Budget, trace: Option<&(Trace, Option<u64
 
 /// Appends the last field, which only records have that the budget thinned.
 #[inline]
-fn push_weight(scratch: &mut Scratch, weight: f64) {
+pub(super) fn push_weight(scratch: &mut Scratch, weight: f64) {
     if weight > 1.0 {
         scratch.push_float(weight);
     }
@@ -366,7 +371,7 @@ fn push_weight(scratch: &mut Scratch, weight: f64) {
 
 /// The request under way in the caller's context.
 #[inline]
-fn request<'py>(py: Python<'py>, get: &Held) -> Option<Bound<'py, PyRequestIds>> {
+pub(super) fn request<'py>(py: Python<'py>, get: &Held) -> Option<Bound<'py, PyRequestIds>> {
     let get = get.as_ptr(py);
     if get.is_null() {
         return None;
@@ -387,9 +392,14 @@ fn request<'py>(py: Python<'py>, get: &Held) -> Option<Bound<'py, PyRequestIds>>
 /// The current service. If there is none, `open` may open one; otherwise the record waits.
 #[inline]
 fn current(py: Python<'_>, open: &Held) -> Option<&'static Service> {
+    open_service().or_else(|| open_current(py, open))
+}
+
+/// The current service, if there is one.
+#[inline]
+pub(super) fn open_service() -> Option<&'static Service> {
     // SAFETY: references put into CURRENT are never dropped. Acquire pairs with the Release in `set_current`.
-    let service = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
-    service.or_else(|| open_current(py, open))
+    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
 #[cold]
@@ -401,8 +411,7 @@ fn open_current(py: Python<'_>, open: &Held) -> Option<&'static Service> {
     if let Err(error) = open.call0() {
         error.write_unraisable(py, Some(&open));
     }
-    // SAFETY: as in `current`.
-    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+    open_service()
 }
 
 #[inline]

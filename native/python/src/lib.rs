@@ -32,6 +32,7 @@ mod service;
 mod settings;
 mod shared;
 mod status;
+mod stdlib;
 mod timed_send;
 mod triton;
 mod value;
@@ -46,6 +47,7 @@ use std::ffi::CStr;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     calling::find();
+    stdlib::find(module.py());
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<service::PyService>()?;
     module.add_class::<emit::Event>()?;
@@ -69,6 +71,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<status::PyMetrics>()?;
     module.add_class::<comparison::PyComparison>()?;
     module.add("received", bind(&functions::RECEIVED, module.as_any())?)?;
+    module.add("handled", bind(&stdlib::HANDLED, module.as_any())?)?;
     module.add("finish", bind(&functions::FINISH, module.as_any())?)?;
     module.add_function(wrap_pyfunction!(commands::run_listener, module)?)?;
     module.add_function(wrap_pyfunction!(configuration::configuration_fingerprint, module)?)?;
@@ -81,6 +84,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(waiting::forget_inherited_records, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::leave_waiting_records_to_parent, module)?)?;
     module.add_function(wrap_pyfunction!(emit::switch_off, module)?)?;
+    module.add_function(wrap_pyfunction!(stdlib::add_logger_methods, module)?)?;
+    module.add_function(wrap_pyfunction!(stdlib::forget_handled_records, module)?)?;
     module.add_function(wrap_pyfunction!(request_fields, module)?)?;
     Ok(())
 }

@@ -1,0 +1,369 @@
+//! The record of a call, with the content that `inference_logging.Handler` gives it.
+
+use super::attributes::{Attributes, int, item};
+use super::chain;
+use super::format::Text;
+use super::handling;
+use super::library::Library;
+use super::place::{self, Encoded};
+use super::{Call, Ended};
+use crate::attributes::Ids;
+use crate::emit;
+use crate::foreign::ACTIVE_SPAN;
+use crate::request_ids::trace_of_record;
+use crate::value;
+use listen::service::Service;
+use pyo3::prelude::*;
+use pyo3::{ffi, intern};
+use queue::record::Scratch;
+use request::budget::{self, CallSite};
+
+/// What is known of a record before any other code may run.
+struct Prepared<'a, 'py> {
+    service: &'static Service,
+    severity: u8,
+    /// The name of a level that is not one of the standard library's own.
+    level_name: Option<Bound<'py, PyAny>>,
+    name: Bound<'py, PyAny>,
+    place: Encoded,
+    call: Call,
+    /// A dictionary that nothing changes meanwhile, or null.
+    extra: *mut ffi::PyObject,
+    library: &'a Library,
+}
+
+/// Puts the record of an enabled call into the queue; None: the standard library has to make it.
+///
+/// # Safety
+/// The GIL is held, no exception is set; the call is the interpreter's with at least one argument, which is the message;
+/// `logger` holds the attributes of its logger.
+#[inline(always)]
+pub unsafe fn put(
+    py: Python<'_>,
+    library: &Library,
+    level: *mut ffi::PyObject,
+    logger: Attributes,
+    call: Call,
+) -> Option<Ended> {
+    // SAFETY: the caller's promise; what runs other code comes last, when nothing borrowed is in use.
+    unsafe {
+        if !library.handles(py) || !handling::is_idle(py) {
+            return None;
+        }
+        let number = int(level)?;
+        let handler = chain::only_handler(py, library, logger, number)?;
+        let extra = extra_of(py, library, call)?;
+        let level_name = level_name(py, library, level, number)?;
+        let severity = severity_of(number);
+        let service = match emit::open_service() {
+            Some(service) if severity >= emit::least_severity(service) => service,
+            Some(_) => return Some(Ended::Done),
+            None => return None,
+        };
+        let name =
+            logger.get(py, &library.keys.name).filter(|name| ffi::Py_TYPE(*name) == &raw mut ffi::PyUnicode_Type)?;
+        let name = Bound::from_borrowed_ptr(py, name);
+        let place = place::of_call(py, library)?;
+        let prepared = Prepared { service, severity, level_name, name, place, call, extra, library };
+        if prepared.runs_no_code() {
+            return prepared.put(py);
+        }
+        prepared.put_with_other_code(py, &handler)
+    }
+}
+
+/// The text of a record.
+enum Message<'a, 'py> {
+    Text(&'a str),
+    /// A `str`.
+    Object(Bound<'py, PyAny>),
+}
+
+impl Message<'_, '_> {
+    unsafe fn as_str(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            // SAFETY: the GIL is held (callers); the object is live.
+            Self::Object(text) => unsafe { value::utf8(text.as_ptr()).unwrap_or("") },
+        }
+    }
+}
+
+impl Prepared<'_, '_> {
+    /// Whether the record can be made without running any Python code.
+    #[inline(always)]
+    unsafe fn runs_no_code(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Call { arguments, count, .. } = self.call;
+            ffi::Py_TYPE(*arguments) == &raw mut ffi::PyUnicode_Type
+                && (1..count).all(|at| is_plain(*arguments.add(at)))
+                && (self.extra.is_null() || has_plain_values(self.extra))
+                && ACTIVE_SPAN.is_missing()
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn put_with_other_code(mut self, py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<Ended> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let copy = if self.extra.is_null() { None } else { Some(copy(py, self.extra)?) };
+            self.extra = copy.as_ref().map_or(std::ptr::null_mut(), Bound::as_ptr);
+            handling::handle(handler, || self.put(py))?
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put(&self, py: Python<'_>) -> Option<Ended> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let context = emit::request(py, &self.library.context);
+            let trace = trace_of_record(py, context.as_ref().map(Bound::get));
+            let mut text = Text::new();
+            let message = match self.message(py, &mut text) {
+                Ok(message) => message?,
+                Err(ended) => return Some(ended),
+            };
+            let site = || {
+                let origin = budget::origin(value::utf8(self.name.as_ptr()).unwrap_or(""), self.severity);
+                Some(CallSite::text(origin, message.as_str().as_bytes()))
+            };
+            let Some(weight) = emit::weight(self.service, self.severity, trace.as_ref(), site) else {
+                return Some(Ended::Done);
+            };
+            let mut scratch = Scratch::new();
+            self.push(py, &mut scratch, (trace.as_ref().map(|(trace, _)| trace), context.as_ref()), &message);
+            emit::push_weight(&mut scratch, weight);
+            let accepted = emit::offer(py, self.service, queue::event::LOG, self.severity, &scratch);
+            if accepted.is_null() {
+                return Some(Ended::Raised);
+            }
+            ffi::Py_DECREF(accepted);
+            Some(Ended::Done)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn push(&self, py: Python<'_>, scratch: &mut Scratch, (trace, context): Ids<'_>, message: &Message<'_, '_>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match trace {
+                Some(trace) => scratch.push_trace(trace),
+                None => scratch.push_absent(),
+            }
+            value::push_text(scratch, self.name.as_ptr());
+            match message {
+                Message::Text(text) => scratch.push_str(text),
+                Message::Object(text) => value::push_text(scratch, text.as_ptr()),
+            }
+            match context {
+                Some(ids) => ids.get().with(py, |ids| ids.push_request_id(scratch)),
+                None => scratch.push_absent(),
+            }
+            let extras = if self.extra.is_null() { 0 } else { ffi::PyDict_Size(self.extra) as u32 };
+            scratch.push_map_begin(extras + u32::from(self.level_name.is_some()) + place::FIELDS);
+            if extras > 0 {
+                each(self.extra, |name, object| {
+                    scratch.push_map_key(value::utf8(name).unwrap_or("?"));
+                    value::push(py, scratch, object);
+                    true
+                });
+            }
+            if let Some(name) = &self.level_name {
+                scratch.push_map_key("levelname");
+                value::push_text(scratch, name.as_ptr());
+            }
+            scratch.push_values(&self.place);
+        }
+    }
+
+    /// The message with its arguments; None: the standard library has to report it.
+    #[inline(always)]
+    unsafe fn message<'a, 'py>(&self, py: Python<'py>, text: &'a mut Text) -> Result<Option<Message<'a, 'py>>, Ended> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Call { arguments, count, .. } = self.call;
+            if ffi::Py_TYPE(*arguments) == &raw mut ffi::PyUnicode_Type {
+                if count == 1 {
+                    return Ok(Some(Message::Object(Bound::from_borrowed_ptr(py, *arguments))));
+                }
+                let format = value::utf8(*arguments);
+                if format.and_then(|format| text.format(format, arguments.add(1), count - 1)).is_some() {
+                    return Ok(Some(Message::Text(text.as_str())));
+                }
+            }
+            let formatted = self.formatted(py);
+            if formatted.is_some() || ffi::PyErr_Occurred().is_null() {
+                return Ok(formatted.filter(|text| ffi::PyUnicode_Check(text.as_ptr()) != 0).map(Message::Object));
+            }
+            if ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) != 0 {
+                ffi::PyErr_Clear();
+                return Ok(None);
+            }
+            Err(Ended::Raised)
+        }
+    }
+
+    /// As `LogRecord.getMessage`; None: an exception is set, or only the standard library can do it.
+    #[inline(always)]
+    unsafe fn formatted<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: the caller's promise; each new reference is owned.
+        unsafe {
+            let Call { arguments, count, .. } = self.call;
+            let message = *arguments;
+            let message = if ffi::Py_TYPE(message) == &raw mut ffi::PyUnicode_Type {
+                Bound::from_borrowed_ptr(py, message)
+            } else {
+                Bound::from_owned_ptr_or_opt(py, ffi::PyObject_Str(message))?
+            };
+            if count == 1 {
+                return Some(message);
+            }
+            let values = if count == 2 && is_mapping(self.library, *arguments.add(1))? {
+                Bound::from_borrowed_ptr(py, *arguments.add(1))
+            } else {
+                let values = Bound::from_owned_ptr_or_opt(py, ffi::PyTuple_New(count as ffi::Py_ssize_t - 1))?;
+                for at in 1..count {
+                    let value = *arguments.add(at);
+                    ffi::Py_INCREF(value);
+                    ffi::PyTuple_SetItem(values.as_ptr(), at as ffi::Py_ssize_t - 1, value);
+                }
+                values
+            };
+            Bound::from_owned_ptr_or_opt(py, ffi::PyNumber_Remainder(message.as_ptr(), values.as_ptr()))
+        }
+    }
+}
+
+/// Whether the only argument is what the message takes its values from by name; None: as [`Prepared::formatted`].
+unsafe fn is_mapping(library: &Library, value: *mut ffi::PyObject) -> Option<bool> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if ffi::Py_TYPE(value) == &raw mut ffi::PyDict_Type {
+            return Some(ffi::PyDict_Size(value) > 0);
+        }
+        if is_plain(value) {
+            return Some(false);
+        }
+        // What another mapping is made of, only its own code knows.
+        (ffi::PyObject_IsInstance(value, library.mapping.as_ptr()) == 0).then_some(false)
+    }
+}
+
+/// Whether an object becomes text without running any Python code.
+#[inline(always)]
+unsafe fn is_plain(object: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller passes a live object.
+    unsafe {
+        let kind = ffi::Py_TYPE(object);
+        kind == &raw mut ffi::PyUnicode_Type
+            || kind == &raw mut ffi::PyLong_Type
+            || kind == &raw mut ffi::PyFloat_Type
+            || kind == &raw mut ffi::PyBool_Type
+            || object == ffi::Py_None()
+    }
+}
+
+/// The dictionary of `extra`, null without one; None: the keywords ask for more, or for something impossible.
+#[inline(always)]
+unsafe fn extra_of(py: Python<'_>, library: &Library, call: Call) -> Option<*mut ffi::PyObject> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if call.keywords.is_null() {
+            return Some(std::ptr::null_mut());
+        }
+        let mut extra = std::ptr::null_mut();
+        for at in 0..ffi::PyTuple_Size(call.keywords) {
+            let name = ffi::PyTuple_GetItem(call.keywords, at);
+            let value = *call.arguments.add(call.count + at as usize);
+            let is_off = value == ffi::Py_None() || value == ffi::Py_False();
+            // Names of keywords are interned; any other goes to the standard library.
+            if name == intern!(py, "extra").as_ptr() {
+                extra = if value == ffi::Py_None() { std::ptr::null_mut() } else { value };
+            } else if name == intern!(py, "exc_info").as_ptr() || name == intern!(py, "stack_info").as_ptr() {
+                is_off.then_some(())?;
+            } else {
+                (name == intern!(py, "stacklevel").as_ptr() && int(value) == Some(1)).then_some(())?;
+            }
+        }
+        let is_usable = extra.is_null()
+            || ffi::Py_TYPE(extra) == &raw mut ffi::PyDict_Type && each(extra, |name, _| may_stand(library, name));
+        is_usable.then_some(extra)
+    }
+}
+
+/// Whether an attribute of this name may stand beside a record's own, and beside the place of the call.
+#[inline(always)]
+unsafe fn may_stand(library: &Library, name: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller passes a live object; the set's members and the name are `str`.
+    unsafe {
+        ffi::Py_TYPE(name) == &raw mut ffi::PyUnicode_Type
+            && value::utf8(name).is_some_and(|text| !text.starts_with("code."))
+            && ffi::PySet_Contains(library.record_attributes.as_ptr(), name) == 0
+    }
+}
+
+unsafe fn has_plain_values(extra: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller passes a live dictionary.
+    unsafe { each(extra, |_, value| is_plain(value)) }
+}
+
+/// Whether `accept` is true for each name and value of a dictionary, which must not change meanwhile.
+#[inline(always)]
+unsafe fn each(
+    dictionary: *mut ffi::PyObject,
+    mut accept: impl FnMut(*mut ffi::PyObject, *mut ffi::PyObject) -> bool,
+) -> bool {
+    let (mut position, mut name, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the caller's promise.
+    while unsafe { ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value) } != 0 {
+        if !accept(name, value) {
+            return false;
+        }
+    }
+    true
+}
+
+fn copy<'py>(py: Python<'py>, dictionary: *mut ffi::PyObject) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: a live dictionary, and the GIL is held.
+    unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyDict_Copy(dictionary)) }
+}
+
+/// The name of a level, if it is not the standard library's; None: the level has no name.
+#[inline(always)]
+unsafe fn level_name<'py>(
+    py: Python<'py>,
+    library: &Library,
+    level: *mut ffi::PyObject,
+    number: i64,
+) -> Option<Option<Bound<'py, PyAny>>> {
+    // SAFETY: the caller passes a live `int`.
+    unsafe {
+        let name = item(library.level_names.as_ptr(), level)?;
+        if ffi::Py_TYPE(name) != &raw mut ffi::PyUnicode_Type {
+            return None;
+        }
+        let own = match number {
+            10 => "DEBUG",
+            20 => "INFO",
+            30 => "WARNING",
+            40 => "ERROR",
+            50 => "CRITICAL",
+            _ => return Some(Some(Bound::from_borrowed_ptr(py, name))),
+        };
+        Some(if value::utf8(name) == Some(own) { None } else { Some(Bound::from_borrowed_ptr(py, name)) })
+    }
+}
+
+/// The severity of a level, as `inference_logging.application.severity_of` has it.
+#[inline(always)]
+fn severity_of(level: i64) -> u8 {
+    match level {
+        50.. => 21,
+        40.. => 17,
+        30.. => 13,
+        20.. => 9,
+        _ => 5,
+    }
+}
