@@ -13,9 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import inference_logging
 from inference_logging.application import _LEVELS_OF_NAMES
-from inference_logging.integrations.stdlib import Handler
+from inference_logging.integrations.native_logger import install_logger
 from inference_logging.logger import Logger, _configured
 
 if TYPE_CHECKING:
@@ -58,26 +57,13 @@ class ParslLogging:
         level = self.config.level if log_name == SUBMIT else self.worker_level
         for name in LOGGERS:
             logging.getLogger(name).setLevel(_LEVELS_OF_NAMES[level])
-        take_back = _install()
+        take_back = install_logger()
 
         def end() -> None:
             take_back()
             logger.release()
 
         return end
-
-
-def _install() -> Callable[[], None]:
-    """Let the loggers of this process put their records into the queue; return what takes that back."""
-    install: Callable[[], Callable[[], None]] | None = getattr(inference_logging, "install_logger", None)
-    if install is not None:
-        return install()
-    root = logging.getLogger()
-    if any(isinstance(handler, Handler) for handler in root.handlers):
-        return lambda: None
-    handler = Handler()
-    root.addHandler(handler)
-    return lambda: root.removeHandler(handler)
 
 
 def _with_absolute_paths(config: Config) -> Config:
