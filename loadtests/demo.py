@@ -85,8 +85,9 @@ def _costs(seconds: float, console: Console) -> list[Cost]:
         console.print("not measured: wrk is missing and could not be installed (on Debian: apt-get install wrk)")
         return found
     shown = Table(title="By turns within one saturated server process, with intervals of 95 %", title_justify="left")
-    for name in ("", "without", "with logging", "with ÷ without", "the control"):
-        shown.add_column(name, justify="left" if not name else "right", no_wrap=True)
+    shown.add_column(min_width=max(len(f"CPU per request, {cost.name}") for cost in found))
+    for name in ("without", "with logging", "with ÷ without", "the control"):
+        shown.add_column(name, justify="right")
     for cost in found:
         logged = f"+{cost.added_cpu_us.value:.2f} ± {cost.added_cpu_us.half:.2f} µs"
         shown.add_row(

@@ -78,6 +78,8 @@ class Shipper:
         ``once``: only what ``source`` has. Returns whether all of that has arrived.
         """
         while True:
+            # Before the read: what a listener writes after it, and then ends, is still to be read.
+            was_written = self._source.has_writers()
             batch = self._read()
             is_over = self._ends(stop, drain_s) and self._is_over()
             if batch is not None and batch.stands and not is_over:
@@ -87,7 +89,7 @@ class Shipper:
                 return batch is not None and not batch.lines
             elif not self._ends(stop, drain_s):
                 self._pause(stop, self._limits.ship_interval_s)
-            elif batch is None or not self._source.has_writers():
+            elif batch is None or not (was_written or self._source.has_writers()):
                 return batch is not None
             else:
                 self._pause(stop, FIRST_PAUSE_S)

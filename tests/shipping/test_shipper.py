@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from inference_logging.shipping import Shipper, Source, Sources
 from inference_logging.shipping.line import Line, Sent
+from inference_logging.shipping.source import Batch
 from tests.segment_lines import lines, name, write
 from tests.test_segments_follow import Writer
 
@@ -173,6 +174,28 @@ def test_a_stop_ships_what_a_listener_still_writes_until_it_has_ended(
     assert one.destination.got == [1, 2]
 
 
+def test_what_a_listener_writes_last_right_after_a_look_at_its_segment_is_shipped(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    live = Writer(tmp_path / name(1))
+    live.append(lines(1, footer=False))()
+    one, reads = running(), list[None]()
+    source = one.shipper._source
+    read = source.read
+
+    def read_and_then_end(*limits: int) -> Batch:
+        batch = read(*limits)
+        reads.append(None)
+        if len(reads) == 3:
+            live.append(lines(2, header=False))()
+            live.die()
+        return batch
+
+    source.read = read_and_then_end  # type: ignore[method-assign, assignment]
+    assert one.shipper.run(Stop(), drain_s=60.0)
+    assert one.destination.got == [1, 2]
+
+
 def test_a_stop_ends_at_the_deadline_though_a_listener_goes_on(tmp_path: Path, running: Callable[..., Running]) -> None:
     live = Writer(tmp_path / name(1))
     live.append(lines(1, footer=False))()
@@ -288,7 +311,7 @@ class World:
         shipper = Shipper(source, destination, Limits(), report=lambda _: None, clock=clock, sleep=clock.sleep)
         for batch in range(batches):
             if dies and batch == batches - 1:
-                source.acknowledge = lambda batch: None  # type: ignore[method-assign]
+                source.acknowledge = lambda batch: None  # type: ignore[method-assign, assignment]
             shipper._deliver(source.read(2, 1 << 20), Stop(at_wait=1000), 0.0)
             self.append(batch % 2, 1)
         self.got += destination.got
