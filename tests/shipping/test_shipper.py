@@ -311,7 +311,7 @@ class World:
         shipper = Shipper(source, destination, Limits(), report=lambda _: None, clock=clock, sleep=clock.sleep)
         for batch in range(batches):
             if dies and batch == batches - 1:
-                source.acknowledge = lambda batch: None  # type: ignore[method-assign, assignment]
+                source.acknowledge = lambda batch: None  # type: ignore[method-assign]
             shipper._deliver(source.read(2, 1 << 20), Stop(at_wait=1000), 0.0)
             self.append(batch % 2, 1)
         self.got += destination.got
