@@ -256,8 +256,10 @@ bench-growth: build ## Measure how the cost grows with processes, record size, s
 results: ## Measure what the README quotes, keep it in loadtests/results and write it into README.md (an hour, on a quiet machine)
 	$(MAKE) bench bench-turns BENCH_OPTIONS=--keep
 	$(MAKE) bench-peers bench-growth
+	$(MAKE) bench-ab BENCH_OPTIONS="--json build/bench-ab.json"
+	$(MAKE) bench-parsl BENCH_OPTIONS="--json build/bench-parsl.json"
 	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth/growth.json \
-		--update README.md
+		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --update README.md
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
 # and that is what production runs.
@@ -271,7 +273,7 @@ bench-turns: build ## Measure what the middleware costs by turns in one process,
 
 bench-ab: build ## Whether `inference-logging ab` finds a known cost of 0 % and of 5 % (two minutes)
 	@$(call require,wrk,wrk,the load on a real server)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_ab.py
+	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_ab.py $(BENCH_OPTIONS)
 
 bench-instructions: build ## Count what the request path executes; fails above +2 % of the noted bounds (about a minute)
 	@$(call require,cc,gcc libc6-dev,the marks between which valgrind counts)
@@ -286,7 +288,7 @@ bench-triton: triton ## Measure what logging costs a real Triton, beside its own
 	$(PYTHON) loadtests/bench_triton.py
 
 bench-parsl: parsl ## Measure what logging costs a task of Parsl, beside its own files (about five minutes)
-	$(PYTHON) loadtests/bench_parsl.py
+	$(PYTHON) loadtests/bench_parsl.py $(BENCH_OPTIONS)
 
 bench-native: build c listener ## Measure calls from C++ beside spdlog, write(2) and QUILL=DIRECTORY, and the proxy beside nginx (ten minutes)
 	@$(call require,g++,g++,the program that is measured)

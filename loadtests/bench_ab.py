@@ -171,12 +171,28 @@ def main() -> None:
             print(f"{name}, {cost:.0%} injected: {injected:+.2%} is {verdict} {percent(found)}")
     if options.json:
         written = {
+            "command": "make bench-ab",
             "machine": seen_on,
             "burn_us": BURN_US,
             "seconds": options.seconds,
+            "rows": rows(runs),
             "runs": [{"extra_us": run.extra_us, "own_us": run.own_us, "found": run.found} for run in runs.values()],
         }
         options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def rows(runs: dict[float, Run]) -> list[dict[str, str]]:
+    """Return what the README says of it."""
+    name, nothing = JUDGED[0], runs[0.0]
+    found = [(cost, *judged(name, runs[cost], nothing)) for cost in COSTS[1:]]
+    return [
+        {
+            "what": f"`inference-logging ab`, {name}: {cost:.0%} more in recorded requests",
+            "ours": f"found {percent(interval)}, injected {injected:+.2%}",
+            "beside": f"nothing injected: {percent(nothing.difference(name))}",
+        }
+        for cost, interval, injected in found
+    ]
 
 
 def percent(found: Interval) -> str:

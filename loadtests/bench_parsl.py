@@ -236,7 +236,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"  {name:<24} {count['messages']:>9,} {count['records']:>9,}")
     if options.json:
         figures = {name: interval.as_json() for name, interval in found.items()}
-        report = {"machine": seen_on, "quick": options.quick, "figures": figures, "goals": goals(found)}
+        report = {
+            "command": "make bench-parsl",
+            "machine": seen_on,
+            "quick": options.quick,
+            "figures": figures,
+            "goals": goals(found),
+        }
         content = {**report, "ms_per_task": taken, "counts": counted}
         options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
