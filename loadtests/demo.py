@@ -87,7 +87,7 @@ def _costs(seconds: float, console: Console) -> list[Cost]:
     shown = Table(title="By turns within one saturated server process, with intervals of 95 %", title_justify="left")
     shown.add_column(min_width=max(len(f"CPU per request, {cost.name}") for cost in found))
     for name in ("without", "with logging", "with ÷ without", "the control"):
-        shown.add_column(name, justify="right")
+        shown.add_column(name, justify="right", min_width=len(name))
     for cost in found:
         logged = f"+{cost.added_cpu_us.value:.2f} ± {cost.added_cpu_us.half:.2f} µs"
         shown.add_row(

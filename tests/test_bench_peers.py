@@ -272,15 +272,6 @@ def test_a_child_that_ends_without_an_answer_is_a_problem(tmp_path: Path) -> Non
     assert found["problem"].startswith("the process ended with 1: json.decoder.JSONDecodeError")
 
 
-@pytest.mark.servers
-def test_what_a_peer_raises_is_its_problem() -> None:
-    if hasattr(inference_logging, "install_logger"):
-        pytest.skip("the peer that does not work without it works")
-    assert bench.ask(replace(TINY, peer="ours-native-logger"))["problem"] == (
-        "NotImplementedError: this build has no install_logger"
-    )
-
-
 WRONG = {
     "--peers": ("ours,empty", "'ours' is not one of empty, "),
     "--threads": ("1,0", "'0' is not a whole number from 1 to 256"),

@@ -284,6 +284,41 @@ def test_what_is_logged_while_a_record_is_made_is_ignored(recorded: Recorded, lo
     assert messages(recorded) == ["chatty", "outer", "slow chatty", "after"]
 
 
+def test_names_met_before_keep_their_values_and_their_order(
+    recording: Callable[..., Recorded], log: logging.Logger
+) -> None:
+    recorded = recording(queue_bytes=64 << 20, level="DEBUG")
+    names = [f"name{number}" for number in range(70)]
+    shapes = [
+        names[:1], names[:2], names[1::-1], names[:3], [*names[:2], names[3]], names[:64], names[:65], names,
+        [names[0], "\udc80"], [names[0], "n" * 5000],
+    ]  # fmt: skip
+    values = (1, 2.5, "text", None, True, False, 10**30, "\udc80", ["list"], -(2**63), Speaking())
+    warm(log)
+    expected = []
+    for turn in range(2000):
+        shape = shapes[turn * 7 % len(shapes) if turn % 3 else turn % 2]
+        extra = {name: values[(turn + at) % len(values)] for at, name in enumerate(shape)}
+        log.info("%d", turn, extra=extra)
+        expected.append(extra)
+    handler = Handler()
+    for turn, extra in enumerate(expected):
+        record = logging.LogRecord(log.name, logging.INFO, "here.py", 1, str(turn), (), None)
+        vars(record).update(extra)
+        handler.handle(record)
+    records = recorded.records("log")
+    both = zip(records[:2000], records[2000:], expected, strict=True)
+    for native, plain, extra in both:
+        assert native["message"] == plain["message"]
+        found, wanted = (list(record["attributes"].items())[: len(extra)] for record in (native, plain))
+        assert found == wanted
+    for name in ("message", "asctime", "lineno"):
+        for _ in range(200):
+            log.info("x", extra={names[0]: 1})
+            with pytest.raises(KeyError, match=name):
+                log.info("x", extra={names[0]: 1, name: 2})
+
+
 def test_values_that_change_extra_meanwhile_do_no_harm(recorded: Recorded, log: logging.Logger) -> None:
     extra: dict[str, object] = {}
 

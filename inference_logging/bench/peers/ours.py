@@ -80,12 +80,7 @@ def _handler(place: Place, text: str) -> Iterator[Opened]:
 
 def installed() -> logging.Logger:
     """Configure: the class of all loggers, and our handler on the root logger; beside it the defaults."""
-    import inference_logging
-
-    install: Callable[[], object] | None = getattr(inference_logging, "install_logger", None)
-    if install is None:
-        raise NotImplementedError("this build has no install_logger")
-    install()
+    install_logger()
     logger = logging.getLogger("bench")
     logger.setLevel(logging.INFO)
     return logger

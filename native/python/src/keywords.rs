@@ -1,7 +1,9 @@
-//! The names of the keywords of call sites, encoded once.
+//! The names of the keywords of call sites, and of the dictionaries that they pass as `extra`, encoded once.
 //!
 //! A call site passes the same tuple of names with each of its calls. As long as somebody holds the tuple, its address
 //! stands for these names, in this order: so the tuples are held here, with what they are encoded. Their number is bounded.
+//! A dictionary is new with each call, but a call site writes the same names into it: the addresses of these names, in
+//! their order, stand for them as long as they are held here.
 //!
 //! A call with `**fields` passes a new tuple each time, which is never met again. Such calls must neither fill the
 //! places nor pay for it: one call of [`LEARN_EVERY`] that finds nothing is remembered, and takes a place only if that
@@ -11,7 +13,7 @@ use super::gil_cell::GilCell;
 use super::value::utf8;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 use queue::record::{LONGEST_KEY, MapKeys};
 use std::rc::Rc;
 
@@ -19,9 +21,10 @@ use std::rc::Rc;
 const PLACES: usize = 256;
 const LEARN_EVERY: u32 = 64;
 /// A longer list of names is not worth its memory.
-const MOST_NAMES: usize = 64;
+pub const MOST_NAMES: usize = 64;
 
-static KNOWN: GilCell<Known> = GilCell::new(Known { missed: 0, places: [const { Place::free() }; PLACES] });
+static TUPLES: GilCell<Known> = GilCell::new(Known::nothing());
+static DICTIONARIES: GilCell<Known> = GilCell::new(Known::nothing());
 
 struct Known {
     /// Calls that found nothing.
@@ -65,16 +68,28 @@ impl Place {
 }
 
 impl Known {
+    const fn nothing() -> Self {
+        Self { missed: 0, places: [const { Place::free() }; PLACES] }
+    }
+
     #[inline(always)]
-    fn place(&mut self, names: *mut ffi::PyObject) -> &mut Place {
-        let address = names as usize;
+    fn place(&mut self, address: usize) -> &mut Place {
         &mut self.places[(address >> 4 ^ address >> 12) % PLACES]
     }
 
-    /// Whether the tuple is to be remembered.
-    fn is_due(&mut self, names: *mut ffi::PyObject) -> bool {
+    /// The encoded names at a place, if they are the ones that `is_same` asks for.
+    #[inline(always)]
+    fn find(&mut self, address: usize, is_same: impl FnOnce(*mut ffi::PyObject) -> bool) -> Option<SharedKeys> {
+        let place = self.place(address);
+        let site = place.site.as_ref().filter(|site| is_same(site.names.as_ptr()))?;
+        place.was_used = true;
+        Some(site.keys.clone())
+    }
+
+    /// Whether the names are to be remembered.
+    fn is_due(&mut self, address: usize) -> bool {
         self.missed = self.missed.wrapping_add(1);
-        self.missed.is_multiple_of(LEARN_EVERY) && !std::mem::take(&mut self.place(names).was_used)
+        self.missed.is_multiple_of(LEARN_EVERY) && !std::mem::take(&mut self.place(address).was_used)
     }
 }
 
@@ -85,36 +100,73 @@ impl Known {
 /// `names` is a live tuple of `str`.
 #[inline(always)]
 pub unsafe fn keys(py: Python<'_>, names: *mut ffi::PyObject) -> Option<SharedKeys> {
-    let found = KNOWN.with(py, |known| {
-        let place = known.place(names);
-        let site = place.site.as_ref().filter(|site| site.names.as_ptr() == names)?;
-        place.was_used = true;
-        Some(site.keys.clone())
-    });
-    if found.is_none() {
+    let found = TUPLES.with(py, |known| known.find(names as usize, |site| site == names));
+    if found.is_none() && TUPLES.with(py, |known| known.is_due(names as usize)) {
         // SAFETY: the caller's promise.
-        unsafe { learn(py, names) };
+        let names = unsafe { Bound::from_borrowed_ptr(py, names).cast_into_unchecked::<PyTuple>() };
+        // SAFETY: the names of the tuple are live.
+        let is_field = |name| unsafe { utf8(name) }.is_some_and(|name| !is_no_field(name));
+        learn(&TUPLES, names.as_ptr() as usize, &names, is_field);
     }
     found
 }
 
-#[inline(never)]
-unsafe fn learn(py: Python<'_>, names: *mut ffi::PyObject) {
-    if !KNOWN.with(py, |known| known.is_due(names)) {
-        return;
+/// Returns the encoded names of a dictionary, if they are known, and puts its values in their order into `values`. All
+/// of these names are fields to `is_field`, which must always say the same of a name.
+///
+/// # Safety
+/// `dictionary` is a live `dict`.
+#[inline(always)]
+pub unsafe fn keys_of_dict<'v>(
+    py: Python<'_>,
+    dictionary: *mut ffi::PyObject,
+    values: &'v mut [*mut ffi::PyObject; MOST_NAMES],
+    is_field: impl Fn(*mut ffi::PyObject) -> bool,
+) -> Option<(SharedKeys, &'v [*mut ffi::PyObject])> {
+    // SAFETY: the caller's promise; nothing here runs Python code, so the dictionary stays as it is.
+    unsafe {
+        let count = ffi::PyDict_Size(dictionary) as usize;
+        let (mut position, mut name, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+        if count > MOST_NAMES || ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value) == 0 {
+            return None;
+        }
+        let address = name as usize ^ count << 4;
+        let is_same = |names: *mut ffi::PyObject| {
+            ffi::PyTuple_Size(names) as usize == count
+                && values.iter_mut().take(count).enumerate().all(|(at, place)| {
+                    *place = value;
+                    let is_same = ffi::PyTuple_GetItem(names, at as ffi::Py_ssize_t) == name;
+                    ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value);
+                    is_same
+                })
+        };
+        let found = DICTIONARIES.with(py, |known| known.find(address, is_same));
+        if found.is_none() && DICTIONARIES.with(py, |known| known.is_due(address)) {
+            let names = Bound::from_borrowed_ptr(py, dictionary).cast_into_unchecked::<PyDict>().keys().to_tuple();
+            learn(&DICTIONARIES, address, &names, is_field);
+        }
+        found.map(|keys| (keys, &values[..count]))
     }
-    // SAFETY: the caller's promise.
-    let names = unsafe { Bound::from_borrowed_ptr(py, names).cast_into_unchecked::<PyTuple>() };
-    let Some(keys) = encoded(&names) else { return };
+}
+
+#[inline(never)]
+fn learn(
+    table: &GilCell<Known>,
+    address: usize,
+    names: &Bound<'_, PyTuple>,
+    is_field: impl Fn(*mut ffi::PyObject) -> bool,
+) {
+    let py = names.py();
+    let Some(keys) = encoded(names, is_field) else { return };
     let site = Site { names: names.clone().unbind(), keys: SharedKeys(Rc::new(keys)) };
-    let before = KNOWN.with(py, |known| known.place(names.as_ptr()).site.replace(site));
+    let before = table.with(py, |known| known.place(address).site.replace(site));
     // Dropped outside of the cell, and as bound: this is a plain C function, where PyO3 would defer the rest.
     drop(before.map(|site| site.names.into_bound(py)));
 }
 
 /// Encodes names of which all are fields and plain `str`: these are not part of reference cycles, and their end runs no
 /// Python code.
-fn encoded(names: &Bound<'_, PyTuple>) -> Option<MapKeys> {
+fn encoded(names: &Bound<'_, PyTuple>, is_field: impl Fn(*mut ffi::PyObject) -> bool) -> Option<MapKeys> {
     if names.len() > MOST_NAMES {
         return None;
     }
@@ -123,11 +175,11 @@ fn encoded(names: &Bound<'_, PyTuple>) -> Option<MapKeys> {
         unsafe {
             let name = ffi::PyTuple_GetItem(names.as_ptr(), at as ffi::Py_ssize_t);
             let is_plain = ffi::Py_TYPE(name) == &raw mut ffi::PyUnicode_Type;
-            if is_plain { utf8(name) } else { None }
+            if is_plain && is_field(name) { utf8(name) } else { None }
         }
     };
-    let is_field = |name: &&str| name.len() <= LONGEST_KEY && !is_no_field(name);
-    let texts: Option<Vec<&str>> = (0..names.len()).map(|at| name(at).filter(is_field)).collect();
+    let texts: Option<Vec<&str>> =
+        (0..names.len()).map(|at| name(at).filter(|name| name.len() <= LONGEST_KEY)).collect();
     MapKeys::new(&texts?)
 }
 

@@ -7,6 +7,7 @@
 
 mod attributes;
 mod chain;
+mod extra;
 mod format;
 mod handling;
 mod library;

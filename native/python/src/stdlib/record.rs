@@ -2,6 +2,7 @@
 
 use super::attributes::{Attributes, int, item};
 use super::chain;
+use super::extra::{self, Extra, is_plain};
 use super::format::Text;
 use super::handling;
 use super::library::Library;
@@ -10,11 +11,12 @@ use super::{Call, Ended};
 use crate::attributes::Ids;
 use crate::emit;
 use crate::foreign::ACTIVE_SPAN;
+use crate::keywords::MOST_NAMES;
 use crate::request_ids::trace_of_record;
 use crate::value;
 use listen::service::Service;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::{ffi, intern};
 use queue::record::Scratch;
 use request::budget::{self, CallSite};
 
@@ -27,8 +29,7 @@ struct Prepared<'a, 'py> {
     name: Bound<'py, PyAny>,
     place: Encoded,
     call: Call,
-    /// A dictionary that nothing changes meanwhile, or null.
-    extra: *mut ffi::PyObject,
+    extra: Extra<'a>,
     library: &'a Library,
 }
 
@@ -52,7 +53,8 @@ pub unsafe fn put(
         }
         let number = int(level)?;
         let handler = chain::only_handler(py, library, logger, number)?;
-        let extra = extra_of(py, library, call)?;
+        let mut values = [std::ptr::null_mut(); MOST_NAMES];
+        let extra = extra::of_call(py, library, call, &mut values)?;
         let level_name = level_name(py, library, level, number)?;
         let severity = severity_of(number);
         let service = match emit::open_service() {
@@ -98,7 +100,7 @@ impl Prepared<'_, '_> {
             let Call { arguments, count, .. } = self.call;
             ffi::Py_TYPE(*arguments) == &raw mut ffi::PyUnicode_Type
                 && (1..count).all(|at| is_plain(*arguments.add(at)))
-                && (self.extra.is_null() || has_plain_values(self.extra))
+                && self.extra.has_plain_values()
                 && ACTIVE_SPAN.is_missing()
         }
     }
@@ -108,8 +110,9 @@ impl Prepared<'_, '_> {
     unsafe fn put_with_other_code(mut self, py: Python<'_>, handler: &Bound<'_, PyAny>) -> Option<Ended> {
         // SAFETY: the caller's promise.
         unsafe {
-            let copy = if self.extra.is_null() { None } else { Some(copy(py, self.extra)?) };
-            self.extra = copy.as_ref().map_or(std::ptr::null_mut(), Bound::as_ptr);
+            let given = self.extra.dictionary;
+            let copy = if given.is_null() { None } else { Some(extra::copy(py, given)?) };
+            self.extra = Extra { dictionary: copy.as_ref().map_or(given, Bound::as_ptr), known: None };
             handling::handle(handler, || self.put(py))?
         }
     }
@@ -161,15 +164,10 @@ impl Prepared<'_, '_> {
                 Some(ids) => ids.get().with(py, |ids| ids.push_request_id(scratch)),
                 None => scratch.push_absent(),
             }
-            let extras = if self.extra.is_null() { 0 } else { ffi::PyDict_Size(self.extra) as u32 };
+            let given = self.extra.dictionary;
+            let extras = if given.is_null() { 0 } else { ffi::PyDict_Size(given) as u32 };
             scratch.push_map_begin(extras + u32::from(self.level_name.is_some()) + place::FIELDS);
-            if extras > 0 {
-                each(self.extra, |name, object| {
-                    scratch.push_map_key(value::utf8(name).unwrap_or("?"));
-                    value::push(py, scratch, object);
-                    true
-                });
-            }
+            self.extra.push(py, scratch);
             if let Some(name) = &self.level_name {
                 scratch.push_map_key("levelname");
                 value::push_text(scratch, name.as_ptr());
@@ -249,85 +247,6 @@ unsafe fn is_mapping(library: &Library, value: *mut ffi::PyObject) -> Option<boo
         // What another mapping is made of, only its own code knows.
         (ffi::PyObject_IsInstance(value, library.mapping.as_ptr()) == 0).then_some(false)
     }
-}
-
-/// Whether an object becomes text without running any Python code.
-#[inline(always)]
-unsafe fn is_plain(object: *mut ffi::PyObject) -> bool {
-    // SAFETY: the caller passes a live object.
-    unsafe {
-        let kind = ffi::Py_TYPE(object);
-        kind == &raw mut ffi::PyUnicode_Type
-            || kind == &raw mut ffi::PyLong_Type
-            || kind == &raw mut ffi::PyFloat_Type
-            || kind == &raw mut ffi::PyBool_Type
-            || object == ffi::Py_None()
-    }
-}
-
-/// The dictionary of `extra`, null without one; None: the keywords ask for more, or for something impossible.
-#[inline(always)]
-unsafe fn extra_of(py: Python<'_>, library: &Library, call: Call) -> Option<*mut ffi::PyObject> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if call.keywords.is_null() {
-            return Some(std::ptr::null_mut());
-        }
-        let mut extra = std::ptr::null_mut();
-        for at in 0..ffi::PyTuple_Size(call.keywords) {
-            let name = ffi::PyTuple_GetItem(call.keywords, at);
-            let value = *call.arguments.add(call.count + at as usize);
-            let is_off = value == ffi::Py_None() || value == ffi::Py_False();
-            // Names of keywords are interned; any other goes to the standard library.
-            if name == intern!(py, "extra").as_ptr() {
-                extra = if value == ffi::Py_None() { std::ptr::null_mut() } else { value };
-            } else if name == intern!(py, "exc_info").as_ptr() || name == intern!(py, "stack_info").as_ptr() {
-                is_off.then_some(())?;
-            } else {
-                (name == intern!(py, "stacklevel").as_ptr() && int(value) == Some(1)).then_some(())?;
-            }
-        }
-        let is_usable = extra.is_null()
-            || ffi::Py_TYPE(extra) == &raw mut ffi::PyDict_Type && each(extra, |name, _| may_stand(library, name));
-        is_usable.then_some(extra)
-    }
-}
-
-/// Whether an attribute of this name may stand beside a record's own, and beside the place of the call.
-#[inline(always)]
-unsafe fn may_stand(library: &Library, name: *mut ffi::PyObject) -> bool {
-    // SAFETY: the caller passes a live object; the set's members and the name are `str`.
-    unsafe {
-        ffi::Py_TYPE(name) == &raw mut ffi::PyUnicode_Type
-            && value::utf8(name).is_some_and(|text| !text.starts_with("code."))
-            && ffi::PySet_Contains(library.record_attributes.as_ptr(), name) == 0
-    }
-}
-
-unsafe fn has_plain_values(extra: *mut ffi::PyObject) -> bool {
-    // SAFETY: the caller passes a live dictionary.
-    unsafe { each(extra, |_, value| is_plain(value)) }
-}
-
-/// Whether `accept` is true for each name and value of a dictionary, which must not change meanwhile.
-#[inline(always)]
-unsafe fn each(
-    dictionary: *mut ffi::PyObject,
-    mut accept: impl FnMut(*mut ffi::PyObject, *mut ffi::PyObject) -> bool,
-) -> bool {
-    let (mut position, mut name, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: the caller's promise.
-    while unsafe { ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value) } != 0 {
-        if !accept(name, value) {
-            return false;
-        }
-    }
-    true
-}
-
-fn copy<'py>(py: Python<'py>, dictionary: *mut ffi::PyObject) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: a live dictionary, and the GIL is held.
-    unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyDict_Copy(dictionary)) }
 }
 
 /// The name of a level, if it is not the standard library's; None: the level has no name.
