@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from inference_logging import Config, Logger, get_logger
+from inference_logging import Config, Logger, get_logger, install_logger
 from inference_logging.bench.peers import OURS, Opened, Peer, Place
 from inference_logging.bench.record import (
     CALLER,
