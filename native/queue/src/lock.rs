@@ -13,6 +13,7 @@
 
 mod inherited;
 
+use crate::platform::{self, DescriptionLocks};
 use crate::system;
 use inherited::InheritedPlace;
 use std::fs::File;
@@ -147,7 +148,7 @@ impl ProcessLock {
             if table.contains(&identify(file, pid)?) {
                 return Ok(Attempt::HeldByThisProcess);
             }
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let path = platform::path_of(file.as_raw_fd());
             Self::lock(table, pid, || system::open(Path::new(&path), libc::O_RDWR))
         })
     }
@@ -224,7 +225,9 @@ impl Drop for ProcessLock {
             if let Some(place) = self.place.as_ref().filter(|_| is_own) {
                 // Explicitly, and not by the close: a child that is being forked right now may keep the description
                 // open a moment longer.
-                let _ = change_lock(&self.file, libc::F_OFD_SETLK, libc::F_UNLCK);
+                if let Some(DescriptionLocks { set, .. }) = platform::DESCRIPTION_LOCKS {
+                    let _ = change_lock(&self.file, set, libc::F_UNLCK);
+                }
                 place.leave();
             }
             // A forked child has closed its copy of a descriptor that was entered. Any other descriptor is closed
@@ -253,13 +256,9 @@ fn identify(file: &OwnedFd, pid: u32) -> io::Result<Held> {
 
 /// The device and inode of an open file.
 pub fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
-    // SAFETY: zeroes are a valid `stat`, and the pointer lives for the call.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    if unsafe { libc::fstat(file.as_raw_fd(), &mut stat) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((stat.st_dev, stat.st_ino))
+    // SAFETY: open for the call, and not closed here: closing a duplicate could drop a lock.
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(file.as_raw_fd()) });
+    file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 fn whole_file(kind: libc::c_int) -> libc::flock {
@@ -279,14 +278,15 @@ fn is_locked(file: &OwnedFd) -> io::Result<bool> {
             _ => Err(io::Error::last_os_error()),
         }
     };
-    ask(libc::F_OFD_GETLK).or_else(|error| if is_unknown(&error) { ask(libc::F_GETLK) } else { Err(error) })
+    let asked = platform::DESCRIPTION_LOCKS.map(|DescriptionLocks { get, .. }| ask(get));
+    asked.filter(|found| !found.as_ref().is_err_and(is_unknown)).unwrap_or_else(|| ask(libc::F_GETLK))
 }
 
 /// Takes the lock, on the description where possible; returns whether it is on the description, or None if another
 /// holder has it.
 fn set_lock(file: &OwnedFd, for_description: bool) -> io::Result<Option<bool>> {
-    if for_description {
-        match change_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
+    if let Some(DescriptionLocks { set, .. }) = platform::DESCRIPTION_LOCKS.filter(|_| for_description) {
+        match change_lock(file, set, libc::F_WRLCK) {
             Err(error) if is_unknown(&error) => {}
             other => return other.map(|is_set| is_set.then_some(true)),
         }
