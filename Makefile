@@ -76,7 +76,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels test-wheels sbom release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -134,6 +134,24 @@ wheels: toolchain $(DEPENDENCIES) ## Build the wheels for Linux on x86-64 and ar
 	rm -rf dist/wheels
 	$(PYTHON) release/wheels.py --out dist/wheels
 	$(PYTHON) release/wheels.py --check dist/wheels
+
+test-wheels: $(DEPENDENCIES) ## Run the quick tests on the wheels as they are installed, in each Python that is here
+	$(PYTHON) release/installed.py dist/wheels
+
+sbom: $(DEPENDENCIES) ## List what the wheels are made of into dist/sbom, by CycloneDX
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --group wheels
+	@cargo cyclonedx --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-cyclonedx
+	@mkdir -p dist/sbom
+	cd native && cargo cyclonedx --quiet --manifest-path python/Cargo.toml --format json --override-filename rust
+	find native -name rust.json -not -path '*/target/*' -exec mv -t dist/sbom {} +
+	$(VENV)/bin/cyclonedx-py requirements release/image.txt --pyproject pyproject.toml --output-file dist/sbom/python.json
+
+# In CI, for a commit that has the tag.
+release-check: $(DEPENDENCIES)
+	$(PYTHON) release/version.py $(VERSION) --check
+
+release: lint ## Write VERSION=1.2.3 and the changelog's entries, commit and tag; pushing the tag publishes
+	$(PYTHON) release/version.py $(VERSION)
 
 quick: build ## Run what needs no server: Rust, ring and slots under loom, Python
 	@$(MAKE) -j2 test-rust test-loom
