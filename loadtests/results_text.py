@@ -151,8 +151,8 @@ def _peers(parts: Mapping[str, Part]) -> Iterator[str]:
         yield f"| {' | '.join(_peer_row(peer, cells, (few, many), result['cells']))} |"
     yield ""
     yield "The shares are those of the worst cell. Records that are not accepted are refused by the call, or dropped"
-    yield "and counted. The closed loop calls without a pause, 64 threads with 4 KiB among its cells: no file takes what"
-    yield "ours can accept there, its queue is bounded, and a call that finds it full returns false."
+    yield "and counted. The closed loop calls without a pause, 64 threads with 4 KiB among its cells: no file takes"
+    yield "what ours can accept there, its queue is bounded, and a call that finds it full returns false."
 
 
 def _peer_row(
