@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from inference_logging.bench.figures import FORMS, share_text
-from results_rows import ROWS, Row
+from results_rows import ROWS, TABLES, Row, Table
 
 
 class Part(NamedTuple):
@@ -33,7 +33,8 @@ class NotMeasuredError(Exception):
 
 def block(parts: Mapping[str, Part]) -> str:
     """Return what stands between the marks."""
-    sections = (_sources(parts), _rows(parts), _peers(parts), _growth(parts), _goals(parts))
+    tables = (_table(table, parts[table.part]) for table in TABLES if table.part in parts)
+    sections = (_sources(parts), _rows(parts), *tables, _peers(parts), _growth(parts), _goals(parts))
     return "\n\n".join("\n".join(lines) for lines in map(list, sections) if lines)
 
 
@@ -90,10 +91,15 @@ def _figure(path: str, parts: Mapping[str, Part]) -> str:
 _UNITS: Final = {"added_us": "µs"}
 
 
-def _of_section(path: str, sections: Mapping[str, Any], section: str, figure: str) -> str:
-    if section not in sections:
+def _of_section(path: str, sections: Any, section: str, figure: str) -> str:
+    """Return a figure of a section: by its name, or of a list the only one whose title begins so."""
+    if isinstance(sections, Mapping):
+        chosen = [sections[section]] if section in sections else []
+    else:
+        chosen = [one for one in sections if one["title"].startswith(section)]
+    if len(chosen) != 1:
         raise NotMeasuredError(section)
-    figures = sections[section]["figures"]
+    figures = chosen[0]["figures"]
     found = [one for one in figures if one["name"] == figure] or [
         one for one in figures if one["name"].startswith(figure)
     ]
@@ -115,6 +121,21 @@ def number(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.4f}" if 0.9 <= value < 1.1 else f"{value:.3g}"
+
+
+def _table(table: Table, part: Part) -> Iterator[str]:
+    sections = part.result["sections"]
+    names = {one["name"] for section in sections for one in section["figures"]}
+    heads = [head for _, _, head in table.columns]
+    yield f"{table.about}:"
+    yield ""
+    yield f"| | {' | '.join(heads)} |"
+    yield "|---|" + "---|" * len(heads)
+    for mode, what in table.rows:
+        found = [(section, f"{figure}: {mode} ÷ none") for section, figure, _ in table.columns]
+        if all(name in names for _, name in found):
+            ratios = [_of_section(name, sections, section, name) for section, name in found]
+            yield f"| {what} | {' | '.join(ratios)} |"
 
 
 _PEER_COLUMNS: Final = (
