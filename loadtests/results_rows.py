@@ -118,4 +118,58 @@ ROWS: Final = (
         "{parsl > figures > ours ÷ off}",
         "the control: {parsl > figures > control ÷ off}; Parsl's own files: {parsl > figures > default ÷ off}",
     ),
+    Row(
+        "Triton, one call inside of `execute`",
+        "{triton > Triton: one call > ours, begin and end}, of which the request's own fields take "
+        "{triton > Triton: one call > reading the same fields}",
+        "a file, flushed for each line: {triton > Triton: one call > stdlib_file}; QueueHandler: "
+        "{triton > Triton: one call > stdlib_queue}; pb_utils.Logger: {triton > Triton: one call > triton_logger}",
+    ),
+)
+
+
+class Table(NamedTuple):
+    """Ways of logging in one real server, as ratios to none: of each column a section, a figure and its head."""
+
+    part: str
+    about: str
+    columns: tuple[tuple[str, str, str], ...]
+    rows: tuple[tuple[str, str], ...]
+
+
+TABLES: Final = (
+    Table(
+        "vllm",
+        "A real vLLM (`make bench-vllm`): ratios to a server without logging, lowest and highest round beside them",
+        (
+            ("vLLM, 64 tokens streamed", "req/s", "req/s, 64 tokens streamed"),
+            ("vLLM, 64 tokens streamed", "CPU of the API server per request", "API server's CPU per request"),
+            ("vLLM, 16 tokens", "req/s", "req/s, 16 tokens"),
+            ("vLLM, 16 tokens", "CPU of the API server per request", "API server's CPU per request"),
+        ),
+        (
+            ("control", "a second server without logging (control)"),
+            ("ours", "ours"),
+            ("ours-engine", "ours, `engine_records`"),
+            ("ours-texts", "ours, texts truncated"),
+            ("stdlib-file", "standard library, FileHandler on the request path"),
+            ("stdlib-queue", "standard library, QueueHandler"),
+            ("vllm-outputs", "vLLM's `--enable-log-outputs` (no prompts)"),
+            ("vllm-outputs-no-deltas", "the same without deltas"),
+            ("uvicorn-access", "uvicorn's access log"),
+        ),
+    ),
+    Table(
+        "triton",
+        "A real Triton with models that give back four numbers (`make bench-triton`): ratios to no logging",
+        (("Triton: HTTP", "infer/s", "infer/s"), ("Triton: HTTP", "p99", "p99")),
+        (
+            ("control", "no logging against itself (control)"),
+            ("ours", "ours"),
+            ("ours_without_tensors", "ours, `triton_tensors: off`"),
+            ("stdlib_file", "a file, flushed for each line (`logging`)"),
+            ("stdlib_queue", "`QueueHandler` and `QueueListener`"),
+            ("triton_logger", "`pb_utils.Logger`"),
+        ),
+    ),
 )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from inference_logging.bench.figures import FORMS, share_text
-from results_rows import ROWS, Row
+from results_rows import ROWS, TABLES, Row, Table
 
 
 class Part(NamedTuple):
@@ -33,7 +33,8 @@ class NotMeasuredError(Exception):
 
 def block(parts: Mapping[str, Part]) -> str:
     """Return what stands between the marks."""
-    sections = (_sources(parts), _rows(parts), _peers(parts), _growth(parts), _goals(parts))
+    tables = (_table(table, parts[table.part]) for table in TABLES if table.part in parts)
+    sections = (_sources(parts), _rows(parts), *tables, _peers(parts), _growth(parts), _goals(parts))
     return "\n\n".join("\n".join(lines) for lines in map(list, sections) if lines)
 
 
@@ -90,10 +91,15 @@ def _figure(path: str, parts: Mapping[str, Part]) -> str:
 _UNITS: Final = {"added_us": "µs"}
 
 
-def _of_section(path: str, sections: Mapping[str, Any], section: str, figure: str) -> str:
-    if section not in sections:
+def _of_section(path: str, sections: Any, section: str, figure: str) -> str:
+    """Return a figure of a section: by its name, or of a list the only one whose title begins so."""
+    if isinstance(sections, Mapping):
+        chosen = [sections[section]] if section in sections else []
+    else:
+        chosen = [one for one in sections if one["title"].startswith(section)]
+    if len(chosen) != 1:
         raise NotMeasuredError(section)
-    figures = sections[section]["figures"]
+    figures = chosen[0]["figures"]
     found = [one for one in figures if one["name"] == figure] or [
         one for one in figures if one["name"].startswith(figure)
     ]
@@ -117,12 +123,33 @@ def number(value: float) -> str:
     return f"{value:.4f}" if 0.9 <= value < 1.1 else f"{value:.3g}"
 
 
+def _table(table: Table, part: Part) -> Iterator[str]:
+    sections = part.result["sections"]
+    names = {one["name"] for section in sections for one in section["figures"]}
+    heads = [head for _, _, head in table.columns]
+    yield f"{table.about}:"
+    yield ""
+    yield f"| | {' | '.join(heads)} |"
+    yield "|---|" + "---|" * len(heads)
+    for mode, what in table.rows:
+        found = [(section, f"{figure}: {mode} ÷ none") for section, figure, _ in table.columns]
+        if all(name in names for _, name in found):
+            ratios = [_of_section(name, sections, section, name) for section, name in found]
+            yield f"| {what} | {' | '.join(ratios)} |"
+
+
 _PEER_COLUMNS: Final = (
     ("p50_ns", "closed", False, "a call, p50"),
     ("p999_ns", "open", True, "p99.9 from when it was due"),
     ("records_per_s", "closed", False, "records/s"),
     ("interpreter_cpu_ns", "closed", False, "interpreter CPU per record"),
     ("peak_bytes", "closed", True, "peak memory"),
+)
+
+_SHARES: Final = (
+    ("arrived_ratio", ("open", "closed"), "arrived ÷ accepted"),
+    ("kept_ratio", ("open",), "arrived ÷ calls, open loop"),
+    ("kept_ratio", ("closed",), "the same, closed loop"),
 )
 
 
@@ -139,10 +166,14 @@ def _peers(parts: Mapping[str, Part]) -> Iterator[str]:
     page = f"loadtests/results/{parts['peers'].file}.html"
     yield f"`inference-logging bench`, records of {size} B (every figure with its interval: `{page}`):"
     yield ""
-    yield f"| way of logging | {' | '.join(heads)} | arrived ÷ calls, worst cell |"
-    yield "|---|" + "---|" * (len(_PEER_COLUMNS) + 1)
+    yield f"| way of logging | {' | '.join([*heads, *(head for _, _, head in _SHARES)])} |"
+    yield "|---|" + "---|" * (len(_PEER_COLUMNS) + len(_SHARES))
     for peer in result["peers"]:
         yield f"| {' | '.join(_peer_row(peer, cells, (few, many), result['cells']))} |"
+    yield ""
+    yield "The shares are those of the worst cell. Records that are not accepted are refused by the call, or dropped"
+    yield "and counted. The closed loop calls without a pause, 64 threads with 4 KiB among its cells: no file takes"
+    yield "what ours can accept there, its queue is bounded, and a call that finds it full returns false."
 
 
 def _peer_row(
@@ -151,15 +182,16 @@ def _peer_row(
     yield peer["title"]
     if peer["missing"] is not None:
         yield f"not measured: {peer['missing']}"
-        yield from [""] * len(_PEER_COLUMNS)
+        yield from [""] * (len(_PEER_COLUMNS) + len(_SHARES) - 1)
         return
     for figure, loop, is_many, _ in _PEER_COLUMNS:
         cell = cells.get((peer["name"], loop, threads[is_many]))
         found = cell["figures"].get(figure) if cell else None
         yield FORMS[figure][1](found["value"]) if found else "–"
-    kept = [cell["figures"].get("kept_ratio") for cell in every if cell["peer"] == peer["name"]]
-    ratios = [one["value"] for one in kept if one]
-    yield share_text(min(ratios)) if ratios and peer["writes"] else "–"
+    for figure, loops, _ in _SHARES:
+        own = [cell for cell in every if cell["peer"] == peer["name"] and cell["loop"] in loops]
+        ratios = [found["value"] for cell in own if (found := cell["figures"].get(figure))]
+        yield share_text(min(ratios)) if ratios and peer["writes"] else "–"
 
 
 def _growth(parts: Mapping[str, Part]) -> Iterator[str]:

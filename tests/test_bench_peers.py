@@ -254,6 +254,15 @@ def test_goals_are_judged_by_the_figures_or_say_why_not(monkeypatch: pytest.Monk
     )
 
 
+def test_a_goal_that_is_not_reached_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(order: Order) -> dict[str, Any]:
+        return figures(order, p50_ns=140.0 if order.peer == "stdlib-queue" else 10.0)
+
+    result = measured(monkeypatch, answer, peers=("stdlib-queue", "ours-native-logger"))
+    (verdict,) = (goal["verdict"] for goal in result["goals"] if "QueueHandler ÷ ours" in goal["name"])
+    assert verdict.startswith("not reached: the record has ten attributes, ")
+
+
 def test_ratios_to_ours_are_made_within_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = iter(range(1000))
 

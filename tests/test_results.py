@@ -15,7 +15,8 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
 
 import results
-from results_rows import ROWS
+from bench_triton import COSTS
+from results_rows import ROWS, TABLES, Table
 from results_text import interval_text
 from tests.bench_results import grown, made_up
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 QUICK = Path(__file__).parent / "quick_results"
 """What quick runs found: its form is that of a real one; its figures mean nothing."""
+PARTS = ["bench", "turns", "peers", "growth", "parsl", "triton", "vllm"]
 PARSL = {
     "figures": {
         name: {"value": value, "low": value - 0.01, "high": value + 0.01}
@@ -33,6 +35,22 @@ PARSL = {
 EMPTY = f"before\n\n{results.BEGIN}\n\nold\n\n{results.END}\n\nafter\n"
 
 
+def of_servers(table: Table, left_out: str = "") -> dict[str, Any]:
+    """Return what a benchmark of real servers finds, without one way of logging."""
+    names: dict[str, list[str]] = {}
+    for section, figure, _ in table.columns:
+        names.setdefault(section, []).extend(f"{figure}: {mode} ÷ none" for mode, _ in table.rows if mode != left_out)
+    if table.part == "triton":
+        names["Triton: one call inside of execute"] = list(COSTS)
+    figure = {"unit": "×", "goal": None, "median": 1.5, "low": 0.5, "high": 3.0}
+    sections = names.items()
+    return {
+        "sections": [
+            {"title": f"{title}: …", "figures": [{"name": one, **figure} for one in found]} for title, found in sections
+        ]
+    }
+
+
 def found(name: str) -> dict[str, Any]:
     """Return the result of a command, as if it were not that of a quick run."""
     if name == "peers":
@@ -41,6 +59,8 @@ def found(name: str) -> dict[str, Any]:
         return dict(grown())
     if name == "parsl":
         return PARSL
+    if name in (table.part for table in TABLES):
+        return of_servers(next(table for table in TABLES if table.part == name))
     return {**json.loads((QUICK / f"{name}.json").read_text(encoding="utf-8")), "quick": False}
 
 
@@ -48,7 +68,7 @@ def found(name: str) -> dict[str, Any]:
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory in which all commands have kept what they found."""
     place = tmp_path_factory.mktemp("kept")
-    for name in ("bench", "turns", "peers", "growth", "parsl"):
+    for name in PARTS:
         results.keep(name, found(name), place)
     return place
 
@@ -77,7 +97,7 @@ def test_each_part_is_kept_with_day_machine_command_and_versions(directory: Path
     (path,) = directory.glob("*.json")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-[a-z0-9-]+\.json", path.name)
     parts = json.loads(path.read_text(encoding="utf-8"))["parts"]
-    assert list(parts) == ["bench", "turns", "peers", "growth", "parsl"]
+    assert list(parts) == PARTS
     for part in parts.values():
         assert part["made"][:10] == path.name[:10]
         assert {"cpu", "cores", "python"} <= set(part["machine"])
@@ -188,6 +208,17 @@ def test_a_command_may_bring_rows_of_its_own(tmp_path: Path) -> None:
     row = {"what": "a slice of ab", "ours": "1.5 ms", "beside": "off: 1.5 ms"}
     results.keep("ab", {"rows": [row]}, tmp_path, "inference-logging ab")
     assert "| a slice of ab | 1.5 ms | off: 1.5 ms |" in results.updated(EMPTY, results.newest(tmp_path))
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.part)
+def test_real_servers_have_a_table_with_a_row_for_each_way_that_was_measured(table: Table, directory: Path) -> None:
+    results.keep(table.part, of_servers(table, left_out=table.rows[2][0]), directory)
+    text = results.updated(EMPTY, results.newest(directory))
+    rows = [line.split(" | ") for line in text.partition(f"{table.about}:")[2].splitlines()[4 : 3 + len(table.rows)]]
+    assert [row[0].removeprefix("| ") for row in rows] == [
+        what for place, (_, what) in enumerate(table.rows) if place != 2
+    ]
+    assert {cell.removesuffix(" |") for cell in rows[1][1:]} == {"1.5 × (0.5 … 3)"}
 
 
 def test_a_readme_without_marks_is_refused(directory: Path) -> None:

@@ -138,9 +138,9 @@ def _goals(goals: Sequence[Goal]) -> str:
     order = {NOT_REACHED: 0, REACHED: 2}
     rows = [
         (goal["name"], goal["goal"], _goal_value(goal), goal["verdict"])
-        for goal in sorted(goals, key=lambda goal: order.get(goal["verdict"], 1))
+        for goal in sorted(goals, key=lambda goal: order.get(goal["verdict"].partition(":")[0], 1))
     ]
-    missed = sum(goal["verdict"] == NOT_REACHED for goal in goals)
+    missed = sum(goal["verdict"].startswith(NOT_REACHED) for goal in goals)
     unknown = sum(goal["verdict"].startswith(NOT_MEASURED) for goal in goals)
     note = f"{missed} not reached, {unknown} not measured. A goal is judged by its value, not by the interval's end."
     return table_of(Table("Goals", ("ratio within this run", "goal", "found", "verdict"), rows, note)).replace(
