@@ -226,7 +226,7 @@ impl Drop for ProcessLock {
                 // Explicitly, and not by the close: a child that is being forked right now may keep the description
                 // open a moment longer.
                 if let Some(DescriptionLocks { set, .. }) = platform::DESCRIPTION_LOCKS {
-                    let _ = change_lock(&self.file, set, libc::F_UNLCK);
+                    let _ = change_lock(&self.file, set, UNLOCKED);
                 }
                 place.leave();
             }
@@ -261,20 +261,24 @@ pub fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
     file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-fn whole_file(kind: libc::c_int) -> libc::flock {
+// C libraries differ in the type of these.
+const LOCKED: libc::c_short = libc::F_WRLCK as libc::c_short;
+const UNLOCKED: libc::c_short = libc::F_UNLCK as libc::c_short;
+
+fn whole_file(kind: libc::c_short) -> libc::flock {
     // SAFETY: zeroes are a valid `flock`: from the start, to the end, whatever the length.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind as libc::c_short;
+    lock.l_type = kind;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock
 }
 
 fn is_locked(file: &OwnedFd) -> io::Result<bool> {
     let ask = |command| {
-        let mut lock = whole_file(libc::F_WRLCK);
+        let mut lock = whole_file(LOCKED);
         // SAFETY: the pointer lives for the call.
         match unsafe { libc::fcntl(file.as_raw_fd(), command, &mut lock) } {
-            0 => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
+            0 => Ok(lock.l_type != UNLOCKED),
             _ => Err(io::Error::last_os_error()),
         }
     };
@@ -286,15 +290,15 @@ fn is_locked(file: &OwnedFd) -> io::Result<bool> {
 /// holder has it.
 fn set_lock(file: &OwnedFd, for_description: bool) -> io::Result<Option<bool>> {
     if let Some(DescriptionLocks { set, .. }) = platform::DESCRIPTION_LOCKS.filter(|_| for_description) {
-        match change_lock(file, set, libc::F_WRLCK) {
+        match change_lock(file, set, LOCKED) {
             Err(error) if is_unknown(&error) => {}
             other => return other.map(|is_set| is_set.then_some(true)),
         }
     }
-    change_lock(file, libc::F_SETLK, libc::F_WRLCK).map(|is_set| is_set.then_some(false))
+    change_lock(file, libc::F_SETLK, LOCKED).map(|is_set| is_set.then_some(false))
 }
 
-fn change_lock(file: &OwnedFd, command: libc::c_int, kind: libc::c_int) -> io::Result<bool> {
+fn change_lock(file: &OwnedFd, command: libc::c_int, kind: libc::c_short) -> io::Result<bool> {
     let lock = whole_file(kind);
     // SAFETY: the pointer lives for the call.
     if unsafe { libc::fcntl(file.as_raw_fd(), command, &lock) } == 0 {

@@ -43,7 +43,7 @@ pub fn wake_all(_word: &AtomicU32, _scope: Scope) {}
 /// # Errors
 /// The system call's error, `StorageFull` among them.
 pub fn allocate(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-    const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
     // SAFETY: the descriptor is the caller's and open; this value does not close it.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(file.as_raw_fd()) });
     let mut end = file.metadata()?.len();
