@@ -13,7 +13,7 @@
 
 mod inherited;
 
-use crate::platform::{self, DescriptionLocks};
+use crate::platform;
 use crate::system;
 use inherited::InheritedPlace;
 use std::fs::File;
@@ -225,9 +225,7 @@ impl Drop for ProcessLock {
             if let Some(place) = self.place.as_ref().filter(|_| is_own) {
                 // Explicitly, and not by the close: a child that is being forked right now may keep the description
                 // open a moment longer.
-                if let Some(DescriptionLocks { set, .. }) = platform::DESCRIPTION_LOCKS {
-                    let _ = change_lock(&self.file, set, UNLOCKED);
-                }
+                let _ = change_lock(&self.file, libc::F_OFD_SETLK, UNLOCKED);
                 place.leave();
             }
             // A forked child has closed its copy of a descriptor that was entered. Any other descriptor is closed
@@ -282,15 +280,14 @@ fn is_locked(file: &OwnedFd) -> io::Result<bool> {
             _ => Err(io::Error::last_os_error()),
         }
     };
-    let asked = platform::DESCRIPTION_LOCKS.map(|DescriptionLocks { get, .. }| ask(get));
-    asked.filter(|found| !found.as_ref().is_err_and(is_unknown)).unwrap_or_else(|| ask(libc::F_GETLK))
+    ask(libc::F_OFD_GETLK).or_else(|error| if is_unknown(&error) { ask(libc::F_GETLK) } else { Err(error) })
 }
 
 /// Takes the lock, on the description where possible; returns whether it is on the description, or None if another
 /// holder has it.
 fn set_lock(file: &OwnedFd, for_description: bool) -> io::Result<Option<bool>> {
-    if let Some(DescriptionLocks { set, .. }) = platform::DESCRIPTION_LOCKS.filter(|_| for_description) {
-        match change_lock(file, set, LOCKED) {
+    if for_description {
+        match change_lock(file, libc::F_OFD_SETLK, LOCKED) {
             Err(error) if is_unknown(&error) => {}
             other => return other.map(|is_set| is_set.then_some(true)),
         }

@@ -22,12 +22,3 @@ pub enum Scope {
     /// Every process that maps the word.
     Shared,
 }
-
-/// The commands of `fcntl` for locks of an open file description.
-#[derive(Clone, Copy, Debug)]
-pub struct DescriptionLocks {
-    /// Sets a lock or fails at once.
-    pub set: libc::c_int,
-    /// Asks who holds one.
-    pub get: libc::c_int,
-}

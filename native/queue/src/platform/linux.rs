@@ -1,6 +1,6 @@
 //! As [`super`] says, with the calls of Linux.
 
-use super::{DescriptionLocks, Scope};
+use super::Scope;
 use std::io;
 use std::mem::size_of_val;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -14,9 +14,6 @@ pub const CLOCK_SLEEPING: libc::clockid_t = libc::CLOCK_BOOTTIME;
 pub const MAP_POPULATE: libc::c_int = libc::MAP_POPULATE;
 /// Keeps `send` from raising a signal.
 pub const MSG_NOSIGNAL: libc::c_int = libc::MSG_NOSIGNAL;
-/// None: there are only locks of processes.
-pub const DESCRIPTION_LOCKS: Option<DescriptionLocks> =
-    Some(DescriptionLocks { set: libc::F_OFD_SETLK, get: libc::F_OFD_GETLK });
 
 /// Sleeps while `word` is `seen`, at most `longest`. It may return early: the caller checks again.
 pub fn wait(word: &AtomicU32, scope: Scope, seen: u32, longest: Duration) {

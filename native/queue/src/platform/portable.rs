@@ -1,6 +1,6 @@
 //! As [`super`] says, with what POSIX and macOS have.
 
-use super::{DescriptionLocks, Scope};
+use super::Scope;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
@@ -16,8 +16,6 @@ pub const CLOCK_SLEEPING: libc::clockid_t = libc::CLOCK_MONOTONIC;
 pub const MAP_POPULATE: libc::c_int = 0;
 /// Programs that have not been told otherwise ignore the signal: Rust's and Python's do from their start.
 pub const MSG_NOSIGNAL: libc::c_int = 0;
-/// None: there are only locks of processes.
-pub const DESCRIPTION_LOCKS: Option<DescriptionLocks> = None;
 
 /// How often a waiting thread looks.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -74,10 +72,27 @@ pub fn fill_random(buffer: &mut [u8]) -> io::Result<()> {
     File::open("/dev/urandom")?.read_exact(buffer)
 }
 
-/// None: POSIX has no name of a boot.
+/// Names this boot of the machine; None where the system does not provide it.
 #[must_use]
 pub fn boot_id() -> Option<String> {
-    None
+    #[cfg(target_vendor = "apple")]
+    {
+        let mut name = [0u8; 64];
+        let mut len = name.len();
+        // SAFETY: name and buffer live for the call; at most `len` bytes are written.
+        let result = unsafe {
+            libc::sysctlbyname(
+                c"kern.bootsessionuuid".as_ptr(),
+                name.as_mut_ptr().cast(),
+                &raw mut len,
+                std::ptr::null_mut(),
+                0,
+            )
+        };
+        (result == 0).then(|| String::from_utf8_lossy(&name[..len]).trim_end_matches('\0').to_owned())
+    }
+    #[cfg(not(target_vendor = "apple"))]
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()
 }
 
 /// Does nothing: POSIX knows the priority of processes only.
