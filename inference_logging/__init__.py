@@ -2,9 +2,12 @@
 
 Names are imported when they are asked for: the import of this package loads nothing else, and what reads a
 configuration (pydantic) is loaded with the first configuration.
+Where the core does not run, ``passthrough`` has the names.
 """
 
 from __future__ import annotations
+
+import sys
 
 TYPE_CHECKING = False  # as typing has it, whose import takes longer than this one
 if TYPE_CHECKING:
@@ -57,6 +60,9 @@ __all__ = [
     "install_logger",
 ]
 
+
+if sys.platform == "win32":
+    _MODULES = {name: module if module == "errors" else "passthrough" for name, module in _MODULES.items()}
 
 if not TYPE_CHECKING:  # so that a checker knows the names above and no others
 

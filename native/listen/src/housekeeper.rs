@@ -15,12 +15,12 @@
 use queue::control::Control;
 use queue::event;
 use queue::lock::{Attempt, ProcessLock};
+use queue::platform;
 use queue::published::housekeeping::{HousekeepingWords, REASONS, Reason};
 use queue::queue_file::QueueFile;
 use queue::record::Scratch;
 use queue::report;
 use queue::severity::{INFO, WARN};
-use queue::system;
 use queue::system::{mask_signals, now_boottime_nano, now_unix_nano};
 use segments::clock_steps::{ClockSteps, Moment};
 use segments::compress::{self, Pace};
@@ -336,7 +336,7 @@ fn spawn(
     let handle = std::thread::Builder::new().name("inference-house".into()).spawn(move || {
         mask_signals();
         // After every other thread, for the processor and for the disk.
-        system::lower_priority(NICE);
+        platform::lower_priority(NICE);
         run(rounds, control, &stopping, &queue);
         drop(alive);
     })?;

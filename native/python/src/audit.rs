@@ -1,7 +1,7 @@
 //! The Python face of the audit lane: records whose sequence the caller gets, and the wait for their commit.
 //!
 //! Each event loop has one thread, which sleeps on the queue's tail while the loop waits, and wakes the loop through an
-//! eventfd. There is one wake-up for all records of a commit, from whatever process.
+//! descriptor. There is one wake-up for all records of a commit, from whatever process.
 
 use super::emit::push_context;
 use super::held::Held;
@@ -15,13 +15,13 @@ use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use queue::layout::Reason;
+use queue::platform::Event;
 use queue::producer::{NotRegistered, Producer};
 use queue::queue_file::QueueFile;
 use queue::record::Scratch;
 use queue::system::mask_signals;
 use segments::chain::{self, Algorithm, Chain, START};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
@@ -171,7 +171,7 @@ pub struct CommitWatch {
 
 struct Watched {
     queue: Arc<QueueFile>,
-    event: OwnedFd,
+    event: Event,
     /// 0: the loop does not wait. Else [`ARMED`] and the low 32 bits of the sequence that the loop has seen.
     armed: AtomicU64,
     ended: AtomicBool,
@@ -181,7 +181,7 @@ struct Watched {
 impl CommitWatch {
     /// Return the descriptor.
     fn fileno(&self) -> i32 {
-        self.shared.event.as_raw_fd()
+        self.shared.event.descriptor()
     }
 
     /// Make the descriptor readable with every later commit beyond `seen`.
@@ -199,9 +199,7 @@ impl CommitWatch {
     ///
     /// Raises RuntimeError after a fork: the queue is the parent's.
     fn take(&self) -> PyResult<u64> {
-        let mut count = 0u64;
-        // SAFETY: eight bytes that live for the call; the descriptor is open and does not block.
-        unsafe { libc::read(self.shared.event.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
+        self.shared.event.reset();
         if self.shared.queue.header().pid != std::process::id() {
             return Err(PyRuntimeError::new_err("the queue is the parent's"));
         }
@@ -224,13 +222,7 @@ impl Drop for CommitWatch {
 
 impl CommitWatch {
     fn start(queue: Arc<QueueFile>) -> io::Result<Self> {
-        // SAFETY: no pointers; the result is checked.
-        let event = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if event < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a descriptor that was just opened and has no other owner.
-        let event = unsafe { OwnedFd::from_raw_fd(event) };
+        let event = Event::new()?;
         let shared = Arc::new(Watched { queue, event, armed: AtomicU64::new(0), ended: AtomicBool::new(false) });
         let run = Arc::clone(&shared);
         let handle = std::thread::Builder::new().name("inference-audit".into()).spawn(move || {
@@ -257,9 +249,7 @@ impl Watched {
             // The watch stays armed, so that in a steady stream of commits the loop need not arm it again.
             let next = ARMED | u64::from(released);
             if self.armed.compare_exchange(armed, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                let one = 1u64;
-                // SAFETY: eight bytes that live for the call. A full counter is readable already.
-                unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+                self.event.signal();
             }
         }
     }

@@ -4,7 +4,7 @@
 //! Waiters sleep on the sequence half of the ring's tail itself, in the queue file: one call of the leader, in any
 //! process, wakes all waiters of this queue, and there is no second word that could disagree.
 
-use crate::futex::{self, Scope};
+use crate::platform::{self, Scope};
 use crate::queue_file::QueueFile;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -29,11 +29,11 @@ impl QueueFile {
 
     /// Wakes every thread, of any process, that waits for a release of this queue.
     pub fn wake_released(&self) {
-        futex::wake_all(self.released_word(), Scope::Shared);
+        platform::wake_all(self.released_word(), Scope::Shared);
     }
 
     /// Sleeps until [`Self::released`] differs from `seen`, at most `timeout`; may return early.
     pub fn wait_released(&self, seen: u32, timeout: Duration) {
-        futex::wait(self.released_word(), Scope::Shared, seen, timeout);
+        platform::wait(self.released_word(), Scope::Shared, seen, timeout);
     }
 }

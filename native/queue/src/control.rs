@@ -3,8 +3,8 @@
 //! A few pages in the file `control`, mapped by every process that uses the directory. Producers touch it only when a
 //! fill threshold is crossed, and then make one futex call if the listener sleeps.
 
-use crate::futex::{self, Scope};
 use crate::memory;
+use crate::platform::{self, Scope};
 use crate::published::housekeeping::HousekeepingWords;
 use crate::published::sinks::{SINKS, SinkWords};
 use crate::published::totals::TotalsWords;
@@ -228,7 +228,7 @@ impl Control {
         // Of all producers that see the flag, one makes the call.
         if self.0.sleeping.swap(0, Ordering::Relaxed) != 0 {
             self.0.wake.fetch_add(1, Ordering::Release);
-            futex::wake_all(&self.0.wake, Scope::Shared);
+            platform::wake_all(&self.0.wake, Scope::Shared);
         }
     }
 
@@ -252,7 +252,7 @@ impl Control {
         self.0.sleeping.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !ready() {
-            futex::wait(&self.0.wake, Scope::Shared, seen, timeout);
+            platform::wait(&self.0.wake, Scope::Shared, seen, timeout);
         }
         self.0.sleeping.store(0, Ordering::Relaxed);
     }

@@ -12,8 +12,9 @@
 //! shared_page, two_copies      pages that all processes map; two copies, so that a change is seen whole
 //! sigbus                       a mapped file that is cut short does not end the process
 //! record, event, layout        bytes: values, schemas, the queue file's header
-//! severity, futex, system      OpenTelemetry's numbers; sleeping on a word; other system calls
+//! severity, system             OpenTelemetry's numbers; system calls that the standard library does not offer
 //! memory                       the one place that maps memory
+//! platform                     what differs between operating systems
 //! ```
 //! Below is the crate `ring`: records in a ring and requests in slots, on borrowed words. This crate depends only on it
 //! and on `libc`, so a producer in another language links nothing else.
@@ -24,11 +25,11 @@ pub mod commits;
 pub mod configuration;
 pub mod control;
 pub mod event;
-pub mod futex;
 pub mod inspect;
 pub mod layout;
 pub mod lock;
 pub mod memory;
+pub mod platform;
 pub mod producer;
 pub mod published;
 pub mod queue_file;

@@ -13,6 +13,7 @@
 
 mod inherited;
 
+use crate::platform;
 use crate::system;
 use inherited::InheritedPlace;
 use std::fs::File;
@@ -147,7 +148,7 @@ impl ProcessLock {
             if table.contains(&identify(file, pid)?) {
                 return Ok(Attempt::HeldByThisProcess);
             }
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let path = platform::path_of(file.as_raw_fd());
             Self::lock(table, pid, || system::open(Path::new(&path), libc::O_RDWR))
         })
     }
@@ -224,7 +225,7 @@ impl Drop for ProcessLock {
             if let Some(place) = self.place.as_ref().filter(|_| is_own) {
                 // Explicitly, and not by the close: a child that is being forked right now may keep the description
                 // open a moment longer.
-                let _ = change_lock(&self.file, libc::F_OFD_SETLK, libc::F_UNLCK);
+                let _ = change_lock(&self.file, libc::F_OFD_SETLK, UNLOCKED);
                 place.leave();
             }
             // A forked child has closed its copy of a descriptor that was entered. Any other descriptor is closed
@@ -253,29 +254,29 @@ fn identify(file: &OwnedFd, pid: u32) -> io::Result<Held> {
 
 /// The device and inode of an open file.
 pub fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
-    // SAFETY: zeroes are a valid `stat`, and the pointer lives for the call.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    if unsafe { libc::fstat(file.as_raw_fd(), &mut stat) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((stat.st_dev, stat.st_ino))
+    // SAFETY: open for the call, and not closed here: closing a duplicate could drop a lock.
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(file.as_raw_fd()) });
+    file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-fn whole_file(kind: libc::c_int) -> libc::flock {
+// C libraries differ in the type of these.
+const LOCKED: libc::c_short = libc::F_WRLCK as libc::c_short;
+const UNLOCKED: libc::c_short = libc::F_UNLCK as libc::c_short;
+
+fn whole_file(kind: libc::c_short) -> libc::flock {
     // SAFETY: zeroes are a valid `flock`: from the start, to the end, whatever the length.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind as libc::c_short;
+    lock.l_type = kind;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock
 }
 
 fn is_locked(file: &OwnedFd) -> io::Result<bool> {
     let ask = |command| {
-        let mut lock = whole_file(libc::F_WRLCK);
+        let mut lock = whole_file(LOCKED);
         // SAFETY: the pointer lives for the call.
         match unsafe { libc::fcntl(file.as_raw_fd(), command, &mut lock) } {
-            0 => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
+            0 => Ok(lock.l_type != UNLOCKED),
             _ => Err(io::Error::last_os_error()),
         }
     };
@@ -286,15 +287,15 @@ fn is_locked(file: &OwnedFd) -> io::Result<bool> {
 /// holder has it.
 fn set_lock(file: &OwnedFd, for_description: bool) -> io::Result<Option<bool>> {
     if for_description {
-        match change_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
+        match change_lock(file, libc::F_OFD_SETLK, LOCKED) {
             Err(error) if is_unknown(&error) => {}
             other => return other.map(|is_set| is_set.then_some(true)),
         }
     }
-    change_lock(file, libc::F_SETLK, libc::F_WRLCK).map(|is_set| is_set.then_some(false))
+    change_lock(file, libc::F_SETLK, LOCKED).map(|is_set| is_set.then_some(false))
 }
 
-fn change_lock(file: &OwnedFd, command: libc::c_int, kind: libc::c_int) -> io::Result<bool> {
+fn change_lock(file: &OwnedFd, command: libc::c_int, kind: libc::c_short) -> io::Result<bool> {
     let lock = whole_file(kind);
     // SAFETY: the pointer lives for the call.
     if unsafe { libc::fcntl(file.as_raw_fd(), command, &lock) } == 0 {

@@ -1,6 +1,7 @@
 //! The one place that maps memory, replaces it and gives it back; and the types that a mapped page may hold.
 
 use crate::layout::is_page_size;
+use crate::platform;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
@@ -21,11 +22,7 @@ pub enum Access {
 /// # Errors
 /// The system call's error, `StorageFull` among them.
 pub fn allocate(file: &impl AsFd, bytes: usize) -> io::Result<()> {
-    // SAFETY: plain call on an open descriptor.
-    match unsafe { libc::posix_fallocate(file.as_fd().as_raw_fd(), 0, bytes as libc::off_t) } {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code)),
-    }
+    platform::allocate(file.as_fd(), bytes)
 }
 
 /// Maps the first `bytes` of a file, for all processes that map it.
@@ -35,7 +32,7 @@ pub fn allocate(file: &impl AsFd, bytes: usize) -> io::Result<()> {
 pub fn map(file: &impl AsFd, bytes: usize, access: Access) -> io::Result<NonNull<u8>> {
     let (protection, flags) = match access {
         Access::Write => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED),
-        Access::WriteNow => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE),
+        Access::WriteNow => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | platform::MAP_POPULATE),
         Access::Read => (libc::PROT_READ, libc::MAP_SHARED),
     };
     new_mapping(bytes, protection, flags, file.as_fd().as_raw_fd())
@@ -98,11 +95,7 @@ pub unsafe fn zero(from: *mut u8, bytes: usize) -> io::Result<()> {
 /// As [`zero`].
 pub unsafe fn give_back(from: *mut u8, bytes: usize) -> io::Result<()> {
     // SAFETY: the caller's promise.
-    if unsafe { libc::madvise(from.cast(), bytes, libc::MADV_REMOVE) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    unsafe { platform::give_back(from, bytes) }
 }
 
 /// A mapping that stays for the life of the process.

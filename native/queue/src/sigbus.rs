@@ -11,6 +11,7 @@
 //! Everything the handler touches is an atomic in a table of fixed size; it makes one system call, `mmap`.
 
 use crate::memory::{self, Access, SharedMemory};
+use crate::platform::errno;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::mem::MaybeUninit;
@@ -168,7 +169,7 @@ fn install() {
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes valid pointers to a handler with SA_SIGINFO; errno is the interrupted code's own.
-    let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
+    let (address, interrupted) = unsafe { ((*info).si_addr() as usize, *errno()) };
     // A signal that a process sent has no address: its code is not positive.
     // SAFETY: as above.
     let is_access = unsafe { (*info).si_code } > 0;
@@ -176,7 +177,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
         pass_on(signal, info, context);
     }
     // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    unsafe { *errno() = interrupted };
 }
 
 /// Reads a page of a file through a mapping that ends with the call.

@@ -1,7 +1,8 @@
 //! The calls of the operating system that the standard library does not offer: clocks, random bits, signals, and calls on
 //! open files.
 
-use libc::{SIGINT, SIGTERM, sigset_t, timespec};
+use crate::platform;
+use libc::{SIGINT, SIGTERM, sigset_t};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -18,9 +19,8 @@ use std::time::{Duration, Instant};
 /// The system call's error.
 pub fn random_id() -> io::Result<u64> {
     let mut bytes = [0u8; 8];
-    // SAFETY: the buffer lives for the call and has the given length.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
+    platform::fill_random(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// Nanoseconds since the Unix epoch.
@@ -71,13 +71,13 @@ impl WallClock {
 /// Nanoseconds since the machine began, including the time in which it slept.
 #[must_use]
 pub fn now_boottime_nano() -> u64 {
-    clock(libc::CLOCK_BOOTTIME)
+    clock(platform::CLOCK_SLEEPING)
 }
 
 /// Names this boot of the machine; empty where the system does not provide it.
 #[must_use]
 pub fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    platform::boot_id().unwrap_or_default().trim().to_owned()
 }
 
 #[inline]
@@ -135,12 +135,6 @@ pub fn raise_file_limit() {
     }
 }
 
-/// Lowers the priority of the calling thread, for the processor and for the disk, to this nice value.
-pub fn lower_priority(nice: i32) {
-    // SAFETY: no pointers; 0 is the calling thread, as threads have their own nice value on Linux.
-    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-}
-
 /// Sends one datagram, whole or not at all; raises no signal if there is no receiver.
 ///
 /// # Errors
@@ -148,7 +142,7 @@ pub fn lower_priority(nice: i32) {
 pub fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<()> {
     let socket = socket.as_fd().as_raw_fd();
     // SAFETY: the descriptor is open during the call; pointer and length are of one slice.
-    let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+    let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), platform::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -163,27 +157,6 @@ pub fn wait_writable(file: &impl AsFd, timeout: Duration) -> io::Result<bool> {
     match unsafe { libc::poll(&raw mut entry, 1, milliseconds) } {
         -1 => Err(io::Error::last_os_error()),
         ready => Ok(ready > 0),
-    }
-}
-
-/// Writes a range of a file to the device, as the kernel's `SYNC_FILE_RANGE_…` flags say.
-///
-/// # Errors
-/// The system call's error.
-pub fn sync_file_range(file: &impl AsFd, from: i64, len: i64, flags: u32) -> io::Result<()> {
-    // SAFETY: the descriptor is open during the call, which touches no memory of ours.
-    zero_or_errno(unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), from, len, flags) })
-}
-
-/// Drops a range of a file from the page cache.
-///
-/// # Errors
-/// The system call's error.
-pub fn drop_cached(file: &impl AsFd, from: i64, len: i64) -> io::Result<()> {
-    // SAFETY: as above.
-    match unsafe { libc::posix_fadvise(file.as_fd().as_raw_fd(), from, len, libc::POSIX_FADV_DONTNEED) } {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code)),
     }
 }
 
@@ -274,10 +247,7 @@ impl Signals {
         let end = Instant::now() + timeout;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let left = timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
-            // SAFETY: both live until it returns.
-            let number = unsafe { libc::sigtimedwait(&raw const self.taken, null_mut(), &raw const left) };
-            if number > 0 {
+            if let Some(number) = platform::next_signal(&self.taken, left) {
                 return Some(number);
             }
             // A handler of another signal may have ended the wait before its time.

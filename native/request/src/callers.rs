@@ -2,6 +2,7 @@
 //! sampling, so their trace ids are weighed by a hash whose key they do not know.
 
 use crate::ratio::R_END;
+use queue::platform;
 use queue::system::random_id;
 use std::fmt;
 use std::hash::Hasher;
@@ -68,7 +69,7 @@ impl fmt::Debug for Strangers {
 
 fn secret_of_host() -> Vec<u8> {
     // If the kernel does not provide it, each process decides alone.
-    std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| random_id().unwrap_or(0).to_le_bytes().to_vec())
+    platform::boot_id().map_or_else(|| random_id().unwrap_or(0).to_le_bytes().to_vec(), String::into_bytes)
 }
 
 /// Trusted addresses; none by default.

@@ -1,8 +1,8 @@
 //! The agreement between a sink that begins another segment and the housekeeper of its directory: the sink waits until
 //! the housekeeper has kept the quota, so that a directory never holds more than the quota and one segment.
 
-use queue::futex::{self, Scope};
 use queue::lock::ForkSafe;
+use queue::platform::{self, Scope};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -67,7 +67,7 @@ impl Rotation {
             if answered.wrapping_sub(mine).cast_signed() >= 0 || left.is_zero() || !self.has_keeper() {
                 return;
             }
-            futex::wait(&self.answered, Scope::Process, answered, left);
+            platform::wait(&self.answered, Scope::Process, answered, left);
         }
     }
 
@@ -80,7 +80,7 @@ impl Rotation {
     /// Wakes the housekeeper; returns the number of the question.
     pub fn ask(&self) -> u32 {
         let mine = self.asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
-        futex::wake_all(&self.asked, Scope::Process);
+        platform::wake_all(&self.asked, Scope::Process);
         mine
     }
 
@@ -105,11 +105,11 @@ impl Rotation {
     /// The quota was kept after the question of this number.
     pub fn answer(&self, asked: u32) {
         self.answered.store(asked, Ordering::SeqCst);
-        futex::wake_all(&self.answered, Scope::Process);
+        platform::wake_all(&self.answered, Scope::Process);
     }
 
     /// Waits until a sink asks more than the question of this number, at most `pause`.
     pub fn wait(&self, asked: u32, pause: Duration) {
-        futex::wait(&self.asked, Scope::Process, asked, pause);
+        platform::wait(&self.asked, Scope::Process, asked, pause);
     }
 }

@@ -4,10 +4,11 @@
 //! is decided by the callers. A test wraps it to produce full disks, failing files, short and
 //! interrupted writes.
 
-use queue::system;
+use queue::{platform, system};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
@@ -114,24 +115,18 @@ impl Os for RealOs {
     }
 
     fn start_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
-        sync_file_range(file, &range, libc::SYNC_FILE_RANGE_WRITE)
+        let (from, len) = offsets(&range);
+        platform::start_writeback(file.as_fd(), from, len)
     }
 
     fn finish_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
-        let wait = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-        sync_file_range(file, &range, wait)?;
         let (from, len) = offsets(&range);
-        system::drop_cached(file, from, len)
+        platform::finish_writeback(file.as_fd(), from, len)
     }
 }
 
-fn sync_file_range(file: &File, range: &Range<u64>, flags: libc::c_uint) -> io::Result<()> {
-    let (from, len) = offsets(range);
-    system::sync_file_range(file, from, len, flags)
-}
-
 /// Return offset and length as the kernel's signed type; no file is longer than its range.
-fn offsets(range: &Range<u64>) -> (libc::off64_t, libc::off64_t) {
-    let signed = |n: u64| libc::off64_t::try_from(n).unwrap_or(libc::off64_t::MAX);
+fn offsets(range: &Range<u64>) -> (i64, i64) {
+    let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     (signed(range.start), signed(range.end.saturating_sub(range.start)))
 }
