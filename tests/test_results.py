@@ -42,7 +42,7 @@ def of_servers(table: Table, left_out: str = "") -> dict[str, Any]:
         names.setdefault(section, []).extend(f"{figure}: {mode} ÷ none" for mode, _ in table.rows if mode != left_out)
     if table.part == "triton":
         names["Triton: one call inside of execute"] = list(COSTS)
-    figure = {"unit": "×", "goal": None, "median": 1.5, "low": 0.5, "high": 3.0}
+    figure: dict[str, Any] = {"unit": "×", "goal": None, "median": 1.5, "low": 0.5, "high": 3.0}
     sections = names.items()
     return {
         "sections": [
