@@ -42,11 +42,11 @@ def of_servers(table: Table, left_out: str = "") -> dict[str, Any]:
         names.setdefault(section, []).extend(f"{figure}: {mode} ÷ none" for mode, _ in table.rows if mode != left_out)
     if table.part == "triton":
         names["Triton: one call inside of execute"] = list(COSTS)
-    figure: dict[str, Any] = {"unit": "×", "goal": None, "median": 1.5, "low": 0.5, "high": 3.0}
+    rounds: dict[str, Any] = {"unit": "×", "goal": None, "median": 1.5, "low": 0.5, "high": 3.0}
     sections = names.items()
     return {
         "sections": [
-            {"title": f"{title}: …", "figures": [{"name": one, **figure} for one in found]} for title, found in sections
+            {"title": f"{title}: …", "figures": [{"name": one, **rounds} for one in found]} for title, found in sections
         ]
     }
 
