@@ -30,7 +30,7 @@ from measure import CONTROL, Books, Cores, ServerError, ServerUnderTest
 from summary import BASE, Rounds, Row, merge, rows
 
 MODES = (BASE, "uvicorn-access", "stdlib-file", "stdlib-queue", "ours", CONTROL)
-TABLE_WIDTH = 120
+TABLE_WIDTH = 140
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def _costs(seconds: float, console: Console) -> list[Cost]:
     if not found:
         console.print("not measured: wrk is missing and could not be installed (on Debian: apt-get install wrk)")
         return found
-    shown = Table(title="By turns within one saturated server process, with intervals of 95 %", title_justify="left")
+    shown = Table(title="By turns within one server process under load, with intervals of 95 %", title_justify="left")
     shown.add_column(min_width=max(len(f"CPU per request, {cost.name}") for cost in found))
     for name in ("without", "with logging", "with ÷ without", "the control"):
         shown.add_column(name, justify="right", min_width=len(name))
@@ -102,9 +102,12 @@ def _costs(seconds: float, console: Console) -> list[Cost]:
             logged = f"{cost.unlogged_rps * cost.rps.value:,.0f}"
             shown.add_row(name, without, logged, *_both(cost.rps, cost.rps_control))
         else:
-            shown.add_row(name, f"not measured: {cost.busy:.0%} of its core was used", "", "", "")
+            shown.add_row(name, "not measured", "", "", "")
     console.print(shown)
-    for line in HOW_TO_READ:
+    idle = [
+        f"requests/s, {cost.name}: only {cost.busy:.0%} of its core was used" for cost in found if not cost.saturated
+    ]
+    for line in (*idle, *HOW_TO_READ):
         console.print(line)
     return found
 
