@@ -76,7 +76,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels test-wheels release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -128,6 +128,22 @@ wheel: listener $(DEPENDENCIES) ## Build the wheel into dist/, with the static l
 	@rm -f dist/*.whl; trap 'rm -rf $(WHEEL_DATA)' EXIT; \
 	install -D dist/inference-logging-listener $(WHEEL_DATA)/scripts/inference-logging-listener; \
 	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out dist
+
+wheels: toolchain $(DEPENDENCIES) ## Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --group wheels
+	rm -rf dist/wheels
+	$(PYTHON) release/wheels.py --out dist/wheels
+	$(PYTHON) release/wheels.py --check dist/wheels
+
+test-wheels: $(DEPENDENCIES) ## Run the quick tests on the wheels as they are installed, in each Python that is here
+	$(PYTHON) release/installed.py dist/wheels
+
+# In CI, for a commit that has the tag.
+release-check: $(DEPENDENCIES)
+	$(PYTHON) release/version.py $(VERSION) --check
+
+release: lint ## Write VERSION=1.2.3 and the changelog's entries, commit and tag; pushing the tag publishes
+	$(PYTHON) release/version.py $(VERSION)
 
 quick: build ## Run what needs no server: Rust, ring and slots under loom, Python
 	@$(MAKE) -j2 test-rust test-loom

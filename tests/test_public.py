@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import inference_logging
+
 ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "inference_logging"
+PACKAGE = Path(inference_logging.__file__).parent
 SECTION = re.compile(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", flags=re.DOTALL | re.MULTILINE)
 REFERENCE = {
     module: re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
@@ -21,7 +23,7 @@ INTERNAL = re.compile(r"^Internal(, with all modules of this folder)?: users imp
 
 
 def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}

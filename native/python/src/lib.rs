@@ -3,6 +3,9 @@
 //! Hot paths (`emit`, `log`, `send`) are plain C functions with the fast calling convention: no argument tuple, no
 //! borrow flag. Everything else is ordinary PyO3. The stable ABI (3.10) is enough for all of it.
 
+#[cfg(Py_GIL_DISABLED)]
+compile_error!("inferlog needs an interpreter with the GIL: its core relies on it, and has not been tried without");
+
 mod asgi;
 mod attributes;
 mod audit;

@@ -1,0 +1,105 @@
+"""Run the quick tests on wheels as they are installed: ``python release/installed.py DIRECTORY [--python PATH ...]``.
+
+Each wheel that this machine can run is installed into a new environment of each Python, with what its users and the
+tests need, and the tests run in a copy of the checkout without the package's sources. The table at the end has one row
+for each. Without ``--python``: every Python from 3.10 on that is on the PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+NAMES: Final = ("python3.10", "python3.11", "python3.12", "python3.13", "python3.14")
+EXTRAS: Final = "bench,cli,metrics,query,ship"
+TESTS: Final = ("-m", "not servers and not real", "-q", "--numprocesses", "3", "--dist", "worksteal")
+
+
+class Row(NamedTuple):
+    """What one wheel did in one Python."""
+
+    wheel: str
+    python: str
+    result: str
+    ok: bool
+
+
+def main() -> int:
+    """Test each wheel in each Python."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--python", action="append", type=Path, help="an interpreter, again for another one")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "installed", help="where environments are made")
+    parser.add_argument(
+        "--pytest",
+        nargs=argparse.REMAINDER,
+        default=[],
+        help="all that follows is for pytest; the quick tests unless given",
+    )
+    given = parser.parse_args()
+    wheels = sorted(given.directory.glob("*.whl"))
+    pythons = given.python or [Path(found) for name in NAMES if (found := shutil.which(name))]
+    if not wheels or not pythons:
+        print(f"nothing to test: {len(wheels)} wheels in {given.directory}, {len(pythons)} interpreters")
+        return 1
+    tree = copy(given.work / "tree")
+    rows = [
+        test(wheel, python, tree, given.work, given.pytest)
+        for wheel in wheels
+        for python in pythons
+        if can_install(wheel, python)
+    ]
+    for row in rows:
+        print(f"{row.wheel} | {row.python} | {row.result}")
+    return 0 if rows and all(row.ok for row in rows) else 1
+
+
+def copy(tree: Path) -> Path:
+    """Copy what git has of the checkout, without the package."""
+    shutil.rmtree(tree, ignore_errors=True)
+    names = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=True)
+    for name in names.stdout.rstrip("\0").split("\0"):
+        if not name.startswith("inference_logging/") and (ROOT / name).is_file():
+            place = tree / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, place)
+    return tree
+
+
+def can_install(wheel: Path, python: Path) -> bool:
+    """Whether an interpreter accepts a wheel's tags."""
+    command = [str(python), "-m", "pip", "debug", "--verbose", "--quiet"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    _, _, abi, platforms = wheel.stem.rsplit("-", 3)
+    return any(f"cp310-{abi}-{platform}" in said for platform in platforms.split("."))
+
+
+def test(wheel: Path, python: Path, tree: Path, work: Path, tests: list[str]) -> Row:
+    """Install a wheel into an environment of its own and run the tests there."""
+    version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    place = work / f"{wheel.stem.rsplit('-', 1)[1].rsplit('.', 1)[-1]}-{version}"
+    subprocess.run([python, "-m", "venv", "--clear", place], check=True)
+    pip = [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    for options in (["--upgrade", "pip>=25.1"], [f"{wheel}[{EXTRAS}]", "--group", f"{tree / 'pyproject.toml'}:test"]):
+        done = subprocess.run([*pip, *options], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return Row(wheel.name, version, f"not installed: {done.stderr.strip().splitlines()[-1]}", ok=False)
+    print(f"{wheel.name} with Python {version}", flush=True)
+    command = [place / "bin" / "python", "-m", "pytest", *(tests or TESTS)]
+    # So that processes that the tests start find the tests as well. There is no package in the tree.
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    lines = done.stdout.strip().splitlines()
+    print("\n".join(line for line in lines if line.startswith(("FAILED", "ERROR", "SKIPPED"))), flush=True)
+    return Row(wheel.name, version, re.sub(r"^=+ | =+$", "", lines[-1]), ok=done.returncode == 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Build the wheels and the sdist of a release: ``python release/wheels.py [--target TARGET ...] [--out DIRECTORY]``.
+
+``--check DIRECTORY`` judges those that are there: with auditwheel, abi3audit and twine.
+
+A wheel is for one processor and one C library, and for each Python from 3.10 on (the stable ABI). zig compiles the C
+code and links, and brings the C libraries, so neither a container nor a cross compiler is needed. The static listener
+is built first and goes into the wheel. The same commit and the same tools give the same bytes, in whatever folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+NATIVE: Final = ROOT / "native"
+# Where maturin looks for what a wheel holds beside the package.
+DATA: Final = ROOT / "inference_logging._native.data"
+LISTENER: Final = "inference-logging-listener"
+
+# What the platform's tag says: the oldest C library that the wheel runs with.
+TARGETS: Final = {
+    "x86_64-unknown-linux-gnu": "manylinux_2_17",
+    "aarch64-unknown-linux-gnu": "manylinux_2_17",
+    "x86_64-unknown-linux-musl": "musllinux_1_2",
+    "aarch64-unknown-linux-musl": "musllinux_1_2",
+}
+
+
+def main() -> int:
+    """Build what is asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--target", action="append", choices=TARGETS, help="one of these only, again for another")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist" / "wheels")
+    parser.add_argument("--no-sdist", action="store_true")
+    parser.add_argument("--check", type=Path, metavar="DIRECTORY", help="build nothing")
+    given = parser.parse_args()
+    if given.check:
+        return check(given.check)
+    targets = given.target or list(TARGETS)
+    missing = [target for target in needed(targets) if not installed(target)]
+    if missing and run("rustup", "target", "add", *missing, check=False):
+        print(f"missing: Rust's targets {' '.join(missing)}. Install them: rustup target add …", file=sys.stderr)
+        return 1
+    given.out.mkdir(parents=True, exist_ok=True)
+    for target in targets:
+        build(target, given.out)
+    if not given.no_sdist:
+        run(tool("maturin"), "sdist", "--quiet", "--out", str(given.out))
+    return 0
+
+
+def check(directory: Path) -> int:
+    """Judge what was built; return 1 if anything is wrong with it."""
+    wheels = sorted(directory.glob("*.whl"))
+    if not wheels:
+        print(f"no wheels in {directory}", file=sys.stderr)
+        return 1
+    wrong = run(tool("twine"), "check", "--strict", *map(str, sorted(directory.iterdir())), check=False)
+    for wheel in wheels:
+        print(f"{wheel.name}: {wheel.stat().st_size:,} bytes", flush=True)
+        wrong |= run(tool("abi3audit"), "--strict", "--summary", str(wheel), check=False)
+        wrong |= not keeps_its_tag(wheel)
+    return int(bool(wrong))
+
+
+def keeps_its_tag(wheel: Path) -> bool:
+    """Whether a wheel runs with every C library of the kind and age that its name promises.
+
+    For glibc auditwheel knows, by the versions of symbols. musl has no such versions: there only the libraries count,
+    and auditwheel would look for them on this machine.
+    """
+    promised = wheel.stem.rpartition(".")[2].rpartition("-")[2]
+    if promised.startswith("musllinux"):
+        linked = libraries(wheel)
+        print(f"  {promised}: needs {', '.join(sorted(linked))}")
+        return linked == {"libc.so"}
+    show = [tool("auditwheel"), "show", str(wheel)]
+    found = " ".join(subprocess.run(show, capture_output=True, text=True, check=False).stdout.split())
+    if f'is consistent with the following platform tag: "{promised}"' in found:
+        print(f"  {promised}")
+        return True
+    print(f"  not of {promised}: {found}", file=sys.stderr)
+    return False
+
+
+def libraries(wheel: Path) -> set[str]:
+    """Return the shared libraries that a wheel's modules and programs are linked with."""
+    from elftools.elf.dynamic import DynamicSection
+    from elftools.elf.elffile import ELFFile
+
+    found: set[Any] = set()
+    with zipfile.ZipFile(wheel) as files:
+        for name in files.namelist():
+            if name.endswith((".so", LISTENER)):
+                sections = ELFFile(io.BytesIO(files.read(name))).iter_sections()
+                tags: list[Any] = [
+                    tag for part in sections if isinstance(part, DynamicSection) for tag in part.iter_tags()
+                ]
+                found.update(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED")
+    return found
+
+
+def needed(targets: list[str]) -> set[str]:
+    """Return the targets that Rust needs: each one and its static listener's."""
+    return {*targets, *map(static, targets)}
+
+
+def static(target: str) -> str:
+    """Return the target of the static listener for the processor of ``target``."""
+    return f"{target.partition('-')[0]}-unknown-linux-musl"
+
+
+def installed(target: str) -> bool:
+    """Whether Rust's standard library for a target is there."""
+    sysroot = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
+    return (Path(sysroot) / "lib" / "rustlib" / target).is_dir()
+
+
+def build(target: str, out: Path) -> None:
+    """Build the listener and the wheel of one target."""
+    listener = ["--package", "inference_logging_listener", "--target", static(target)]
+    run(tool("cargo-zigbuild"), "zigbuild", "--quiet", "--release", "--locked", *listener, cwd=NATIVE)
+    place = DATA / "scripts" / LISTENER
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copy2(target_directory() / static(target) / "release" / LISTENER, place)
+        options = ["--release", "--locked", "--zig", "--target", target, "--compatibility", TARGETS[target]]
+        run(tool("maturin"), "build", "--quiet", *options, "--compression-level", "9", "--out", str(out))
+    finally:
+        # Each later build, also one for development, would take the program along.
+        shutil.rmtree(DATA)
+
+
+def target_directory() -> Path:
+    """Return where cargo puts what it builds."""
+    metadata = ["cargo", "metadata", "--no-deps", "--format-version", "1"]
+    found = subprocess.run(metadata, cwd=NATIVE, capture_output=True, check=True).stdout
+    return Path(json.loads(found)["target_directory"])
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of each build, in which the time and the folders leave no trace in what is built."""
+    environ = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS")}
+    time = subprocess.run(
+        ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
+    )
+    environ.setdefault("SOURCE_DATE_EPOCH", time.stdout.strip() or "315532800")
+    cargo = Path(environ.get("CARGO_HOME", Path.home() / ".cargo"))
+    folders = {str(ROOT): "inferlog", str(cargo): "cargo", str(target_directory()): "target"}
+    environ["RUSTFLAGS"] = " ".join(f"--remap-path-prefix={path}={name}" for path, name in folders.items())
+    environ["CFLAGS"] = " ".join(f"-ffile-prefix-map={path}={name}" for path, name in folders.items())
+    environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
+    return environ
+
+
+def tool(name: str) -> str:
+    """Return the program of the environment that this script runs in."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def run(*command: str, cwd: Path = ROOT, check: bool = True) -> int:
+    """Run a command of the build."""
+    return subprocess.run(command, cwd=cwd, env=environment(), check=check).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

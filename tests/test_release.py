@@ -1,0 +1,122 @@
+"""A release: the version in one place, the changelog's entries, and what makes a checkout unfit for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.tools.tools import tool
+
+ROOT = Path(__file__).parent.parent
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a repository with what a release changes, all of it committed."""
+    place = tmp_path / "checkout"
+    shutil.copytree(ROOT / "release", place / "release", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "native", place / "native", ignore=shutil.ignore_patterns("target", "fuzz"))
+    (place / "helm").mkdir()
+    shutil.copy(ROOT / "helm" / "Chart.yaml", place / "helm")
+    shutil.copy(ROOT / "CHANGELOG.md", place)
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "all"]):
+        git(place, *command)
+    return place
+
+
+def git(place: Path, *command: str) -> str:
+    who = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
+    return subprocess.run(["git", *who, *command], cwd=place, capture_output=True, text=True, check=True).stdout
+
+
+def version(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "release/version.py", *arguments]
+    environment = {
+        f"GIT_{who}_{what}": "test@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    return subprocess.run(
+        command, cwd=place, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def test_a_release_has_one_version_everywhere_a_tag_and_its_entries(checkout: Path) -> None:
+    done = version(checkout, "9.8.7")
+    assert done.returncode == 0, done.stderr
+    assert git(checkout, "tag").split() == ["v9.8.7"]
+    assert git(checkout, "status", "--porcelain") == ""
+    chart = yaml.safe_load((checkout / "helm" / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["version"], chart["appVersion"]) == ("9.8.7", "9.8.7")
+    lock = (checkout / "native" / "Cargo.lock").read_text(encoding="utf-8")
+    assert 'name = "inferlog-ring"\nversion = "9.8.7"' in lock
+    today = datetime.now(timezone.utc).date()
+    assert f"## [Unreleased]\n\n## [9.8.7] - {today}\n\n### Added" in (checkout / "CHANGELOG.md").read_text(
+        encoding="utf-8"
+    )
+    assert version(checkout, "9.8.7", "--check").returncode == 0
+    assert version(checkout, "9.8.8", "--check").stderr == "native/Cargo.toml: not of version 9.8.8\n"
+
+
+def test_what_is_unfit_for_a_release_is_named_and_nothing_is_changed(checkout: Path) -> None:
+    for number, said in (
+        ("1.2", "VERSION=1.2: not three numbers with points between them"),
+        ("v1.2.3", "VERSION=v1.2.3: not three numbers with points between them"),
+        ("0.0.9", "VERSION=0.0.9: the version is 0.1.0 already"),
+    ):
+        done = version(checkout, number)
+        assert done.returncode != 0
+        assert said in done.stderr
+        assert git(checkout, "status", "--porcelain") == ""
+    git(checkout, "tag", "v2.0.0")
+    assert version(checkout, "2.0.0").stderr == "VERSION=2.0.0: this version has a tag already\n"
+    (checkout / "CHANGELOG.md").write_text(
+        "# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-01-01\n", encoding="utf-8"
+    )
+    assert version(checkout, "3.0.0").stderr == "the checkout has changes that are not committed\n"
+    git(checkout, "commit", "--quiet", "--all", "--message", "no entries")
+    assert version(checkout, "3.0.0").stderr == "CHANGELOG.md: no entries under [Unreleased]\n"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_call_targets_that_there_are_and_pin_what_they_use(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    targets = set((ROOT / "Makefile").read_text(encoding="utf-8").partition(".PHONY: ")[2].splitlines()[0].split())
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    for step in steps:
+        for word in step.get("run", "").partition("make ")[2].split():
+            assert "=" in word or word in targets, step["run"]
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert used
+    # The publishing action asks to be named by its branch.
+    assert [name for name in used if len(name.partition("@")[2]) != 40] in (
+        [],
+        ["pypa/gh-action-pypi-publish@release/v1"],
+    )
+    assert workflow["permissions"] == {"contents": "read"}
+
+
+@pytest.mark.real
+def test_the_linter_of_workflows_finds_nothing() -> None:
+    done = subprocess.run([tool("actionlint"), *WORKFLOWS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.real
+def test_the_core_refuses_an_interpreter_without_the_gil(tmp_path: Path) -> None:
+    config = tmp_path / "interpreter.txt"
+    lines = ("implementation=CPython", "version=3.14", "shared=true", "abi3=false", "build_flags=Py_GIL_DISABLED")
+    config.write_text("\n".join((*lines, "suppress_build_script_link_lines=true", "")), encoding="utf-8")
+    command = ["cargo", "check", "--quiet", "--locked", "--package", "inference_logging_native"]
+    place = {"PYO3_CONFIG_FILE": str(config), "CARGO_TARGET_DIR": str(ROOT / "native" / "target" / "without-gil")}
+    done = subprocess.run(
+        command, cwd=ROOT / "native", capture_output=True, text=True, check=False, env={**os.environ, **place}
+    )
+    assert done.returncode != 0
+    assert "error: inferlog needs an interpreter with the GIL" in done.stderr
