@@ -143,8 +143,15 @@ def uvicorn(config: Config, *options: str, app: str = "served_app:app") -> conte
     return serving(config, "uvicorn", app, "--app-dir", str(HERE), "--port", "{port}", "--no-access-log", *options)
 
 
+_PORTS: set[int] = set()
+"""Those given already: a server asks for several before it listens on the first."""
+
+
 def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
+    while True:
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            port: int = listening.getsockname()[1]
+        if port not in _PORTS:
+            _PORTS.add(port)
+            return port
