@@ -43,7 +43,7 @@ SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki
 # others when that is done.
 PYTEST := $(PYTHON) -m pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --durations=20
 
-# Of `make bench` and `make bench-turns`: --keep, --quick, --json FILE.
+# Of the benchmarks: --quick, --json FILE; of `make bench` and `make bench-turns` also --keep.
 BENCH_OPTIONS :=
 
 # In native/fuzz; the inputs in its corpus.tar.zst are run by every `make test`.
@@ -269,13 +269,16 @@ bench-peers: build ## Measure what ways of logging cost here, ours and other lib
 bench-growth: build ## Measure how the cost grows with processes, record size, streams and threads, into build/bench-growth (3 minutes)
 	$(VENV)/bin/inference-logging bench growth --out build/bench-growth
 
-results: ## Measure what the README quotes, keep it in loadtests/results and write it into README.md (an hour, on a quiet machine)
+results: ## Measure what the README quotes, keep it in loadtests/results and write it into README.md (two hours, on a quiet machine)
 	$(MAKE) bench bench-turns BENCH_OPTIONS=--keep
 	$(MAKE) bench-peers bench-growth
 	$(MAKE) bench-ab BENCH_OPTIONS="--json build/bench-ab.json"
 	$(MAKE) bench-parsl BENCH_OPTIONS="--json build/bench-parsl.json"
+	$(MAKE) bench-triton BENCH_OPTIONS="--json build/bench-triton.json"
+	$(MAKE) bench-vllm BENCH_OPTIONS="modes --json build/bench-vllm.json"
 	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth/growth.json \
-		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --update README.md
+		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
+		--keep vllm build/bench-vllm.json --update README.md
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
 # and that is what production runs.
@@ -297,11 +300,11 @@ bench-instructions: build ## Count what the request path executes; fails above +
 	$(PYTHON) loadtests/bench_instructions.py
 
 bench-vllm: vllm ## Measure what logging costs a real vLLM, beside its own logging (about 45 minutes, 15 GB of memory)
-	$(PYTHON) loadtests/bench_vllm.py
+	$(PYTHON) loadtests/bench_vllm.py $(BENCH_OPTIONS)
 
 bench-triton: triton ## Measure what logging costs a real Triton, beside its own logger and Python's (about ten minutes)
 	@($(call require,wrk,wrk,the load)) || true
-	$(PYTHON) loadtests/bench_triton.py
+	$(PYTHON) loadtests/bench_triton.py $(BENCH_OPTIONS)
 
 bench-parsl: parsl ## Measure what logging costs a task of Parsl, beside its own files (about five minutes)
 	$(PYTHON) loadtests/bench_parsl.py $(BENCH_OPTIONS)
