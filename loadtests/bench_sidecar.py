@@ -44,7 +44,7 @@ def sidecar(quick: bool) -> Report:
     for name, goals in {"with Python": (None, None), "without Python": (at_most(20), at_most(6))}.items():
         report.add(f"start, {name}", "ms", [1e3 * start_s for start_s, _ in found[name]], goals[0])
         report.add(f"resident beside mapped queues, {name}", "MiB", [mib for _, mib in found[name]], goals[1])
-    report.remarks.append(f"the program without Python: {contenders['without Python'][0]}")
+    report.remarks.append(f"the program without Python: {Path(contenders['without Python'][0]).name}")
     return report
 
 
