@@ -22,7 +22,7 @@ _HEADERS: Final = [(b"content-type", b"text/plain"), (b"content-length", b"2")]
 async def answer(scope: Message, _receive: object, send: Callable[[Message], Awaitable[None]]) -> None:
     """Burn, and answer."""
     if scope["type"] != "http":
-        raise NotImplementedError(scope["type"])
+        raise ValueError(f"scope type={scope['type']}: this application answers http only")
     end = time.thread_time_ns() + BURN_NANO
     if current_request() is not None:
         end += EXTRA_NANO

@@ -14,8 +14,12 @@ use std::time::{Duration, Instant};
 pub const CLOCK_SLEEPING: libc::clockid_t = libc::CLOCK_MONOTONIC;
 /// Pages come when they are touched.
 pub const MAP_POPULATE: libc::c_int = 0;
-/// Programs that have not been told otherwise ignore the signal: Rust's and Python's do from their start.
+/// Keeps `send` from raising a signal. macOS has no such flag; the programs of Rust and Python ignore that signal.
+#[cfg(target_vendor = "apple")]
 pub const MSG_NOSIGNAL: libc::c_int = 0;
+/// Keeps `send` from raising a signal.
+#[cfg(not(target_vendor = "apple"))]
+pub const MSG_NOSIGNAL: libc::c_int = libc::MSG_NOSIGNAL;
 
 /// How often a waiting thread looks.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
