@@ -76,7 +76,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels test-wheels release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels test-wheels locks release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -96,8 +96,7 @@ c: toolchain ## Build the C library into dist/c: shared and static, header, file
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --release --package inference_logging_c
 	native/c/install native/target/release dist/c
 
-c-embedded: toolchain $(DEPENDENCIES) ## Build the C library without a listener into dist/c-embedded, for three processors (four minutes)
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --group embedded
+c-embedded: toolchain $(VENV)/.stamp-embedded ## Build the C library without a listener into dist/c-embedded, for three processors (four minutes)
 	@for target in $(EMBEDDED_TARGETS); do \
 		PYTHON="$(abspath $(PYTHON))" native/c/embedded $$target dist/c-embedded/$$target || exit 1; \
 	done
@@ -129,14 +128,16 @@ wheel: listener $(DEPENDENCIES) ## Build the wheel into dist/, with the static l
 	install -D dist/inference-logging-listener $(WHEEL_DATA)/scripts/inference-logging-listener; \
 	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out dist
 
-wheels: toolchain $(DEPENDENCIES) ## Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --group wheels
+wheels: toolchain $(VENV)/.stamp-wheels ## Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels
 	rm -rf dist/wheels
 	$(PYTHON) release/wheels.py --out dist/wheels
 	$(PYTHON) release/wheels.py --check dist/wheels
 
 test-wheels: $(DEPENDENCIES) ## Run the quick tests on the wheels as they are installed, in each Python that is here
 	$(PYTHON) release/installed.py dist/wheels
+
+locks: $(PYTHON) ## Write release/locks anew where pyproject.toml asks for it; with UPGRADE=1 the newest versions
+	$(PYTHON) release/locks.py $(if $(UPGRADE),--upgrade)
 
 # In CI, for a commit that has the tag.
 release-check: $(DEPENDENCIES)
@@ -263,7 +264,6 @@ bench: build ## Measure emit, listener, middleware and server, as ratios in one 
 	$(PYTHON) loadtests/bench.py $(BENCH_OPTIONS)
 
 bench-peers: build ## Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check 'inferlog[bench]'
 	$(VENV)/bin/inference-logging bench --out build/bench-peers
 
 bench-growth: build ## Measure how the cost grows with processes, record size, streams and threads, into build/bench-growth (3 minutes)
@@ -346,18 +346,21 @@ $(PYTHON):
 	echo "creating $(VENV) with $$python"; \
 	"$$python" -m venv $(VENV)
 
-# pip from 25.1 on knows dependency groups.
-$(DEPENDENCIES): pyproject.toml | $(PYTHON)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(PYTHON) -m pip install --quiet --group dev
+$(DEPENDENCIES): release/locks/dev.txt | $(PYTHON)
+	$(PYTHON) release/locks.py --install dev
 	@touch $@
 
-# maturin installs the run-time dependencies of pyproject.toml as well.
-$(NATIVE): $(NATIVE_SOURCES) $(DEPENDENCIES) | toolchain
+# What only some targets need comes into the same environment.
+$(VENV)/.stamp-%: release/locks/%.txt $(DEPENDENCIES)
+	$(PYTHON) release/locks.py --install $*
+	@touch $@
+
+# maturin asks for the run-time dependencies of pyproject.toml, which the lock has.
+$(NATIVE): $(NATIVE_SOURCES) pyproject.toml $(DEPENDENCIES) | toolchain
 	PIP_QUIET=1 VIRTUAL_ENV="$(abspath $(VENV))" $(VENV)/bin/maturin develop --release --quiet
 	@touch $@
 
-$(TRITON_INSTALLED): tests/integrations/triton/install.py tests/integrations/triton/requirements.txt | $(PYTHON)
+$(TRITON_INSTALLED): tests/integrations/triton/install.py release/locks/triton.txt | $(PYTHON)
 	@echo "installing Triton into $(TRITON): about 350 MB"
 	@$(PYTHON) tests/integrations/triton/install.py $(TRITON)
 	@touch $@
@@ -370,10 +373,10 @@ $(TRITON_PACKAGE): $(TRITON_INSTALLED) $(NATIVE) $(PACKAGE_SOURCES)
 		$(TRITON)/bin/pip install --quiet --disable-pip-version-check $(TRITON)/wheel/*.whl; fi
 	@touch $@
 
-$(PARSL_INSTALLED): tests/integrations/parsl/requirements.txt | $(PYTHON)
+$(PARSL_INSTALLED): release/locks/parsl.txt | $(PYTHON)
 	@echo "installing Parsl into $(PARSL): about 80 MB"
 	@$(PYTHON) -m venv --clear $(PARSL)
-	@$(PARSL)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@$(PYTHON) release/locks.py --install parsl --python $(PARSL)/bin/python
 	@touch $@
 
 # numactl brings libnuma1, which vLLM's CPU kernels load.
