@@ -76,7 +76,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels test-wheels locks release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels locks release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -128,10 +128,23 @@ wheel: listener $(DEPENDENCIES) ## Build the wheel into dist/, with the static l
 	install -D dist/inference-logging-listener $(WHEEL_DATA)/scripts/inference-logging-listener; \
 	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out dist
 
-wheels: toolchain $(VENV)/.stamp-wheels ## Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels
+wheels: toolchain $(VENV)/.stamp-wheels ## Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels; with TARGET that wheel only
 	rm -rf dist/wheels
-	$(PYTHON) release/wheels.py --out dist/wheels
+	$(PYTHON) release/wheels.py --out dist/wheels $(if $(TARGET),--target $(TARGET) --no-sdist)
 	$(PYTHON) release/wheels.py --check dist/wheels
+
+sdist: toolchain $(VENV)/.stamp-wheels ## Build the sdist into dist/wheels
+	$(PYTHON) release/wheels.py --out dist/wheels --only-sdist
+
+wheels-reproduced: toolchain $(VENV)/.stamp-wheels ## Build the wheel of TARGET and the sdist of the last commit twice, in two folders, and compare the bytes
+	$(PYTHON) release/reproduced.py $(if $(TARGET),--target $(TARGET))
+
+sbom: $(VENV)/.stamp-audit ## Write the bills of materials into dist/sbom: Python packages, and the crates in the wheels of dist/wheels
+	rm -rf dist/sbom
+	$(PYTHON) release/sbom.py --wheels dist/wheels
+
+test-sdist: sdist ## Build a wheel from the sdist with the network closed, and import it
+	$(PYTHON) release/offline.py dist/wheels/*.tar.gz
 
 test-wheels: $(DEPENDENCIES) ## Run the quick tests on the wheels as they are installed, in each Python that is here
 	$(PYTHON) release/installed.py dist/wheels
@@ -245,13 +258,19 @@ fuzz-unpack: toolchain
 map: $(DEPENDENCIES) ## Draw the modules of the core into native/README.md
 	$(PYTHON) native/map.py
 
-lint: build ## Run all linters and type checkers: Python, stub, Rust
+lint: build $(VENV)/.stamp-audit ## Run all linters and type checkers: Python, stub, Rust, and what of `make audit` can be done here
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest inference_logging._native
 	cd native && cargo fmt --all --check
 	cd native && PYO3_PYTHON="$(abspath $(PYTHON))" cargo clippy --quiet --workspace --all-targets -- -D warnings
+	$(PYTHON) release/audit.py
+
+# Known vulnerabilities grow without a commit, so CI does it each week.
+audit: build $(VENV)/.stamp-audit ## Licences, duplicates, sources and known vulnerabilities of crates and packages (needs the network)
+	@$(PYTHON) tests/tools/install.py cargo-deny
+	$(PYTHON) release/audit.py --complete
 
 check: lint test ## Run lint, then test
 

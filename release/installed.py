@@ -86,15 +86,16 @@ def test(wheel: Path, python: Path, tree: Path, work: Path, tests: list[str]) ->
     version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     place = work / f"{wheel.stem.rsplit('-', 1)[1].rsplit('.', 1)[-1]}-{version}"
     subprocess.run([python, "-m", "venv", "--clear", place], check=True)
-    locked = [sys.executable, str(tree / "release" / "locks.py"), "--install", "dev", "--python", place / "bin" / "python"]
+    own = str(place / "bin" / "python")
+    locked = [sys.executable, str(tree / "release" / "locks.py"), "--install", "dev", "--python", own]
     # Whatever the wheel asks for is there with the lock, or it is an error.
-    pip = [place / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"]
+    pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"]
     for command in (locked, [*pip, f"{wheel}[{EXTRAS}]"]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return Row(wheel.name, version, f"not installed: {done.stderr.strip().splitlines()[-1]}", ok=False)
     print(f"{wheel.name} with Python {version}", flush=True)
-    pytest = [place / "bin" / "python", "-m", "pytest", *(tests or TESTS)]
+    pytest = [own, "-m", "pytest", *(tests or TESTS)]
     # So that processes that the tests start find the tests as well. There is no package in the tree.
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(pytest, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=False)

@@ -1,9 +1,9 @@
 """Keep and install the locks of Python packages: ``python release/locks.py [--upgrade] | --install LOCK …``.
 
-A lock is a requirement file with the exact version and the hashes of each package, for each Python from 3.10 on and each
-system, so that the same commit tests the same thing tomorrow. It says nothing of where the packages come from: that is
-the configuration of pip and uv. Without arguments the locks are written anew: what a lock has stays as it is where that
-satisfies pyproject.toml. Only ``--upgrade`` takes newer versions.
+A lock is a requirement file with the exact version and the hashes of each package, for each Python from 3.10 on and
+each system, so that the same commit tests the same thing tomorrow. It says nothing of where the packages come from:
+that is the configuration of pip and uv. Without arguments the locks are written anew: what a lock has stays as it is
+where that satisfies pyproject.toml. Only ``--upgrade`` takes newer versions.
 
 Runs in an environment that has pip and nothing else.
 """
@@ -44,7 +44,9 @@ def main() -> int:
     """Write the locks, or install some of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions that pyproject.toml allows")
-    parser.add_argument("--install", nargs="+", choices={**SOURCES, **APART}, metavar="LOCK", help="write nothing, install these")
+    parser.add_argument(
+        "--install", nargs="+", choices={**SOURCES, **APART}, metavar="LOCK", help="write nothing, install these"
+    )
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="into this one's environment")
     given = parser.parse_args()
     if given.install:
@@ -79,7 +81,8 @@ def install(names: list[str], python: Path) -> int:
     uv = find_uv()
     if uv is not None:
         # Compiled here as pip does it, so that no test compiles, and warns of, what others wrote.
-        command = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python, "--require-hashes", *files]
+        options = ["--quiet", "--compile-bytecode", "--python", str(python), "--require-hashes", *files]
+        command = [str(uv), "pip", "install", *options]
         if subprocess.run(command, env=environment(), check=False).returncode == 0:
             return 0
         print("uv did not install the packages; pip does", file=sys.stderr)
@@ -95,8 +98,9 @@ def find_uv() -> Path | None:
 
 
 def pip(python: Path, *options: str) -> int:
-    """Call ``pip install``; return the exit status."""
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *options]
+    """Install into an interpreter's environment by the pip of this one; return the exit status."""
+    place = [] if python == Path(sys.executable) else ["--python", str(python)]
+    command = [sys.executable, "-m", "pip", *place, "install", "--quiet", "--disable-pip-version-check", *options]
     return subprocess.run(command, check=False).returncode
 
 

@@ -1,4 +1,4 @@
-"""Build a wheel and the sdist of the last commit twice and compare the bytes: ``python release/reproduced.py --target TARGET``.
+"""Build a wheel and the sdist of the last commit twice and compare the bytes: ``python release/reproduced.py``.
 
 The two builds share the tools and the commit. They differ in the folder, in the folder of cargo, and in what a machine
 may have otherwise: umask, time zone, locale and the number of jobs. Where bytes differ, the members are named.
@@ -20,7 +20,7 @@ from typing import Final
 from wheels import ROOT, TARGETS
 
 # What a machine may have otherwise.
-MACHINES: Final = {
+MACHINES: Final[dict[str, dict[str, str | int]]] = {
     "first": {"umask": 0o022, "TZ": "UTC", "LC_ALL": "C", "CARGO_BUILD_JOBS": "1"},
     "second/in/another/folder": {"umask": 0o077, "TZ": "Asia/Tokyo", "LC_ALL": "C.UTF-8", "CARGO_BUILD_JOBS": "2"},
 }
@@ -53,7 +53,7 @@ def build(place: Path, target: str, machine: dict[str, str | int]) -> Path:
     variables = {key: str(value) for key, value in machine.items() if key != "umask"}
     environment = {**os.environ, **variables, "CARGO_HOME": str(cargo)}
     environment.pop("CARGO_TARGET_DIR", None)
-    command = [sys.executable, clone / "release" / "wheels.py", "--target", target, "--out", out]
+    command: list[str | Path] = [sys.executable, clone / "release" / "wheels.py", "--target", target, "--out", out]
     subprocess.run(command, env=environment, umask=int(machine["umask"]), check=True)
     return out
 
@@ -68,7 +68,9 @@ def compare(first: Path, second: Path) -> int:
             print(f"{name}: built once only")
             wrong = True
         elif one.read_bytes() == other.read_bytes():
-            print(f"{name}: the same {one.stat().st_size:,} bytes, sha256 {hashlib.sha256(one.read_bytes()).hexdigest()}")
+            print(
+                f"{name}: the same {one.stat().st_size:,} bytes, sha256 {hashlib.sha256(one.read_bytes()).hexdigest()}"
+            )
         else:
             wrong = True
             print(f"{name}: differs in {', '.join(differences(one, other)) or 'the archive itself'}")
@@ -92,7 +94,12 @@ def members(path: Path) -> dict[str, tuple[object, ...]]:
             }
     with tarfile.open(path) as archive:
         return {
-            info.name: (content.read() if (content := archive.extractfile(info)) else b"", info.mtime, info.mode, info.uid)
+            info.name: (
+                content.read() if (content := archive.extractfile(info)) else b"",
+                info.mtime,
+                info.mode,
+                info.uid,
+            )
             for info in archive.getmembers()
         }
 

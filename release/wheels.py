@@ -41,11 +41,12 @@ def main() -> int:
     parser.add_argument("--target", action="append", choices=TARGETS, help="one of these only, again for another")
     parser.add_argument("--out", type=Path, default=ROOT / "dist" / "wheels")
     parser.add_argument("--no-sdist", action="store_true")
+    parser.add_argument("--only-sdist", action="store_true")
     parser.add_argument("--check", type=Path, metavar="DIRECTORY", help="build nothing")
     given = parser.parse_args()
     if given.check:
         return check(given.check)
-    targets = given.target or list(TARGETS)
+    targets = [] if given.only_sdist else given.target or list(TARGETS)
     missing = [target for target in needed(targets) if not installed(target)]
     if missing and run("rustup", "target", "add", *missing, check=False):
         print(f"missing: Rust's targets {' '.join(missing)}. Install them: rustup target add …", file=sys.stderr)
@@ -54,7 +55,7 @@ def main() -> int:
     for target in targets:
         build(target, given.out)
     if not given.no_sdist:
-        run(tool("maturin"), "sdist", "--quiet", "--out", str(given.out))
+        run(tool("maturin"), "sdist", "--out", str(given.out))
     return 0
 
 
@@ -153,6 +154,8 @@ def environment() -> dict[str, str]:
     time = subprocess.run(
         ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
     )
+    # `maturin sdist` has no option for it.
+    environ["CARGO_TERM_QUIET"] = "true"
     environ.setdefault("SOURCE_DATE_EPOCH", time.stdout.strip() or "315532800")
     cargo = Path(environ.get("CARGO_HOME", Path.home() / ".cargo"))
     folders = {str(ROOT): "inferlog", str(cargo): "cargo", str(target_directory()): "target"}
