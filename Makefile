@@ -76,7 +76,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels locks release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels locks release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -189,8 +189,9 @@ test-real: build ## Run the tests with the wheel, vLLM, Triton, Parsl, Kubernete
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
+	@($(call require,buildah,buildah,the tests of the image; without it they are skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
-	$(PYTEST) -m "real and not (vllm or embedded or tsan)"
+	$(PYTEST) -m "real and not (vllm or embedded or images or tsan)"
 
 real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
@@ -218,6 +219,13 @@ test-c: build c-embedded ## Run the tests of the C library on other processors a
 test-cluster: build ## Run the tests with a real Kubernetes API, which is compiled the first time (about ten minutes)
 	@$(call install_tools,$(CLUSTER_TOOLS))
 	$(PYTHON) -m pytest -m cluster
+
+# With the wheels of `make wheels`, else with this machine's alone.
+test-images: build ## Build the images without a registry, on a Debian that is set up the first time, and start them (needs root; two minutes)
+	@$(call require,buildah,buildah,building the images)
+	@$(call require,mmdebstrap,mmdebstrap,the Debian that they are built on)
+	@[ -n "$(wildcard dist/wheels/*.whl dist/*.whl)" ] || $(MAKE) wheel
+	$(PYTHON) -m pytest -m images tests/test_images.py
 
 test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time (six minutes)
 	@$(call install_tools,$(SHIPPING_TOOLS))
