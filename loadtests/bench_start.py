@@ -3,9 +3,9 @@
 Each import is that of a new interpreter, minus what an interpreter that imports nothing took in the same round.
 
 A server's first request is that of a new uvicorn with a FastAPI application, minus the first request of the same
-application without logging in the same round. With a lifespan everything is opened before the server accepts; without one
-(``--lifespan off``, or an application that another one mounts) the first request opens it, and most of what that takes
-is the queue's memory: it is reserved and mapped whole, so that no later request waits for a page.
+application without logging in the same round. With a lifespan everything is opened before the server accepts; without
+one (``--lifespan off``, or an application that another one mounts) the first request opens it, and most of what that
+takes is the queue's memory: it is reserved and mapped whole, so that no later request waits for a page.
 """
 
 from __future__ import annotations
