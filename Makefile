@@ -17,6 +17,8 @@ NATIVE_SOURCES := $(shell find native/*/src -type f) $(wildcard native/*.toml na
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
 # Of the C library for small machines.
 EMBEDDED_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl armv7-unknown-linux-musleabihf
+# The checkout with the portable core in it.
+PORTABLE := build/portable
 # Where maturin looks for what a wheel holds beside the package.
 WHEEL_DATA := inference_logging._native.data
 
@@ -76,7 +78,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels locks release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -177,6 +179,17 @@ test: $(DEPENDENCIES) ## Run all tests but those of other people's servers
 test-rust: toolchain
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --package inference_logging_listener --package inference_logging_c
+
+# A copy of the checkout, so that the package has the portable core there and keeps its own here.
+test-portable: build ## Run the tests of `make quick`, and those that kill, with the half of the core that macOS has
+	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet --features inferlog-queue/portable
+	cd native && env -u MAKEFLAGS -u MFLAGS PYO3_PYTHON="$(abspath $(PYTHON))" cargo build --quiet --features inferlog-queue/portable \
+		--package inferlog-queue --package inference_logging_native --package inference_logging_listener --package inference_logging_c
+	@rm -rf $(PORTABLE) && mkdir -p $(PORTABLE)
+	@git ls-files -z ':!native' | xargs -0 cp --parents --target-directory=$(PORTABLE)
+	@ln -s ../../native $(PORTABLE)/native && ln -s ../../$(VENV) $(PORTABLE)/$(VENV)
+	@cp native/target/debug/lib_native.so $(PORTABLE)/inference_logging/_native.abi3.so
+	cd $(PORTABLE) && CORE_PLATFORM=portable PYTHONPATH="$$PWD" $(PYTEST) -m "not real and (not servers or kills)"
 
 test-loom: toolchain
 	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" nice -n 10 cargo test --quiet --release --test loom --target-dir ../target/loom

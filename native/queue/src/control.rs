@@ -22,6 +22,8 @@ const VERSION: u32 = 5;
 const BYTES: usize = 16_384;
 /// Longest segment path that is published; with a longer one a killed listener's last batch can be written twice.
 const MAX_PATH_BYTES: usize = 2048;
+/// How often a place that changes is read again.
+const TRIES: usize = 100;
 /// The slots of published writes: the primary sink's and its fallback's.
 pub const PRIMARY_SLOT: usize = 0;
 pub const FALLBACK_SLOT: usize = 1;
@@ -130,8 +132,9 @@ impl Control {
     /// listener may be at work.
     #[must_use]
     pub fn is_copy(&self) -> bool {
-        let noted = (self.0.own_device.load(Ordering::Relaxed), self.0.own_inode.load(Ordering::Acquire));
-        noted != (0, 0) && noted != self.1
+        // The inode first: `adopt` stores it last.
+        let inode = self.0.own_inode.load(Ordering::Acquire);
+        inode != 0 && (self.0.own_device.load(Ordering::Relaxed), inode) != self.1
     }
 
     /// Notes that the content of the file is settled, and describes this file from now on.
@@ -185,6 +188,8 @@ impl Control {
         let path = if path.len() <= MAX_PATH_BYTES { path } else { b"" };
         // A reader in between sees no place, rather than half of one.
         words.path_len.store(0, Ordering::Release);
+        // Pairs with the fence in `published_write`: a reader that saw a word of this place sees that there was none.
+        fence(Ordering::Release);
         words.committed.store(0, Ordering::Release);
         words.offset.store(offset, Ordering::Release);
         for (stored, byte) in words.path.iter().zip(path) {
@@ -196,6 +201,20 @@ impl Control {
     /// Where the last leader's last write to a sink went, unless that leader ended its output.
     #[must_use]
     pub fn published_write(&self, slot: usize) -> Option<(PathBuf, u64)> {
+        let mut seen = self.read_place(slot);
+        for _ in 0..TRIES {
+            // A leader beside this one may be changing it: two readings that agree are of one place.
+            fence(Ordering::Acquire);
+            let again = self.read_place(slot);
+            if again == seen {
+                return seen;
+            }
+            seen = again;
+        }
+        None
+    }
+
+    fn read_place(&self, slot: usize) -> Option<(PathBuf, u64)> {
         let words = self.place(slot);
         let len = words.path_len.load(Ordering::Acquire) as usize;
         let stored = words.path.get(..len).filter(|path| !path.is_empty())?;
