@@ -22,8 +22,6 @@ const VERSION: u32 = 5;
 const BYTES: usize = 16_384;
 /// Longest segment path that is published; with a longer one a killed listener's last batch can be written twice.
 const MAX_PATH_BYTES: usize = 2048;
-/// How often a place that changes is read again.
-const TRIES: usize = 100;
 /// The slots of published writes: the primary sink's and its fallback's.
 pub const PRIMARY_SLOT: usize = 0;
 pub const FALLBACK_SLOT: usize = 1;
@@ -186,10 +184,8 @@ impl Control {
         let words = self.place(slot);
         let (path, offset) = place.map_or((&b""[..], 0), |(path, offset)| (path.as_os_str().as_bytes(), offset));
         let path = if path.len() <= MAX_PATH_BYTES { path } else { b"" };
-        // A reader in between sees no place, rather than half of one.
+        // The next leader, if this one is killed here, sees no place, rather than half of one.
         words.path_len.store(0, Ordering::Release);
-        // Pairs with the fence in `published_write`: a reader that saw a word of this place sees that there was none.
-        fence(Ordering::Release);
         words.committed.store(0, Ordering::Release);
         words.offset.store(offset, Ordering::Release);
         for (stored, byte) in words.path.iter().zip(path) {
@@ -201,20 +197,6 @@ impl Control {
     /// Where the last leader's last write to a sink went, unless that leader ended its output.
     #[must_use]
     pub fn published_write(&self, slot: usize) -> Option<(PathBuf, u64)> {
-        let mut seen = self.read_place(slot);
-        for _ in 0..TRIES {
-            // A leader beside this one may be changing it: two readings that agree are of one place.
-            fence(Ordering::Acquire);
-            let again = self.read_place(slot);
-            if again == seen {
-                return seen;
-            }
-            seen = again;
-        }
-        None
-    }
-
-    fn read_place(&self, slot: usize) -> Option<(PathBuf, u64)> {
         let words = self.place(slot);
         let len = words.path_len.load(Ordering::Acquire) as usize;
         let stored = words.path.get(..len).filter(|path| !path.is_empty())?;

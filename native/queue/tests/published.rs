@@ -1,9 +1,8 @@
-//! The table of sinks in the control page, and the places of their writes, as every process of the directory reads it.
+//! The table of sinks in the control page, as every process of the directory reads it.
 
-use queue::control::{Control, PRIMARY_SLOT};
+use queue::control::Control;
 use queue::published::sinks::{SINK_ERROR_TYPES, SinkErrorType, SinkRole, SinkState, SinkWords};
 use std::io;
-use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -91,24 +90,4 @@ fn errors_are_counted_by_type() {
     );
     assert_eq!(SinkErrorType::of(&io::ErrorKind::NotFound.into()), SinkErrorType::Gone);
     assert_eq!(SINK_ERROR_TYPES.map(|kind| kind as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
-}
-
-#[test]
-fn a_place_that_changes_while_it_is_read_is_whole() {
-    let directory = tempfile::tempdir().unwrap();
-    let control = Control::open(directory.path()).unwrap();
-    let places = ["a", "b"].map(|letter| letter.repeat(300));
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            for turn in 0..100_000 {
-                control.publish_write(PRIMARY_SLOT, Some((Path::new(&places[turn % 2]), turn as u64 % 2)));
-            }
-        });
-        while !writer.is_finished() {
-            if let Some((path, offset)) = control.published_write(PRIMARY_SLOT) {
-                assert_eq!(path.to_str(), Some(places[offset as usize].as_str()));
-            }
-        }
-    });
-    assert_eq!(control.published_write(PRIMARY_SLOT), Some((Path::new(&places[1]).to_owned(), 1)));
 }
