@@ -10,6 +10,7 @@ import inference_logging
 # As on Windows, where the core does not exist either.
 BEGIN = """
 import asyncio
+import shutil  # which looks for Windows's modules where it is imported
 import sys
 sys.platform = "win32"
 sys.modules["inference_logging._native"] = None
