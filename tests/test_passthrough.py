@@ -44,7 +44,9 @@ async def main():
     await InferenceLoggingMiddleware(app, Config(directory="logs"))({"type": "http"}, None, send)
     print(sent)
 
-asyncio.run(main())
+loop = asyncio.SelectorEventLoop()
+loop.run_until_complete(main())
+loop.close()
 install_logger()
 logging.getLogger().addHandler(Handler())
 logging.getLogger("x").warning("dropped")
