@@ -78,7 +78,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -150,6 +150,15 @@ test-sdist: sdist ## Build a wheel from the sdist with the network closed, and i
 
 test-wheels: $(DEPENDENCIES) ## Run the quick tests on the wheels as they are installed, in each Python that is here
 	$(PYTHON) release/installed.py dist/wheels
+
+test-roots: $(DEPENDENCIES) ## Install a wheel into a fresh Debian as docs/install.md says, and log a request there (needs root; three minutes)
+	@$(call require,debootstrap,debootstrap,making the root)
+	$(PYTHON) release/roots.py dist/wheels
+
+test-arm64: $(DEPENDENCIES) ## Run the quick tests of the arm64 wheel under KERNEL=FILE, with pages of 64 KiB for example, in QEMU (hours)
+	@$(call require,debootstrap,debootstrap,making the root)
+	@$(call require,qemu-system-aarch64,qemu-system-arm,the processor)
+	$(PYTHON) release/arm64.py dist/wheels $(KERNEL)
 
 locks: $(PYTHON) ## Write release/locks anew where pyproject.toml asks for it; with UPGRADE=1 the newest versions
 	$(PYTHON) release/locks.py $(if $(UPGRADE),--upgrade)

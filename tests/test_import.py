@@ -16,6 +16,7 @@ from inference_logging._foreign import foreign
 from inference_logging.errors import MissingExtraError
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = Path(inference_logging.__file__).parent  # the checkout's, or the installed one
 OF_A_CONFIGURATION = {"pydantic", "pydantic_core", "pydantic_settings", "yaml", "inference_logging.config"}
 HEAVY = OF_A_CONFIGURATION | {"asyncio", "importlib.metadata", "ssl", "http", "typing_extensions", "rich", "duckdb"}
 
@@ -197,7 +198,7 @@ def test_every_package_of_an_extra_is_imported_by_the_package() -> None:
     extras = project.split("[project.optional-dependencies]")[1].split("\n[")[0]
     needed = re.findall(r'^    "([a-z0-9-]+)', extras, re.MULTILINE)
     assert {"duckdb", "matplotlib", "prometheus-client"} <= set(needed)
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "inference_logging").rglob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     modules = {name: name.replace("-", "[_.]") for name in needed}
     unused = [
         name
