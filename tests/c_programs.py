@@ -35,7 +35,8 @@ def built(package: str) -> Path:
     cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
     if cargo is None:
         pytest.skip("needs cargo")
-    features = [] if PLATFORM == "linux" else ["--package", "inferlog-queue", "--features", f"inferlog-queue/{PLATFORM}"]
+    portable = ["--package", "inferlog-queue", "--features", f"inferlog-queue/{PLATFORM}"]
+    features = [] if PLATFORM == "linux" else portable
     subprocess.run([cargo, "build", "--quiet", "--package", package, *features], cwd=LIBRARY.parent, check=True)
     # Resolved: in a copy of the checkout the core is a link.
     return (LIBRARY.parent / "target" / "debug").resolve()
