@@ -36,12 +36,15 @@ TARGETS: Final = {
     "x86_64-unknown-linux-musl": "musllinux_1_2",
     "aarch64-unknown-linux-musl": "musllinux_1_2",
 }
+VERSIONS: Final = ("3.10", "3.11", "3.12", "3.13", "3.14")
+"""Of Python, which a wheel can be for alone: its module reads objects in place."""
 
 
 def main() -> int:
     """Build what is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", action="append", choices=TARGETS, help="one of these only, again for another")
+    parser.add_argument("--python", action="append", default=[], choices=VERSIONS, help="a wheel for this version too")
     parser.add_argument("--out", type=Path, default=ROOT / "dist" / "wheels")
     parser.add_argument("--no-sdist", action="store_true")
     parser.add_argument("--only-sdist", action="store_true")
@@ -56,7 +59,7 @@ def main() -> int:
         return 1
     given.out.mkdir(parents=True, exist_ok=True)
     for target in targets:
-        build(target, given.out)
+        build(target, given.python, given.out)
     if not given.no_sdist:
         run(tool("maturin"), "sdist", "--out", str(given.out))
     return 0
@@ -71,7 +74,8 @@ def check(directory: Path) -> int:
     wrong = run(tool("twine"), "check", "--strict", *map(str, sorted(directory.iterdir())), check=False)
     for wheel in wheels:
         print(f"{wheel.name}: {wheel.stat().st_size:,} bytes", flush=True)
-        wrong |= run(tool("abi3audit"), "--strict", "--summary", str(wheel), check=False)
+        if "-abi3-" in wheel.name:
+            wrong |= run(tool("abi3audit"), "--strict", "--summary", str(wheel), check=False)
         wrong |= not keeps_its_tag(wheel)
     return int(bool(wrong))
 
@@ -129,8 +133,8 @@ def installed(target: str) -> bool:
     return (Path(sysroot) / "lib" / "rustlib" / target).is_dir()
 
 
-def build(target: str, out: Path) -> None:
-    """Build the listener and the wheel of one target."""
+def build(target: str, pythons: list[str], out: Path) -> None:
+    """Build the listener and the wheels of one target: that of the stable ABI, and those for one version of Python."""
     listener = ["--package", "inference_logging_listener", "--target", static(target)]
     run(tool("cargo-zigbuild"), "zigbuild", "--quiet", "--release", "--locked", *listener, cwd=NATIVE)
     place = DATA / "scripts" / LISTENER
@@ -138,10 +142,11 @@ def build(target: str, out: Path) -> None:
     try:
         shutil.copy2(target_directory() / static(target) / "release" / LISTENER, place)
         options = ["--release", "--locked", "--zig", "--target", target, "--compatibility", TARGETS[target]]
-        with tempfile.TemporaryDirectory() as built:
-            run(tool("maturin"), "build", "--quiet", *options, "--out", built)
-            for wheel in Path(built).iterdir():
-                compress(wheel, out / wheel.name)
+        for of_one in ([], *(["--no-default-features", "--interpreter", version] for version in pythons)):
+            with tempfile.TemporaryDirectory() as built:
+                run(tool("maturin"), "build", "--quiet", *options, *of_one, "--out", built)
+                for wheel in Path(built).iterdir():
+                    compress(wheel, out / wheel.name)
     finally:
         # Each later build, also one for development, would take the program along.
         shutil.rmtree(DATA)

@@ -3,6 +3,7 @@
 //! What a request calls several times is not inlined: in a server its code has left the processor's caches by the next
 //! request.
 
+use super::content;
 use super::value::{bytes_of, utf8};
 use pyo3::ffi;
 use pyo3::intern;
@@ -151,9 +152,9 @@ unsafe fn member(sequence: *mut ffi::PyObject, position: isize) -> *mut ffi::PyO
     // SAFETY: the caller's promise: a list or tuple with that many members.
     unsafe {
         if ffi::PyTuple_CheckExact(sequence) == 0 && is_list(sequence) {
-            ffi::PyList_GetItem(sequence, position)
+            content::list_item(sequence, position)
         } else {
-            ffi::PyTuple_GetItem(sequence, position)
+            content::tuple_item(sequence, position)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
 use super::asgi::{Keys, first_text, has_body, item, text, text_of};
+use super::content;
 use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ActiveSpan, CORRELATION_ID};
 use super::functions::{RECEIVE, SEND};
@@ -275,9 +276,9 @@ fn begin_bound<'py>(
     // SAFETY: a fresh tuple of three, each place filled once with a reference that it takes over.
     unsafe {
         let tuple = Bound::from_owned_ptr_or_err(scope.py(), ffi::PyTuple_New(3))?;
-        ffi::PyTuple_SetItem(tuple.as_ptr(), 0, observer.into_ptr());
-        ffi::PyTuple_SetItem(tuple.as_ptr(), 1, receive.into_ptr());
-        ffi::PyTuple_SetItem(tuple.as_ptr(), 2, send.into_ptr());
+        content::set_tuple_item(tuple.as_ptr(), 0, observer.into_ptr());
+        content::set_tuple_item(tuple.as_ptr(), 1, receive.into_ptr());
+        content::set_tuple_item(tuple.as_ptr(), 2, send.into_ptr());
         Ok(Some(tuple))
     }
 }

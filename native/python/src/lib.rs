@@ -1,7 +1,8 @@
 //! The Python face: all code that uses PyO3 or the C API is here and in the files below.
 //!
 //! Hot paths (`emit`, `log`, `send`) are plain C functions with the fast calling convention: no argument tuple, no
-//! borrow flag. Everything else is ordinary PyO3. The stable ABI (3.10) is enough for all of it.
+//! borrow flag. Everything else is ordinary PyO3. The stable ABI (3.10) is enough for all of it; a build for one version
+//! reads objects in place (`content`).
 
 #[cfg(Py_GIL_DISABLED)]
 compile_error!("inferlog needs an interpreter with the GIL: its core relies on it, and has not been tried without");
@@ -14,6 +15,7 @@ mod calling;
 mod commands;
 mod comparison;
 mod configuration;
+mod content;
 mod emit;
 mod engine;
 mod factory;

@@ -2,6 +2,7 @@
 //! that says so.
 
 use super::bound_fields::BoundFields;
+use super::content;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -56,7 +57,7 @@ pub unsafe fn push(py: Python<'_>, scratch: &mut Scratch, object: *mut ffi::PyOb
         } else if kind == &raw mut ffi::PyLong_Type {
             push_int(scratch, object);
         } else if kind == &raw mut ffi::PyFloat_Type {
-            scratch.push_float(ffi::PyFloat_AsDouble(object));
+            scratch.push_float(content::float(object));
         } else if object == ffi::Py_None() {
             scratch.push_null();
         } else if object == ffi::Py_True() {
@@ -120,7 +121,7 @@ unsafe fn push_plain(room: &mut Room<'_>, object: *mut ffi::PyObject) -> bool {
             let value = ffi::PyLong_AsLongLong(object);
             if value == -1 { clear_error() } else { room.push_int(value) }
         } else if kind == &raw mut ffi::PyFloat_Type {
-            room.push_float(ffi::PyFloat_AsDouble(object))
+            room.push_float(content::float(object))
         } else if object == ffi::Py_None() {
             room.push_null()
         } else if object == ffi::Py_True() {
@@ -162,6 +163,9 @@ pub unsafe fn utf8<'a>(object: *mut ffi::PyObject) -> Option<&'a str> {
     let mut len: ffi::Py_ssize_t = 0;
     // SAFETY: the caller's promise; Python guarantees valid UTF-8 of that length.
     unsafe {
+        if let Some(text) = content::ascii(object) {
+            return Some(text);
+        }
         let text = ffi::PyUnicode_AsUTF8AndSize(object, &mut len);
         if text.is_null() {
             ffi::PyErr_Clear();
@@ -233,7 +237,7 @@ pub unsafe fn bytes_of<'a>(object: *mut ffi::PyObject) -> &'a [u8] {
     // SAFETY: the caller's promise.
     unsafe {
         let len = ffi::Py_SIZE(object) as usize;
-        std::slice::from_raw_parts(ffi::PyBytes_AsString(object).cast(), len)
+        std::slice::from_raw_parts(content::bytes(object).cast(), len)
     }
 }
 
