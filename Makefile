@@ -48,6 +48,9 @@ PYTEST := $(PYTHON) -m pytest --numprocesses $$(($$(nproc) + 1)) --dist workstea
 # Of the benchmarks: --quick, --json FILE; of `make bench` and `make bench-turns` also --keep.
 BENCH_OPTIONS :=
 
+# Versions of Python that have wheels of their own, beside the one for all: a request costs less there.
+PYTHONS := 3.11 3.12 3.13 3.14
+
 # In native/fuzz; the inputs in its corpus.tar.zst are run by every `make test`.
 FUZZ_TARGETS := queue_file record extract redact
 FUZZ_SECONDS := 600
@@ -130,9 +133,10 @@ wheel: listener $(DEPENDENCIES) ## Build the wheel into dist/, with the static l
 	install -D dist/inference-logging-listener $(WHEEL_DATA)/scripts/inference-logging-listener; \
 	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out dist
 
-wheels: toolchain $(VENV)/.stamp-wheels ## Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels; with TARGET that wheel only
+wheels: toolchain $(VENV)/.stamp-wheels ## Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels; only those of TARGET, for PYTHONS
 	rm -rf dist/wheels
-	$(PYTHON) release/wheels.py --out dist/wheels $(if $(TARGET),--target $(TARGET) --no-sdist)
+	$(PYTHON) release/wheels.py --out dist/wheels $(if $(TARGET),--target $(TARGET) --no-sdist) \
+		$(foreach version,$(PYTHONS),--python $(version))
 	$(PYTHON) release/wheels.py --check dist/wheels
 
 sdist: toolchain $(VENV)/.stamp-wheels ## Build the sdist into dist/wheels
@@ -346,7 +350,7 @@ bench-ab: build ## Whether `inference-logging ab` finds a known cost of 0 % and 
 bench-instructions: build ## Count what the request path executes; fails above +2 % of the noted bounds (about a minute)
 	@$(call require,cc,gcc libc6-dev,the marks between which valgrind counts)
 	@$(call require,valgrind,valgrind,counting instructions)
-	$(PYTHON) loadtests/bench_instructions.py
+	$(PYTHON) loadtests/bench_instructions.py $(BENCH_OPTIONS)
 
 bench-vllm: vllm ## Measure what logging costs a real vLLM, beside its own logging (about 45 minutes, 15 GB of memory)
 	$(PYTHON) loadtests/bench_vllm.py $(BENCH_OPTIONS)

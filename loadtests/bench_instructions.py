@@ -12,6 +12,9 @@ judged, and none on another architecture.
 
 ``--profile ROW`` prints the functions of the native module by code lines instead. It shows addresses unless the module
 was built with its symbols: ``touch native/Cargo.toml && CARGO_PROFILE_RELEASE_STRIP=none make build``.
+
+``--wheel FILE`` counts what a wheel holds beside the checkout's module, such as a wheel for one version of Python beside
+the stable ABI, and judges nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ import platform
 import subprocess
 import sys
 import sysconfig
+import tempfile
+import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -129,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="note the figures as the new bounds")
     parser.add_argument("--profile", choices=ROWS, metavar="ROW", help=f"functions of one row: {', '.join(ROWS)}")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="count what this wheel holds, beside the checkout's")
     options = parser.parse_args(arguments)
     interpreter = find_interpreter()
     here = Toolchain(platform.machine(), interpreter.description, _compiler())
@@ -138,6 +144,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_profile(counts)
         return 0
     found = {name: _figures(row, counts) for name, (row, counts) in count_all(interpreter).items()}
+    if options.wheel:
+        with tempfile.TemporaryDirectory() as package:
+            zipfile.ZipFile(options.wheel).extractall(package)
+            of_wheel = count_all(interpreter, Path(package))
+        print(f"{options.wheel.name}, the checkout's module, and their ratio:")
+        print_table({name: _figures(row, counts) for name, (row, counts) in of_wheel.items()}, found)
+        return 0
     if options.update:
         write_bounds(here, found)
     noted, bounds = read_bounds()
@@ -150,14 +163,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if above else 0
 
 
-def count_all(interpreter: Interpreter) -> dict[str, tuple[dict[str, Any], Counts]]:
-    """Return what each row says of itself, and its counts per unit."""
+def count_all(interpreter: Interpreter, package: Path = HERE.parent) -> dict[str, tuple[dict[str, Any], Counts]]:
+    """Return what each row says of itself, and its counts per unit; the package is the one in ``package``."""
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda names: count(interpreter, names), TOGETHER))
+        found = list(pool.map(lambda names: count(interpreter, names, package), TOGETHER))
     return {name: next(part[name] for part in found if name in part) for name in ROWS}
 
 
-def count(interpreter: Interpreter, names: Sequence[str]) -> dict[str, tuple[dict[str, Any], Counts]]:
+def count(
+    interpreter: Interpreter, names: Sequence[str], package: Path = HERE.parent
+) -> dict[str, tuple[dict[str, Any], Counts]]:
     """Count these rows in one process."""
     with scratch_directory() as directory:
         marks = directory / "marks.so"
@@ -166,7 +181,7 @@ def count(interpreter: Interpreter, names: Sequence[str]) -> dict[str, tuple[dic
         into = (f"--callgrind-out-file={directory / 'counts'}", f"--separate-threads={separate}")
         ended = subprocess.run(
             [*VALGRIND, *into, interpreter.path, HERE / "instruction_rows.py", "count", marks, *names],
-            env=_environment(directory),
+            env=_environment(directory, package),
             capture_output=True,
             text=True,
             check=False,
@@ -219,12 +234,12 @@ def find_interpreter() -> Interpreter:
     raise RuntimeError("this interpreter does not know its own path")
 
 
-def _environment(directory: Path) -> dict[str, str]:
+def _environment(directory: Path, package: Path) -> dict[str, str]:
     # Nothing of the caller's but the way to programs: a variable more moves the stack.
     return {
         "PATH": os.environ["PATH"],
         "PYTHONHASHSEED": "0",
-        "PYTHONPATH": os.pathsep.join([str(HERE.parent), sysconfig.get_path("platlib")]),
+        "PYTHONPATH": os.pathsep.join([str(package), sysconfig.get_path("platlib")]),
         "PYTHONNOUSERSITE": "1",
         "OPENBLAS_NUM_THREADS": "1",
         **settings(directory),

@@ -81,8 +81,8 @@ def can_install(wheel: Path, python: Path) -> bool:
     """Whether an interpreter accepts a wheel's tags."""
     command = [str(python), "-m", "pip", "debug", "--verbose", "--quiet"]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    _, _, abi, platforms = wheel.stem.rsplit("-", 3)
-    return any(f"cp310-{abi}-{platform}" in said for platform in platforms.split("."))
+    *_, version, abi, platforms = wheel.stem.split("-")
+    return any(f"{version}-{abi}-{platform}" in said for platform in platforms.split("."))
 
 
 def test(wheel: Path, python: Path, tree: Path, work: Path, tests: list[str]) -> Row:
