@@ -13,8 +13,8 @@ judged, and none on another architecture.
 ``--profile ROW`` prints the functions of the native module by code lines instead. It shows addresses unless the module
 was built with its symbols: ``touch native/Cargo.toml && CARGO_PROFILE_RELEASE_STRIP=none make build``.
 
-``--wheel FILE`` counts what a wheel holds beside the checkout's module, such as a wheel for one version of Python beside
-the stable ABI, and judges nothing.
+``--wheel FILE`` counts what a wheel holds beside the module of the checkout, such as a wheel for one version of Python
+beside the stable ABI, and judges nothing.
 """
 
 from __future__ import annotations
