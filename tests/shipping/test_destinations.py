@@ -31,10 +31,11 @@ from tests.segment_files import log, request
 from tests.servers import free_port
 
 Open = Callable[..., Destination]
+RESOURCE = {"service.name": "svc", "k8s.pod.name": "pod-1"}
 
 
 def line(record: dict[str, Any], offset: int = 0) -> Line:
-    return Line("svc", "svc-1.jsonl", offset, orjson.dumps(record), record)
+    return Line("svc", "svc-1.jsonl", offset, orjson.dumps(record), record, RESOURCE)
 
 
 LINES = [line(log(at, f"m{at}"), at) for at in range(4)]
@@ -133,7 +134,8 @@ def test_a_record_becomes_a_log_record_of_the_data_model(collector: Collector, o
     path, headers, export = collector.requests[0]
     assert (path, headers["Content-Type"]) == ("/v1/logs", "application/x-protobuf")
     (resource,) = export.resource_logs
-    assert MessageToDict(resource.resource)["attributes"] == [{"key": "service.name", "value": {"stringValue": "svc"}}]
+    attributes = {one["key"]: one["value"]["stringValue"] for one in MessageToDict(resource.resource)["attributes"]}
+    assert attributes == RESOURCE
     (made,) = resource.scope_logs[0].log_records
     assert made.time_unix_nano == unix_nano(record["timestamp"])
     assert (made.severity_text, made.severity_number, made.event_name) == ("INFO", 9, "request")
@@ -182,7 +184,7 @@ def test_what_a_collector_rejects_of_a_batch_is_counted(collector: Collector, op
 
 
 def test_records_of_several_services_are_resources_of_their_own(collector: Collector, opened: Open) -> None:
-    other = Line("other", "other-1.jsonl", 0, b"{}", log(9, "m9"))
+    other = Line("other", "other-1.jsonl", 0, b"{}", log(9, "m9"), {"service.name": "other"})
     opened(ship_to=collector.url).send([*LINES[:2], other])
     assert len(collector.requests[0][2].resource_logs) == 2
     assert collector.messages() == ["m0", "m1", "m9"]
