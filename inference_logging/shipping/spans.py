@@ -37,7 +37,7 @@ _APART: Final = frozenset(
     {"timestamp", "event_name", "trace_id", "span_id", "parent_span_id", "trace_flags", *_EXCEPTION}
 )
 _NANO: Final = 1_000_000_000
-_LATEST: Final = 2**64 - 1
+_LONGEST_S: Final = 1e9
 _HAS_IS_REMOTE, _IS_REMOTE = 0x100, 0x200
 """OTLP's flags of a span beside W3C's: whether it is known where the parent is, and whether that is elsewhere."""
 _RANDOM_BITS: Final = 56
@@ -132,7 +132,7 @@ def _status(record: Record) -> tuple[int, str]:
     answered = record.get("http.response.status_code")
     status, error_type = answered if isinstance(answered, int) else 0, _text(record, "error.type")
     is_the_clients = 400 <= status < 500 and not error_type
-    if status < 500 and (is_the_clients or record.get("outcome") not in _FAILURES):
+    if status < 500 and (is_the_clients or _text(record, "outcome") not in _FAILURES):
         return UNSET, ""
     return ERROR, _text(record, "exception.message") or error_type
 
@@ -145,10 +145,9 @@ def _events(record: Record, start: int, end: int) -> Iterator[Event]:
     exception = {name: record[name] for name in _EXCEPTION if isinstance(record.get(name), str)}
     if exception:
         yield Event("exception", end, exception)
-    outcome = record.get("outcome")
+    outcome, error_type = _text(record, "outcome"), _text(record, "error.type")
     if outcome in _ABORTS:
-        error_type = _text(record, "error.type")
-        yield Event(str(outcome), end, {"error.type": error_type} if error_type else {})
+        yield Event(outcome, end, {"error.type": error_type} if error_type else {})
 
 
 def _phases(record: Record, request: Span, flags: int) -> Iterator[Span]:
@@ -218,7 +217,7 @@ def _seconds(value: Any) -> float | None:
 
 def _nano(value: Any) -> int:
     """Return seconds as nanoseconds; 0 if they are none."""
-    return min(round((_seconds(value) or 0.0) * _NANO), _LATEST)
+    return round(min(_seconds(value) or 0.0, _LONGEST_S) * _NANO)
 
 
 def _text(record: Record, name: str) -> str:

@@ -2,6 +2,7 @@
 
 python kafka_client.py PROPERTIES TOPIC make        the topic, unless it is there; exit code 1 without a broker
 python kafka_client.py PROPERTIES TOPIC read        what is in its one partition, a line each
+python kafka_client.py PROPERTIES TOPIC resources   the same behind the header `resource` of each, and a tab
 
 PROPERTIES: librdkafka's, as JSON.
 """
@@ -10,6 +11,7 @@ import contextlib
 import json
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -26,7 +28,7 @@ def make(properties: dict[str, Any], topic: str) -> bool:
     return False
 
 
-def read(properties: dict[str, Any], topic: str) -> bool:
+def read(properties: dict[str, Any], topic: str, *, resources: bool = False) -> bool:
     consumer = Consumer({**properties, "group.id": "reader", "enable.auto.commit": False})
     partition = TopicPartition(topic, 0, 0)
     _, end = consumer.get_watermark_offsets(partition, timeout=120)
@@ -37,13 +39,15 @@ def read(properties: dict[str, Any], topic: str) -> bool:
         assert messages, f"nothing comes after {at} of {end}"
         for message in messages:
             assert message.error() is None, message.error()
-            sys.stdout.buffer.write((message.value() or b"") + b"\n")
+            headers = dict(message.headers() or ())
+            before = (headers["resource"] or b"") + b"\t" if resources else b""
+            sys.stdout.buffer.write(before + (message.value() or b"") + b"\n")
             at = (message.offset() or 0) + 1
     return True
 
 
 if __name__ == "__main__":
     given, name, what = sys.argv[1:]
-    done = {"make": make, "read": read}[what](json.loads(given), name)
+    done = {"make": make, "read": read, "resources": partial(read, resources=True)}[what](json.loads(given), name)
     sys.stdout.flush()
     os._exit(0 if done else 1)

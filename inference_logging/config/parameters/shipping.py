@@ -30,8 +30,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 Destination = Annotated[str | None, BeforeValidator(none_if_empty), matching(_DESTINATION)]
 ShipName = Annotated[str, matching(_NAME)]
 DESTINATIONS = (
-    "kafka://host:9092,host:9092/topic, otlp+http://host:4318 (or otlp+https; followed by ?signal=logs, "
-    "traces or both, else logs; the path is /v1/logs or /v1/traces, where both below one that is given), "
+    "kafka://host:9092,host:9092/topic, otlp+http://host:4318 (or otlp+https; the path is /v1/logs unless given; with "
+    "?signal=traces behind it requests as spans to /v1/traces, with ?signal=both both, below a path that is given), "
     "forward://host:24224/tag (or forward+tls), sqlite:///path"
 )
 
