@@ -35,6 +35,9 @@ TRITON_PACKAGE := $(TRITON)/.stamp-package
 # A real Parsl: what it needs is not to be mixed with what the tests need. The package is imported from the checkout.
 PARSL := .venv-parsl
 PARSL_INSTALLED := $(PARSL)/.stamp-installed
+# A real Phoenix, which is asked for the spans that were shipped to it.
+PHOENIX := .venv-phoenix
+PHOENIX_INSTALLED := $(PHOENIX)/.stamp-installed
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
@@ -234,6 +237,9 @@ test-triton: triton ## Run the tests with a real Triton on the CPU; the first ti
 test-parsl: parsl ## Run the tests with a real Parsl; the first time 15 MB are downloaded
 	$(PYTHON) -m pytest -m parsl
 
+test-phoenix: phoenix ## Run the tests with a real Phoenix; the first time 300 MB are downloaded
+	$(PYTHON) -m pytest -m phoenix
+
 test-c: build c-embedded ## Run the tests of the C library on other processors and under ThreadSanitizer (needs nightly Rust; six minutes)
 	@($(call require,qemu-arm-static,qemu-user-static,programs of other processors; without it their tests are skipped)) || true
 	$(PYTEST) -m "embedded or tsan"
@@ -373,9 +379,11 @@ triton: $(TRITON_PACKAGE) ## Set up .venv-triton: Triton for the CPU, its client
 
 parsl: $(PARSL_INSTALLED) build ## Set up .venv-parsl: Parsl, and what this package needs
 
+phoenix: $(PHOENIX_INSTALLED) build ## Set up .venv-phoenix: Phoenix
+
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
-clean: ## Remove what was built and written; .venv, .venv-parsl, .venv-triton, .venv-vllm and .tools stay
+clean: ## Remove what was built and written; .venv, .venv-parsl, .venv-phoenix, .venv-triton, .venv-vllm and .tools stay
 	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
@@ -426,6 +434,12 @@ $(PARSL_INSTALLED): release/locks/parsl.txt | $(PYTHON)
 	@echo "installing Parsl into $(PARSL): about 80 MB"
 	@$(PYTHON) -m venv --clear $(PARSL)
 	@$(PYTHON) release/locks.py --install parsl --python $(PARSL)/bin/python
+	@touch $@
+
+$(PHOENIX_INSTALLED): tests/integrations/phoenix/requirements.txt | $(PYTHON)
+	@echo "installing Phoenix into $(PHOENIX): about 300 MB"
+	@$(PYTHON) -m venv --clear $(PHOENIX)
+	@$(PHOENIX)/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement $<
 	@touch $@
 
 # numactl brings libnuma1, which vLLM's CPU kernels load.

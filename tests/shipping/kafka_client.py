@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import sys
-from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -39,15 +38,18 @@ def read(properties: dict[str, Any], topic: str, *, resources: bool = False) -> 
         assert messages, f"nothing comes after {at} of {end}"
         for message in messages:
             assert message.error() is None, message.error()
-            headers = dict(message.headers() or ())
-            before = (headers["resource"] or b"") + b"\t" if resources else b""
-            sys.stdout.buffer.write(before + (message.value() or b"") + b"\n")
+            if resources:
+                resource = dict(message.headers() or ())["resource"]
+                assert isinstance(resource, bytes)
+                sys.stdout.buffer.write(resource + b"\t")
+            sys.stdout.buffer.write((message.value() or b"") + b"\n")
             at = (message.offset() or 0) + 1
     return True
 
 
 if __name__ == "__main__":
     given, name, what = sys.argv[1:]
-    done = {"make": make, "read": read, "resources": partial(read, resources=True)}[what](json.loads(given), name)
+    properties = json.loads(given)
+    done = make(properties, name) if what == "make" else read(properties, name, resources=what == "resources")
     sys.stdout.flush()
     os._exit(0 if done else 1)
