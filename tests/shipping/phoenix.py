@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,12 +13,16 @@ from tests.servers import free_port
 from tests.shipping.programs import Program
 
 PYTHON: Final = Path(__file__).parents[2] / ".venv-phoenix" / "bin" / "python"
+_COUNT: Final = "{ projects { edges { node { recordCount } } } }"
 _QUERY: Final = """
-{ projects { edges { node { spans(first: 100000) { edges { node {
-  spanId name spanKind parentId latencyMs statusCode statusMessage numChildSpans trace { traceId }
-  tokenCountPrompt tokenCountCompletion tokenCountTotal
-  input { value } output { value } attributes events { name }
-} } } } } } }
+query ($after: String) { projects { edges { node { spans(first: 1000, after: $after) {
+  pageInfo { endCursor hasNextPage }
+  edges { node {
+    spanId name spanKind parentId latencyMs statusCode statusMessage numChildSpans trace { traceId }
+    tokenCountPrompt tokenCountCompletion tokenCountTotal
+    input { value } output { value } attributes events { name }
+  } }
+} } } } }
 """
 
 
@@ -55,22 +58,30 @@ class Phoenix(Program):
         except OSError:
             return False
 
-    def spans(self) -> list[dict[str, Any]]:
-        """Return all spans as Phoenix shows them; ``attributes`` are those that it has read."""
-        return list(self._nodes(self._asked()["projects"], "spans"))
+    def count(self) -> int:
+        """Return how many spans it has stored, which it does after it has answered."""
+        (project,) = self._asked(_COUNT)["projects"]["edges"]
+        return int(project["node"]["recordCount"])
 
-    def _asked(self) -> dict[str, Any]:
-        content = json.dumps({"query": _QUERY}).encode()
+    def spans(self) -> list[dict[str, Any]]:
+        """Return all spans of its one project as Phoenix shows them; ``attributes`` are those that it has read."""
+        found: list[dict[str, Any]] = []
+        after = None
+        while True:
+            (project,) = self._asked(_QUERY, after=after)["projects"]["edges"]
+            page = project["node"]["spans"]
+            nodes = [edge["node"] for edge in page["edges"]]
+            found += [{**node, "attributes": json.loads(node["attributes"])} for node in nodes]
+            if not page["pageInfo"]["hasNextPage"]:
+                return found
+            after = page["pageInfo"]["endCursor"]
+
+    def _asked(self, query: str, **variables: Any) -> dict[str, Any]:
+        content = json.dumps({"query": query, "variables": variables}).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://127.0.0.1:{self._port}/graphql", content, headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
-            told: dict[str, Any] = json.load(answer)
-        assert "errors" not in told, told["errors"]
-        found: dict[str, Any] = told["data"]
-        return found
-
-    @staticmethod
-    def _nodes(projects: dict[str, Any], inner: str) -> Iterator[dict[str, Any]]:
-        for project in projects["edges"]:
-            for edge in project["node"][inner]["edges"]:
-                yield {**edge["node"], "attributes": json.loads(edge["node"]["attributes"])}
+            answered: dict[str, Any] = json.load(answer)
+        assert "errors" not in answered, answered["errors"]
+        data: dict[str, Any] = answered["data"]
+        return data
