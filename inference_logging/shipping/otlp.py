@@ -120,7 +120,7 @@ class BothSignals:
         """Lines that one has, and another not yet."""
 
     def send(self, lines: Sequence[Line]) -> Sent:
-        """Send to each what it does not have. A record that both refuse is counted twice."""
+        """Send to each what it does not have. A record that both refuse is counted twice; none is left out."""
         both = Sent()
         for destination, taken in zip(self._destinations, self._taken, strict=True):
             wanted = [line for line in lines if line.place not in taken]
@@ -131,7 +131,6 @@ class BothSignals:
         waiting = {line.place for line in both.failed}
         for taken in self._taken:
             taken.intersection_update(waiting)
-        both.left_out = 0
         return both
 
     def close(self) -> None:
