@@ -11,8 +11,10 @@ import pytest
 from inference_logging import Config
 from inference_logging.shipping.destinations import open_destination
 from inference_logging.shipping.line import Destination
-from tests.shipping.endpoint import Collector
+from tests.shipping.endpoint import collector
 from tests.shipping.stage import Figures, Stage, parameters
+
+__all__ = ["collector"]  # a fixture
 
 _SHOWN: Final = "shipped"
 
@@ -52,14 +54,6 @@ def opened(configure: Callable[..., Any]) -> Iterator[Callable[..., Destination]
     yield begin
     for destination in all_opened:
         destination.close()
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    """Serve OTLP."""
-    served = Collector()
-    yield served
-    served.close()
 
 
 @pytest.fixture
