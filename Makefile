@@ -81,7 +81,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -436,10 +436,10 @@ $(PARSL_INSTALLED): release/locks/parsl.txt | $(PYTHON)
 	@$(PYTHON) release/locks.py --install parsl --python $(PARSL)/bin/python
 	@touch $@
 
-$(PHOENIX_INSTALLED): tests/integrations/phoenix/requirements.txt | $(PYTHON)
+$(PHOENIX_INSTALLED): release/locks/phoenix.txt | $(PYTHON)
 	@echo "installing Phoenix into $(PHOENIX): about 300 MB"
 	@$(PYTHON) -m venv --clear $(PHOENIX)
-	@$(PHOENIX)/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement $<
+	@$(PYTHON) release/locks.py --install phoenix --python $(PHOENIX)/bin/python
 	@touch $@
 
 # numactl brings libnuma1, which vLLM's CPU kernels load.

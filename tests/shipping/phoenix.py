@@ -30,7 +30,7 @@ class Phoenix(Program):
     """The server; its database is in ``directory``."""
 
     def __init__(self, directory: Path) -> None:
-        if not PYTHON.exists():
+        if not PYTHON.with_name("phoenix").exists():
             pytest.skip(f"no {PYTHON.parents[1].name}: `make phoenix` sets it up")
         directory.mkdir()
         self._port = free_port()
