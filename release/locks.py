@@ -32,6 +32,7 @@ SOURCES: Final = {
 # Each for an environment of its own.
 APART: Final = {
     "parsl": ("tests/integrations/parsl/requirements.txt",),
+    "phoenix": ("tests/integrations/phoenix/requirements.txt",),
     "triton": ("tests/integrations/triton/requirements.txt", "pyproject.toml"),
 }
 COMPILE: Final = (

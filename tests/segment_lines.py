@@ -16,9 +16,9 @@ def name(number: int, second: int = 0, prefix: str = "svc", boot_id: str = BOOT)
     return f"{prefix}-20261121T0500{second:02}.000Z-{boot_id}-{number:06}.jsonl"
 
 
-def lines(*numbers: int, header: bool = True, footer: bool = True) -> bytes:
+def lines(*numbers: int, header: bool = True, footer: bool = True, **of_header: Any) -> bytes:
     events: list[dict[str, Any]] = [{"event_name": "log", "n": n} for n in numbers]
-    head = [{"event_name": "segment.header", "segment": 1}] if header else []
+    head = [{"event_name": "segment.header", "segment": 1, **of_header}] if header else []
     foot = [{"event_name": "segment.footer", "segment": 1, "records": len(numbers)}] if footer else []
     return b"".join(orjson.dumps(event) + b"\n" for event in [*head, *events, *foot])
 

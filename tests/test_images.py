@@ -25,7 +25,7 @@ from tests.books import variables
 from tests.chart.test_dockerfile import stages
 from tests.images import LISTENER, ROOT, Image, Storage, wheels
 from tests.servers import free_port
-from tests.shipping.test_destinations import Collector, collector
+from tests.shipping.endpoint import Collector, collector
 from tests.support import Recorded, answer, read_records, replying, wait_until
 from tests.test_processes import in_child
 from tests.test_readme import DRIVER, blocks

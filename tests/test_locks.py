@@ -82,7 +82,8 @@ def test_a_lock_has_one_version_of_what_is_asked_for(name: str, version: str, sy
             assert canonicalize_name(requirement.name) not in have, requirement
             have[canonicalize_name(requirement.name)] = exact.version
     wanted = [requirement for requirement in asked(ALL[name]) if applies(requirement, place)]
-    assert wanted
+    # Phoenix begins with Python 3.11.
+    assert wanted or (name, version) == ("phoenix", "3.10")
     for requirement in wanted:
         there = have.get(canonicalize_name(requirement.name), "no version")
         assert requirement.specifier.contains(there) if there != "no version" else False, (

@@ -111,6 +111,10 @@ config.compress=zstd: {{ $shipper }} reads plain segments only, and would miss w
 config.audit_directory={{ dir $file }}: no volume of the shipper has it; mount it with shipper.extraVolumeMounts
 {{- end }}
 {{- end }}
+{{- $signal := .Values.destination.signal }}
+{{- if and (ne $signal "logs") (not (and (eq $shipper "inference-logging") (eq $type "otlp"))) (ne $shipper "none") }}
+destination.signal={{ $signal }}: only the shipper inference-logging makes spans, and for otlp
+{{- end }}
 {{- $keys := .Values.destination.keys }}
 {{- if eq $shipper "inference-logging" }}
 {{- range list "username" "password" "token" }}

@@ -47,6 +47,7 @@ args: [--config, /etc/shipper/vector.yaml]
 {{- $destination := .Values.destination }}
 {{- $endpoint := first $destination.endpoints | default "" }}
 {{- $to := printf "otlp+%s" $endpoint }}
+{{- if ne $destination.signal "logs" }}{{ $to = printf "%s?signal=%s" $to $destination.signal }}{{ end }}
 {{- if eq $destination.type "kafka" }}{{ $to = printf "kafka://%s/%s" (join "," $destination.endpoints) $destination.topic }}{{ end }}
 {{- if eq $destination.type "forward" }}
 {{- $to = printf "%s://%s/%s" (ternary "forward+tls" "forward" $destination.tls.enabled) $endpoint $destination.tag }}

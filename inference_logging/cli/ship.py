@@ -60,6 +60,7 @@ class Stop:
     "ship",
     epilog=examples(
         "inference-logging ship --to kafka://broker:9092/requests",
+        "inference-logging ship --to 'otlp+https://collector:4318?signal=both'",
         "inference-logging ship --config logging.yaml --metrics-port 9465",
         "inference-logging ship --directory logs --to sqlite:///tmp/records.db --once",
     ),
@@ -108,7 +109,8 @@ def command(
             to_stderr(f"serves /metrics on port {_serve(own_name, shipper, metrics_address, metrics_port)}")
         arrived = shipper.run(stop, once=once, drain_s=config.drain_deadline_s)
     refused = f" refused={shipper.refused.total()}" if shipper.refused else ""
-    to_stderr(f"ended records={shipper.records}{refused} lag_bytes={0 if arrived else shipper.lag_bytes()}")
+    left_out = f" left_out={shipper.left_out}" if shipper.left_out else ""
+    to_stderr(f"ended records={shipper.records}{refused}{left_out} lag_bytes={0 if arrived else shipper.lag_bytes()}")
     return OK if arrived else FAILED
 
 

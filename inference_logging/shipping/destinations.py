@@ -9,8 +9,6 @@ from inference_logging.config import Config
 from inference_logging.errors import ConfigError
 from inference_logging.shipping.line import Destination
 
-LOGS_PATH = "/v1/logs"
-
 
 def open_destination(config: Config) -> Destination:
     """Return the destination of ``ship_to``; most connect only when there is something to send.
@@ -33,13 +31,10 @@ def open_destination(config: Config) -> Destination:
             properties["ssl.ca.location"] = ca_file
         return KafkaDestination(brokers, topic, timeout_s=timeout_s, properties=properties)
     if kind.startswith("otlp"):
-        from inference_logging.shipping.otlp import OtlpDestination
+        from inference_logging.shipping.otlp import open_otlp
 
-        scheme = kind.partition("+")[2]
-        host, slash, path = rest.partition("/")
-        url = f"{scheme}://{host}{slash + path if path else LOGS_PATH}"
         headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
-        return OtlpDestination(url, timeout_s=timeout_s, headers=headers, ca_file=ca_file)
+        return open_otlp(to, timeout_s=timeout_s, headers=headers, ca_file=ca_file)
     if kind.startswith("forward"):
         from inference_logging.shipping.forward import PORT, ForwardDestination
 

@@ -1,5 +1,7 @@
 """Fluent's forward protocol as a destination: packed entries, compressed, each chunk acknowledged; TLS, shared key.
 
+An entry's map is the record, with the segment's resource as one more member, ``resource``.
+
 Source: Fluentd's wiki, "Forward Protocol Specification v1". The encoding, MessagePack, is a library's; there is no
 maintained Python client that has TLS, shared key and acknowledgement.
 """
@@ -79,7 +81,8 @@ class ForwardDestination:
     def _entry(self, line: Line) -> bytes:
         seconds, nano = divmod(line.unix_nano(), _NANO)
         time = self._msgpack.ExtType(_EVENT_TIME, struct.pack(">II", seconds & 0xFFFFFFFF, nano))
-        entry: bytes = self._msgpack.packb([time, line.record], default=str)
+        # A line that has its resource already says the same.
+        entry: bytes = self._msgpack.packb([time, {"resource": line.resource, **line.record}], default=str)
         return entry
 
     def _connected(self) -> socket.socket:

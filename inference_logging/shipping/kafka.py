@@ -1,7 +1,7 @@
 """Kafka as a destination, through librdkafka: acknowledged by all in-sync replicas, and idempotent.
 
 A record is the value of a message, unchanged from the segment; its trace id is the key, so that the records of one
-request stay in order.
+request stay in order. The header ``resource`` of a message holds the segment's resource, as JSON.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from inference_logging.errors import ConfigError, MissingExtraError
 from inference_logging.shipping.line import Line, Sent
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 OURS: Final = {"acks": "all", "enable.idempotence": "true"}
 STEP_S: Final = 0.1
+RESOURCE: Final = "resource"
 
 
 class KafkaDestination:
@@ -60,8 +63,11 @@ class KafkaDestination:
     def send(self, lines: Sequence[Line]) -> Sent:
         """Produce all of them, and wait for the answer to each."""
         answers: dict[int, KafkaError | None] = {}
+        # The lines of a segment share one object.
+        resources = {id(line.resource): line.resource for line in lines}
+        headers = {of: {RESOURCE: orjson.dumps(resource)} for of, resource in resources.items()}
         for at, line in enumerate(lines):
-            answers[at] = self._produce(line, at, answers)
+            answers[at] = self._produce(line, headers[id(line.resource)], at, answers)
         # Each has its answer by then: delivery.timeout.ms ends those without one. In steps, so that signals are seen.
         end_s = time.monotonic() + self._timeout_s + 1.0
         while self._producer.flush(STEP_S) > 0 and time.monotonic() < end_s:
@@ -90,7 +96,9 @@ class KafkaDestination:
             self._producer = self._begin()
         return sent
 
-    def _produce(self, line: Line, at: int, answers: dict[int, KafkaError | None]) -> KafkaError | None:
+    def _produce(
+        self, line: Line, headers: dict[str, bytes], at: int, answers: dict[int, KafkaError | None]
+    ) -> KafkaError | None:
         """Hand one line over; return a placeholder for its answer."""
 
         def answered(error: KafkaError | None, _: Message) -> None:
@@ -100,7 +108,11 @@ class KafkaDestination:
         while True:
             try:
                 self._producer.produce(
-                    self._topic, line.raw, key if isinstance(key, str) else None, on_delivery=answered
+                    self._topic,
+                    line.raw,
+                    key if isinstance(key, str) else None,
+                    on_delivery=answered,
+                    headers=headers,
                 )
             except BufferError:
                 self._producer.poll(STEP_S)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from inference_logging.segments import Record
+
+Resource: TypeAlias = Mapping[str, Any]
+"""Attributes of the process that wrote a segment, by OpenTelemetry's names; ``service.name`` is always there."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -21,6 +24,13 @@ class Line:
     offset: int
     raw: bytes
     record: Record
+    resource: Resource
+    """As the segment's header has it; lines of one segment share one object."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Segment and offset, which no other line has."""
+        return self.segment, self.offset
 
     def unix_nano(self) -> int:
         """Return the record's time; 0 if it has none that can be read."""
@@ -41,6 +51,8 @@ class Sent:
     """When the destination wants to be asked again, if it says so."""
     refused: dict[str, int] = field(default_factory=dict)
     """Records that the destination will never take, by reason."""
+    left_out: int = 0
+    """Records that were not sent, since what was configured does not ask for them."""
 
 
 class Destination(Protocol):
@@ -54,11 +66,15 @@ class Destination(Protocol):
 
 
 def unix_nano(timestamp: str) -> int:
-    """Return Unix nanoseconds of a record's ``timestamp``, which has nine decimals; 0 if it is none."""
+    """Return Unix nanoseconds of a record's ``timestamp``, which has nine decimals; 0 if it is none.
+
+    Also 0 before 1970 and after 2262, which OTLP has no number for.
+    """
     whole, _, rest = timestamp.partition(".")
     try:
         begun = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
         nano = int(rest.rstrip("Z").ljust(9, "0")[:9] or 0)
     except ValueError:
         return 0
-    return round((begun - _EPOCH).total_seconds()) * 1_000_000_000 + nano
+    since_epoch = round((begun - _EPOCH).total_seconds()) * 1_000_000_000 + nano
+    return since_epoch if 0 <= since_epoch < 2**63 else 0

@@ -29,6 +29,7 @@ class ShipperCollector(Collector):
         yield self._counter("bytes", "Bytes of those records, as they stand in segments", shipper.bytes)
         yield self._by("errors", "Sendings that failed, to be tried again", "error_type", shipper.errors)
         yield self._by("refused", "Records that the destination will never take", "reason", shipper.refused)
+        yield self._counter("left_out", "Records that ship_to does not ask for (signal=traces)", shipper.left_out)
         yield self._gauge("lag_bytes", "Bytes of segments that are not acknowledged", shipper.lag_bytes())
         yield self._gauge("lag_seconds", "Age of the oldest record that is being sent; 0: none is", shipper.lag_s())
 

@@ -69,6 +69,8 @@ class Shipper:
         """Sendings that failed, by type of error."""
         self.refused: Counter[str] = Counter()
         """Records that the destination will never take, or that are no records, by reason."""
+        self.left_out = 0
+        """Records that ``ship_to`` does not ask for."""
         self.sending_since_unix_nano = 0
         """The time of the oldest record that is being sent; 0: none is."""
 
@@ -157,9 +159,11 @@ class Shipper:
     def _count(self, lines: list[Line], sent: Sent) -> None:
         if sent.refused:
             self._refuse(sent.refused, f"the destination refuses records: {sent.refused}")
-        self.records += len(lines) - len(sent.failed) - sum(sent.refused.values())
-        failed = {(line.segment, line.offset) for line in sent.failed}
-        self.bytes += sum(len(line.raw) + 1 for line in lines if (line.segment, line.offset) not in failed)
+        self.left_out += sent.left_out
+        # A line that fails at one signal and is refused at the other is counted there alone.
+        self.records += max(0, len(lines) - len(sent.failed) - sum(sent.refused.values()) - sent.left_out)
+        failed = {line.place for line in sent.failed}
+        self.bytes += sum(len(line.raw) + 1 for line in lines if line.place not in failed)
 
     def _refuse(self, reasons: dict[str, int], text: str) -> None:
         self.refused.update(reasons)

@@ -2,12 +2,14 @@
 
 Each segment is read from its own offset: plain ones while they grow, and through a descriptor that stays open, so that
 one that is compressed or removed meanwhile is read to its end; compressed ones by counting their content. Lines that
-are not records are counted as refused. Headers and footers are the segments' own and are not sent.
+are not records are counted as refused. Headers and footers are the segments' own and are not sent; what a header says
+about the resource goes with each line of its segment.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +22,10 @@ from inference_logging.errors import CorruptLineError
 from inference_logging.segments import Segment, segments
 from inference_logging.segments.following import Followed
 from inference_logging.segments.reading import LongLine, Record, compressed_lines, is_footer, is_framing
-from inference_logging.shipping.line import Line
+from inference_logging.shipping.line import Line, Resource
 from inference_logging.shipping.offsets import Offsets
+
+_LONGEST_HEADER_BYTES = 64 << 10
 
 
 class Stand(NamedTuple):
@@ -49,10 +53,17 @@ class _Compressed:
 
     def __init__(self, segment: Segment, offset: int) -> None:
         self.offset = offset
-        self._lines = compressed_lines(segment)
+        self.first: bytes | LongLine = b""
+        """The first line, once it was read."""
+        self._lines = self._keeping_first(compressed_lines(segment))
         passed = 0
         while passed < offset and (line := next(self._lines, None)) is not None:
             passed += len(line) + 1
+
+    def _keeping_first(self, lines: Iterator[bytes | LongLine]) -> Iterator[bytes | LongLine]:
+        for line in lines:
+            self.first = self.first or line
+            yield line
 
     def lines(self) -> Iterator[bytes | LongLine]:
         """Return the lines that were not read yet."""
@@ -74,6 +85,7 @@ class Source:
         self._offsets = Offsets(directory, name)
         self._open: dict[str, Followed] = {}
         self._unpacked: dict[str, _Compressed] = {}
+        self._resources: dict[str, Resource] = {}
         self._done: set[str] = set()
         self._once, self._ends = once, dict[str, int]()
 
@@ -113,6 +125,7 @@ class Source:
         self._offsets.of.pop(segment, None)
         self._done.add(segment)
         self._unpacked.pop(segment, None)
+        self._resources.pop(segment, None)
         if segment in self._open:
             self._open.pop(segment).close()
 
@@ -193,9 +206,25 @@ class Source:
             batch.corrupt.append(f"{segment.path}, byte {begun}: no record")
             return
         if not is_frame:
-            yield Line(segment.prefix.removesuffix(self._suffix), segment.name, begun, raw, record)
+            service_name = segment.prefix.removesuffix(self._suffix)
+            yield Line(service_name, segment.name, begun, raw, record, self._resource(segment, service_name))
         elif is_footer(record):
             batch.footers.add(segment.name)
+
+    def _resource(self, segment: Segment, service_name: str) -> Resource:
+        """Return the resource of a segment; of one whose header says nothing, the name of the service."""
+        if segment.name not in self._resources:
+            declared = _declared(self._first_line(segment))
+            self._resources[segment.name] = {"service.name": service_name, **declared}
+        return self._resources[segment.name]
+
+    def _first_line(self, segment: Segment) -> bytes:
+        if segment.name in self._open:
+            first = os.pread(self._open[segment.name].descriptor, _LONGEST_HEADER_BYTES, 0)
+        else:
+            unpacked = self._unpacked[segment.name]
+            first = unpacked.first if isinstance(unpacked.first, bytes) else b""
+        return first.partition(b"\n")[0]
 
     def close(self) -> None:
         """Let another shipper go on."""
@@ -238,3 +267,14 @@ class Sources:
         """Let another shipper go on."""
         for source in self._sources:
             source.close()
+
+
+def _declared(header: bytes) -> dict[str, str]:
+    """Return what the line that a segment begins with says about its resource."""
+    try:
+        record = orjson.loads(header)
+        declared = record.get("resource") if is_framing(record) else None
+    except (orjson.JSONDecodeError, AttributeError):
+        return {}
+    found = declared.items() if isinstance(declared, dict) else ()
+    return {name: value for name, value in found if isinstance(value, str)}

@@ -310,6 +310,7 @@ def test_vector_logs_in_to_each_destination() -> None:
     [
         ("kafka", {"endpoints": ["a:9092", "b:9092"], "topic": "t"}, "kafka://a:9092,b:9092/t"),
         ("otlp", {"endpoints": ["https://gateway"]}, "otlp+https://gateway"),
+        ("otlp", {"endpoints": ["https://gateway"], "signal": "both"}, "otlp+https://gateway?signal=both"),
         ("forward", {"endpoints": ["f:24224"], "tag": "x"}, "forward://f:24224/x"),
         ("forward", {"endpoints": ["f:24224"], "tls": {"enabled": True}}, "forward+tls://f:24224/inference"),
     ],

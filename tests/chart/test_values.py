@@ -243,6 +243,16 @@ def test_values_that_do_not_go_together_are_refused_with_parameter_and_value(
             "destination.keys.token: the shipper inference-logging takes keys.headers instead",
         ),
         (
+            "otel-collector",
+            {"signal": "both"},
+            "destination.signal=both: only the shipper inference-logging makes spans, and for otlp",
+        ),
+        (
+            "inference-logging",
+            {"type": "kafka", "endpoints": ["k:9092"], "signal": "traces"},
+            "destination.signal=traces: only the shipper inference-logging makes spans, and for otlp",
+        ),
+        (
             "inference-logging",
             {"type": "kafka", "endpoints": ["k:9092"], "tls": {"enabled": True}},
             "destination.keys.kafkaProperties: must be given for TLS",

@@ -138,6 +138,7 @@ SHIPPER = closed(
 DESTINATION = closed(
     type=one_of("otlp", "kafka", "loki", "elasticsearch", "forward"),
     endpoints=array(ENDPOINT),
+    signal=one_of("logs", "traces", "both"),
     topic={"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"},
     index={"type": "string", "minLength": 1},
     tag={"type": "string", "pattern": "^[a-zA-Z0-9._-]+$"},

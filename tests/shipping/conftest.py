@@ -9,7 +9,12 @@ from typing import Any, Final, Protocol, TypeVar
 import pytest
 
 from inference_logging import Config
+from inference_logging.shipping.destinations import open_destination
+from inference_logging.shipping.line import Destination
+from tests.shipping.endpoint import collector
 from tests.shipping.stage import Figures, Stage, parameters
+
+__all__ = ["collector"]  # a fixture
 
 _SHOWN: Final = "shipped"
 
@@ -35,6 +40,20 @@ def start() -> Iterator[Callable[[Started], Started]]:
             return program
 
         yield started
+
+
+@pytest.fixture
+def opened(configure: Callable[..., Any]) -> Iterator[Callable[..., Destination]]:
+    """Open destinations by their parameters, and close them at the end."""
+    all_opened = []
+
+    def begin(**parameters: Any) -> Destination:
+        all_opened.append(open_destination(configure(**{"ship_timeout_s": 2.0, **parameters})))
+        return all_opened[-1]
+
+    yield begin
+    for destination in all_opened:
+        destination.close()
 
 
 @pytest.fixture

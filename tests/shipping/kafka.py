@@ -70,7 +70,15 @@ class Kafka(Program):
 
     def values(self) -> list[bytes]:
         """Return what is in the topic."""
-        read = self._client("read")
+        return self._read("read")
+
+    def values_by_resource(self) -> list[tuple[bytes, bytes]]:
+        """Return the same, each with its header ``resource``."""
+        pairs = [line.partition(b"\t") for line in self._read("resources")]
+        return [(resource, value) for resource, _, value in pairs]
+
+    def _read(self, what: str) -> list[bytes]:
+        read = self._client(what)
         assert read.returncode == 0, read.stderr
         return read.stdout.splitlines()
 

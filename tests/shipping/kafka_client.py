@@ -2,6 +2,7 @@
 
 python kafka_client.py PROPERTIES TOPIC make        the topic, unless it is there; exit code 1 without a broker
 python kafka_client.py PROPERTIES TOPIC read        what is in its one partition, a line each
+python kafka_client.py PROPERTIES TOPIC resources   the same behind the header `resource` of each, and a tab
 
 PROPERTIES: librdkafka's, as JSON.
 """
@@ -26,7 +27,7 @@ def make(properties: dict[str, Any], topic: str) -> bool:
     return False
 
 
-def read(properties: dict[str, Any], topic: str) -> bool:
+def read(properties: dict[str, Any], topic: str, *, resources: bool = False) -> bool:
     consumer = Consumer({**properties, "group.id": "reader", "enable.auto.commit": False})
     partition = TopicPartition(topic, 0, 0)
     _, end = consumer.get_watermark_offsets(partition, timeout=120)
@@ -37,6 +38,10 @@ def read(properties: dict[str, Any], topic: str) -> bool:
         assert messages, f"nothing comes after {at} of {end}"
         for message in messages:
             assert message.error() is None, message.error()
+            if resources:
+                resource = dict(message.headers() or ())["resource"]
+                assert isinstance(resource, bytes)
+                sys.stdout.buffer.write(resource + b"\t")
             sys.stdout.buffer.write((message.value() or b"") + b"\n")
             at = (message.offset() or 0) + 1
     return True
@@ -44,6 +49,7 @@ def read(properties: dict[str, Any], topic: str) -> bool:
 
 if __name__ == "__main__":
     given, name, what = sys.argv[1:]
-    done = {"make": make, "read": read}[what](json.loads(given), name)
+    properties = json.loads(given)
+    done = make(properties, name) if what == "make" else read(properties, name, resources=what == "resources")
     sys.stdout.flush()
     os._exit(0 if done else 1)

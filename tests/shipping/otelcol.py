@@ -1,4 +1,4 @@
-"""A real OpenTelemetry Collector with the configuration of a test, and the log records in the file that it writes."""
+"""A real OpenTelemetry Collector with a test's configuration, and the records and spans in the file that it writes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Collector(Program):
 
 
 class Receiver(Collector):
-    """A collector that takes OTLP and writes each record to a file before it answers."""
+    """A collector that takes OTLP and writes each record and span to a file before it answers."""
 
     def __init__(self, directory: Path) -> None:
         port, self._file = free_port(), directory / "out" / "records.json"
@@ -54,19 +54,26 @@ class Receiver(Collector):
             "exporters": {"file": {"path": str(self._file), "rotation": {"max_megabytes": 1000}}},
             "service": {
                 "telemetry": {"metrics": {"level": "none"}},
-                "pipelines": {"logs": {"receivers": ["otlp"], "exporters": ["file"]}},
+                "pipelines": {one: {"receivers": ["otlp"], "exporters": ["file"]} for one in ("logs", "traces")},
             },
         }
         super().__init__(directory, config, port=port)
 
     def received(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield each log record as it stands in the file, with the attributes of its resource and its scope."""
+        return self._stand("Logs", "logRecords")
+
+    def spans(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Yield each span in the same way."""
+        return self._stand("Spans", "spans")
+
+    def _stand(self, kind: str, things: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         for line in self._file.read_bytes().splitlines() if self._file.exists() else ():
             # The last line of a life may be torn, and the next life goes on behind it.
-            for of_resource in _whole(line).get("resourceLogs", ()):
-                for of_scope in of_resource["scopeLogs"]:
+            for of_resource in _whole(line).get(f"resource{kind}", ()):
+                for of_scope in of_resource[f"scope{kind}"]:
                     resource = {**attributes(of_resource["resource"]), "scope": of_scope["scope"].get("name")}
-                    yield from ((record, resource) for record in of_scope["logRecords"])
+                    yield from ((thing, resource) for thing in of_scope[things])
 
 
 def as_record(received: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import json
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,39 +18,23 @@ import msgpack
 import orjson
 import pytest
 from google.protobuf.json_format import MessageToDict
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
-    ExportLogsServiceRequest,
-    ExportLogsServiceResponse,
-)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from inference_logging.errors import ConfigError, OpenError
-from inference_logging.shipping.destinations import open_destination
 from inference_logging.shipping.line import Destination, Line, unix_nano
 from tests.segment_files import log, request
 from tests.servers import free_port
+from tests.shipping.endpoint import Collector
 
 Open = Callable[..., Destination]
+RESOURCE = {"service.name": "svc", "k8s.pod.name": "pod-1"}
 
 
 def line(record: dict[str, Any], offset: int = 0) -> Line:
-    return Line("svc", "svc-1.jsonl", offset, orjson.dumps(record), record)
+    return Line("svc", "svc-1.jsonl", offset, orjson.dumps(record), record, RESOURCE)
 
 
 LINES = [line(log(at, f"m{at}"), at) for at in range(4)]
-
-
-@pytest.fixture
-def opened(configure: Callable[..., Any]) -> Iterator[Open]:
-    """Open destinations by their parameters, and close them at the end."""
-    all_opened = []
-
-    def begin(**parameters: Any) -> Destination:
-        all_opened.append(open_destination(configure(**{"ship_timeout_s": 2.0, **parameters})))
-        return all_opened[-1]
-
-    yield begin
-    for destination in all_opened:
-        destination.close()
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -75,65 +58,15 @@ def test_times_keep_their_nanoseconds(timestamp: str, expected: int) -> None:
 # --- OTLP ------------------------------------------------------------------------------------------------------------
 
 
-class Collector:
-    """An HTTP server of the test that answers by turns."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, bytes, dict[str, str]]] = []
-        self.requests: list[tuple[str, dict[str, str], ExportLogsServiceRequest]] = []
-        self.refuses: Callable[[ExportLogsServiceRequest], bool] = lambda _: False
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                content = self.rfile.read(int(self.headers["Content-Length"]))
-                export = ExportLogsServiceRequest.FromString(gzip.decompress(content))
-                collector.requests.append((self.path, dict(self.headers.items()), export))
-                status, body, headers = collector.answers.pop(0) if collector.answers else (200, b"", {})
-                if collector.refuses(export):
-                    status = 413
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"otlp+http://127.0.0.1:{self.server.server_port}"
-
-    def messages(self) -> list[str]:
-        """Return the bodies of what was accepted or refused, request by request."""
-        exports = [MessageToDict(export) for _, _, export in self.requests]
-        scopes = [resource["scopeLogs"][0] for export in exports for resource in export["resourceLogs"]]
-        return [record["body"]["stringValue"] for scope in scopes for record in scope["logRecords"]]
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    served = Collector()
-    yield served
-    served.server.shutdown()
-    served.server.server_close()
-    served.thread.join()
-
-
 def test_a_record_becomes_a_log_record_of_the_data_model(collector: Collector, opened: Open) -> None:
     record = request(1.5, nested={"a": [1, 2.5, None, True]}, big=2**63, gen_ai__usage__input_tokens=7)
     record |= {"span_id": "00f067aa0ba902b7", "trace_flags": "03"}
     assert not opened(ship_to=collector.url).send([line(record)]).failed
-    path, headers, export = collector.requests[0]
+    path, headers, export = collector.logs()[0]
     assert (path, headers["Content-Type"]) == ("/v1/logs", "application/x-protobuf")
     (resource,) = export.resource_logs
-    assert MessageToDict(resource.resource)["attributes"] == [{"key": "service.name", "value": {"stringValue": "svc"}}]
+    attributes = {one["key"]: one["value"]["stringValue"] for one in MessageToDict(resource.resource)["attributes"]}
+    assert attributes == RESOURCE
     (made,) = resource.scope_logs[0].log_records
     assert made.time_unix_nano == unix_nano(record["timestamp"])
     assert (made.severity_text, made.severity_number, made.event_name) == ("INFO", 9, "request")
@@ -152,7 +85,7 @@ def test_the_path_and_headers_are_the_operators(collector: Collector, opened: Op
     file = tmp_path / "headers"
     file.write_text("# for the gateway\nAuthorization: Bearer a:b\n\nX-Scope-OrgID: one\n")
     assert not opened(ship_to=f"{collector.url}/otlp/v1/logs", ship_headers_file=file).send(LINES).failed
-    path, headers, _ = collector.requests[0]
+    path, headers, _ = collector.logs()[0]
     assert (path, headers["Authorization"], headers["X-Scope-OrgID"]) == ("/otlp/v1/logs", "Bearer a:b", "one")
 
 
@@ -165,10 +98,10 @@ def test_an_answer_that_can_change_is_a_failure_of_all_of_them(collector: Collec
 
 
 def test_of_a_batch_that_is_refused_only_the_cause_is_left_out(collector: Collector, opened: Open) -> None:
-    collector.refuses = lambda export: b"m2" in export.SerializeToString()
+    collector.refuses = lambda content: b"m2" in content
     sent = opened(ship_to=collector.url).send(LINES)
     assert (list(sent.failed), sent.refused) == ([], {"413": 1})
-    arrived = [export for _, _, export in collector.requests if not collector.refuses(export)]
+    arrived = [export for _, _, export in collector.logs() if b"m2" not in export.SerializeToString()]
     assert [len(export.resource_logs[0].scope_logs[0].log_records) for export in arrived] == [2, 1]
 
 
@@ -182,9 +115,9 @@ def test_what_a_collector_rejects_of_a_batch_is_counted(collector: Collector, op
 
 
 def test_records_of_several_services_are_resources_of_their_own(collector: Collector, opened: Open) -> None:
-    other = Line("other", "other-1.jsonl", 0, b"{}", log(9, "m9"))
+    other = Line("other", "other-1.jsonl", 0, b"{}", log(9, "m9"), {"service.name": "other"})
     opened(ship_to=collector.url).send([*LINES[:2], other])
-    assert len(collector.requests[0][2].resource_logs) == 2
+    assert len(collector.logs()[0][2].resource_logs) == 2
     assert collector.messages() == ["m0", "m1", "m9"]
 
 
@@ -237,6 +170,7 @@ def test_entries_are_packed_with_their_time_and_one_acknowledgement(opened: Open
     unpacker.feed(gzip.decompress(packed))
     entries = list(unpacker)
     assert [entry["message"] for _, entry in entries] == ["m0", "m1", "m2", "m3"]
+    assert [entry["resource"] for _, entry in entries] == [RESOURCE] * 4
     time, _ = entries[1]
     assert (time.code, int.from_bytes(time.data[:4], "big")) == (0, LINES[1].unix_nano() // 1_000_000_000)
 
@@ -305,6 +239,25 @@ def test_a_database_has_each_record_once_however_often_it_is_sent(opened: Open, 
     database.close()
     assert [json.loads(row[3])["message"] for row in rows] == ["m0", "m1", "m2", "m3"]
     assert rows[0][:3] == ("svc", "log", LINES[0].record["timestamp"])
+
+
+def test_a_row_has_the_resource_also_in_a_table_that_was_made_without(opened: Open, tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "a.db")
+    old.executescript(
+        """CREATE TABLE records (segment TEXT NOT NULL, offset INTEGER NOT NULL, service_name TEXT NOT NULL,
+        timestamp TEXT, event_name TEXT, severity_text TEXT, trace_id TEXT, record TEXT NOT NULL,
+        PRIMARY KEY (segment, offset)) WITHOUT ROWID;
+        INSERT INTO records VALUES ('svc-1.jsonl', 0, 'svc', NULL, 'log', NULL, NULL, '{}');"""
+    )
+    for path in (tmp_path / "a.db", tmp_path / "b.db"):
+        for _ in range(2):
+            destination = opened(ship_to=f"sqlite://{path}")
+            assert not destination.send(LINES[1:]).failed
+        with sqlite3.connect(path) as database:
+            rows = database.execute("SELECT resource, json_extract(record, '$.message') FROM records").fetchall()
+        database.close()
+        assert [(json.loads(row[0]), row[1]) for row in rows[-3:]] == [(RESOURCE, f"m{at}") for at in (1, 2, 3)]
+    old.close()
 
 
 def test_a_database_that_is_locked_has_failed_and_takes_it_later(opened: Open, tmp_path: Path) -> None:

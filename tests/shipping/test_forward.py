@@ -41,7 +41,9 @@ def test_each_record_arrives_though_server_and_shipper_are_killed(
     written = staged.end()
     assert ship.stop() == 0, ship.lines
     entries = fluent.entries()
+    resources = [entry["record"].pop("resource") for entry in entries]
     staged.show("Fluent forward by TLS", written, [entry["record"] for entry in entries], fluent, ship)
+    assert {resource["service.name"] for resource in resources} == {staged.config.service_name}
     for entry in entries:
         assert entry["tag"] == TAG
         assert entry["seconds"] * 1_000_000_000 + entry["nanoseconds"] == unix_nano(entry["record"]["timestamp"])
@@ -70,5 +72,5 @@ def test_a_wrong_shared_key_is_told_and_delivers_nothing(
     key.write_text(SHARED_KEY, "utf-8")
     ship.start()
     assert ship.stop() == 0, ship.lines
-    records = [entry["record"] for entry in fluent.entries()]
+    records = [{name: value for name, value in one["record"].items() if name != "resource"} for one in fluent.entries()]
     staged.show("Fluent forward, the shared key wrong at first", written, records, fluent, ship)

@@ -21,6 +21,7 @@ from inference_logging.segments import read_records
 from tests.command_line import run
 from tests.segment_lines import lines, name, write
 from tests.servers import free_port
+from tests.shipping.endpoint import Collector
 from tests.support import Recorded, wait_until
 
 pytestmark = pytest.mark.servers
@@ -211,6 +212,22 @@ def test_metrics_tell_how_far_it_is(start: Callable[..., subprocess.Popen[str]],
     assert 'inference_logging_ship_bytes_total{ship_name="sqlite"}' in text
     text = scraped(port, 'inference_logging_ship_lag_bytes{ship_name="sqlite"} 0.0')
     assert 'inference_logging_ship_lag_seconds{ship_name="sqlite"} 0.0' in text
+
+
+def test_records_that_are_no_spans_are_counted_where_only_spans_are_asked_for(
+    start: Callable[..., subprocess.Popen[str]], collector: Collector, tmp_path: Path
+) -> None:
+    (tmp_path / "segments").mkdir()
+    write(tmp_path / "segments" / name(1), lines(1, 2))
+    port = free_port()
+    to = ("--to", f"{collector.url}?signal=traces")
+    shipper = start(*to, "--metrics-address", "127.0.0.1", "--metrics-port", str(port))
+    text = scraped(port, 'ship_left_out_total{ship_name="otlp"} 2.0')
+    assert 'inference_logging_ship_records_total{ship_name="otlp"} 0.0' in text
+    shipper.send_signal(signal.SIGTERM)
+    _, errors = shipper.communicate(timeout=180)
+    assert (shipper.returncode, collector.requests) == (0, [])
+    assert "ended records=0 left_out=2 lag_bytes=0" in errors
 
 
 def test_metrics_of_a_destination_that_is_down_show_the_lag_and_the_errors(

@@ -57,6 +57,14 @@ def refuse_first(sent: Sequence[Line]) -> Sent:
     return Sent(refused={"413": 1})
 
 
+def take_first(sent: Sequence[Line]) -> Sent:
+    return Sent(left_out=len(sent) - 1)
+
+
+def refuse_more_than_there_are(sent: Sequence[Line]) -> Sent:
+    return Sent(sent[1:], "one signal fails", "503", refused={"400": len(sent)})
+
+
 class Stop:
     """Is set at one of its waits; what it was asked to wait is kept."""
 
@@ -155,6 +163,25 @@ def test_what_is_refused_is_counted_and_told_and_the_rest_goes_on(
     assert one.shipper.records == 3
     assert one.shipper.refused == {"413": 1, "corrupt": 1}
     assert len(one.told) == 1, "told once a minute"
+
+
+def test_what_is_not_asked_for_is_counted_apart_and_does_not_come_again(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    write(tmp_path / name(1), lines(1, 2, 3))
+    one = running(take_first)
+    assert one.shipper.run(Stop(), once=True)
+    assert (one.shipper.records, one.shipper.left_out, one.shipper.lag_bytes()) == (2, 1, 0)
+    assert (one.shipper.refused, one.told) == ({}, [])
+
+
+def test_counts_do_not_fall_where_a_record_is_refused_by_one_signal_and_fails_at_the_other(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    write(tmp_path / name(1), lines(1, 2))
+    one = running(refuse_more_than_there_are)
+    assert one.shipper.run(Stop(at_wait=100), once=True)
+    assert (one.shipper.records, one.shipper.refused) == (1, {"400": 2})
 
 
 def test_a_stop_ships_what_a_listener_still_writes_until_it_has_ended(

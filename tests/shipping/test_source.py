@@ -81,6 +81,38 @@ def test_what_is_not_acknowledged_comes_again(tmp_path: Path, suffix: str) -> No
         assert [numbers(opened.read(*EVERYTHING)) for _ in range(2)] == [[1, 2], [1, 2]]
 
 
+@pytest.mark.parametrize("suffix", ["", ".zst"])
+def test_a_line_has_the_resource_of_its_segments_header_wherever_a_shipper_begins(tmp_path: Path, suffix: str) -> None:
+    resources = [{"service.name": "s", "k8s.pod.name": f"pod-{at}"} for at in range(2)]
+    for at, resource in enumerate(resources):
+        write(tmp_path / (name(at + 1, at) + suffix), lines(at, at, resource=resource))
+    with source(tmp_path) as opened:
+        opened.acknowledge(opened.read(1, 1 << 40))
+    with source(tmp_path) as opened:
+        batch = opened.read(*EVERYTHING)
+    assert [line.resource for line in batch.lines] == [resources[0], resources[1], resources[1]]
+    assert batch.lines[1].resource is batch.lines[2].resource
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lines(footer=False),
+        lines(footer=False, resource=["k8s.pod.name"]),
+        lines(footer=False, resource={"k8s.pod.name": 1}),
+        lines(7, header=False, footer=False),
+        b"no json\n",
+    ],
+    ids=["none", "a list", "a number", "no header", "no line"],
+)
+def test_a_header_that_says_nothing_leaves_the_name_of_the_service(tmp_path: Path, first: bytes) -> None:
+    write(tmp_path / name(1), first + lines(1, header=False))
+    with source(tmp_path) as opened:
+        found = [line.resource for line in opened.read(*EVERYTHING).lines]
+    assert found == [{"service.name": "svc"}] * len(found)
+    assert found
+
+
 def test_a_live_segment_is_shipped_as_it_grows_and_marked_once_it_is_sealed(tmp_path: Path) -> None:
     live = Writer(tmp_path / name(1))
     with source(tmp_path) as opened:

@@ -21,7 +21,7 @@ from inference_logging.config.fields import (
 _HOST = r"(?:[0-9A-Za-z._-]+|\[[0-9a-fA-F:.]+\])(?::[1-9][0-9]{0,4})?"
 _DESTINATION = re.compile(
     rf"kafka://{_HOST}(?:,{_HOST})*/[A-Za-z0-9._-]{{1,249}}"
-    rf"|otlp\+https?://{_HOST}(?:/[!-~]*)?"
+    rf"|otlp\+https?://{_HOST}(?:/[!->@-~]*)?(?:\?signal=(?:logs|traces|both))?"
     rf"|forward(?:\+tls)?://{_HOST}/[A-Za-z0-9._-]{{1,249}}"
     r"|sqlite:///[^\x00-\x1f\x7f]+"
 )
@@ -30,7 +30,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 Destination = Annotated[str | None, BeforeValidator(none_if_empty), matching(_DESTINATION)]
 ShipName = Annotated[str, matching(_NAME)]
 DESTINATIONS = (
-    "kafka://host:9092,host:9092/topic, otlp+http://host:4318 (or otlp+https; the path is /v1/logs unless given), "
+    "kafka://host:9092,host:9092/topic, otlp+http://host:4318 (or otlp+https; the path is /v1/logs unless given; with "
+    "?signal=traces behind it requests as spans to /v1/traces, with ?signal=both both, below a path that is given), "
     "forward://host:24224/tag (or forward+tls), sqlite:///path"
 )
 

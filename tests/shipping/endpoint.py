@@ -1,0 +1,85 @@
+"""An HTTP server of the test in the place of an OpenTelemetry Collector: it keeps what comes and answers by turns."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+
+class Collector:
+    """``answers`` are given first come first served, then successes; what ``refuses`` finds is answered with 413."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, bytes, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        """Path, headers and content."""
+        self.refuses: Callable[[bytes], bool] = lambda _: False
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                content = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+                collector.requests.append((self.path, dict(self.headers.items()), content))
+                status, body, headers = collector.answers.pop(0) if collector.answers else (200, b"", {})
+                if collector.refuses(content):
+                    status = 413
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        """What ``ship_to`` says."""
+        return f"otlp+http://127.0.0.1:{self.server.server_port}"
+
+    def logs(self) -> list[tuple[str, dict[str, str], ExportLogsServiceRequest]]:
+        """Return the requests whose path is that of logs, with their content as it is read."""
+        found = [one for one in self.requests if one[0].endswith("/v1/logs")]
+        return [(path, headers, ExportLogsServiceRequest.FromString(content)) for path, headers, content in found]
+
+    def messages(self) -> list[str]:
+        """Return the bodies of the log records that were accepted or refused, request by request."""
+        exports = [MessageToDict(export) for _, _, export in self.logs()]
+        scopes = [resource["scopeLogs"][0] for export in exports for resource in export["resourceLogs"]]
+        return [record["body"]["stringValue"] for scope in scopes for record in scope["logRecords"]]
+
+    def span_names(self) -> list[list[str]]:
+        """Return the names of the spans of each request to the path of traces."""
+        found = [content for path, _, content in self.requests if path.endswith("/v1/traces")]
+        exports = [ExportTraceServiceRequest.FromString(content) for content in found]
+        return [
+            [span.name for resource in export.resource_spans for scope in resource.scope_spans for span in scope.spans]
+            for export in exports
+        ]
+
+    def close(self) -> None:
+        """Serve no more."""
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """Serve OTLP."""
+    served = Collector()
+    yield served
+    served.close()
