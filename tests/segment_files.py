@@ -53,10 +53,12 @@ def write_segment(
     dropped: Mapping[str, Mapping[str, int]] | None = None,
     sealed: bool = True,
     tail: bytes = b"",
+    resource: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a segment with header and, where ``sealed``, footer; ``tail`` is what stands behind."""
     begun = (BEGUN + timedelta(seconds=second)).strftime("%Y%m%dT%H%M%S.000Z")
     head = {"timestamp": stamp(second), "event_name": "segment.header", "schema_version": 1, "segment": number}
+    head |= {"resource": resource} if resource is not None else {}
     process = {"boot_id": BOOT_ID, "pid": 1, "accepted": 9, "written": 9, "in_queue": 0, "dropped": dropped or {}}
     foot = {"timestamp": stamp(second), "event_name": "segment.footer", "segment": number, "processes": [process]}
     content = b"".join(orjson.dumps(line) + b"\n" for line in [head, *records, *([foot] if sealed else [])]) + tail

@@ -6,6 +6,7 @@ A record is written when its request has ended. Arrival = the record's time, les
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,10 @@ from inference_logging.shipping.line import unix_nano
 
 MAX_OPEN: Final = 4096
 """Requests whose chunks are kept until their own record comes; beyond that the oldest are forgotten."""
+
+
+_LONGEST_S: Final = 10 * 366 * 86400.0
+"""More than any request lasts; with a longer duration a record is damaged."""
 
 
 class LeftOut(NamedTuple):
@@ -65,13 +70,14 @@ def arrival_nano(record: Mapping[str, Any]) -> int | None:
     """Return when a request arrived, Unix nanoseconds; None if its record has no time."""
     ended = unix_nano(str(record.get("timestamp", "")))
     spent_s = (number(record, "duration_s") or 0.0) + (number(record, "after_response_s") or 0.0)
-    return ended - round(spent_s * 1e9) if ended else None
+    return ended - round(spent_s * 1e9) if ended and 0 <= spent_s <= _LONGEST_S else None
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
-    """Return a field that is a number, else None."""
+    """Return a field that is a finite number, else None."""
     value = record.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None
 
 
 def whole(record: Mapping[str, Any], name: str) -> int | None:

@@ -38,13 +38,21 @@ def write(
                 counted.leave_out("no_time")
             elif not wanted(request):
                 counted.filtered_out += 1
-            elif isinstance(row := form.row(request), LeftOut):
+            elif isinstance(row := row_of(form, request), LeftOut):
                 counted.leave_out(row.reason)
             else:
                 counted.export(request)
                 spool.add(request.arrival_nano, row)
         with _output(path) as file:
             form.write(spool.rows(), file)
+
+
+def row_of(form: Format, request: Request) -> bytes | LeftOut:
+    """Return the format's row of a request; a record that isn't as the listener writes it is left out as ``damaged``."""
+    try:
+        return form.row(request)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return LeftOut("damaged")
 
 
 @contextmanager
