@@ -280,7 +280,9 @@ def test_a_question_is_described_shown_and_not_mixed_with_sql(directory: Path) -
     listed = run("query", "--example", "list").out
     assert [line.split()[0] for line in listed.splitlines()] == list(QUESTIONS)
     shown = run("query", "--example", "slow-tenants", "--show-sql").out
-    assert rows(shown, directory) == rows_of(run("query", "--example", "slow-tenants", str(directory), "--format", "json").out)
+    assert rows(shown, directory) == rows_of(
+        run("query", "--example", "slow-tenants", str(directory), "--format", "json").out
+    )
     assert run("query", "SELECT 1", str(directory), "--example", "slow-tenants").code == 2
     assert run("query").code == 2
 

@@ -76,7 +76,12 @@ def test_lengths_are_the_counted_tokens_and_a_stream_without_a_count_has_its_chu
 @pytest.mark.parametrize("form", TRACES)
 def test_an_aborted_request_says_where_it_was_aborted(form: str, directory: Path) -> None:
     aborted = lines(directory, form)[2]
-    assert [aborted[name] for name in ("outcome", "duration", "chunks", "output_length")] == ["client_disconnect", 2.0, 40, 40]
+    assert [aborted[name] for name in ("outcome", "duration", "chunks", "output_length")] == [
+        "client_disconnect",
+        2.0,
+        40,
+        40,
+    ]
 
 
 @pytest.mark.parametrize(("form", "block"), [("mooncake", 512), ("guidellm", 512), ("vllm-timed", 16)])
@@ -175,7 +180,10 @@ def test_a_request_that_can_not_be_sent_again_is_left_out_with_its_reason(
         ("/v1/embeddings", {"input": "hi"}),
         ("/v1/messages", {"system": "be nice", "messages": [{"role": "user", "content": "hi"}]}),
         ("/v1/responses", {"instructions": "be nice", "input": [{"role": "user", "content": "hi"}]}),
-        ("/v1/chat/completions", {"messages": [{"role": "system", "content": "be nice"}, {"role": "user", "content": "hi"}]}),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "system", "content": "be nice"}, {"role": "user", "content": "hi"}]},
+        ),
     ],
 )
 def test_a_body_is_rebuilt_in_the_form_of_its_api(path: str, body: dict[str, Any], tmp_path: Path) -> None:
@@ -198,7 +206,12 @@ def test_a_chat_with_tools_and_an_image_is_rebuilt(tmp_path: Path) -> None:
 
 
 def test_a_conversation_has_two_speakers_by_turns_and_begins_with_the_human(tmp_path: Path) -> None:
-    asked = [message("system", "be nice"), message("user", "one"), message("assistant", "two"), message("user", "three")]
+    asked = [
+        message("system", "be nice"),
+        message("user", "one"),
+        message("assistant", "two"),
+        message("user", "three"),
+    ]
     fields = {"gen_ai.input.messages": asked, "gen_ai.output.messages": [message("assistant", "four")]}
     cut = talk("a", "b", output_truncated=True)
     write_segment(tmp_path, [request(1, **fields), request(2), request(3, **cut)])

@@ -30,10 +30,14 @@ JSON = st.recursive(
     max_leaves=8,
 )
 PARTS = st.dictionaries(
-    st.sampled_from(["type", "content", "hash", "length", "response", "arguments", "uri", "modality", "truncated", "id"]),
+    st.sampled_from(
+        ["type", "content", "hash", "length", "response", "arguments", "uri", "modality", "truncated", "id"]
+    ),
     st.sampled_from(["text", "uri", "image", "tool_call", "blob", "x"]) | JSON,
 )
-MESSAGES = st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "tool"]), "parts": st.lists(PARTS)}) | JSON)
+MESSAGES = st.lists(
+    st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "tool"]), "parts": st.lists(PARTS)}) | JSON
+)
 FIELDS = st.fixed_dictionaries(
     {},
     optional={
@@ -88,7 +92,7 @@ def test_what_is_not_known_of_a_prompt_is_shared_with_no_other(text: bytes, toke
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 62), st.binary(max_size=50))))
 def test_a_spool_gives_back_every_row_by_arrival_and_equal_ones_in_the_order_they_came(
-    rows: list[tuple[int, bytes]]
+    rows: list[tuple[int, bytes]],
 ) -> None:
     with Spool() as spool:
         for row in rows:

@@ -52,7 +52,9 @@ _MAX_REPORTED: Final = 20
 )  # fmt: skip
 @WHERE
 @TRACE
-@click.option("--since", callback=from_option, metavar="TIME", help=f"Only requests that arrived from then on: {FORMS} ago.")
+@click.option(
+    "--since", callback=from_option, metavar="TIME", help=f"Only requests that arrived from then on: {FORMS} ago."
+)
 @click.option("--until", callback=from_option, metavar="TIME", help="Only requests that arrived before then.")
 @click.option("--text", "with_text", is_flag=True, help="aiperf, parquet: with the captured texts or bodies too.")
 @click.option(
@@ -75,9 +77,7 @@ _MAX_REPORTED: Final = 20
 @click.option(
     "--statement", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The statement as JSON too."
 )
-@click.option(
-    "--require-complete", is_flag=True, help="Exit with 1 if a record is lost, missing or still in a queue."
-)
+@click.option("--require-complete", is_flag=True, help="Exit with 1 if a record is lost, missing or still in a queue.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -132,7 +132,7 @@ def command(
     requests = _checked(read(chosen, _Report(counted)), names)
     wanted = _wanted(keep_of(filters, (), trace), since, until)
     write(requests, wanted, made, None if to_stdout else output, counted)
-    faults = books.faults(timestamp(since) if since is not None else "")
+    faults = books.faults(timestamp(since) if since is not None else "", chosen)
     if place.segment() is not None:
         faults.append("one segment was read; the books are those of its directory")
     if counted.damaged_lines:

@@ -11,9 +11,7 @@ from inference_logging.segments import Record
 
 Keep = Callable[[Record], bool] | None
 
-WHERE = click.option(
-    "--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeated: all of them."
-)
+WHERE = click.option("--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeated: all of them.")
 EVENT = click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeated: any of them.")
 TRACE = click.option("--trace", metavar="ID", help="Only records of this trace; its first digits are enough.")
 

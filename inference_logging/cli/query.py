@@ -175,7 +175,9 @@ def _add_resources(connection: DuckDBPyConnection, segments: Sequence[Segment]) 
     """Make the table of the resources that the headers of segments name: one row for each that names one."""
     columns = ", ".join(f"{_name(name)} {kind}" for name, kind in RESOURCE.items())
     connection.execute(f"CREATE TABLE segment_resources (filename VARCHAR, {columns})")
-    rows = [(str(segment.path), *map(resource.get, RESOURCE)) for segment in segments if (resource := _resource(segment))]
+    rows = [
+        (str(segment.path), *map(resource.get, RESOURCE)) for segment in segments if (resource := _resource(segment))
+    ]
     if rows:
         places = ", ".join("?" * (len(RESOURCE) + 1))
         connection.executemany(f"INSERT INTO segment_resources VALUES ({places})", rows)

@@ -137,9 +137,7 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
             content.append({"type": "image_url", "image_url": {"url": _content(part, "uri")}})
         elif kind == "tool_call":
             function = {"name": part.get("name"), "arguments": _content(part, "arguments")}
-            built.setdefault("tool_calls", []).append(
-                {"id": part.get("id"), "type": "function", "function": function}
-            )
+            built.setdefault("tool_calls", []).append({"id": part.get("id"), "type": "function", "function": function})
         elif kind == "tool_call_response":
             built["tool_call_id"] = part.get("id")
             content.append({"type": "text", "text": _content(part, "response")})

@@ -39,7 +39,9 @@ class Kind(NamedTuple):
 KINDS: Final[dict[str, Kind]] = {
     "mooncake": Kind("trace of lengths and prefix ids, JSON lines, times in ms: Dynamo's mocker, AIPerf, GuideLLM"),
     "vllm-timed": Kind("the same in seconds: vllm bench serve --dataset-name timed_trace", 16),
-    "aiperf": Kind("aiperf profile --custom-dataset-type mooncake_trace; with --text the bodies, to be sent as they were"),
+    "aiperf": Kind(
+        "aiperf profile --custom-dataset-type mooncake_trace; with --text the bodies, to be sent as they were"
+    ),
     "guidellm": Kind("GuideLLM's trace kind mooncake: times in seconds, and how long each request ran"),
     "openai-jsonl": Kind("OpenAI's batch file: bodies, arrival, and what was recorded; `replay` reads it"),
     "sharegpt": Kind("conversations, a JSON list: vllm bench serve --dataset-name sharegpt"),

@@ -58,7 +58,9 @@ class Writer:
             connection = self._connect(":memory:", config={"autoinstall_known_extensions": "false"})
             connection.execute("SET TimeZone = 'UTC'")
             # Rows stand by arrival, so that a reader can skip row groups outside of its times.
-            connection.execute(f"COPY (SELECT * FROM {source}) TO {_text(table.name)} (FORMAT parquet, COMPRESSION zstd)")
+            connection.execute(
+                f"COPY (SELECT * FROM {source}) TO {_text(table.name)} (FORMAT parquet, COMPRESSION zstd)"
+            )
             connection.close()
             with open(table.name, "rb") as written:  # noqa: PTH123 - DuckDB may have put another file there
                 shutil.copyfileobj(written, file)

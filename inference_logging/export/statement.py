@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final
 
 from inference_logging.export.requests import Request, number
+from inference_logging.segments import Segment
 
 VERSION: Final = 1
 _COUNTS: Final = ("accepted", "written", "in_queue", "removed", "lost", "missing", "doubled")
@@ -86,25 +87,35 @@ class Books:
             "sampled_out": sampled_out,
         }
 
-    def faults(self, since: str) -> list[str]:
-        """Return in words each part of the traffic that is not on record; ``since``: nothing before this matters."""
+    def faults(self, since: str, segments: Collection[Segment]) -> list[str]:
+        """Return in words each part of the traffic that is not on record.
+
+        ``since``: nothing before this time matters; ``segments``: nor do faults of other segments than these.
+        """
         if self.error:
             return [f"the books could not be read: {self.error}"]
         processes = [one for one in self._processes() if (one.get("last_time") or "~") >= since]
-        names = {one.get("boot_id") for one in processes}
+        known = {one.get("boot_id") for one in processes} | {None}
+        read = {segment.name for segment in segments}
         return [
             *(fault for process in processes for fault in _faults_of(process, since)),
             # Missing records are named above, with their gap.
             *(
                 f"{problem['kind']}: {problem['text']}"
                 for problem in self.found.get("problems", ())
-                if problem["kind"] != "missing" and problem.get("boot_id") in (*names, None)
+                if problem["kind"] != "missing" and problem.get("boot_id") in known and _is_of(problem, read)
             ),
         ]
 
     def _processes(self) -> Sequence[Mapping[str, Any]]:
         found: Sequence[Mapping[str, Any]] = self.found.get("processes", ())
         return found
+
+
+def _is_of(problem: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Return whether a problem is of one of these segments, or of none."""
+    segment = Segment.parse(problem.get("segment") or "")
+    return segment is None or segment.name in names
 
 
 def _faults_of(process: Mapping[str, Any], since: str) -> list[str]:
@@ -174,7 +185,9 @@ class Statement:
             f"{sum(counted.left_out.values()):,} that {self.format} can't hold{left_out}"
         ]
         if counted.exported:
-            lines.append(f"exported: {_reasons(counted.by_outcome)}; they stand for {counted.stands_for:,.10g} requests")
+            lines.append(
+                f"exported: {_reasons(counted.by_outcome)}; they stand for {counted.stands_for:,.10g} requests"
+            )
         if counted.unknown_weight:
             lines.append(f"weight: {counted.unknown_weight:,} exported requests don't say how many they stand for")
         lines.append("records: " + ", ".join(f"{books[name]:,} {name.replace('_', ' ')}" for name in _COUNTS))
