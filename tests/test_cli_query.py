@@ -256,9 +256,10 @@ def test_the_questions_find_the_slow_tenant_and_its_pod(tmp_path: Path) -> None:
 
 
 def test_the_questions_weigh_aborts_tokens_and_cached_prefixes(tmp_path: Path) -> None:
-    usage = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
+    usage: dict[str, Any] = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
+    cached: dict[str, Any] = {"gen_ai.usage.cache_read.input_tokens": 50}
     records = [
-        request(1, adjusted_count=3.0, **usage, **{"gen_ai.usage.cache_read.input_tokens": 50}),
+        request(1, adjusted_count=3.0, **usage, **cached),
         request(2, "client_disconnect", duration_s=2.0, adjusted_count=1.0, **usage),
         request(3, "process_died", http__route="/b", chunks=4, error__type="process_died"),
     ]
@@ -280,15 +281,10 @@ def test_a_question_is_described_shown_and_not_mixed_with_sql(directory: Path) -
     listed = run("query", "--example", "list").out
     assert [line.split()[0] for line in listed.splitlines()] == list(QUESTIONS)
     shown = run("query", "--example", "slow-tenants", "--show-sql").out
-    assert rows(shown, directory) == rows_of(
-        run("query", "--example", "slow-tenants", str(directory), "--format", "json").out
-    )
+    answer = run("query", "--example", "slow-tenants", str(directory), "--format", "json").out
+    assert rows(shown, directory) == [json.loads(line) for line in answer.splitlines()]
     assert run("query", "SELECT 1", str(directory), "--example", "slow-tenants").code == 2
     assert run("query").code == 2
-
-
-def rows_of(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_where_duckdb_is_missing_the_extra_is_named(directory: Path) -> None:

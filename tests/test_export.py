@@ -15,7 +15,7 @@ from tests.command_line import run
 from tests.export_books import verify_in_process
 from tests.segment_files import log, request, write_segment
 
-USAGE = {"gen_ai.usage.input_tokens": 1200, "gen_ai.usage.output_tokens": 5}
+USAGE: dict[str, Any] = {"gen_ai.usage.input_tokens": 1200, "gen_ai.usage.output_tokens": 5}
 CANARY = "canary-7f3a"
 TRACES = ("mooncake", "vllm-timed", "guidellm", "aiperf")
 
@@ -40,6 +40,11 @@ def export(directory: Path, form: str, *options: str) -> tuple[str, dict[str, An
     done = run("export", str(directory), "--format", form, "-o", str(out), "--statement", str(statement), *options)
     assert done.code == 0, done.err
     return out.read_text(), json.loads(statement.read_text())
+
+
+def table(sql: str) -> list[tuple[Any, ...]]:
+    """Return the rows that DuckDB finds."""
+    return duckdb.connect().execute(sql).fetchall()
 
 
 def lines(directory: Path, form: str, *options: str) -> list[dict[str, Any]]:
@@ -130,7 +135,7 @@ def test_text_leaves_only_where_the_format_is_made_of_it(form: str, directory: P
 
 def test_a_batch_line_has_the_body_its_source_the_arrival_and_the_result(tmp_path: Path) -> None:
     raw = '{"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": []}'
-    facts = {"gen_ai.request.model": "m", "gen_ai.request.stream": True, "gen_ai.request.max_tokens": 7}
+    facts: dict[str, Any] = {"gen_ai.request.model": "m", "gen_ai.request.stream": True, "gen_ai.request.max_tokens": 7}
     rebuilt = request(2, duration_s=0.5, **USAGE, **talk("hi", "yes"), **facts)
     write_segment(tmp_path, [request(1, **{"http.request.body": raw}), rebuilt], resource={"k8s.pod.name": "p"})
     first, second = lines(tmp_path, "openai-jsonl")
@@ -187,7 +192,7 @@ def test_a_request_that_can_not_be_sent_again_is_left_out_with_its_reason(
     ],
 )
 def test_a_body_is_rebuilt_in_the_form_of_its_api(path: str, body: dict[str, Any], tmp_path: Path) -> None:
-    system = {"gen_ai.system_instructions": [{"type": "text", "content": "be nice"}]}
+    system: dict[str, Any] = {"gen_ai.system_instructions": [{"type": "text", "content": "be nice"}]}
     write_segment(tmp_path, [request(1, url__path=path, **talk("hi", "yes"), **system)])
     assert lines(tmp_path, "openai-jsonl")[0]["body"] == body
 
@@ -198,7 +203,8 @@ def test_a_chat_with_tools_and_an_image_is_rebuilt(tmp_path: Path) -> None:
         {"role": "assistant", "parts": [{"type": "tool_call", "id": "1", "name": "f", "arguments": "{}"}]},
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "1", "response": "4"}]},
     ]  # fmt: skip
-    write_segment(tmp_path, [request(1, **{"gen_ai.input.messages": messages})])
+    asked: dict[str, Any] = {"gen_ai.input.messages": messages}
+    write_segment(tmp_path, [request(1, **asked)])
     user, call, result = lines(tmp_path, "openai-jsonl")[0]["body"]["messages"]
     assert user["content"] == [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "http://i"}}]
     assert call["tool_calls"] == [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
@@ -212,7 +218,7 @@ def test_a_conversation_has_two_speakers_by_turns_and_begins_with_the_human(tmp_
         message("assistant", "two"),
         message("user", "three"),
     ]
-    fields = {"gen_ai.input.messages": asked, "gen_ai.output.messages": [message("assistant", "four")]}
+    fields: dict[str, Any] = {"gen_ai.input.messages": asked, "gen_ai.output.messages": [message("assistant", "four")]}
     cut = talk("a", "b", output_truncated=True)
     write_segment(tmp_path, [request(1, **fields), request(2), request(3, **cut)])
     text, statement = export(tmp_path, "sharegpt")
@@ -224,14 +230,15 @@ def test_a_conversation_has_two_speakers_by_turns_and_begins_with_the_human(tmp_
 
 
 def test_the_time_line_nests_parts_marks_chunks_and_names_processes(tmp_path: Path) -> None:
-    engine = {"engine.queued_s": 0.1, "engine.prefill_s": 0.2, "engine.decode_s": 0.4}
+    first: dict[str, Any] = {"gen_ai.response.time_to_first_chunk": 0.25}
+    engine: dict[str, Any] = {"engine.queued_s": 0.1, "engine.prefill_s": 0.2, "engine.decode_s": 0.4}
     chunk = {"event_name": "request.chunk", "request_id": "a"}
     records = [
         log(1, chunk=1, since_start_s=0.3, **chunk),
         log(2, chunk=2, since_start_s=0.4, **chunk),
         request(10, duration_s=1.0, **{**engine, "request_id": "a"}),
-        request(10.5, "process_died", duration_s=1.0, **{"gen_ai.response.time_to_first_chunk": 0.25}),
-        request(20, duration_s=1.0, chunk_gaps_us=[1000], **{"gen_ai.response.time_to_first_chunk": 0.25}),
+        request(10.5, "process_died", duration_s=1.0, **first),
+        request(20, duration_s=1.0, chunk_gaps_us=[1000], **first),
     ]
     write_segment(tmp_path, records, resource={"k8s.pod.name": "pod-a"})
     events = json.loads(export(tmp_path, "perfetto")[0])["traceEvents"]
@@ -248,7 +255,8 @@ def test_the_time_line_nests_parts_marks_chunks_and_names_processes(tmp_path: Pa
         ("waiting", 10_000_000.0, 250_000.0), ("streaming", 10_250_000.0, 750_000.0),
     ]  # fmt: skip
     assert list(of(1, "i")) == [
-        ("chunk", 300_000.0, None), ("chunk", 400_000.0, None), ("chunk", 10_250_000.0, None), ("chunk", 10_251_000.0, None),
+        ("chunk", 300_000.0, None), ("chunk", 400_000.0, None),
+        ("chunk", 10_250_000.0, None), ("chunk", 10_251_000.0, None),
     ]  # fmt: skip
     assert ("process_died", 1_500_000.0, None) in of(2, "i")
 
@@ -256,19 +264,19 @@ def test_the_time_line_nests_parts_marks_chunks_and_names_processes(tmp_path: Pa
 def test_parquet_has_the_columns_of_query_typed_and_sorted_by_arrival(directory: Path) -> None:
     out = directory / "out.parquet"
     assert run("export", str(directory), "--format", "parquet", "-o", str(out), "--text").code == 0
-    found = duckdb.sql(f"""SELECT strftime(arrival, '%H:%M:%S.%f'), duration_s, chunks, outcome, "k8s.pod.name"
-        FROM '{out}'""").fetchall()
+    found = table(f"""SELECT strftime(arrival, '%H:%M:%S.%f'), duration_s, chunks, outcome, "k8s.pod.name"
+        FROM '{out}'""")
     assert found == [
         ("05:00:01.000000", 10.0, None, "ok", "pod-a"), ("05:00:09.250000", 0.5, None, "ok", "pod-a"),
         ("05:00:10.500000", 2.0, 40, "client_disconnect", None), ("05:00:12.900000", 0.1, None, "error", None),
     ]  # fmt: skip
-    types = dict(duckdb.sql(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM '{out}')").fetchall())
+    types = dict(table(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM '{out}')"))
     assert (types["arrival"], types["gen_ai.usage.input_tokens"], types["chunk_gaps_us"]) == (
         "TIMESTAMP", "BIGINT", "BIGINT[]"
     )  # fmt: skip
     done = run("query", "DESCRIBE requests", str(directory), "--format", "json")
     assert {json.loads(line)["column_name"] for line in done.out.splitlines()} <= set(types)
-    text = duckdb.sql(f"""SELECT "gen_ai.input.messages" FROM '{out}' LIMIT 1""").fetchall()
+    text = table(f"""SELECT "gen_ai.input.messages" FROM '{out}' LIMIT 1""")
     assert CANARY in str(text)
 
 

@@ -96,7 +96,7 @@ def command(
     statement: Path | None,
     require_complete: bool,
 ) -> int:
-    """Write the requests of DIRECTORY (default: the configured one) as another program reads them, by arrival.
+    r"""Write the requests of DIRECTORY (default: the configured one) as another program reads them, by arrival.
 
     \b
     mooncake      lengths and prefix ids, JSON lines, ms: Dynamo's mocker, AIPerf
@@ -108,9 +108,9 @@ def command(
     perfetto      time line for ui.perfetto.dev and vizviewer
     parquet       table with the columns of `query` (extra `query`)
 
-    No text leaves the records unless the format is made of it (openai-jsonl, sharegpt) or --text is given: prefix ids are
-    keyed hashes of the captured text, or of its captured hashes. Servers record no token blocks of the engine. The ids
-    of a prompt that was not captured are its own and say nothing.
+    No text leaves the records unless the format is made of it (openai-jsonl, sharegpt) or --text is given: prefix ids
+    are keyed hashes of the captured text, or of its captured hashes. Servers record no token blocks of the engine. The
+    ids of a prompt that was not captured are its own and say nothing.
 
     A statement on stderr ends each export: requests that are in the file, that a filter, the format or sampling left
     out, and records that were lost, by the books that `verify` checks.
@@ -120,7 +120,7 @@ def command(
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since must be before --until: no request can arrive between them")
     to_stdout = str(output) == "-"
-    block_tokens = block_tokens or KINDS[form].block_tokens
+    block_tokens = block_tokens or KINDS[form]
     key = _key(hash_key_file) if hash_key_file is not None else secrets.token_bytes(KEY_BYTES)
     made = writer(form, Options(Prefixes(key, block_tokens, bytes_per_token), with_text))
     chosen = [s for s in place.segments() if since is None or s.written_unix_s() + CLOCKS_S >= since]

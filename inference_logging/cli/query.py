@@ -2,8 +2,8 @@
 
 The tables are views over the files. `records` has a column for every field that occurs anywhere. `requests` and `logs`
 have the fields of their event, also those that no record has yet. Each row has the resource (service, pod, node, host)
-that the header of its segment names. Statements are limited twice: only SELECT runs, and the engine may open the segments
-and nothing else.
+that the header of its segment names. Statements are limited twice: only SELECT runs, and the engine may open the
+segments and nothing else.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def command(sql: str | None, place: Place, form: str, example: str | None, show_
     """Run one SELECT over the segments of DIRECTORY (default: the configured one).
 
     SQL of - is read from standard input. Tables: `requests`, `logs` (application records) and `records` (all, with
-    every field that occurs). Names with dots stand in double quotes: "http.route", "k8s.pod.name". Plain and compressed segments are
-    read, also while they are written. Needs DuckDB (extra `query`).
+    every field that occurs). Names with dots stand in double quotes: "http.route", "k8s.pod.name". Plain and compressed
+    segments are read, also while they are written. Needs DuckDB (extra `query`).
     """
     if example == "list":
         click.echo("\n".join(f"{name:<20} {question.summary}" for name, question in QUESTIONS.items()))

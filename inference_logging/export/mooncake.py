@@ -1,5 +1,7 @@
-"""Mooncake's trace: ``timestamp`` (whole milliseconds since the first arrival), ``input_length``, ``output_length``,
-``hash_ids``, one for every 512 tokens of the input (https://github.com/kvcache-ai/Mooncake, FAST25-release/traces).
+"""Mooncake's trace: whole milliseconds since the first arrival, lengths, and an id for every 512 tokens of the input.
+
+Its form: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces. The reader of Dynamo's mocker refuses a row
+whose ids stand for fewer tokens than ``input_length`` (crate aisimulate-core, replay/loadgen/trace.rs).
 """
 
 from __future__ import annotations

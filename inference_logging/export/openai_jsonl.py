@@ -18,7 +18,7 @@ from inference_logging.export.requests import LeftOut, Lengths, Request
 from inference_logging.export.spool import Row
 from inference_logging.export.traces import write_timed
 
-RECORDED: Final = (
+RECORDED: Final[tuple[str, ...]] = (
     "outcome", "error.type", "http.response.status_code", "http.request.body.size", "http.response.body.size",
     "duration_s", "chunks", "gen_ai.response.time_to_first_chunk", "chunk_gap_mean_us", "chunk_gap_max_us",
     "chunk_gaps_us", "gen_ai.operation.name", "gen_ai.request.model", "gen_ai.request.stream", "gen_ai.response.model",

@@ -1,7 +1,8 @@
 """A time line in Chrome's JSON trace format, which Perfetto's page and viztracer's `vizviewer` open.
 
-A process is a process there, and its requests lie in as few lanes as hold them without overlap. Within a request lie the
-engine's queue, prefill and decode, or waiting and streaming where no engine was asked; chunks and aborts are instants.
+A process is a process there, and its requests lie in as few lanes as hold them without overlap. Within a request lie
+the engine's queue, prefill and decode, or waiting and streaming where no engine reports them; chunks and aborts are
+instants.
 The engine gives durations and no points in time, so its parts lie one behind the other from the arrival.
 """
 

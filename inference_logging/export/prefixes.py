@@ -1,9 +1,9 @@
 """Ids of a prompt's prefix blocks: two prompts that begin alike have the same first ids, and nothing else is said.
 
 Load generators make a text of each block by its id, so the same prefixes are found in the prefix cache of the server
-under test. Servers record no token blocks of the engine, so blocks are cut from the captured text: a block of N tokens is
-taken as N times ``bytes_per_token`` bytes. Ids are keyed hashes (BLAKE2b, RFC 7693) of all the text up to the block's
-end, so likely texts can't be found by trying without the key.
+under test. Servers record no token blocks of the engine, so blocks are cut from the captured text: a block of N tokens
+is taken as N times ``bytes_per_token`` bytes. Ids are keyed hashes (BLAKE2b, RFC 7693) of all the text up to the
+block's end, so likely texts can't be found by trying without the key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Prefixes:
         if prompt is None or not prompt.is_whole:
             whole.update(request_id.encode())
         so_far = hashlib.blake2b(key=self._key, digest_size=8)
-        ids = []
+        ids: list[int] = []
         for begin in range(0, len(content) - self._block_bytes + 1, self._block_bytes):
             if len(ids) >= needed - 1:
                 break

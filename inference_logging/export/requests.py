@@ -76,8 +76,9 @@ def arrival_nano(record: Mapping[str, Any]) -> int | None:
 def number(record: Mapping[str, Any], name: str) -> float | None:
     """Return a field that is a finite number, else None."""
     value = record.get(name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def whole(record: Mapping[str, Any], name: str) -> int | None:

@@ -48,7 +48,7 @@ def write(
 
 
 def row_of(form: Format, request: Request) -> bytes | LeftOut:
-    """Return the format's row of a request; a record that isn't as the listener writes it is left out as ``damaged``."""
+    """Return the format's row of a request; ``damaged`` is one that isn't as the listener writes it."""
     try:
         return form.row(request)
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -1,8 +1,8 @@
 """Conversations as ShareGPT has them: a JSON list of ``{"id", "conversations": [{"from", "value"}, …]}``.
 
 `vllm bench serve` takes the first two values as prompt and answer, AIPerf each ``human`` that a ``gpt`` follows. So a
-conversation here has these two speakers only, by turns, and begins with ``human``: what system and tools say goes before
-what follows it.
+conversation here has these two speakers only, by turns, and begins with ``human``: what system and tools say goes
+before what follows it.
 """
 
 from __future__ import annotations

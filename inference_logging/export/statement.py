@@ -179,21 +179,20 @@ class Statement:
     def words(self) -> list[str]:
         """Return the statement in lines for people."""
         counted, books = self.requests, self.books.counts()
-        left_out = f", left out {_reasons(counted.left_out)}" if counted.left_out else ""
+        left_out = sum(counted.left_out.values())
+        reasons = f": {_reasons(counted.left_out)}" if left_out else ""
+        read = f"{counted.read:,} read = {counted.exported:,} exported + {counted.filtered_out:,} filtered out"
         lines = [
-            f"requests: {counted.read:,} read = {counted.exported:,} exported + {counted.filtered_out:,} filtered out + "
-            f"{sum(counted.left_out.values()):,} that {self.format} can't hold{left_out}"
+            f"requests: {read} + {left_out:,} that {self.format} can't hold{reasons}",
+            f"records: {', '.join(f'{books[name]:,} {name}' for name in _COUNTS).replace('_', ' ')}",
         ]
         if counted.exported:
-            lines.append(
-                f"exported: {_reasons(counted.by_outcome)}; they stand for {counted.stands_for:,.10g} requests"
-            )
+            stands_for = f"they stand for {counted.stands_for:,.10g} requests"
+            lines.insert(1, f"exported: {_reasons(counted.by_outcome)}; {stands_for}")
         if counted.unknown_weight:
             lines.append(f"weight: {counted.unknown_weight:,} exported requests don't say how many they stand for")
-        lines.append("records: " + ", ".join(f"{books[name]:,} {name.replace('_', ' ')}" for name in _COUNTS))
-        for name in ("dropped", "sampled_out"):
-            if books[name]:
-                lines.append(f"{name.replace('_', ' ')}: {_reasons(books[name])}")
+        counts = ((name, books[name]) for name in ("dropped", "sampled_out") if books[name])
+        lines += [f"{name.replace('_', ' ')}: {_reasons(found)}" for name, found in counts]
         lines += [f"not complete: {fault}" for fault in self.faults]
         return [*lines, "complete: nothing lost, nothing missing"] if self.is_complete else lines
 

@@ -1,7 +1,7 @@
 """The timed trace of `vllm bench serve`: as Mooncake's, with seconds, and an id for every 16 tokens.
 
-vLLM makes the prompt of the ids alone (vllm/benchmarks/datasets, class TimedTrace): without ids a prompt would be empty,
-so a prompt that is not known has ids of its own.
+vLLM makes the prompt of the ids alone (vllm/benchmarks/datasets, class TimedTrace): without ids a prompt would be
+empty, so a prompt that is not known has ids of its own.
 """
 
 from __future__ import annotations
