@@ -17,6 +17,8 @@ NATIVE_SOURCES := $(shell find native/*/src -type f) $(wildcard native/*.toml na
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
 # Of the C library for small machines.
 EMBEDDED_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl armv7-unknown-linux-musleabihf
+# The checkout with the portable core in it.
+PORTABLE := build/portable
 # Where maturin looks for what a wheel holds beside the package.
 WHEEL_DATA := inference_logging._native.data
 
@@ -82,7 +84,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels test-wheels release release-check map quick test test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-export export-readers test-hostile test-cluster test-shipping tools crash lint check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -102,8 +104,7 @@ c: toolchain ## Build the C library into dist/c: shared and static, header, file
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --release --package inference_logging_c
 	native/c/install native/target/release dist/c
 
-c-embedded: toolchain $(DEPENDENCIES) ## Build the C library without a listener into dist/c-embedded, for three processors (four minutes)
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --group embedded
+c-embedded: toolchain $(VENV)/.stamp-embedded ## Build the C library without a listener into dist/c-embedded, for three processors (four minutes)
 	@for target in $(EMBEDDED_TARGETS); do \
 		PYTHON="$(abspath $(PYTHON))" native/c/embedded $$target dist/c-embedded/$$target || exit 1; \
 	done
@@ -135,14 +136,38 @@ wheel: listener $(DEPENDENCIES) ## Build the wheel into dist/, with the static l
 	install -D dist/inference-logging-listener $(WHEEL_DATA)/scripts/inference-logging-listener; \
 	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out dist
 
-wheels: toolchain $(DEPENDENCIES) ## Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --group wheels
+wheels: toolchain $(VENV)/.stamp-wheels ## Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels; with TARGET that wheel only
 	rm -rf dist/wheels
-	$(PYTHON) release/wheels.py --out dist/wheels
+	$(PYTHON) release/wheels.py --out dist/wheels $(if $(TARGET),--target $(TARGET) --no-sdist)
 	$(PYTHON) release/wheels.py --check dist/wheels
+
+sdist: toolchain $(VENV)/.stamp-wheels ## Build the sdist into dist/wheels
+	$(PYTHON) release/wheels.py --out dist/wheels --only-sdist
+
+wheels-reproduced: toolchain $(VENV)/.stamp-wheels ## Build the wheel of TARGET and the sdist of the last commit twice, in two folders, and compare the bytes
+	$(PYTHON) release/reproduced.py $(if $(TARGET),--target $(TARGET))
+
+sbom: $(VENV)/.stamp-audit ## Write the bills of materials into dist/sbom: Python packages, and the crates in the wheels of dist/wheels
+	rm -rf dist/sbom
+	$(PYTHON) release/sbom.py --wheels dist/wheels
+
+test-sdist: sdist ## Build a wheel from the sdist with the network closed, and import it
+	$(PYTHON) release/offline.py dist/wheels/*.tar.gz
 
 test-wheels: $(DEPENDENCIES) ## Run the quick tests on the wheels as they are installed, in each Python that is here
 	$(PYTHON) release/installed.py dist/wheels
+
+test-roots: $(DEPENDENCIES) ## Install a wheel into a fresh Debian as docs/install.md says, and log a request there (needs root; three minutes)
+	@$(call require,debootstrap,debootstrap,making the root)
+	$(PYTHON) release/roots.py dist/wheels
+
+test-arm64: $(DEPENDENCIES) ## Run the quick tests of the arm64 wheel under KERNEL=FILE, with pages of 64 KiB for example, in QEMU (hours)
+	@$(call require,debootstrap,debootstrap,making the root)
+	@$(call require,qemu-system-aarch64,qemu-system-arm,the processor)
+	$(PYTHON) release/arm64.py dist/wheels $(KERNEL)
+
+locks: $(PYTHON) ## Write release/locks anew where pyproject.toml asks for it; with UPGRADE=1 the newest versions
+	$(PYTHON) release/locks.py $(if $(UPGRADE),--upgrade)
 
 # In CI, for a commit that has the tag.
 release-check: $(DEPENDENCIES)
@@ -170,6 +195,17 @@ test-rust: toolchain
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --package inference_logging_listener --package inference_logging_c
 
+# A copy of the checkout, so that the package has the portable core there and keeps its own here.
+test-portable: build ## Run the tests of `make quick`, and those that kill, with the half of the core that macOS has
+	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet --features inferlog-queue/portable
+	cd native && env -u MAKEFLAGS -u MFLAGS PYO3_PYTHON="$(abspath $(PYTHON))" cargo build --quiet --features inferlog-queue/portable \
+		--package inferlog-queue --package inference_logging_native --package inference_logging_listener --package inference_logging_c
+	@rm -rf $(PORTABLE) && mkdir -p $(PORTABLE)
+	@git ls-files -z ':!native' | xargs -0 cp --parents --target-directory=$(PORTABLE)
+	@ln -s ../../native $(PORTABLE)/native && ln -s ../../$(VENV) $(PORTABLE)/$(VENV)
+	@cp native/target/debug/lib_native.so $(PORTABLE)/inference_logging/_native.abi3.so
+	cd $(PORTABLE) && CORE_PLATFORM=portable PYTHONPATH="$$PWD" $(PYTEST) -m "not real and (not servers or kills)"
+
 test-loom: toolchain
 	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" nice -n 10 cargo test --quiet --release --test loom --target-dir ../target/loom
 
@@ -181,8 +217,9 @@ test-real: build ## Run the tests with the wheel, vLLM, Triton, Parsl, Kubernete
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
+	@($(call require,buildah,buildah,the tests of the image; without it they are skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
-	$(PYTEST) -m "real and not (vllm or embedded or export or tsan)"
+	$(PYTEST) -m "real and not (vllm or embedded or export or images or tsan)"
 
 real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
@@ -214,6 +251,13 @@ test-c: build c-embedded ## Run the tests of the C library on other processors a
 test-cluster: build ## Run the tests with a real Kubernetes API, which is compiled the first time (about ten minutes)
 	@$(call install_tools,$(CLUSTER_TOOLS))
 	$(PYTHON) -m pytest -m cluster
+
+# With the wheels of `make wheels`, else with this machine's alone.
+test-images: build ## Build the images without a registry, on a Debian that is set up the first time, and start them (needs root; two minutes)
+	@$(call require,buildah,buildah,building the images)
+	@$(call require,mmdebstrap,mmdebstrap,the Debian that they are built on)
+	@[ -n "$(wildcard dist/wheels/*.whl dist/*.whl)" ] || $(MAKE) wheel
+	$(PYTHON) -m pytest -m images tests/test_images.py
 
 test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time (six minutes)
 	@$(call install_tools,$(SHIPPING_TOOLS))
@@ -254,13 +298,19 @@ fuzz-unpack: toolchain
 map: $(DEPENDENCIES) ## Draw the modules of the core into native/README.md
 	$(PYTHON) native/map.py
 
-lint: build ## Run all linters and type checkers: Python, stub, Rust
+lint: build $(VENV)/.stamp-audit ## Run all linters and type checkers: Python, stub, Rust, and what of `make audit` can be done here
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest inference_logging._native
 	cd native && cargo fmt --all --check
 	cd native && PYO3_PYTHON="$(abspath $(PYTHON))" cargo clippy --quiet --workspace --all-targets -- -D warnings
+	$(PYTHON) release/audit.py
+
+# Known vulnerabilities grow without a commit, so CI does it each week.
+audit: build $(VENV)/.stamp-audit ## Licences, duplicates, sources and known vulnerabilities of crates and packages (needs the network)
+	@$(PYTHON) tests/tools/install.py cargo-deny
+	$(PYTHON) release/audit.py --complete
 
 check: lint test ## Run lint, then test
 
@@ -273,7 +323,6 @@ bench: build ## Measure emit, listener, middleware and server, as ratios in one 
 	$(PYTHON) loadtests/bench.py $(BENCH_OPTIONS)
 
 bench-peers: build ## Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check 'inferlog[bench]'
 	$(VENV)/bin/inference-logging bench --out build/bench-peers
 
 bench-growth: build ## Measure how the cost grows with processes, record size, streams and threads, into build/bench-growth (3 minutes)
@@ -358,18 +407,21 @@ $(PYTHON):
 	echo "creating $(VENV) with $$python"; \
 	"$$python" -m venv $(VENV)
 
-# pip from 25.1 on knows dependency groups.
-$(DEPENDENCIES): pyproject.toml | $(PYTHON)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(PYTHON) -m pip install --quiet --group dev
+$(DEPENDENCIES): release/locks/dev.txt | $(PYTHON)
+	$(PYTHON) release/locks.py --install dev
 	@touch $@
 
-# maturin installs the run-time dependencies of pyproject.toml as well.
-$(NATIVE): $(NATIVE_SOURCES) $(DEPENDENCIES) | toolchain
+# What only some targets need comes into the same environment.
+$(VENV)/.stamp-%: release/locks/%.txt $(DEPENDENCIES)
+	$(PYTHON) release/locks.py --install $*
+	@touch $@
+
+# maturin asks for the run-time dependencies of pyproject.toml, which the lock has.
+$(NATIVE): $(NATIVE_SOURCES) pyproject.toml $(DEPENDENCIES) | toolchain
 	PIP_QUIET=1 VIRTUAL_ENV="$(abspath $(VENV))" $(VENV)/bin/maturin develop --release --quiet
 	@touch $@
 
-$(TRITON_INSTALLED): tests/integrations/triton/install.py tests/integrations/triton/requirements.txt | $(PYTHON)
+$(TRITON_INSTALLED): tests/integrations/triton/install.py release/locks/triton.txt | $(PYTHON)
 	@echo "installing Triton into $(TRITON): about 350 MB"
 	@$(PYTHON) tests/integrations/triton/install.py $(TRITON)
 	@touch $@
@@ -382,10 +434,10 @@ $(TRITON_PACKAGE): $(TRITON_INSTALLED) $(NATIVE) $(PACKAGE_SOURCES)
 		$(TRITON)/bin/pip install --quiet --disable-pip-version-check $(TRITON)/wheel/*.whl; fi
 	@touch $@
 
-$(PARSL_INSTALLED): tests/integrations/parsl/requirements.txt | $(PYTHON)
+$(PARSL_INSTALLED): release/locks/parsl.txt | $(PYTHON)
 	@echo "installing Parsl into $(PARSL): about 80 MB"
 	@$(PYTHON) -m venv --clear $(PARSL)
-	@$(PARSL)/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@$(PYTHON) release/locks.py --install parsl --python $(PARSL)/bin/python
 	@touch $@
 
 $(EXPORT_INSTALLED): $(EXPORT_SETUP) $(VLLM_INSTALLED) | toolchain

@@ -37,6 +37,7 @@ __all__ = [
     "handled",
     "leader_of",
     "leave_waiting_records_to_parent",
+    "platform",
     "queue_directories_of",
     "queues_of",
     "received",
@@ -49,6 +50,7 @@ __all__ = [
 _Record = TypeVar("_Record")
 
 __version__: str
+platform: str
 
 @final
 class Json:

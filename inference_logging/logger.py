@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from inference_logging import origin
 from inference_logging._native import Service, forget_handled_records
-from inference_logging.audit import AuditLane
 from inference_logging.context import reader
 from inference_logging.errors import AuditError
 from inference_logging.integrations.otel import span_reader
@@ -30,6 +29,7 @@ from inference_logging.tracebacks import Tracebacks
 from inference_logging.waiting import WAITING
 
 if TYPE_CHECKING:
+    from inference_logging.audit import AuditLane
     from inference_logging.config import Config
 
 SEVERITIES: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
@@ -68,6 +68,8 @@ class Logger:
         self._begin_as_current()
 
     def _open_audit(self) -> AuditLane:
+        from inference_logging.audit import AuditLane  # only where it is on: asyncio takes its time
+
         try:
             return AuditLane(self.config)
         except OSError:

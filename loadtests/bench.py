@@ -24,6 +24,7 @@ from bench_listener import listener
 from bench_middleware import middleware
 from bench_report import Report, machine
 from bench_sidecar import sidecar
+from bench_start import start
 from bench_stdlib import stdlib
 from bench_throughput import cpu, throughput
 from bench_uvicorn import uvicorn
@@ -32,6 +33,7 @@ from results import keep
 
 SECTIONS: dict[str, Callable[[bool], Report]] = {
     "emit": emit,
+    "start": start,
     "stdlib": stdlib,
     "tail": tail,
     "throughput": throughput,

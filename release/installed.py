@@ -2,7 +2,8 @@
 
 Each wheel that this machine can run is installed into a new environment of each Python, with what its users and the
 tests need, and the tests run in a copy of the checkout without the package's sources. The table at the end has one row
-for each. Without ``--python``: every Python from 3.10 on that is on the PATH.
+for each; what pytest said is kept in the work folder. Without ``--python``: every Python from 3.10 on that is on the
+PATH.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Row(NamedTuple):
     """What one wheel did in one Python."""
 
     wheel: str
+    size: int  # in bytes
+    libc: str  # that of the interpreter, and its version
     python: str
     result: str
     ok: bool
@@ -56,8 +59,9 @@ def main() -> int:
         for python in pythons
         if can_install(wheel, python)
     ]
+    print("wheel | bytes | libc | Python | result")
     for row in rows:
-        print(f"{row.wheel} | {row.python} | {row.result}")
+        print(f"{row.wheel} | {row.size:,} | {row.libc} | {row.python} | {row.result}")
     return 0 if rows and all(row.ok for row in rows) else 1
 
 
@@ -83,22 +87,28 @@ def can_install(wheel: Path, python: Path) -> bool:
 
 def test(wheel: Path, python: Path, tree: Path, work: Path, tests: list[str]) -> Row:
     """Install a wheel into an environment of its own and run the tests there."""
-    version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    asked = [str(python), "-c", "import platform; print(platform.python_version(), *platform.libc_ver())"]
+    version, libc = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip().split(maxsplit=1)
+    about = (wheel.name, wheel.stat().st_size, libc, version)
     place = work / f"{wheel.stem.rsplit('-', 1)[1].rsplit('.', 1)[-1]}-{version}"
     subprocess.run([python, "-m", "venv", "--clear", place], check=True)
-    pip = [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    for options in (["--upgrade", "pip>=25.1"], [f"{wheel}[{EXTRAS}]", "--group", f"{tree / 'pyproject.toml'}:test"]):
-        done = subprocess.run([*pip, *options], capture_output=True, text=True, check=False)
+    own = str(place / "bin" / "python")
+    locked = [sys.executable, str(tree / "release" / "locks.py"), "--install", "dev", "--python", own]
+    # Whatever the wheel asks for is there with the lock, or it is an error.
+    pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"]
+    for command in (locked, [*pip, f"{wheel}[{EXTRAS}]"]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            return Row(wheel.name, version, f"not installed: {done.stderr.strip().splitlines()[-1]}", ok=False)
+            return Row(*about, f"not installed: {done.stderr.strip().splitlines()[-1]}", ok=False)
     print(f"{wheel.name} with Python {version}", flush=True)
-    command = [place / "bin" / "python", "-m", "pytest", *(tests or TESTS)]
+    pytest = [own, "-m", "pytest", *(tests or TESTS)]
     # So that processes that the tests start find the tests as well. There is no package in the tree.
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(pytest, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    (work / f"{place.name}.txt").write_text(done.stdout, encoding="utf-8")
     lines = done.stdout.strip().splitlines()
     print("\n".join(line for line in lines if line.startswith(("FAILED", "ERROR", "SKIPPED"))), flush=True)
-    return Row(wheel.name, version, re.sub(r"^=+ | =+$", "", lines[-1]), ok=done.returncode == 0)
+    return Row(*about, re.sub(r"^=+ | =+$", "", lines[-1]), ok=done.returncode == 0)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@
 A wheel is for one processor and one C library, and for each Python from 3.10 on (the stable ABI). zig compiles the C
 code and links, and brings the C libraries, so neither a container nor a cross compiler is needed. The static listener
 is built first and goes into the wheel. The same commit and the same tools give the same bytes, in whatever folder.
+
+maturin's wheel is compressed once more by libdeflate: the same format, 3 to 4 % smaller than what zlib finds.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any, Final
@@ -41,11 +44,12 @@ def main() -> int:
     parser.add_argument("--target", action="append", choices=TARGETS, help="one of these only, again for another")
     parser.add_argument("--out", type=Path, default=ROOT / "dist" / "wheels")
     parser.add_argument("--no-sdist", action="store_true")
+    parser.add_argument("--only-sdist", action="store_true")
     parser.add_argument("--check", type=Path, metavar="DIRECTORY", help="build nothing")
     given = parser.parse_args()
     if given.check:
         return check(given.check)
-    targets = given.target or list(TARGETS)
+    targets = [] if given.only_sdist else given.target or list(TARGETS)
     missing = [target for target in needed(targets) if not installed(target)]
     if missing and run("rustup", "target", "add", *missing, check=False):
         print(f"missing: Rust's targets {' '.join(missing)}. Install them: rustup target add …", file=sys.stderr)
@@ -54,7 +58,7 @@ def main() -> int:
     for target in targets:
         build(target, given.out)
     if not given.no_sdist:
-        run(tool("maturin"), "sdist", "--quiet", "--out", str(given.out))
+        run(tool("maturin"), "sdist", "--out", str(given.out))
     return 0
 
 
@@ -134,10 +138,43 @@ def build(target: str, out: Path) -> None:
     try:
         shutil.copy2(target_directory() / static(target) / "release" / LISTENER, place)
         options = ["--release", "--locked", "--zig", "--target", target, "--compatibility", TARGETS[target]]
-        run(tool("maturin"), "build", "--quiet", *options, "--compression-level", "9", "--out", str(out))
+        with tempfile.TemporaryDirectory() as built:
+            run(tool("maturin"), "build", "--quiet", *options, "--out", built)
+            for wheel in Path(built).iterdir():
+                compress(wheel, out / wheel.name)
     finally:
         # Each later build, also one for development, would take the program along.
         shutil.rmtree(DATA)
+
+
+def compress(wheel: Path, into: Path) -> None:
+    """Write the files of ``wheel`` into another wheel, as small as the format allows in a second."""
+    with zipfile.ZipFile(wheel) as files, zipfile.ZipFile(into, "w") as smaller:
+        for file in files.infolist():
+            content = files.read(file)
+            file.compress_type = zipfile.ZIP_DEFLATED
+            with smaller.open(file, "w") as place:
+                # zipfile knows no compressor but zlib's.
+                place._compressor = Libdeflate()  # type: ignore[attr-defined]
+                place.write(content)
+
+
+class Libdeflate:
+    """libdeflate at its highest level, in the form of a compressor of zlib."""
+
+    def __init__(self) -> None:
+        self._content = b""
+
+    def compress(self, content: bytes) -> bytes:
+        """Take more to compress, and return nothing yet."""
+        self._content += content
+        return b""
+
+    def flush(self) -> bytes:
+        """Return all of it, compressed."""
+        import deflate
+
+        return bytes(deflate.deflate_compress(self._content, 12))
 
 
 def target_directory() -> Path:
@@ -153,6 +190,8 @@ def environment() -> dict[str, str]:
     time = subprocess.run(
         ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
     )
+    # `maturin sdist` has no option for it.
+    environ["CARGO_TERM_QUIET"] = "true"
     environ.setdefault("SOURCE_DATE_EPOCH", time.stdout.strip() or "315532800")
     cargo = Path(environ.get("CARGO_HOME", Path.home() / ".cargo"))
     folders = {str(ROOT): "inferlog", str(cargo): "cargo", str(target_directory()): "target"}

@@ -15,6 +15,8 @@ from inference_logging import Config
 from inference_logging.settings import as_json
 
 SOURCES: Final = Path(__file__).parent / "c"
+# Of the core's two halves the one that these tests are to run with, see `make test-portable`.
+PLATFORM: Final = os.environ.get("CORE_PLATFORM", "linux")
 LIBRARY: Final = Path(__file__).parent.parent / "native" / "c"
 STRICT: Final = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1")
 STRICT_C: Final = ("cc", "-std=c11", "-D_GNU_SOURCE", *STRICT)
@@ -33,8 +35,11 @@ def built(package: str) -> Path:
     cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
     if cargo is None:
         pytest.skip("needs cargo")
-    subprocess.run([cargo, "build", "--quiet", "--package", package], cwd=LIBRARY.parent, check=True)
-    return LIBRARY.parent / "target" / "debug"
+    portable = ["--package", "inferlog-queue", "--features", f"inferlog-queue/{PLATFORM}"]
+    features = [] if PLATFORM == "linux" else portable
+    subprocess.run([cargo, "build", "--quiet", "--package", package, *features], cwd=LIBRARY.parent, check=True)
+    # Resolved: in a copy of the checkout the core is a link.
+    return (LIBRARY.parent / "target" / "debug").resolve()
 
 
 def compiled(prefix: Path, source: str, *compiler: str, more: tuple[str, ...] = ()) -> Path:

@@ -35,7 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_REAL = ("chart", "cluster", "embedded", "export", "onnx", "parsl", "shipping", "triton", "tsan", "vllm")
+_REAL = ("chart", "cluster", "embedded", "export", "images", "onnx", "parsl", "shipping", "triton", "tsan", "vllm")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -27,7 +27,20 @@ def run_bench(tmp_path: Path, *sections: str) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "section",
-    ["emit", "stdlib", "tail", "throughput", "cpu", "listener", "sidecar", "verify", "audit", "middleware", "flight"],
+    [
+        "emit",
+        "start",
+        "stdlib",
+        "tail",
+        "throughput",
+        "cpu",
+        "listener",
+        "sidecar",
+        "verify",
+        "audit",
+        "middleware",
+        "flight",
+    ],
 )
 def test_each_section_prints_its_goals_with_a_mark(section: str, tmp_path: Path) -> None:
     output, found = run_bench(tmp_path, section)

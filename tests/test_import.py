@@ -16,11 +16,43 @@ from inference_logging._foreign import foreign
 from inference_logging.errors import MissingExtraError
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = Path(inference_logging.__file__).parent  # the checkout's, or the installed one
 OF_A_CONFIGURATION = {"pydantic", "pydantic_core", "pydantic_settings", "yaml", "inference_logging.config"}
 HEAVY = OF_A_CONFIGURATION | {"asyncio", "importlib.metadata", "ssl", "http", "typing_extensions", "rich", "duckdb"}
 
 
-def loaded(code: str) -> set[str]:
+SERVED = """
+import asyncio
+from inference_logging import InferenceLoggingMiddleware
+
+async def app(scope, receive, send):
+    while scope["type"] == "lifespan":
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"served"})
+
+async def serve(requests):
+    middleware, messages, statuses = InferenceLoggingMiddleware(app), asyncio.Queue(), []
+    async def send(message):
+        statuses.append(message.get("status"))
+    messages.put_nowait({"type": "lifespan.startup"})
+    lifespan = asyncio.create_task(middleware({"type": "lifespan"}, messages.get, send))
+    while not statuses:
+        await asyncio.sleep(0)
+    for _ in range(requests):
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
+        await middleware(scope, messages.get, send)
+    messages.put_nowait({"type": "lifespan.shutdown"})
+    await lifespan
+    assert statuses.count(200) == requests
+"""
+"""A server with a lifespan, whose requests come after its startup."""
+
+
+def loaded(code: str, **variables: str) -> set[str]:
     """Return what another interpreter has imported after ``code``."""
     reported = subprocess.run(
         [
@@ -28,6 +60,7 @@ def loaded(code: str) -> set[str]:
             "-c",
             f"import sys; before = set(sys.modules)\n{code}\nimport json; print(json.dumps([*sys.modules]))",
         ],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         timeout=180,
@@ -53,6 +86,21 @@ def test_the_import_loads_nothing_but_the_package() -> None:
 )
 def test_what_an_application_imports_reads_no_configuration(code: str) -> None:
     assert not loaded(code) & OF_A_CONFIGURATION
+
+
+def test_the_middleware_and_the_loggers_load_neither_an_event_loop_nor_what_only_some_servers_need() -> None:
+    modules = loaded("from inference_logging import InferenceLoggingMiddleware, Logger, get_logger")
+    assert not modules & {"asyncio", "ssl", "inspect", "inference_logging.audit"}
+    assert not [name for name in modules if name.startswith("inference_logging.integrations.vllm")]
+
+
+def test_the_first_request_after_a_lifespan_imports_nothing(tmp_path: Path) -> None:
+    places = {"DIRECTORY": "logs", "QUEUE_DIRECTORY": "queues"}
+    variables = {f"INFERENCE_LOGGING_{name}": str(tmp_path / path) for name, path in places.items()}
+    started = loaded(f"{SERVED}\nasyncio.run(serve(0))", **variables)
+    served = loaded(f"{SERVED}\nasyncio.run(serve(1))", **variables)
+    assert sorted(served - started) == []
+    assert "inference_logging.config" in started
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["tail", "--help"], ["nothing-of-this-name"]])
@@ -150,7 +198,7 @@ def test_every_package_of_an_extra_is_imported_by_the_package() -> None:
     extras = project.split("[project.optional-dependencies]")[1].split("\n[")[0]
     needed = re.findall(r'^    "([a-z0-9-]+)', extras, re.MULTILINE)
     assert {"duckdb", "matplotlib", "prometheus-client"} <= set(needed)
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "inference_logging").rglob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     modules = {name: name.replace("-", "[_.]") for name in needed}
     unused = [
         name

@@ -20,6 +20,7 @@ import pytest
 
 from inference_logging import Config, Logger, get_logger
 from inference_logging.origin import CONFIGURATION
+from tests.c_programs import PLATFORM
 from tests.command_line import run
 from tests.sidecars import PYTHON, Sidecar
 from tests.support import wait_until
@@ -407,7 +408,8 @@ def test_it_is_one_file_that_says_its_name_and_its_commands(binary: tuple[str, .
     def show(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*binary, *arguments], capture_output=True, text=True, check=False)
 
-    assert re.fullmatch(r"inference-logging-listener \d+\.\d+\.\d+\n", show("--version").stdout)
+    platform = "" if PLATFORM == "linux" else rf" \({PLATFORM}\)"
+    assert re.fullmatch(rf"inference-logging-listener \d+\.\d+\.\d+{platform}\n", show("--version").stdout)
     assert (show("--help").returncode, show("listen", "--help").returncode) == (0, 0)
     assert "--metrics-port" in show("listen", "--help").stdout
     assert (show().returncode, show("serve").returncode) == (2, 2)

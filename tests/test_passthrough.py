@@ -10,6 +10,7 @@ import inference_logging
 # As on Windows, where the core does not exist either.
 BEGIN = """
 import asyncio
+import shutil  # which looks for Windows's modules where it is imported
 import sys
 sys.platform = "win32"
 sys.modules["inference_logging._native"] = None
@@ -43,7 +44,9 @@ async def main():
     await InferenceLoggingMiddleware(app, Config(directory="logs"))({"type": "http"}, None, send)
     print(sent)
 
-asyncio.run(main())
+loop = asyncio.SelectorEventLoop()
+loop.run_until_complete(main())
+loop.close()
 install_logger()
 logging.getLogger().addHandler(Handler())
 logging.getLogger("x").warning("dropped")

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -82,6 +83,31 @@ def test_what_is_unfit_for_a_release_is_named_and_nothing_is_changed(checkout: P
     assert version(checkout, "3.0.0").stderr == "the checkout has changes that are not committed\n"
     git(checkout, "commit", "--quiet", "--all", "--message", "no entries")
     assert version(checkout, "3.0.0").stderr == "CHANGELOG.md: no entries under [Unreleased]\n"
+
+
+def test_a_wheel_is_compressed_again_and_holds_the_same(tmp_path: Path) -> None:
+    program = (tmp_path / "program", "inferlog-1.data/scripts/program")
+    text = (tmp_path / "text", "inference_logging/text")
+    program[0].write_bytes(Path(sys.executable).read_bytes())
+    program[0].chmod(0o755)
+    text[0].write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
+    before, after = tmp_path / "before.whl", tmp_path / "after.whl"
+    with zipfile.ZipFile(before, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as files:
+        for path, name in (program, text):
+            files.write(path, name)
+    code = "import sys; from pathlib import Path; from wheels import compress; compress(*map(Path, sys.argv[1:]))"
+    written = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code, str(before), str(after)], cwd=ROOT / "release", check=True)
+        written.append(after.read_bytes())
+    assert written[0] == written[1]
+    assert len(written[0]) < 0.99 * before.stat().st_size
+    with zipfile.ZipFile(before) as one, zipfile.ZipFile(after) as other:
+        assert other.testzip() is None
+        for expected, found in zip(one.infolist(), other.infolist(), strict=True):
+            for name in ("filename", "date_time", "external_attr", "compress_type"):
+                assert getattr(found, name) == getattr(expected, name), name
+            assert other.read(found) == one.read(expected)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

@@ -26,12 +26,12 @@ from inference_logging.errors import AuditError, InferenceLoggingError, OpenErro
 from inference_logging.health import Health, Watch
 from inference_logging.integrations.correlation import correlation_reader
 from inference_logging.integrations.otel import span_reader
-from inference_logging.integrations.vllm import server as vllm
 from inference_logging.logger import Logger, _configured
 from inference_logging.settings import settings
 
 if TYPE_CHECKING:
     from inference_logging.config import Config
+    from inference_logging.integrations.vllm.server import Server as VllmServer
 
 Begun = tuple[RequestObserver, Receive, Send]
 NotRecorded = tuple[None, Receive, Send]
@@ -76,7 +76,7 @@ class InferenceLoggingMiddleware:
         self._watch: Watch | None = None
         self._metrics: Metrics | None = None
         self._take_back: Callable[[], None] | None = None
-        self._vllm: vllm.Server | None = None
+        self._vllm: VllmServer | None = None
         self._begin: Begin = _not_open
         self._reseed: Callable[[], None] | None = None
         self._factory: RequestFactory | None = None
@@ -170,7 +170,10 @@ class InferenceLoggingMiddleware:
             if self.config.metrics_registry == "default":
                 self._take_back = metrics.offer(metrics.InferenceLoggingCollector(self._logger, self._watch))
             self._metrics = metrics.metrics_of(self._logger, self._watch)
-            self._vllm = vllm.attach(scope.get("app"), self.config)
+            if "vllm" in sys.modules:
+                from inference_logging.integrations.vllm import server as vllm  # no other server needs it
+
+                self._vllm = vllm.attach(scope.get("app"), self.config)
         server = self._vllm
         try:
             factory = RequestFactory(

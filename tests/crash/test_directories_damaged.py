@@ -14,7 +14,7 @@ from tests.crash.producing import produce_and_read
 from tests.crash.stage import Stage
 from tests.crash.verdict import judge_without_totals, verified
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.kills]
 
 MODES = {"thread": {"listener": "thread"}, "external": {"listener": "external"}}
 ALWAYS = {"flush_records": 1, "flush_interval_s": 0.01}

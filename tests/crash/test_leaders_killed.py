@@ -15,7 +15,7 @@ from tests.crash.conftest import Play
 from tests.crash.stage import Stage
 from tests.sinks import remount, small_file_system
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.kills]
 
 # Writes as often as can be, so that many die between writing a batch and taking it out of the queues.
 ALWAYS = {"flush_records": 1, "flush_interval_s": 0.01}

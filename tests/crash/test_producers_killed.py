@@ -13,7 +13,7 @@ from tests.crash.conftest import Play
 from tests.crash.producing import produce, produce_and_fork, produce_in_c
 from tests.crash.stage import Stage
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.kills]
 
 
 def kill_any(stage: Stage) -> None:

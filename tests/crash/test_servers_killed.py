@@ -8,7 +8,7 @@ from tests.crash.conftest import Play
 from tests.crash.serving import serve
 from tests.crash.test_leaders_killed import ALWAYS, ROTATING, kill_leaders
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.kills]
 
 
 def test_each_request_of_servers_that_are_killed_one_by_one_has_one_record(play: Play) -> None:

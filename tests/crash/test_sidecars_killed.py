@@ -12,7 +12,7 @@ from inference_logging import Config
 from tests.crash.conftest import Play
 from tests.crash.stage import Stage
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.kills]
 
 BESIDE = {"listener": "external", "flush_records": 1, "flush_interval_s": 0.01}
 

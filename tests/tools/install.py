@@ -27,10 +27,10 @@ def main() -> int:
     known = pins()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(known)}")
-    parser.add_argument("--all", action="store_true", help="install each of them")
+    parser.add_argument("--all", action="store_true", help="install each that is not `by_name`")
     parser.add_argument("--keep-cache", action="store_true", help="keep what was only needed for building")
     options = parser.parse_args()
-    names = list(known) if options.all else options.names
+    names = [name for name, pin in known.items() if not pin.get("by_name")] if options.all else options.names
     if unknown := [name for name in names if name not in known]:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
     BIN.mkdir(parents=True, exist_ok=True)

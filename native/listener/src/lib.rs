@@ -26,6 +26,7 @@
 
 use failure::{Failure, OK, USAGE};
 use host::Host;
+use queue::platform;
 use std::ffi::OsString;
 
 mod ascii;
@@ -84,7 +85,7 @@ pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
         #[cfg(feature = "proxy")]
         "proxy" => proxy::run(host, arguments),
         "-h" | "--help" => Ok(failure::show(HELP, OK)),
-        "-V" | "--version" => Ok(failure::show(&format!("{NAME} {}\n", env!("CARGO_PKG_VERSION")), OK)),
+        "-V" | "--version" => Ok(failure::show(&version(), OK)),
         "" => {
             eprint!("{HELP}");
             Ok(USAGE)
@@ -92,4 +93,10 @@ pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
         other => Err(Failure::usage(NAME, &format!("no such command: '{other}'"))),
     };
     ended.unwrap_or_else(|failure| failure.show())
+}
+
+/// The answer to `--version`: of a build for development it names the half of `platform` that it has.
+fn version() -> String {
+    let platform = if platform::NAME == "linux" { "" } else { " (portable)" };
+    format!("{NAME} {}{platform}\n", env!("CARGO_PKG_VERSION"))
 }

@@ -52,6 +52,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     calling::find();
     stdlib::find(module.py());
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("platform", queue::platform::NAME)?;
     module.add_class::<service::PyService>()?;
     module.add_class::<emit::Event>()?;
     module.add_class::<bound_fields::BoundFields>()?;

@@ -130,8 +130,9 @@ impl Control {
     /// listener may be at work.
     #[must_use]
     pub fn is_copy(&self) -> bool {
-        let noted = (self.0.own_device.load(Ordering::Relaxed), self.0.own_inode.load(Ordering::Acquire));
-        noted != (0, 0) && noted != self.1
+        // The inode first: `adopt` stores it last.
+        let inode = self.0.own_inode.load(Ordering::Acquire);
+        inode != 0 && (self.0.own_device.load(Ordering::Relaxed), inode) != self.1
     }
 
     /// Notes that the content of the file is settled, and describes this file from now on.
@@ -183,7 +184,7 @@ impl Control {
         let words = self.place(slot);
         let (path, offset) = place.map_or((&b""[..], 0), |(path, offset)| (path.as_os_str().as_bytes(), offset));
         let path = if path.len() <= MAX_PATH_BYTES { path } else { b"" };
-        // A reader in between sees no place, rather than half of one.
+        // The next leader, if this one is killed here, sees no place, rather than half of one.
         words.path_len.store(0, Ordering::Release);
         words.committed.store(0, Ordering::Release);
         words.offset.store(offset, Ordering::Release);

@@ -23,7 +23,7 @@ use ring::slots::FreeSlots;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 pub mod closing;
@@ -331,6 +331,8 @@ impl Producer {
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wants_queue.store(false, Ordering::Release);
+        // Pairs with the fence in `reopen`.
+        fence(Ordering::SeqCst);
         let run = |queue: &Queue| {
             if let Some(run) = self.before_close.get() {
                 run(queue);

@@ -92,6 +92,8 @@ impl Watched {
         };
         let slot = TABLE.iter().position(free);
         if let Some(entry) = slot.map(|slot| &TABLE[slot]) {
+            // Pairs with the fence in `find`: a thread that sees a word of this mapping sees that the last one has ended.
+            fence(Ordering::Release);
             entry.bytes.store(bytes, Ordering::Relaxed);
             entry.head_offset.store(head_offset, Ordering::Relaxed);
             entry.group.store(0, Ordering::Relaxed);
@@ -149,7 +151,10 @@ fn find(address: usize) -> Option<(&'static Entry, usize)> {
     used().iter().find_map(|entry| {
         let start = entry.start.load(Ordering::Acquire);
         let offset = address.checked_sub(start).filter(|_| start > TAKEN)?;
-        (offset < entry.bytes.load(Ordering::Relaxed)).then_some((entry, start))
+        let is_within = offset < entry.bytes.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        // Still the same mapping, so that its size is not that of the next one.
+        (is_within && entry.start.load(Ordering::Relaxed) == start).then_some((entry, start))
     })
 }
 

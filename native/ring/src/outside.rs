@@ -16,7 +16,9 @@ impl Ring<'_> {
         let mut tail = self.tail();
         for _ in 0..ATTEMPTS {
             let found = self.first_time(tail.position);
-            // The words under it are zeroed, and may be used again, only when the tail moves on.
+            // The words under it are zeroed, and may be used again, only when the tail moves on. The fence keeps the read
+            // of the time before that of the tail.
+            fence(std::sync::atomic::Ordering::Acquire);
             let now = self.tail();
             if now == tail {
                 return found.filter(|time| *time != 0);

@@ -13,6 +13,7 @@ import sysconfig
 from pathlib import Path
 
 SERVER = "nvidia-pytriton==0.7.0"
+LOCK = Path(__file__).resolve().parents[3] / "release" / "locks" / "triton.txt"
 NEWEST = (3, 12)
 """The Python backend cannot do with numpy 2, and later versions of Python have no other."""
 
@@ -24,7 +25,7 @@ def main(directory: Path) -> None:
         return missing(directory, f"Python {NEWEST[0]}.{NEWEST[1]} or older, for numpy 1")
     pip: list[str | Path] = [directory / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--no-deps", SERVER], check=True)
-    subprocess.run([*pip, "--requirement", Path(__file__).with_name("requirements.txt")], check=True)
+    subprocess.run([*pip, "--require-hashes", "--requirement", LOCK], check=True)
     (server,) = directory.glob("lib/python3*/site-packages/pytriton/tritonserver")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     stub = server / "backends" / "python" / "triton_python_backend_stub"

@@ -135,10 +135,47 @@ mod swar {
 #[cfg(test)]
 mod tests {
     use super::{load_word, swar};
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_oneof, proptest};
+    use proptest::sample::select;
 
     fn expected(bytes: &[u8], ascii: bool, width: usize) -> usize {
         let stays = |byte: &u8| *byte >= 0x20 && *byte != b'"' && *byte != b'\\' && !(ascii && *byte >= 0x80);
         bytes.iter().take(width).take_while(|byte| stays(byte)).count()
+    }
+
+    /// Walks through all bytes block by block, to the first that cannot stay.
+    fn walk(bytes: &[u8], width: usize, clean_len: impl Fn(&[u8]) -> usize) -> usize {
+        let mut at = 0;
+        while at < bytes.len() {
+            let clean = clean_len(&bytes[at..]).min(bytes.len() - at);
+            at += clean;
+            if clean < width {
+                break;
+            }
+        }
+        at
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_of_either_width_end_at_the_same_byte(
+            bytes in vec(
+                prop_oneof![30 => b' '..=b'~', 1 => select(b"\x1f\x7f\x80\xff".to_vec()), 1 => any::<u8>()],
+                0..100,
+            ),
+        ) {
+            let (ascii, any) = (expected(&bytes, true, bytes.len()), expected(&bytes, false, bytes.len()));
+            let swar = |bytes: &[u8]| swar::Block::load(bytes);
+            assert_eq!(walk(&bytes, swar::WIDTH, |rest| swar(rest).clean_len::<true>()), ascii);
+            assert_eq!(walk(&bytes, swar::WIDTH, |rest| swar(rest).clean_len::<false>()), any);
+            #[cfg(target_arch = "x86_64")]
+            {
+                let sse2 = |bytes: &[u8]| super::sse2::Block::load(bytes);
+                assert_eq!(walk(&bytes, 16, |rest| sse2(rest).clean_len::<true>()), ascii);
+                assert_eq!(walk(&bytes, 16, |rest| sse2(rest).clean_len::<false>()), any);
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+/// The name of this half.
+pub const NAME: &str = "linux";
 /// A clock that goes on while the machine sleeps.
 pub const CLOCK_SLEEPING: libc::clockid_t = libc::CLOCK_BOOTTIME;
 /// Makes every page of a new mapping there from the start.

@@ -10,6 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+/// The name of this half.
+pub const NAME: &str = "portable";
 /// A clock that goes on while the machine sleeps: macOS's does, elsewhere there may be none.
 pub const CLOCK_SLEEPING: libc::clockid_t = libc::CLOCK_MONOTONIC;
 /// Pages come when they are touched.

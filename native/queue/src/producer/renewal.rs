@@ -10,7 +10,7 @@ use crate::event::EventSchema;
 use crate::layout::Reason;
 use crate::sigbus;
 use crate::system::now_monotonic_nano;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 /// How long a thread waits for another one that is replacing the queue: as long as it would need itself.
 const RENEWAL_PATIENCE_NANO: u64 = 100_000_000;
@@ -79,6 +79,8 @@ impl Producer {
             self.renewals.fetch_add(1, Ordering::Relaxed);
         }
         self.queue.store(Box::into_raw(Box::new(queue)), Ordering::Release);
+        // Pairs with the fence in `close`: either this thread sees the close below, or the closing thread sees this queue.
+        fence(Ordering::SeqCst);
         self.schemas.with(|now| self.append_schemas(&now[schemas.len()..]));
         self.count_refused();
         if self.closed.load(Ordering::SeqCst) {
