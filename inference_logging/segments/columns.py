@@ -1,4 +1,7 @@
-"""The columns of records as tables have them, in `query` and in Parquet files: name and DuckDB's type."""
+"""The columns of records as tables have them, in `query` and in Parquet files: name and DuckDB's type.
+
+Internal: users import nothing from here.
+"""
 
 from __future__ import annotations
 
