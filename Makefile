@@ -38,6 +38,11 @@ PARSL_INSTALLED := $(PARSL)/.stamp-installed
 # A real Phoenix, which is asked for the spans that were shipped to it.
 PHOENIX := .venv-phoenix
 PHOENIX_INSTALLED := $(PHOENIX)/.stamp-installed
+# Load generators that read exports: beside vLLM's packages, which they share.
+EXPORT := .venv-export
+EXPORT_INSTALLED := $(EXPORT)/.stamp-installed
+EXPORT_SETUP := $(wildcard tests/integrations/export/*.txt tests/integrations/export/mooncake_reader/*.* \
+	tests/integrations/export/mooncake_reader/src/*)
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
@@ -84,7 +89,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -220,7 +225,7 @@ test-real: build ## Run the tests with the wheel, vLLM, Triton, Parsl, Kubernete
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@($(call require,buildah,buildah,the tests of the image; without it they are skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
-	$(PYTEST) -m "real and not (vllm or embedded or images or tsan)"
+	$(PYTEST) -m "real and not (vllm or embedded or export or images or tsan)"
 
 real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
@@ -234,6 +239,10 @@ real-servers:
 
 test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 GB are downloaded (about ten minutes)
 	$(PYTHON) -m pytest -m vllm
+
+test-export: export-readers ## Run the tests with AIPerf, GuideLLM, vLLM's bench and Dynamo's reader; the first time 3 GB are downloaded
+	@($(call require,chromium,chromium,looking at the time line; without it that is not tested)) || true
+	$(PYTHON) -m pytest -m export
 
 test-triton: triton ## Run the tests with a real Triton on the CPU; the first time 100 MB are downloaded
 	$(PYTHON) -m pytest -m triton
@@ -381,13 +390,15 @@ tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into 
 
 triton: $(TRITON_PACKAGE) ## Set up .venv-triton: Triton for the CPU, its clients and this package as a wheel
 
+export-readers: $(EXPORT_INSTALLED) build ## Set up .venv-export: load generators that read exports, beside .venv-vllm
+
 parsl: $(PARSL_INSTALLED) build ## Set up .venv-parsl: Parsl, and what this package needs
 
 phoenix: $(PHOENIX_INSTALLED) build ## Set up .venv-phoenix: Phoenix
 
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
-clean: ## Remove what was built and written; .venv, .venv-parsl, .venv-phoenix, .venv-triton, .venv-vllm and .tools stay
+clean: ## Remove what was built and written; .venv, .venv-export, .venv-parsl, .venv-phoenix, .venv-triton, .venv-vllm and .tools stay
 	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
@@ -444,6 +455,15 @@ $(PHOENIX_INSTALLED): release/locks/phoenix.txt | $(PYTHON)
 	@echo "installing Phoenix into $(PHOENIX): about 300 MB"
 	@$(PYTHON) -m venv --clear $(PHOENIX)
 	@$(PYTHON) release/locks.py --install phoenix --python $(PHOENIX)/bin/python
+	@touch $@
+
+$(EXPORT_INSTALLED): $(EXPORT_SETUP) $(VLLM_INSTALLED) | toolchain
+	@echo "installing load generators into $(EXPORT): about 350 MB"
+	@rm -rf $(EXPORT)/packages
+	@$(VLLM)/bin/uv --system-certs pip install --quiet --python $(VLLM)/bin/python --target $(EXPORT)/packages --no-deps \
+		--requirement tests/integrations/export/requirements.txt
+	@env -u MAKEFLAGS -u MFLAGS cargo build --quiet --locked --target-dir $(EXPORT)/mooncake_reader \
+		--manifest-path tests/integrations/export/mooncake_reader/Cargo.toml
 	@touch $@
 
 # numactl brings libnuma1, which vLLM's CPU kernels load.

@@ -77,10 +77,14 @@ class Page:
 
     def open(self, path: Path) -> None:
         """Show the file at ``path``."""
+        self.visit(path.as_uri())
+
+    def visit(self, url: str) -> None:
+        """Show the page at ``url``, and wait until it is loaded."""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self._call("Page.enable")
-        self._call("Page.navigate", url=path.as_uri())
+        self._call("Page.navigate", url=url)
         while self._receive().get("method") != "Page.loadEventFired":
             pass
 

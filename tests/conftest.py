@@ -39,6 +39,7 @@ _REAL = (
     "chart",
     "cluster",
     "embedded",
+    "export",
     "images",
     "onnx",
     "parsl",

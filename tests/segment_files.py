@@ -58,7 +58,7 @@ def write_segment(
     """Write a segment with header and, where ``sealed``, footer; ``tail`` is what stands behind."""
     begun = (BEGUN + timedelta(seconds=second)).strftime("%Y%m%dT%H%M%S.000Z")
     head = {"timestamp": stamp(second), "event_name": "segment.header", "schema_version": 1, "segment": number}
-    head |= {"resource": resource} if resource else {}
+    head |= {"resource": resource} if resource is not None else {}
     process = {"boot_id": BOOT_ID, "pid": 1, "accepted": 9, "written": 9, "in_queue": 0, "dropped": dropped or {}}
     foot = {"timestamp": stamp(second), "event_name": "segment.footer", "segment": number, "processes": [process]}
     content = b"".join(orjson.dumps(line) + b"\n" for line in [head, *records, *([foot] if sealed else [])]) + tail

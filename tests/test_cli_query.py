@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger
-from inference_logging.cli.query import HEAD, LOGS, REQUESTS
+from inference_logging.cli.questions import QUESTIONS
+from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
 
@@ -206,7 +207,84 @@ def test_what_a_wrong_statement_holds_does_not_act_on_a_terminal(directory: Path
 
 def test_the_head_and_the_logs_have_their_columns(directory: Path) -> None:
     found = [row["column_name"] for row in rows("DESCRIBE logs", directory)]
-    assert found == [*HEAD, *LOGS]
+    assert found == [*HEAD, *LOGS, *RESOURCE]
+
+
+def test_each_row_has_the_resource_that_the_header_of_its_segment_names(tmp_path: Path) -> None:
+    for number, pod in enumerate(["pod-a", "pod-b"], 1):
+        resource = {"k8s.pod.name": pod, "service.name": "svc"}
+        records = [request(number), log(number)]
+        write_segment(tmp_path, records, number=number, second=number, resource=resource, compressed=pod == "pod-b")
+    write_segment(tmp_path, [request(9)], number=3, second=9)
+    found = rows('SELECT "k8s.pod.name" AS pod, count(*) AS n FROM records GROUP BY ALL ORDER BY pod', tmp_path)
+    assert found == [{"pod": "pod-a", "n": 2}, {"pod": "pod-b", "n": 2}, {"pod": None, "n": 1}]
+    for table in ("requests", "logs"):
+        found = rows(f'SELECT "service.name" AS s FROM {table} WHERE "k8s.pod.name" = \'pod-b\'', tmp_path)
+        assert found == [{"s": "svc"}]
+
+
+def test_recorded_headers_are_columns_of_requests(tmp_path: Path) -> None:
+    write_segment(tmp_path, [request(1, **{"http.request.header.x-team": "red"}), request(2)])
+    found = rows('SELECT "http.request.header.x-team" AS team FROM requests ORDER BY timestamp', tmp_path)
+    assert found == [{"team": "red"}, {"team": None}]
+
+
+@pytest.mark.parametrize("name", list(QUESTIONS))
+def test_a_ready_made_question_runs_where_no_record_has_the_new_fields(name: str, directory: Path) -> None:
+    done = run("query", "--example", name, str(directory), "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    assert bool(done.out) == (name not in ("killed-in-flight", "cache-hit-by-prefix"))
+
+
+def test_the_questions_find_the_slow_tenant_and_its_pod(tmp_path: Path) -> None:
+    for number, (pod, tenant, seconds) in enumerate([("pod-a", "red", 1.0), ("pod-b", "blue", 9.0)], 1):
+        records = [
+            request(number * 100 + at, duration_s=seconds + at / 10, tenant__id=tenant, adjusted_count=2.0)
+            for at in range(5)
+        ]
+        write_segment(tmp_path, records, number=number, second=number, resource={"k8s.pod.name": pod})
+
+    def first(name: str) -> dict[str, Any]:
+        done = run("query", "--example", name, str(tmp_path), "--format", "json")
+        found = json.loads(done.out.splitlines()[0])
+        assert isinstance(found, dict)
+        return found
+
+    slow = first("slow-tenants")
+    assert (slow["tenant"], slow["requests"], slow["p50_s"]) == ("blue", 10, 9.2)
+    assert (first("slowest-pods")["pod"], first("slowest-requests")["duration_s"]) == ("pod-b", 9.4)
+
+
+def test_the_questions_weigh_aborts_tokens_and_cached_prefixes(tmp_path: Path) -> None:
+    usage: dict[str, Any] = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
+    cached: dict[str, Any] = {"gen_ai.usage.cache_read.input_tokens": 50}
+    records = [
+        request(1, adjusted_count=3.0, **usage, **cached),
+        request(2, "client_disconnect", duration_s=2.0, adjusted_count=1.0, **usage),
+        request(3, "process_died", http__route="/b", chunks=4, error__type="process_died"),
+    ]
+    write_segment(tmp_path, records)
+
+    def answer(name: str) -> list[dict[str, Any]]:
+        done = run("query", "--example", name, str(tmp_path), "--format", "json")
+        return [json.loads(line) for line in done.out.splitlines()]
+
+    assert (answer("abort-rate-by-route")[0]["abort_rate"], answer("abort-rate-by-route")[0]["requests"]) == (0.25, 4)
+    assert answer("tokens-by-tenant")[0]["input_tokens"] == 400
+    assert answer("cache-hit-by-prefix")[0]["hit_rate"] == 0.25
+    assert {row["outcome"] for row in answer("errors-by-model")} == {"client_disconnect", "process_died"}
+    assert [row["chunks"] for row in answer("killed-in-flight")] == [4]
+    assert answer("models-over-time")[0]["failed"] == 2
+
+
+def test_a_question_is_described_shown_and_not_mixed_with_sql(directory: Path) -> None:
+    listed = run("query", "--example", "list").out
+    assert [line.split()[0] for line in listed.splitlines()] == list(QUESTIONS)
+    shown = run("query", "--example", "slow-tenants", "--show-sql").out
+    answer = run("query", "--example", "slow-tenants", str(directory), "--format", "json").out
+    assert rows(shown, directory) == [json.loads(line) for line in answer.splitlines()]
+    assert run("query", "SELECT 1", str(directory), "--example", "slow-tenants").code == 2
+    assert run("query").code == 2
 
 
 def test_where_duckdb_is_missing_the_extra_is_named(directory: Path) -> None:

@@ -77,6 +77,10 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Run SQL over the records.",
         "inference-logging query 'SELECT outcome, count(*) FROM requests GROUP BY outcome'",
     ),
+    "export": Entry(
+        "Write requests as load generators, viewers and tables read them.",
+        "inference-logging export --format mooncake -o trace.jsonl",
+    ),
     "stats": Entry(
         "Summarise requests: outcomes, times, tokens; as a page with plots.", "inference-logging stats logs"
     ),

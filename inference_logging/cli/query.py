@@ -1,8 +1,9 @@
 """`inference-logging query`: SQL over the segments of a directory, by DuckDB, in this process and read-only.
 
 The tables are views over the files. `records` has a column for every field that occurs anywhere. `requests` and `logs`
-have the fields of their event, also those that no record has yet. Statements are limited twice: only SELECT runs, and
-the engine may open the segments and nothing else.
+have the fields of their event, also those that no record has yet. Each row has the resource (service, pod, node, host)
+that the header of its segment names. Statements are limited twice: only SELECT runs, and the engine may open the
+segments and nothing else.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from inference_logging._native import request_fields
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import Place, of_segments
+from inference_logging.cli.questions import QUESTIONS
 from inference_logging.cli.terminal import as_json, safe
 from inference_logging.errors import MissingExtraError
+from inference_logging.segments import Segment, read_segment
+from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -31,26 +35,8 @@ if TYPE_CHECKING:
 _IS_RECORD: Final = "(event_name NOT IN ('segment.header', 'segment.footer') OR pid IS NOT NULL)"
 """Headers and footers name no process."""
 
-HEAD: Final = {
-    "timestamp": "TIMESTAMP", "severity_text": "VARCHAR", "event_name": "VARCHAR", "boot_id": "VARCHAR",
-    "pid": "BIGINT", "seq": "UBIGINT", "trace_id": "VARCHAR", "span_id": "VARCHAR", "parent_span_id": "VARCHAR",
-    "trace_flags": "VARCHAR",
-}  # fmt: skip
-"""The columns at the beginning of every record: name and type."""
-
-LOGS: Final = {"logger": "VARCHAR", "message": "VARCHAR", "request_id": "VARCHAR", "attributes": "JSON"}
-"""The columns that application records add."""
-
-REQUESTS: Final = {
-    **{name: column for name, column, _ in request_fields() if column},
-    "gen_ai.request.model": "VARCHAR", "gen_ai.request.stream": "BOOLEAN", "gen_ai.request.max_tokens": "BIGINT",
-    "gen_ai.request.temperature": "DOUBLE", "gen_ai.request.top_p": "DOUBLE", "gen_ai.request.top_k": "DOUBLE",
-    "gen_ai.request.seed": "BIGINT", "gen_ai.request.choice.count": "BIGINT", "gen_ai.response.id": "VARCHAR",
-    "gen_ai.response.model": "VARCHAR", "gen_ai.response.finish_reasons": "VARCHAR[]",
-    "gen_ai.usage.reasoning.output_tokens": "BIGINT", "gen_ai.response.time_per_output_token": "DOUBLE",
-    "gen_ai.response.output_tokens_per_second": "DOUBLE",
-}  # fmt: skip
-"""The columns that request records add: from the server or the listener, which reads bodies and derives values."""
+_HEADERS: Final = "http.request.header."
+"""The beginning of the names of recorded headers, which the configuration chooses."""
 
 _LARGEST_LINE_BYTES: Final = 64 << 20
 _ROWS_AT_ONCE: Final = 1000
@@ -65,34 +51,68 @@ class WrongStatementError(click.ClickException):
     exit_code = USAGE
 
 
+class _Command(click.Command):
+    """With `--example` no SQL is given, so the one argument is the directory."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line."""
+        rest = super().parse_args(ctx, args)
+        given = ctx.params
+        if given["example"] is None:
+            if given["sql"] is None and not ctx.resilient_parsing:
+                raise click.UsageError("SQL, or --example with one of its names, must be given", ctx)
+        elif given["directory"] is not None:
+            raise click.UsageError("--example has its own SQL: only DIRECTORY can be given with it", ctx)
+        elif given["sql"] is not None:
+            given["directory"], given["sql"] = Path(given["sql"]), None
+        return rest
+
+
 @click.command(
     "query",
+    cls=_Command,
     epilog=examples(
         """inference-logging query 'SELECT outcome, count(*), median(duration_s) FROM requests GROUP BY outcome'""",
         """inference-logging query --format csv 'SELECT "http.route", duration_s FROM requests' logs > durations.csv""",
         """inference-logging query "SELECT timestamp, message, attributes->>'n' AS n FROM logs" --format json""",
         """echo 'SELECT event_name, count(*) AS records FROM records GROUP BY ALL' | inference-logging query -""",
         """inference-logging query 'DESCRIBE requests'""",
+        """inference-logging query --example list""",
+        """inference-logging query --example slow-tenants logs""",
+        """inference-logging query --example slowest-pods --show-sql""",
     ),
 )
-@click.argument("sql")
+@click.argument("sql", required=False)
 @of_segments
 @click.option(
     "--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True,
     help="json: one object per line.",
 )  # fmt: skip
-def command(sql: str, place: Place, form: str) -> None:
+@click.option(
+    "--example", type=click.Choice(["list", *QUESTIONS]), metavar="NAME",
+    help=f"Ask a ready-made question instead: {', '.join(QUESTIONS)}; list describes them.",
+)  # fmt: skip
+@click.option("--show-sql", is_flag=True, help="Print the SQL of --example instead of running it.")
+def command(sql: str | None, place: Place, form: str, example: str | None, show_sql: bool) -> None:
     """Run one SELECT over the segments of DIRECTORY (default: the configured one).
 
     SQL of - is read from standard input. Tables: `requests`, `logs` (application records) and `records` (all, with
-    every field that occurs). Names with dots stand in double quotes: "http.route". Plain and compressed segments are
-    read, also while they are written. Needs DuckDB (extra `query`).
+    every field that occurs). Names with dots stand in double quotes: "http.route", "k8s.pod.name". Plain and compressed
+    segments are read, also while they are written. Needs DuckDB (extra `query`).
     """
-    connection = _connect([str(segment.path) for segment in place.segments()])
+    if example == "list":
+        click.echo("\n".join(f"{name:<20} {question.summary}" for name, question in QUESTIONS.items()))
+        return
+    if example is not None:
+        sql = QUESTIONS[example].sql.strip()
+    if show_sql:
+        click.echo(sql)
+        return
+    connection = _connect(place.segments())
     import duckdb
 
     try:
-        statements = duckdb.extract_statements(sys.stdin.read() if sql == "-" else sql)
+        statements = duckdb.extract_statements(sys.stdin.read() if sql == "-" else sql or "")
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise click.UsageError("SQL must be one SELECT: segments are only read")
         answer = connection.execute(statements[0])
@@ -129,22 +149,49 @@ def _parsed(row: tuple[Any, ...], nested: list[bool]) -> tuple[Any, ...]:
     return tuple(json.loads(value) if is_json and value is not None else value for value, is_json in pairs)
 
 
-def _connect(paths: list[str]) -> DuckDBPyConnection:
+def _connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
     """Open a database in memory that has the views, and can open these files and nothing else."""
     try:
         import duckdb
     except ImportError:
         raise MissingExtraError("query", "duckdb", "query") from None
+    paths = [str(segment.path) for segment in segments]
     connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
     connection.execute("SET TimeZone = 'UTC'")
     known = {**HEAD, **LOGS, **REQUESTS}
-    _view(connection, "records", paths, {**known, **_found(connection, paths, known)})
-    _view(connection, "requests", paths, {**HEAD, **REQUESTS}, "request")
+    found = _found(connection, paths, {**known, **RESOURCE})
+    headers = {name: kind for name, kind in found.items() if name.startswith(_HEADERS)}
+    _add_resources(connection, segments)
+    _view(connection, "records", paths, {**known, **found})
+    _view(connection, "requests", paths, {**HEAD, **REQUESTS, **headers}, "request")
     _view(connection, "logs", paths, {**HEAD, **LOGS}, "log")
     connection.execute(f"SET allowed_paths = {_list(paths)}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def _add_resources(connection: DuckDBPyConnection, segments: Sequence[Segment]) -> None:
+    """Make the table of the resources that the headers of segments name: one row for each that names one."""
+    columns = ", ".join(f"{_name(name)} {kind}" for name, kind in RESOURCE.items())
+    connection.execute(f"CREATE TABLE segment_resources (filename VARCHAR, {columns})")
+    rows = [
+        (str(segment.path), *map(resource.get, RESOURCE)) for segment in segments if (resource := _resource(segment))
+    ]
+    if rows:
+        places = ", ".join("?" * (len(RESOURCE) + 1))
+        connection.executemany(f"INSERT INTO segment_resources VALUES ({places})", rows)
+
+
+def _resource(segment: Segment) -> Mapping[str, Any]:
+    """Return what the first line of a segment says of its process; nothing where that is no header."""
+    header = next(read_segment(segment, framing=True, on_corrupt=_ignore), {})
+    resource = header.get("resource") if header.get("event_name") == "segment.header" else None
+    return resource if isinstance(resource, dict) else {}
+
+
+def _ignore(_error: object) -> None:
+    pass
 
 
 def _found(connection: DuckDBPyConnection, paths: list[str], known: Mapping[str, str]) -> dict[str, str]:
@@ -161,13 +208,17 @@ def _view(
     connection: DuckDBPyConnection, name: str, paths: list[str], columns: Mapping[str, str], event: str | None = None
 ) -> None:
     if not paths:
-        nothing = ", ".join(f"NULL::{kind} AS {_name(column)}" for column, kind in columns.items())
+        empty = {**columns, **RESOURCE}
+        nothing = ", ".join(f"NULL::{kind} AS {_name(column)}" for column, kind in empty.items())
         connection.execute(f"CREATE VIEW {name} AS SELECT {nothing} WHERE false")
         return
     types = ", ".join(f"{_name(column)}: {_text(kind)}" for column, kind in columns.items())
     condition = f"event_name = {_text(event)}" if event else _IS_RECORD
-    source = _source(paths, f"columns = {{{types}}}")
-    connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {source} WHERE {condition}")
+    source = _source(paths, f"filename = true, columns = {{{types}}}")
+    connection.execute(
+        f"CREATE VIEW {name} AS SELECT * EXCLUDE (filename) FROM {source} "
+        f"LEFT JOIN segment_resources USING (filename) WHERE {condition}"
+    )
 
 
 def _source(paths: list[str], options: str) -> str:

@@ -14,17 +14,16 @@ import orjson
 
 from inference_logging.cli import lines
 from inference_logging.cli.examples import examples
+from inference_logging.cli.filters import EVENT, TRACE, WHERE, Keep, conditions, keep_of
 from inference_logging.cli.main import INTERRUPTED
 from inference_logging.cli.names import Names
 from inference_logging.cli.options import Place, of_segments
 from inference_logging.cli.signals import Signals
 from inference_logging.cli.terminal import as_json, safe
-from inference_logging.cli.where import OPERATORS, Condition, is_absent, look_up
+from inference_logging.cli.where import is_absent, look_up
 from inference_logging.errors import CorruptLineError
 from inference_logging.segments import Record, follow_records, read_segment, segments
 from inference_logging.segments.reading import is_framing
-
-Keep = Callable[[Record], bool] | None
 
 _MOST_AT_ONCE: Final = 10_000
 """Records of one segment or of standard input that are held before the unwanted ones are dropped."""
@@ -45,9 +44,9 @@ _MOST_AT_ONCE: Final = 10_000
 @of_segments
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
 @click.option("-n", "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Records before that.")
-@click.option("--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeated: all of them.")
-@click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeated: any of them.")
-@click.option("--trace", metavar="ID", help="Only records of this trace; its first digits are enough.")
+@WHERE
+@EVENT
+@TRACE
 @click.option("--fields", metavar="NAMES", help="Show these fields only: names with commas between them.")
 @click.option("-v", "--verbose", is_flag=True, help="All fields on a terminal too.")
 @click.option("--json", "json_lines", is_flag=True, help="JSON lines instead of columns.")
@@ -71,9 +70,9 @@ def command(
     time.
     """
     shown = [name.strip() for name in fields.split(",") if name.strip()] if fields is not None else []
-    conditions = _conditions(where)
-    names = Names(conditions, events, shown)
-    keep = names.looking(_filter(conditions, events, trace))
+    chosen = conditions(where)
+    names = Names(chosen, events, shown)
+    keep = names.looking(keep_of(chosen, events, trace))
     write = _write_json if json_lines and not shown else lines.writer(shown, verbose=verbose)
     if json_lines and shown:
         write = partial(_write_json_of, shown)
@@ -193,24 +192,6 @@ class Rounds:
             self._write(record)
         self._records.clear()
         sys.stdout.flush()
-
-
-def _conditions(where: tuple[str, ...]) -> list[Condition]:
-    try:
-        return [Condition.parse(text) for text in where]
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--where") from None
-
-
-def _filter(conditions: list[Condition], events: tuple[str, ...], trace: str | None) -> Keep:
-    """Return all conditions as one, None if there are none."""
-    all_of: list[Callable[[Record], bool]] = [condition.holds for condition in conditions]
-    if events:
-        all_of.append(lambda record: record.get("event_name") in events)
-    if trace is not None:
-        digits = trace.strip().lower()
-        all_of.append(lambda record: str(record.get("trace_id", "")).startswith(digits))
-    return (lambda record: all(holds(record) for holds in all_of)) if all_of else None
 
 
 def _timestamp(record: Record) -> str:

@@ -1,0 +1,206 @@
+"""`inference-logging export`: recorded requests as files of load generators, viewers and tables."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from inference_logging.cli.examples import examples
+from inference_logging.cli.filters import TRACE, WHERE, conditions, keep_of
+from inference_logging.cli.main import FAILED, OK
+from inference_logging.cli.names import Names
+from inference_logging.cli.options import Place, of_segments
+from inference_logging.cli.terminal import safe
+from inference_logging.cli.times import FORMS, from_option
+from inference_logging.errors import CorruptLineError
+from inference_logging.export.formats import KINDS, Options, writer
+from inference_logging.export.prefixes import KEY_BYTES, Prefixes
+from inference_logging.export.requests import Request
+from inference_logging.export.run import read, write
+from inference_logging.export.statement import Books, Requests, Statement
+from inference_logging.segments import Record
+from inference_logging.segments.reading import CLOCKS_S
+from inference_logging.stats.times import timestamp
+
+_MAX_REPORTED: Final = 20
+"""Damaged lines that are named; all are counted."""
+
+
+@click.command(
+    "export",
+    epilog=examples(
+        "inference-logging export --format mooncake -o trace.jsonl",
+        "inference-logging export logs --format vllm-timed --since 2h -o timed.jsonl --statement statement.json",
+        "inference-logging export --format openai-jsonl --where gen_ai.request.model=llama -o batch.jsonl",
+        "inference-logging export --format perfetto --since 5m -o timeline.json",
+        "inference-logging export --format parquet --require-complete -o requests.parquet",
+    ),
+)
+@of_segments
+@click.option(
+    "--format", "form", type=click.Choice(list(KINDS)), required=True,
+    help="What reads the file; see the list below.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), required=True, metavar="FILE",
+    help="The file to write; - is standard output.",
+)  # fmt: skip
+@WHERE
+@TRACE
+@click.option(
+    "--since", callback=from_option, metavar="TIME", help=f"Only requests that arrived from then on: {FORMS} ago."
+)
+@click.option("--until", callback=from_option, metavar="TIME", help="Only requests that arrived before then.")
+@click.option("--text", "with_text", is_flag=True, help="aiperf, parquet: with the captured texts or bodies too.")
+@click.option(
+    "--block-tokens", type=click.IntRange(min=1), metavar="N",
+    help="Tokens of the input that one prefix id stands for. Without it what the reader expects: "
+    "16 for vllm-timed, else 512.",
+)  # fmt: skip
+@click.option(
+    "--bytes-per-token", type=click.FloatRange(min=0.25, max=64), default=4.0, show_default=True, metavar="N",
+    help="Bytes of text that are taken as one token, where blocks are cut.",
+)  # fmt: skip
+@click.option(
+    "--hash-key-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Key of the prefix ids, as capture_hash_key_file. Without it a new one: ids of two exports differ.",
+)  # fmt: skip
+@click.option(
+    "--queue-directory", "queues", multiple=True, type=click.Path(path_type=Path),
+    help="Directory of the servers' queues, as for verify; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--statement", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The statement as JSON too."
+)
+@click.option("--require-complete", is_flag=True, help="Exit with 1 if a record is lost, missing or still in a queue.")
+@click.pass_context
+def command(
+    context: click.Context,
+    place: Place,
+    form: str,
+    output: Path,
+    where: tuple[str, ...],
+    trace: str | None,
+    since: float | None,
+    until: float | None,
+    with_text: bool,
+    block_tokens: int | None,
+    bytes_per_token: float,
+    hash_key_file: Path | None,
+    queues: tuple[Path, ...],
+    statement: Path | None,
+    require_complete: bool,
+) -> int:
+    r"""Write the requests of DIRECTORY (default: the configured one) as another program reads them, by arrival.
+
+    \b
+    mooncake      lengths and prefix ids, JSON lines, ms: Dynamo's mocker, AIPerf
+    vllm-timed    the same in seconds: vllm bench serve --dataset-name timed_trace
+    aiperf        AIPerf's fixed schedule; with --text the bodies as they were sent
+    guidellm      GuideLLM's trace kind mooncake, with durations
+    openai-jsonl  OpenAI's batch file, with arrivals and results, for `replay`
+    sharegpt      conversations, a JSON list
+    perfetto      time line for ui.perfetto.dev and vizviewer
+    parquet       table with the columns of `query` (extra `query`)
+
+    No text leaves the records unless the format is made of it (openai-jsonl, sharegpt) or --text is given: prefix ids
+    are keyed hashes of the captured text, or of its captured hashes. Servers record no token blocks of the engine. The
+    ids of a prompt that was not captured are its own and say nothing.
+
+    A statement on stderr ends each export: requests that are in the file, that a filter, the format or sampling left
+    out, and records that were lost, by the books that `verify` checks.
+
+    Exit code: 1 if something can't be read or written, or, with --require-complete, if anything is missing.
+    """
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--since must be before --until: no request can arrive between them")
+    to_stdout = str(output) == "-"
+    block_tokens = block_tokens or KINDS[form]
+    key = _key(hash_key_file) if hash_key_file is not None else secrets.token_bytes(KEY_BYTES)
+    made = writer(form, Options(Prefixes(key, block_tokens, bytes_per_token), with_text))
+    chosen = [s for s in place.segments() if since is None or s.written_unix_s() + CLOCKS_S >= since]
+    filters = conditions(where)
+    names = Names(filters, (), ())
+    # Before the records are read: what the books count must be found.
+    books = Books.look(_verify_options(context, place, queues))
+    counted = Requests()
+    requests = _checked(read(chosen, _Report(counted)), names)
+    wanted = _wanted(keep_of(filters, (), trace), since, until)
+    write(requests, wanted, made, None if to_stdout else output, counted)
+    faults = books.faults(timestamp(since) if since is not None else "", chosen)
+    if place.segment() is not None:
+        faults.append("one segment was read; the books are those of its directory")
+    if counted.damaged_lines:
+        faults.append(f"{counted.damaged_lines:,} lines could not be read")
+    given = {"where": list(where), "trace": trace, "since": since, "until": until, "block_tokens": block_tokens}
+    made_statement = Statement(form, str(place.path), given, counted, books, faults)
+    for line in made_statement.words():
+        click.echo(f"inference-logging export: {safe(line)}", err=True)
+    if statement is not None:
+        statement.write_text(json.dumps(made_statement.as_json(), indent=2) + "\n", encoding="utf-8")
+    return FAILED if require_complete and not made_statement.is_complete else OK
+
+
+class _Report:
+    """Counts damaged lines, and names the first ones."""
+
+    def __init__(self, counted: Requests) -> None:
+        self._counted = counted
+
+    def __call__(self, error: CorruptLineError) -> None:
+        self._counted.damaged_lines += 1
+        if self._counted.damaged_lines <= _MAX_REPORTED:
+            click.echo(f"inference-logging: {safe(str(error))}", err=True)
+
+
+def _checked(requests: Iterator[Request | Record], names: Names) -> Iterator[Request | Record]:
+    """Pass requests on; raise ``UsageError`` at their end if none had a field that a condition names."""
+    for request in requests:
+        names.look(request.record if isinstance(request, Request) else request)
+        yield request
+    names.refuse_unknown()
+
+
+def _wanted(
+    keep: Callable[[Record], bool] | None, since: float | None, until: float | None
+) -> Callable[[Request], bool]:
+    first = round(since * 1e9) if since is not None else None
+    end = round(until * 1e9) if until is not None else None
+
+    def wanted(request: Request) -> bool:
+        arrival = request.arrival_nano
+        if (first is not None and arrival < first) or (end is not None and arrival >= end):
+            return False
+        return keep is None or keep(request.record)
+
+    return wanted
+
+
+def _verify_options(context: click.Context, place: Place, queues: Sequence[Path]) -> list[str]:
+    """Return the command line of the `verify` that reads the same directory."""
+    given: dict[str, Any] = context.params
+    options = [f"--queue-directory={path}" for path in queues]
+    options += [f"--prefix={name}" for name in place.prefixes or ()]
+    if given.get("config_file") is not None:
+        options.append(f"--config={given['config_file']}")
+    directory = place.path if place.path.is_dir() else place.path.resolve().parent
+    return [*options, "--", str(directory)]
+
+
+def _key(path: Path) -> bytes:
+    """Read a key as the servers do: 32 bytes, or 64 hexadecimal digits."""
+    content = path.read_bytes()
+    if len(content) == KEY_BYTES:
+        return content
+    try:
+        key = bytes.fromhex(content.strip().decode("ascii"))
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise click.BadParameter(f"{path}: must hold 32 bytes, or 64 hexadecimal digits", param_hint="--hash-key-file")
+    return key

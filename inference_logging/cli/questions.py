@@ -1,0 +1,94 @@
+"""Ready-made questions of `query --example`: one SELECT each, over the columns that `requests` always has."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Question(NamedTuple):
+    """What it answers, and how."""
+
+    summary: str
+    sql: str
+
+
+_NEAREST: Final = 'coalesce("tenant.id", "enduser.id", \'(none)\')'
+_MODEL: Final = 'coalesce("gen_ai.response.model", "gen_ai.request.model", "triton.model_name", \'(none)\')'
+_WEIGHT: Final = "coalesce(adjusted_count, 1)"
+_POD: Final = 'coalesce("k8s.pod.name", "host.name", \'(unknown)\')'
+
+QUESTIONS: Final[dict[str, Question]] = {
+    "slow-tenants": Question(
+        "Tenants by the 99th percentile of their requests' duration, with time to first chunk and the engine's queue.",
+        f"""
+SELECT {_NEAREST} AS tenant, round(sum({_WEIGHT})) AS requests,
+       quantile_cont(duration_s, 0.99) AS p99_s, quantile_cont(duration_s, 0.5) AS p50_s,
+       quantile_cont("gen_ai.response.time_to_first_chunk", 0.99) AS first_chunk_p99_s,
+       quantile_cont("engine.queued_s", 0.99) AS queued_p99_s
+FROM requests GROUP BY tenant ORDER BY p99_s DESC NULLS LAST LIMIT 20""",
+    ),
+    "tokens-by-tenant": Question(
+        "Tokens that each tenant had read and generated, and how much of the input came from a cache.",
+        f"""
+SELECT {_NEAREST} AS tenant, round(sum({_WEIGHT})) AS requests,
+       round(sum("gen_ai.usage.input_tokens" * {_WEIGHT})) AS input_tokens,
+       round(sum("gen_ai.usage.output_tokens" * {_WEIGHT})) AS output_tokens,
+       round(sum("gen_ai.usage.cache_read.input_tokens" * {_WEIGHT})) AS cached_tokens
+FROM requests GROUP BY tenant ORDER BY input_tokens DESC NULLS LAST""",
+    ),
+    "abort-rate-by-route": Question(
+        "Share of requests that clients broke off, by route, and after how long.",
+        f"""
+SELECT coalesce("http.route", "url.path", '(none)') AS route, round(sum({_WEIGHT})) AS requests,
+       sum({_WEIGHT}) FILTER (outcome = 'client_disconnect') / sum({_WEIGHT}) AS abort_rate,
+       median(duration_s) FILTER (outcome = 'client_disconnect') AS aborted_after_s,
+       median("gen_ai.usage.output_tokens") FILTER (outcome = 'client_disconnect') AS output_tokens_then
+FROM requests GROUP BY route ORDER BY abort_rate DESC NULLS LAST, requests DESC""",
+    ),
+    "errors-by-model": Question(
+        "Requests that failed, by model, outcome, status and what went wrong.",
+        f"""
+SELECT {_MODEL} AS model, outcome, "http.response.status_code" AS status,
+       coalesce("error.type", "exception.type") AS error, round(sum({_WEIGHT})) AS requests, max(timestamp) AS last
+FROM requests WHERE outcome <> 'ok' GROUP BY ALL ORDER BY requests DESC""",
+    ),
+    "slowest-requests": Question(
+        "The ten longest requests: who, where, when, and where the time went.",
+        f"""
+SELECT timestamp, {_NEAREST} AS tenant, {_POD} AS pod, {_MODEL} AS model, outcome, duration_s,
+       "gen_ai.response.time_to_first_chunk" AS first_chunk_s, "engine.queued_s" AS queued_s,
+       "gen_ai.usage.output_tokens" AS output_tokens, request_id
+FROM requests ORDER BY duration_s DESC NULLS LAST LIMIT 10""",
+    ),
+    "slowest-pods": Question(
+        "Pods by the 99th percentile of duration, with failures and the engine's queue.",
+        f"""
+SELECT {_POD} AS pod, "k8s.node.name" AS node, round(sum({_WEIGHT})) AS requests,
+       quantile_cont(duration_s, 0.99) AS p99_s, quantile_cont("engine.queued_s", 0.99) AS queued_p99_s,
+       sum({_WEIGHT}) FILTER (outcome <> 'ok') / sum({_WEIGHT}) AS failure_rate
+FROM requests GROUP BY pod, node ORDER BY p99_s DESC NULLS LAST LIMIT 20""",
+    ),
+    "cache-hit-by-prefix": Question(
+        "Share of input tokens from the prefix cache, by prompt_cache_key, else conversation, else model and route.",
+        f"""
+SELECT coalesce("openai.request.prompt_cache_key", "gen_ai.conversation.id",
+                {_MODEL} || ' ' || coalesce("http.route", '')) AS prefix,
+       count(*) AS requests, sum("gen_ai.usage.input_tokens") AS input_tokens,
+       sum("gen_ai.usage.cache_read.input_tokens") / sum("gen_ai.usage.input_tokens") AS hit_rate
+FROM requests WHERE "gen_ai.usage.input_tokens" > 0 GROUP BY prefix ORDER BY input_tokens DESC LIMIT 50""",
+    ),
+    "models-over-time": Question(
+        "Requests, failures and median duration of each model, by hour.",
+        f"""
+SELECT time_bucket(INTERVAL '1 hour', timestamp) AS hour, {_MODEL} AS model, round(sum({_WEIGHT})) AS requests,
+       round(coalesce(sum({_WEIGHT}) FILTER (outcome <> 'ok'), 0)) AS failed, median(duration_s) AS p50_s
+FROM requests GROUP BY hour, model ORDER BY hour, requests DESC""",
+    ),
+    "killed-in-flight": Question(
+        "Requests whose process died: how far each had come.",
+        f"""
+SELECT timestamp, {_POD} AS pod, pid, {_MODEL} AS model, duration_s, chunks,
+       "http.response.body.size" AS bytes_sent, request_id
+FROM requests WHERE outcome = 'process_died' ORDER BY timestamp""",
+    ),
+}
