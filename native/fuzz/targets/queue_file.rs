@@ -78,6 +78,7 @@ impl Bench {
             housekeeping: None,
             redaction: None,
             hash_key: None,
+            line_end: String::new(),
         };
         let leader = Leader::new(settings, control, Delivery::here(sinks, control, now), now);
         Self(Mutex::new(Parts { directory, good, _producer: producer, control, leader, lines, now }))

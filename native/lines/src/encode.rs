@@ -42,6 +42,8 @@ mod process;
 /// Room for the head of a line and some values; saves the output from growing in small steps.
 const USUAL_LINE_BYTES: usize = 512;
 
+const LINE_END: &[u8] = b"}\n";
+
 /// `"severity_text":"…",` by OpenTelemetry severity number.
 const SEVERITIES: [&str; 25] = [
     "",
@@ -88,7 +90,6 @@ pub struct LineHead<'a> {
 
 /// Encodes lines; keeps the text of the last second and the last process, since most records share both with the one
 /// before.
-#[derive(Default)]
 pub struct Encoder {
     second: SecondCache,
     process: ProcessCache,
@@ -96,12 +97,27 @@ pub struct Encoder {
     pub series: Option<Series>,
     redaction: Option<Redaction>,
     hash_key: Option<[u8; 32]>,
+    /// The end of each line: members that all of them have, `}` and the line break.
+    end: Box<[u8]>,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Encoder {
     /// Make an encoder.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            second: SecondCache::default(),
+            process: ProcessCache::default(),
+            series: None,
+            redaction: None,
+            hash_key: None,
+            end: LINE_END.into(),
+        }
     }
 
     /// Make an encoder that counts the requests among its lines, if `series` is available.
@@ -120,6 +136,12 @@ impl Encoder {
     #[must_use]
     pub fn hashing(self, hash_key: Option<[u8; 32]>) -> Self {
         Self { hash_key, ..self }
+    }
+
+    /// Let each line end with these members, trusted JSON led by a comma.
+    #[must_use]
+    pub fn ending(self, members: &str) -> Self {
+        Self { end: [members.as_bytes(), LINE_END].concat().into(), ..self }
     }
 
     /// Append one line to `out`.
@@ -157,7 +179,7 @@ impl Encoder {
         };
         match pushed {
             Ok(()) => {
-                out.extend_from_slice(b"}\n");
+                put(out, &self.end);
                 if let Some(redaction) = &mut self.redaction {
                     redaction.line(out, fields);
                 }
@@ -242,7 +264,7 @@ fn push_fields<'a>(
     watch: &mut impl Observe<'a>,
 ) -> Result<(), Malformed> {
     let (mut expanded, mut rate) = (Expanded::default(), Rate::default());
-    let mut values = Values::new(payload);
+    let (mut values, mut request) = (Values::new(payload), None);
     for (position, key) in plan.keys.iter().enumerate() {
         match values.next() {
             None => break,
@@ -253,7 +275,13 @@ fn push_fields<'a>(
                     push_trace(out, &trace);
                 }
             }
+            Some(Ok(Value::Body(body))) if plan.members == Some(position) => {
+                extract::push_members(out, body.head, request.as_ref(), hash_key, |name, text| watch.member(name, text));
+            }
             Some(Ok(Value::Body(body))) => {
+                if body.kind.is_request() {
+                    request = Some(body);
+                }
                 if expanded.first_body(body.kind) {
                     let body = match body.kind {
                         BodyKind::PackedStream => unpacked.get_or_init(|| Unpacked::of(&body)).body(),

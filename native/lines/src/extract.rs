@@ -22,9 +22,11 @@ use queue::record::{Body, BodyKind};
 
 mod facts;
 mod keys;
+mod members;
 mod messages;
 mod scan;
 
+pub use members::push_members;
 pub use messages::push_texts;
 
 use crate::json::lex;

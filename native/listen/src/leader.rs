@@ -38,6 +38,8 @@ pub struct ListenerSettings {
     pub redaction: Option<Arc<Rules>>,
     /// Key of the hashes that stand for texts.
     pub hash_key: Option<[u8; 32]>,
+    /// Members behind all others of each line, led by a comma; or empty.
+    pub line_end: String,
 }
 
 /// Longest pause between checks while something waits for a sink.
@@ -106,7 +108,10 @@ impl Leader {
         control.page().leader_pid.store(std::process::id(), Ordering::Relaxed);
         // Without room for the histograms the listener still writes.
         let series = Series::open(&settings.queue_directory).ok();
-        let prepared = |encoder: Encoder| encoder.redacting(settings.redaction.clone()).hashing(settings.hash_key);
+        let prepared = |encoder: Encoder| {
+            let encoder = encoder.redacting(settings.redaction.clone()).hashing(settings.hash_key);
+            encoder.ending(&settings.line_end)
+        };
         Self {
             copy_reader: CopyReader::new(prepared(Encoder::new())),
             encoder: prepared(Encoder::counting(series)),

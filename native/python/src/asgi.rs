@@ -8,6 +8,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use request::added::{Members, Recorded, length_bit};
 use request::capture::Content;
 
 /// Interned names, so that a look-up compares pointers.
@@ -67,6 +68,11 @@ impl Lengths {
     /// Every length.
     pub const ALL: Self = Self(u64::MAX);
 
+    /// The lengths whose bits are set, as `request::added` counts them.
+    pub const fn of_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// These lengths, and perhaps more.
     pub const fn of(lengths: &[usize]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -78,7 +84,7 @@ impl Lengths {
     }
 
     const fn bit(length: usize) -> u64 {
-        1 << if length < 63 { length } else { 63 }
+        length_bit(length)
     }
 
     #[inline]
@@ -179,6 +185,16 @@ pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
         }
     });
     if is_encoded { Content::Media(b"application/octet-stream") } else { content }
+}
+
+/// The headers of a request that are recorded.
+#[inline(never)]
+pub fn recorded_headers(headers: Option<Borrowed<'_, '_, PyAny>>, recorded: &Recorded) -> Members {
+    let mut members = Members::default();
+    for_each_header(headers, &Lengths::of_bits(recorded.lengths()), |name, value| {
+        recorded.take(name, value, &mut members);
+    });
+    members
 }
 
 /// Whether the opt-out header forbids the capture of text: it is present, and its value does not mean no.

@@ -1,6 +1,6 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
-use super::asgi::{Keys, first_text, has_body, item, text, text_of};
+use super::asgi::{Keys, first_text, has_body, item, recorded_headers, text, text_of};
 use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ActiveSpan, CORRELATION_ID};
 use super::functions::{RECEIVE, SEND};
@@ -181,6 +181,10 @@ impl RequestFactory {
             model: b"",
         };
         let mut state = self.shared.requests.begin(&mut ids, &start, |sampler| self.shared.trusts(sampler, scope));
+        let recorded = &self.shared.requests.settings.recorded;
+        if recorded.has_headers() {
+            state.identify(recorded_headers(item(scope, &keys.headers), recorded));
+        }
         let content = head.content(self.shared.requests.settings.texts.is_on());
         if self.shared.captures(content) && has_body(start.method) {
             let is_private = self.shared.is_private(item(scope, &keys.headers));

@@ -5,6 +5,7 @@
 //! they are dead, and after the queue is closed they are dead for every process, since the close has ended them.
 //! Another process or the close emits the terminal record of such a request, so it emits none itself.
 
+use crate::added::Members;
 use crate::fields;
 use crate::ids::RequestIds;
 use crate::outcome::Outcome;
@@ -120,6 +121,13 @@ impl InFlight {
     pub fn answer(&self, answer: Answer) {
         if let Some(slot) = self.0.live() {
             slot.write_answer(answer);
+        }
+    }
+
+    /// Keeps what is known of the request's sender, as far as the slot has room.
+    pub fn identify(&self, members: &Members) {
+        if let Some(slot) = self.0.live() {
+            slot.write_members(members);
         }
     }
 

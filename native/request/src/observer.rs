@@ -4,9 +4,10 @@
 //! a capped copy. The record is built once, at the end. A request has exactly one terminal record: the first call of
 //! `finish` emits it (P5).
 
+use crate::added::{AddedFields, Members, Recorded};
 use crate::capture::{Captured, Content, TextCapture};
 use crate::fields::{
-    AfterResponse, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, ModelRecord, Path, Route, Rpc,
+    Added, AfterResponse, Attributes, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, MembersValue, ModelRecord, Path, Route, Rpc,
     Stream,
 };
 use crate::ids::RequestIds;
@@ -47,6 +48,8 @@ pub struct ObserverSettings {
     pub capture_tail_bytes: usize,
     /// What happens with the text of bodies: nothing, unless configured.
     pub texts: TextCapture,
+    /// What the configuration adds to records.
+    pub recorded: Recorded,
     pub sampler: Arc<Sampler>,
 }
 
@@ -89,6 +92,8 @@ pub struct Observer {
     response_body: Option<Box<Captured>>,
     /// The exception that ended the request, if one did.
     exception: Option<Box<ExceptionTexts>>,
+    /// What the configuration and the application add to the record.
+    added: Option<Box<AddedFields>>,
     /// The slot that reports the request if the process dies.
     in_flight: Option<InFlight>,
     /// The number of bytes that the slot keeps of the body's beginning and end.
@@ -124,6 +129,7 @@ impl Observer {
             request_body: None,
             response_body: None,
             exception: None,
+            added: None,
             in_flight: None,
             in_flight_limits: (0, 0),
         }
@@ -137,6 +143,42 @@ impl Observer {
         self.wants_output = !is_private && settings.texts.output.text != BodyText::Withheld;
         self.request_body = settings.texts.request(content, is_private, facts).map(Box::new);
         self.in_flight_limits = if self.has_facts { facts } else { (0, 0) };
+        let of_bodies = settings.recorded.of_bodies();
+        if !is_private && content == Content::Json && !of_bodies.is_empty() {
+            self.added.get_or_insert_default().members.add_all(of_bodies);
+        }
+    }
+
+    /// The request has these headers of those that are recorded.
+    pub fn identify(&mut self, members: Members) {
+        if !members.is_empty() {
+            if let Some(in_flight) = &self.in_flight {
+                in_flight.identify(&members);
+            }
+            self.added.get_or_insert_default().members.add_all(&members);
+        }
+    }
+
+    /// The application has set these fields, which go before those of headers.
+    #[cold]
+    pub fn add(&mut self, fields: AddedFields) {
+        self.unusual = true;
+        let mut members = fields.members;
+        let added = self.added.get_or_insert_default();
+        members.add_all(&added.members);
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.identify(&members);
+        }
+        **added = AddedFields { members, attributes: fields.attributes };
+    }
+
+    /// What is added to the record, within the room of one.
+    fn added<'a>(added: Option<&'a AddedFields>, producer: &Producer) -> Option<Added<'a>> {
+        let record_bytes = producer.max_record_bytes();
+        added.map(|added| Added {
+            members: MembersValue { members: added.members.as_bytes(), record_bytes },
+            attributes: Attributes { map: &added.attributes, record_bytes },
+        })
     }
 
     /// The sampler's decision.
@@ -285,7 +327,7 @@ impl Observer {
         let end = End { outcome: ended.outcome, error_type: ended.error_type };
         let duration = Duration { seconds: seconds(duration_nano) };
         // A copy, since the groups of this request borrow the rest of its state.
-        let exception = self.exception.take();
+        let (exception, added) = (self.exception.take(), self.added.take());
         let exception = exception.as_ref().map(|exception| exception.within(producer.max_record_bytes()));
         let event = match *source {
             RequestSource::Http { texts, engine } => {
@@ -320,6 +362,7 @@ impl Observer {
                     stream,
                     gen_ai,
                     sampling,
+                    added: Self::added(added.as_deref(), producer),
                     usage,
                     engine,
                     exception,

@@ -96,6 +96,8 @@ pub trait Observe<'a> {
     fn value(&mut self, position: usize, value: &Value<'a>);
     /// The facts of a body.
     fn extracted(&mut self, kind: BodyKind, extracted: &ExtractedFacts<'a>);
+    /// A member that the configuration adds, and its text as it stands between quotes.
+    fn member(&mut self, name: &'a [u8], text: &[u8]);
 }
 
 /// Watches nothing, at no cost.
@@ -106,6 +108,8 @@ impl<'a> Observe<'a> for NoObserver {
     fn value(&mut self, _: usize, _: &Value<'a>) {}
     #[inline(always)]
     fn extracted(&mut self, _: BodyKind, _: &ExtractedFacts<'a>) {}
+    #[inline(always)]
+    fn member(&mut self, _: &'a [u8], _: &[u8]) {}
 }
 
 /// Picks up the values that count for every request, and those that show whether there is more to count.
@@ -203,6 +207,9 @@ impl<'a> Observe<'a> for FieldObserver<'_, 'a> {
             self.tokens = extracted.tokens.map(tokens);
         }
     }
+
+    #[inline]
+    fn member(&mut self, _: &'a [u8], _: &[u8]) {}
 }
 
 fn whole(value: Value<'_>) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! The settings of a lane's service: its queue, its listener and its sinks.
 
-use super::{Settings, rules};
+use super::{Host, Settings, rules};
 use crate::housekeeper::{Compression, HousekeepingSettings};
 use crate::leader::ListenerSettings;
 use crate::service::Service;
@@ -92,12 +92,14 @@ impl Settings {
     ) -> Result<LaneSettings, String> {
         let directory = self.queue_directory(lane)?;
         let configuration = claims.then(|| self.configuration());
-        let origin = segment::origin(&directory, configuration.as_deref());
+        let resource = self.resource(role, &directory, &Host::read(), |name| std::env::var(name).ok()).member();
+        let origin = segment::origin(&directory, configuration.as_deref()) + &resource;
         let segments = FileSinkConfig { origin, ..self.segments(lane)? };
         let sinks = self.sinks(lane, &segments, store)?;
         let listener = ListenerSettings {
             queue_directory: directory.clone(),
             housekeeping: self.housekeeping(lane, &sinks, segments),
+            line_end: if self.values.is("resource_on_lines", "on") { resource } else { String::new() },
             ..self.listener(lane)?
         };
         let is_limited = lane == Lane::Fast && role == Role::Serves;
@@ -164,6 +166,7 @@ impl Settings {
             housekeeping: None,
             redaction: self.redaction.clone(),
             hash_key,
+            line_end: String::new(),
         })
     }
 

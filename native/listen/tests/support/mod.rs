@@ -138,6 +138,7 @@ pub fn listener_settings(directory: &Path) -> ListenerSettings {
         housekeeping: None,
         redaction: None,
         hash_key: None,
+        line_end: String::new(),
     }
 }
 

@@ -48,6 +48,9 @@ impl Observer {
         }
         let mut scratch = Scratch::new();
         self.push_plain(&mut scratch, ids, &texts, now, is_slow, settings);
+        if let Some(added) = Self::added(self.added.as_deref(), producer) {
+            added.push(&mut scratch);
+        }
         ending.record(producer, now, REQUEST, INFO, scratch.as_slice());
         true
     }
