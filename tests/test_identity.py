@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging import Config, InferenceLoggingMiddleware, current_request
+from inference_logging import Config, InferenceLoggingMiddleware, Logger, current_request
 from inference_logging.errors import ConfigError
 from tests.command_line import run
 from tests.support import read_lines
@@ -266,7 +266,7 @@ def test_a_field_that_cannot_be_is_refused_and_sets_none_of_its_call(
 CHILD = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from inference_logging import Config, InferenceLoggingMiddleware, current_request
+from inference_logging import Config, InferenceLoggingMiddleware, Logger, current_request
 
 async def app(scope, receive, send):
     await receive()
@@ -317,16 +317,97 @@ def test_the_raw_key_is_in_no_sink_and_not_in_the_queue_behind_its_request(keyed
         assert SECRET not in out
 
 
-def test_a_listener_without_the_key_writes_no_hash_and_no_raw_value(keyed: Configure) -> None:
+def test_a_listener_without_the_key_does_not_take_the_records_and_shows_nothing_of_them(keyed: Configure) -> None:
     config = keyed(record_headers=HEADERS, listener="external")
-    served_nothing = records_of(config, [{"authorization": SECRET, "x-tenant": "acme"}])
-    assert served_nothing == []
+    assert records_of(config, [{"authorization": SECRET, "x-tenant": "acme"}]) == []
     # The directory's own configuration says which key it was, not where it is.
     assert config.queue_directory is not None
     own = str(config.queue_directory / "configuration.yaml")
     done = run("recover", "--config", own, str(config.queue_directory))
-    assert done.code == 0, done
-    (record,) = [line for line in read_lines(config.directory) if line["event_name"] == "request"]
-    assert record["tenant.id"] == "acme"
-    assert "api_key.hash" not in record
-    assert SECRET.encode() not in everything(config.directory)
+    assert done.code == 2
+    assert SECRET not in done.out + done.err
+
+
+# Whole bodies
+
+
+def test_a_body_is_kept_byte_for_byte_where_it_is_asked_for(configure: Configure) -> None:
+    body = b'{ "model":"m",\n "messages": [{"role":"user","content":"\\u00e9 \xc3\xa9"}] }'
+    record = served(configure(capture_body="raw"), {}, body)
+    assert record["http.request.body"].encode() == body
+    assert "http.request.body.truncated" not in record
+    assert "gen_ai.input.messages" not in record, "only what is asked for"
+
+
+def test_a_long_body_is_cut_and_says_so_and_a_private_one_is_not_kept(configure: Configure) -> None:
+    config = configure(capture_body="raw", capture_text_bytes=8192)
+    body = json.dumps({"model": "m", "prompt": "é" * 9000}, ensure_ascii=False).encode()
+    long, private = records_of(config, [{}, {"x-no-capture": "yes"}], body)
+    text = long["http.request.body"]
+    assert body.decode().startswith(text)
+    assert 8190 <= len(text.encode()) <= 8192
+    assert long["http.request.body.truncated"] is True
+    assert not any(name.startswith("http.request.body.t") or name == "http.request.body" for name in private)
+
+
+def test_a_kept_body_is_redacted_as_all_texts_are(configure: Configure) -> None:
+    config = configure(capture_body="raw", redact_patterns="email", redact_fields="password")
+    body = {"model": "m", "prompt": "write to canary@example.com", "password": "hidden"}
+    record = served(config, {}, body)
+    assert "[redacted:email]" in record["http.request.body"]
+    assert "hidden" not in json.dumps(record)
+
+
+def test_a_kept_body_needs_room_in_a_record() -> None:
+    with pytest.raises(ConfigError, match="max_record_bytes=65536: must be at least"):
+        Config(capture_body="raw", capture_text_bytes="64KiB", max_record_bytes="64KiB")
+
+
+# Metrics
+
+
+def test_requests_and_tokens_are_counted_by_listed_tenant_and_the_rest_as_other(configure: Configure) -> None:
+    config = configure(record_headers=["x-tenant=tenant.id"], metrics_tenants=["acme", "b"], metrics_path="/metrics")
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        usage = {"id": "1", "model": "m", "usage": {"prompt_tokens": 3, "completion_tokens": 5}}
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(usage).encode()})
+
+    tenants = ["acme", "acme", "x", "y", "b", None]
+    with Logger(config) as logger:
+        records_of(config, [{"x-tenant": tenant} if tenant else {} for tenant in tenants], BODY, app)
+        logger.flush()
+        page = served_metrics(config)
+    counts = {line.rpartition(" ")[0]: line.rpartition(" ")[2] for line in page.splitlines() if "tenant" in line}
+    requests = "inference_logging_tenant_requests_total"
+    assert counts[f'{requests}{{outcome="ok",tenant="acme"}}'] == "2.0"
+    assert counts[f'{requests}{{outcome="ok",tenant="b"}}'] == "1.0"
+    assert counts[f'{requests}{{outcome="ok",tenant="other"}}'] == "2.0"
+    tokens = "inference_logging_tenant_tokens_total"
+    assert counts[f'{tokens}{{gen_ai_token_type="input",tenant="acme"}}'] == "6.0"
+    assert counts[f'{tokens}{{gen_ai_token_type="output",tenant="other"}}'] == "10.0"
+    assert not any(tenant in page for tenant in ('"x"', '"y"'))
+
+
+def served_metrics(config: Config) -> str:
+    """Return the page of the middleware's own route."""
+    sent: list[Any] = []
+
+    async def main() -> None:
+        middleware = InferenceLoggingMiddleware(answer, config)
+        scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": []}
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await middleware(scope, receive, send)
+        middleware._close()
+
+    asyncio.run(main())
+    return b"".join(message.get("body", b"") for message in sent).decode()

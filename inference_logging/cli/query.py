@@ -49,6 +49,15 @@ REQUESTS: Final = {
     "gen_ai.response.model": "VARCHAR", "gen_ai.response.finish_reasons": "VARCHAR[]",
     "gen_ai.usage.reasoning.output_tokens": "BIGINT", "gen_ai.response.time_per_output_token": "DOUBLE",
     "gen_ai.response.output_tokens_per_second": "DOUBLE",
+    **dict.fromkeys(
+        ("tenant.id", "enduser.id", "gen_ai.conversation.id", "api_key.hash", "user_agent.original", "server.address",
+         "gen_ai.provider.name", "gen_ai.output.type", "openai.request.user", "openai.request.metadata",
+         "openai.request.prompt_cache_key", "openai.request.safety_identifier", "http.request.body"), "VARCHAR"),
+    "http.request.body.truncated": "BOOLEAN", "gen_ai.request.frequency_penalty": "DOUBLE",
+    "gen_ai.request.presence_penalty": "DOUBLE", "gen_ai.request.stop_sequences": "VARCHAR[]",
+    "gen_ai.tool.definitions": "JSON", "gen_ai.usage.cache_creation.input_tokens": "BIGINT",
+    "gen_ai.usage.audio.input_tokens": "BIGINT", "gen_ai.usage.image.input_tokens": "BIGINT",
+    "gen_ai.usage.audio.output_tokens": "BIGINT",
 }  # fmt: skip
 """The columns that request records add: from the server or the listener, which reads bodies and derives values."""
 

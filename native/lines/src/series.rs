@@ -24,17 +24,20 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use tenants::{TenantNames, TenantNumbers, Tenants};
 
 pub mod histogram;
 mod labels;
 pub mod observe;
 mod snapshot;
+mod tenants;
 
 pub use labels::OUTCOMES;
 pub use snapshot::{Exemplar, SeriesSnapshot, Snapshot, read};
+pub use tenants::{MAX_TENANTS, OTHER_TENANT, TenantCounts};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGM\0");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const FILE_NAME: &str = "metrics";
 
 queue::shared! {
@@ -45,9 +48,11 @@ queue::shared! {
         series_len: AtomicU32,
         generation: Generation,
         names: Names,
+        tenant_names: TenantNames,
         /// Labels of each series: operation, model and error as indices, a byte each.
         keys: [AtomicU64; MAX_SERIES],
         outcomes: [Numbers<{ OUTCOMES.len() }>; 2],
+        tenants: [TenantNumbers; 2],
         copies: [[Numbers<WORDS>; MAX_SERIES]; 2],
         exemplars: [[ExemplarWords; ALL_BUCKETS]; MAX_SERIES],
     }
@@ -105,6 +110,9 @@ impl ExemplarWords {
 struct Counted {
     weight: f64,
     outcome: u8,
+    /// Its place among the tenants; 0: none.
+    tenant: u8,
+    tokens: [f64; TOKEN_TYPES.len()],
     /// The rest of it is among the details.
     is_observed: bool,
 }
@@ -125,6 +133,7 @@ struct Observed {
 pub struct Series {
     page: &'static Page,
     labels: Labels,
+    tenants: Tenants,
     pending: Vec<Counted>,
     details: Vec<Observed>,
     /// Series whose last change the other copy lacks.
@@ -134,11 +143,12 @@ pub struct Series {
 const _: () = assert!(MAX_SERIES <= u128::BITS as usize);
 
 impl Series {
-    /// Opens the file of `directory`, creating it if needed; the caller holds the leader lock.
+    /// Opens the file of `directory`, creating it if needed; the caller holds the leader lock. `tenants` are the names that are
+    /// counted by themselves.
     ///
     /// # Errors
     /// The file is not available. A listener then goes on without it.
-    pub fn open(directory: &Path) -> io::Result<Self> {
+    pub fn open(directory: &Path, tenants: &[String]) -> io::Result<Self> {
         let path = directory.join(FILE_NAME);
         let mut fd = open(&path, true)?;
         if !allocate(&fd)? {
@@ -152,6 +162,7 @@ impl Series {
         page.magic.store(MAGIC, Ordering::Relaxed);
         page.version.store(VERSION, Ordering::Release);
         Ok(Self {
+            tenants: Tenants::new(&page.tenant_names, tenants),
             labels: Labels::new(&page.names, &page.keys, &page.series_len),
             page,
             pending: Vec::new(),
@@ -162,14 +173,21 @@ impl Series {
 
     /// Takes note of a record in the batch; only its outcome counts.
     #[inline]
-    pub fn count(&mut self, outcome: &[u8], weight: f64) {
-        self.pending.push(Counted { weight, outcome: labels::outcome(outcome), is_observed: false });
+    pub fn count(&mut self, outcome: &[u8], weight: f64, tenant: &[u8]) {
+        let (outcome, tenant) = (labels::outcome(outcome), self.tenants.place(tenant));
+        self.pending.push(Counted { weight, outcome, tenant, tokens: Default::default(), is_observed: false });
     }
 
     /// Takes note of a record in the batch.
-    pub fn observe(&mut self, seen: &InferenceRequest<'_>, unix_nano: u64) {
+    pub fn observe(&mut self, seen: &InferenceRequest<'_>, unix_nano: u64, tenant: &[u8]) {
         let trace_id = u128::from_be_bytes(seen.trace.trace_id);
-        self.pending.push(Counted { weight: seen.weight, outcome: labels::outcome(seen.outcome), is_observed: true });
+        self.pending.push(Counted {
+            weight: seen.weight,
+            outcome: labels::outcome(seen.outcome),
+            tenant: self.tenants.place(tenant),
+            tokens: seen.tokens,
+            is_observed: true,
+        });
         self.details.push(Observed {
             series: self.labels.series(seen),
             weight: seen.weight,
@@ -207,8 +225,18 @@ impl Series {
         let (page, pending, details, stale) = (self.page, &mut self.pending, &mut self.details, self.stale);
         page.generation.change(|from, to| {
             page.outcomes[from].copy_to(&page.outcomes[to]);
+            for (from, to) in page.tenants[from].iter().zip(&page.tenants[to]) {
+                from.copy_to(to);
+            }
             for counted in pending.drain(..) {
                 page.outcomes[to].add(usize::from(counted.outcome), counted.weight);
+                if let Some(numbers) = page.tenants[to].get(usize::from(counted.tenant)).filter(|_| counted.tenant > 0)
+                {
+                    numbers.add(usize::from(counted.outcome), counted.weight);
+                    for (at, tokens) in counted.tokens.iter().enumerate() {
+                        numbers.add(OUTCOMES.len() + at, counted.weight * tokens);
+                    }
+                }
             }
             let (from, to) = (&page.copies[from], &page.copies[to]);
             for series in (0..MAX_SERIES).filter(|series| stale >> series & 1 != 0) {

@@ -69,6 +69,7 @@ impl Parameters {
         Ok(TextCapture {
             input: limit("capture_input", input_bytes),
             output: limit("capture_output", output_bytes),
+            body_bytes: rules::body_bytes(&self.values) as usize,
             hash_key: keys::hash_key(&self.values)?,
         })
     }

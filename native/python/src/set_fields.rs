@@ -41,14 +41,18 @@ fn field(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Field> {
     let name = text(name).ok_or_else(|| PyValueError::new_err("set: a name must be UTF-8"))?;
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
         let bytes = name.len();
-        return Err(PyValueError::new_err(format!("set: the name {name:?} has {bytes} bytes, must have 1 to {MAX_NAME_BYTES}")));
+        return Err(PyValueError::new_err(format!(
+            "set: the name {name:?} has {bytes} bytes, must have 1 to {MAX_NAME_BYTES}"
+        )));
     }
     let is_id = FIELDS[..OWN].contains(&&*name);
     let set = if let Ok(value) = value.cast::<PyString>() {
         let value = text(value).ok_or_else(|| PyValueError::new_err(format!("set: {name} must be UTF-8")))?;
         if value.len() > MAX_TEXT_BYTES {
             let bytes = value.len();
-            return Err(PyValueError::new_err(format!("set: {name} has {bytes} bytes, must have at most {MAX_TEXT_BYTES}")));
+            return Err(PyValueError::new_err(format!(
+                "set: {name} has {bytes} bytes, must have at most {MAX_TEXT_BYTES}"
+            )));
         }
         Set::Text(value)
     } else if is_id {
@@ -83,7 +87,9 @@ impl SetFields {
         let is_new = |name: &str| self.0.iter().all(|(known, _)| **known != *name);
         let count = self.0.len() + fields.iter().filter(|(name, _)| is_new(name)).count();
         if count > MAX_FIELDS {
-            return Err(PyValueError::new_err(format!("set: the request has {count} fields, must have at most {MAX_FIELDS}")));
+            return Err(PyValueError::new_err(format!(
+                "set: the request has {count} fields, must have at most {MAX_FIELDS}"
+            )));
         }
         for (name, value) in fields {
             match self.0.iter_mut().find(|(known, _)| *known == name) {

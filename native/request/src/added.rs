@@ -28,6 +28,8 @@ const CUT: &[u8] = "…".as_bytes();
 /// Fields that a header can have in place of `http.request.header.<name>`; an application sets the first three.
 pub const FIELDS: [&str; 6] =
     ["tenant.id", "enduser.id", "gen_ai.conversation.id", "api_key.hash", "user_agent.original", "server.address"];
+/// The first of them.
+pub const TENANT: &str = FIELDS[0];
 /// The member of the body that stands for all of it.
 pub const WHOLE_BODY: &str = "http.request.body";
 const API_KEY: &str = "api_key.hash";
@@ -57,7 +59,9 @@ pub enum Kind {
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Text, Self::Hash, Self::OfBody, Self::HashOfBody, Self::Body].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Text, Self::Hash, Self::OfBody, Self::HashOfBody, Self::Body]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -7,8 +7,8 @@
 use crate::added::{AddedFields, Members, Recorded};
 use crate::capture::{Captured, Content, TextCapture};
 use crate::fields::{
-    Added, AfterResponse, Attributes, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, MembersValue, ModelRecord, Path, Route, Rpc,
-    Stream,
+    Added, AfterResponse, Attributes, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, MembersValue,
+    ModelRecord, Path, Route, Rpc, Stream,
 };
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
@@ -144,7 +144,7 @@ impl Observer {
         self.request_body = settings.texts.request(content, is_private, facts).map(Box::new);
         self.in_flight_limits = if self.has_facts { facts } else { (0, 0) };
         let of_bodies = settings.recorded.of_bodies();
-        if !is_private && content == Content::Json && !of_bodies.is_empty() {
+        if !is_private && matches!(content, Content::Json | Content::Text) && !of_bodies.is_empty() {
             self.added.get_or_insert_default().members.add_all(of_bodies);
         }
     }

@@ -11,6 +11,8 @@ from inference_logging.config.fields import FewAndDifferent, Parameters, matchin
 
 MOST_HEADERS = 16
 MOST_BODY_FIELDS = 4
+MOST_TENANTS = 64
+_TENANT = re.compile(r"[^\x00-\x1f\x7f,]{1,120}")
 _FIELDS = r"tenant\.id|enduser\.id|gen_ai\.conversation\.id|api_key\.hash|user_agent\.original|server\.address"
 _HEADER = re.compile(rf"[0-9A-Za-z_-]{{1,64}}(?::hash)?(?:=(?:{_FIELDS}))?")
 _BODY_FIELD = re.compile(r"(?:user|metadata|prompt_cache_key|safety_identifier)(?::hash)?")
@@ -24,6 +26,13 @@ BodyFields = Annotated[
     tuple[Annotated[str, matching(_BODY_FIELD)], ...],
     BeforeValidator(split_list),
     AfterValidator(FewAndDifferent(MOST_BODY_FIELDS)),
+]
+
+
+Tenants = Annotated[
+    tuple[Annotated[str, matching(_TENANT)], ...],
+    BeforeValidator(split_list),
+    AfterValidator(FewAndDifferent(MOST_TENANTS)),
 ]
 
 
@@ -45,4 +54,11 @@ class IdentityParameters(Parameters):
         "the others name people, so none is recorded by default, nor where the client forbids the capture of texts. "
         "They are read from what capture_head_bytes and capture_tail_bytes keep.",
         allowed="user, metadata, prompt_cache_key, safety_identifier, each once, with or without :hash",
+    )
+    metrics_tenants: Tenants = parameter(
+        (),
+        "Tenants (tenant.id of a header or of the application, not its hash) whose requests and tokens are counted by "
+        "name, inference_logging_tenant_requests_total and inference_logging_tenant_tokens_total; all others count as "
+        "other. A name keeps its place as long as the queue directory exists. Empty = no such metrics.",
+        allowed=f"at most {MOST_TENANTS} names of 1 to 120 bytes, without commas and control characters",
     )

@@ -16,19 +16,18 @@ const MAX_JSON_BYTES: usize = 1024;
 const LONGEST_NAME: usize = 32;
 const CUT: &[u8] = "…".as_bytes();
 
-/// Append the members in `bytes`, each as `,"name":"value"`; `body` is the request's. `seen` gets each name and text as it is
-/// written, without quotes.
+/// Append the members in `bytes`, each as `,"name":"value"`; `body` is the request's. `seen` gets name and value of
+/// each text.
 pub fn push_members<'a>(
     out: &mut Vec<u8>,
     bytes: &'a [u8],
     body: Option<&Body<'a>>,
     hash_key: Option<&[u8; 32]>,
-    mut seen: impl FnMut(&'a [u8], &[u8]),
+    mut seen: impl FnMut(&'a [u8], &'a [u8]),
 ) {
     for Member { kind, name, value } in members(bytes) {
         let start = out.len();
         escape_key(out, name);
-        let value_start = out.len();
         let is_written = match kind {
             Kind::Text => push_text(out, value),
             Kind::Hash => push_hashed(out, value, hash_key),
@@ -36,12 +35,10 @@ pub fn push_members<'a>(
             Kind::HashOfBody => find(body, value).is_some_and(|found| push_hashed(out, &found.plain(), hash_key)),
             Kind::Body => body.is_some_and(|body| push_body(out, body)),
         };
-        if is_written {
-            let written = &out[value_start..];
-            let end = written.iter().rposition(|byte| *byte == b'"').unwrap_or(1);
-            seen(name, written.get(1..end).unwrap_or_default());
-        } else {
-            out.truncate(start);
+        match kind {
+            _ if !is_written => out.truncate(start),
+            Kind::Text => seen(name, value),
+            _ => {}
         }
     }
 }
@@ -193,7 +190,10 @@ mod tests {
 
     #[test]
     fn an_object_a_list_and_a_word_are_found_whole_and_the_last_of_two_counts() {
-        assert_eq!(found(r#"{"metadata": {"a":[1,{"b":2}]} ,"x":1}"#, "metadata"), Some(Found::Json(br#"{"a":[1,{"b":2}]}"#)));
+        assert_eq!(
+            found(r#"{"metadata": {"a":[1,{"b":2}]} ,"x":1}"#, "metadata"),
+            Some(Found::Json(br#"{"a":[1,{"b":2}]}"#))
+        );
         assert_eq!(found(r#"{"user":"a","user":12}"#, "user"), Some(Found::Json(b"12")));
         assert_eq!(found(r#"{"metadata":{"a":1"#, "metadata"), None, "its end is missing");
         assert_eq!(found(r#"{"user":"a"#, "user"), None);

@@ -6,6 +6,7 @@ use crate::leader::ListenerSettings;
 use crate::service::Service;
 use crate::sink::file::{ChainSettings, DurableSettings, FileSinkConfig};
 use crate::sink::{DeliverySettings, SinkSettings};
+use lines::names::Semconv;
 use parameters::keys;
 use queue::producer::QueueSettings;
 use request::budget::Budget;
@@ -17,6 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// In the header of segments with the unreleased names: `schema_url` has the last published version.
+const NEXT: &str = ",\"semconv\":\"next\"";
 /// Directory of the audit lane below the queue directory, and below `directory` where `audit_directory` is empty.
 const AUDIT: &str = "audit";
 /// Size of the queue for a listener's own reports in a process that only listens: the smallest allowed.
@@ -93,7 +96,8 @@ impl Settings {
         let directory = self.queue_directory(lane)?;
         let configuration = claims.then(|| self.configuration());
         let resource = self.resource(role, &directory, &Host::read(), |name| std::env::var(name).ok()).member();
-        let origin = segment::origin(&directory, configuration.as_deref()) + &resource;
+        let semconv = if self.values.is("semconv", "next") { NEXT } else { "" };
+        let origin = segment::origin(&directory, configuration.as_deref()) + semconv + &resource;
         let segments = FileSinkConfig { origin, ..self.segments(lane)? };
         let sinks = self.sinks(lane, &segments, store)?;
         let listener = ListenerSettings {
@@ -166,6 +170,9 @@ impl Settings {
             housekeeping: None,
             redaction: self.redaction.clone(),
             hash_key,
+            semconv: Semconv::named(values.text("semconv")),
+            provider: values.maybe_text("provider_name").map(str::to_owned),
+            tenants: values.texts("metrics_tenants"),
             line_end: String::new(),
         })
     }

@@ -97,7 +97,8 @@ impl Host {
             container_id(name.rsplit(['-', ':']).next()?)
         });
         let of_mounts = self.mounts.lines().filter_map(|line| {
-            let mut parts = line.split(['/', ' ']).skip_while(|part| !matches!(*part, "containers" | "overlay-containers"));
+            let mut parts =
+                line.split(['/', ' ']).skip_while(|part| !matches!(*part, "containers" | "overlay-containers"));
             parts.next()?;
             container_id(parts.next()?)
         });
@@ -163,7 +164,8 @@ pub fn of_environment(text: &str) -> Result<Vec<(String, String)>, String> {
         let decoded = |text: &str| decoded(text.trim()).ok_or_else(|| wrong(pair, "is not percent-encoded UTF-8"));
         let (name, value) = (decoded(name)?, decoded(value)?);
         if name.is_empty() || name.len() > MAX_NAME_BYTES || value.len() > MAX_VALUE_BYTES {
-            let why = format!("must have a name of 1 to {MAX_NAME_BYTES} bytes, and a value of at most {MAX_VALUE_BYTES}");
+            let why =
+                format!("must have a name of 1 to {MAX_NAME_BYTES} bytes, and a value of at most {MAX_VALUE_BYTES}");
             return Err(wrong(&pair.chars().take(MAX_NAME_BYTES).collect::<String>(), &why));
         }
         Ok((name, value))

@@ -22,7 +22,8 @@ pub fn violations(values: &Values) -> Vec<String> {
 /// A sentence for each entry that is wrong.
 pub fn recorded(values: &Values) -> Result<Recorded, Vec<String>> {
     let has_key = values.maybe_text("capture_hash_key_file").is_some();
-    Recorded::parse(&values.texts("record_headers"), &values.texts("record_body_fields"), has_key)
+    let recorded = Recorded::parse(&values.texts("record_headers"), &values.texts("record_body_fields"), has_key)?;
+    Ok(if values.is("capture_body", "raw") { recorded.with_bodies() } else { recorded })
 }
 
 fn routes_in_one_place(values: &Values) -> impl Iterator<Item = String> {

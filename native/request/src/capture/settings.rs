@@ -53,16 +53,18 @@ pub struct TextLimit {
 pub struct TextCapture {
     pub input: TextLimit,
     pub output: TextLimit,
+    /// Most bytes of a request's body that are kept from its beginning, to be written as they are; 0: none.
+    pub body_bytes: usize,
     /// Key of the hashes that stand for bytes.
     pub hash_key: Option<[u8; 32]>,
 }
 
 impl TextCapture {
-    /// Whether anything of a body's text may be written.
+    /// Whether anything of a body's text may be written, or the body itself.
     #[inline]
     #[must_use]
     pub fn is_on(&self) -> bool {
-        self.input.text != BodyText::Withheld || self.output.text != BodyText::Withheld
+        self.input.text != BodyText::Withheld || self.output.text != BodyText::Withheld || self.body_bytes > 0
     }
 
     /// Begins to capture a request's body; `facts` (first and last bytes) are kept if it is JSON. None: nothing of it
@@ -70,14 +72,15 @@ impl TextCapture {
     #[must_use]
     pub fn request(&self, content: Content<'_>, is_private: bool, facts: (usize, usize)) -> Option<Captured> {
         let kinds = [BodyKind::Request, BodyKind::Request, BodyKind::RequestText, BodyKind::RequestMedia];
-        self.begin(content, if is_private { TextLimit::default() } else { self.input }, kinds, facts)
+        let (limit, body_bytes) = if is_private { Default::default() } else { (self.input, self.body_bytes) };
+        self.begin(content, limit, kinds, facts, body_bytes)
     }
 
     /// As [`Self::request`], for the response.
     #[must_use]
     pub fn response(&self, content: Content<'_>, is_private: bool, facts: (usize, usize)) -> Option<Captured> {
         let kinds = [BodyKind::Response, BodyKind::Stream, BodyKind::ResponseText, BodyKind::ResponseMedia];
-        self.begin(content, if is_private { TextLimit::default() } else { self.output }, kinds, facts)
+        self.begin(content, if is_private { TextLimit::default() } else { self.output }, kinds, facts, 0)
     }
 
     fn begin(
@@ -86,12 +89,14 @@ impl TextCapture {
         limit: TextLimit,
         kinds: [BodyKind; 4],
         (head, tail): (usize, usize),
+        body_bytes: usize,
     ) -> Option<Captured> {
         let is_text_wanted = limit.text != BodyText::Withheld;
         let (text_head, text_tail) = if is_text_wanted { (limit.bytes.div_ceil(2), limit.bytes / 2) } else { (0, 0) };
         let ends = |kind, head: usize, tail: usize| {
-            let capture = Capture::new(kind, head.max(text_head), tail.max(text_tail)).with_text(limit.text);
-            (head.max(text_head) + tail.max(text_tail) > 0).then_some(Captured::Ends(capture))
+            let (head, tail) = (head.max(text_head).max(body_bytes), tail.max(text_tail));
+            let capture = Capture::new(kind, head, tail).with_text(limit.text);
+            (head + tail > 0).then_some(Captured::Ends(capture))
         };
         match content {
             Content::Json => ends(kinds[0], head, tail),
@@ -100,7 +105,7 @@ impl TextCapture {
                 Some(Captured::Stream(PackedStream::new(limit.text, text_head, tail.max(text_tail))))
             }
             Content::Stream => ends(kinds[1], 0, tail),
-            Content::Text if is_text_wanted => ends(kinds[2], 0, 0),
+            Content::Text if is_text_wanted || body_bytes > 0 => ends(kinds[2], 0, 0),
             Content::Media(media_type) if is_text_wanted => {
                 let media = Media::new(kinds[3], limit.text, media_type, self.hash_key.as_ref());
                 Some(Captured::Media(Box::new(media)))
