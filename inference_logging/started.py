@@ -51,7 +51,17 @@ _SERVERS: Final = (
     ("granian.server", "granian"),
     ("daphne.server", "daphne"),
 )
-_FRAMEWORKS: Final = ("starlette", "fastapi", "litestar", "quart", "django", "uvloop", "httptools", "torch", "transformers")
+_FRAMEWORKS: Final = (
+    "starlette",
+    "fastapi",
+    "litestar",
+    "quart",
+    "django",
+    "uvloop",
+    "httptools",
+    "torch",
+    "transformers",
+)
 _DISTRIBUTION: Final = "inferlog"
 
 
@@ -95,8 +105,8 @@ def _process() -> dict[str, object]:
 def _server() -> dict[str, object]:
     for module, name in _SERVERS:
         if module in sys.modules:
-            version = _version(name)
-            return {"server.name": name} | ({"server.version": version} if version else {})
+            known: dict[str, object] = {"server.name": name, "server.version": _version(name)}
+            return {field: value for field, value in known.items() if value is not None}
     return {}
 
 

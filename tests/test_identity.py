@@ -1,4 +1,4 @@
-"""Whose request it was: headers, members of the body, and what the application sets; and what never leaves the queue."""
+"""Whose request it was: headers, members of the body, what the application sets; and what never leaves the queue."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, current_request
+from inference_logging._native import RequestIds
 from inference_logging.errors import ConfigError
 from tests.command_line import run
 from tests.support import read_lines
@@ -55,7 +56,12 @@ def records_of(
     async def main() -> None:
         for headers in requests:
             pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
-            scope = {"type": "http", "method": method, "path": "/v1/chat/completions", "http_version": "1.1"}
+            scope: dict[str, Any] = {
+                "type": "http",
+                "method": method,
+                "path": "/v1/chat/completions",
+                "http_version": "1.1",
+            }
             scope |= {"headers": [*pairs, (b"content-type", b"application/json")], "client": ("192.0.2.7", 1)}
             content = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
             messages: Iterator[dict[str, Any]] = iter([{"type": "http.request", "body": content}])
@@ -206,15 +212,19 @@ def test_a_body_that_is_no_json_leaves_a_line_that_is(keyed: Configure, body: by
 # What the application sets
 
 
+def outcome(request: RequestIds, fields: dict[str, Any]) -> object:
+    """Return what ``set`` returns, or the words of its error."""
+    try:
+        return request.set(**fields)
+    except (TypeError, ValueError) as error:
+        return str(error)
+
+
 def setting(results: list[Any], *calls: dict[str, Any]) -> App:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         request = current_request()
         assert request is not None
-        for fields in calls:
-            try:
-                results.append(request.set(**fields))
-            except (TypeError, ValueError) as error:
-                results.append(str(error))
+        results.extend(outcome(request, fields) for fields in calls)
         await answer(scope, receive, send)
         results.append(request)
 

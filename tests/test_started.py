@@ -85,7 +85,9 @@ def test_without_the_parameter_there_is_none(configure: Configure) -> None:
 def test_the_digest_is_of_every_parameter(configure: Configure) -> None:
     digest = configuration_digest(configure())
     assert digest == configuration_digest(configure())
-    assert len({digest, configuration_digest(configure(slow_s=9.0)), configuration_digest(configure(chunks="off"))}) == 3
+    assert (
+        len({digest, configuration_digest(configure(slow_s=9.0)), configuration_digest(configure(chunks="off"))}) == 3
+    )
 
 
 def test_an_event_of_the_same_name_with_other_fields_is_no_reason_to_fail(

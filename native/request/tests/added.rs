@@ -1,6 +1,7 @@
 //! What is added to a request's record: members and their limits, the entries of `record_headers`, slots.
 
 use queue::queue_file::{QueueFile, QueueSizes};
+use queue::record::Trace;
 use request::added::{Kind, MAX_HASHED_BYTES, MAX_MEMBERS_BYTES, Member, Members, Recorded, members};
 use request::ids::RequestIds;
 use request::in_flight::facts::{Answer, Begun, MEMBERS_BYTES, SlotFacts};
@@ -86,7 +87,7 @@ fn a_slot_keeps_members_beside_the_ends_of_a_body_and_forgets_them_with_the_requ
     let sizes = QueueSizes { data_bytes: 65_536, slot_count: 1 };
     let (file, _lock) = QueueFile::create(directory.path(), sizes, 1, 2).unwrap();
     let slot = file.slots().get(0).unwrap();
-    let ids = RequestIds::default();
+    let ids = RequestIds::new(Trace::default(), None, None);
     let begun = Begun {
         started: 5,
         started_unix_nano: 6,

@@ -44,9 +44,9 @@ class RequestParameters(Parameters):
     )
     semconv: Literal["1.41", "next"] = parameter(
         "1.41",
-        "Names of OpenTelemetry's GenAI conventions: 1.41, the last published ones; next, the unreleased ones, of which a "
-        "segment's header says semconv: next. Of what records have, they rename gen_ai.usage.cache_creation.input_tokens "
-        "to gen_ai.usage.cache_write.input_tokens.",
+        "Names of OpenTelemetry's GenAI conventions: 1.41, the last published ones; next, the unreleased ones, which a "
+        "segment's header then names. Of what records have, they rename gen_ai.usage.cache_creation.input_tokens to "
+        "gen_ai.usage.cache_write.input_tokens.",
         advanced=True,
     )
     provider_name: Annotated[str | None, BeforeValidator(none_if_empty), matching(_PROVIDER)] = parameter(
@@ -56,9 +56,9 @@ class RequestParameters(Parameters):
     )
     server_record: Literal["off", "on"] = parameter(
         "on",
-        "on: each process that serves makes one record server.started when it opens: versions of server, Python and this "
-        "package, digest of the configuration; of vLLM also model, revision, type of the weights, parallelism and those "
-        "arguments that are known not to be secret; of Triton the model and its version.",
+        "on: each process that serves makes one record server.started when it opens: versions of server, Python and "
+        "this package, digest of the configuration; of vLLM also model, revision, type of the weights, parallelism and "
+        "those arguments that are known not to be secret; of Triton the model and its version.",
         advanced=True,
     )
     stack_frames: int = parameter(
