@@ -50,13 +50,14 @@ ROWS: Final = {
     "fastapi": "GET, FastAPI, per request",
     "post": "POST, JSON completion with usage, per request",
     "traceparent": "GET with a traceparent, per request",
+    "identity": "GET with three recorded headers, per request",
     "chunk": "stream, per chunk",
     "emit": "emit, ten fields",
     "logger": "get_logger().info, ten fields",
     "triton": "Triton, batch of 8, per request",
     "listener": "listener, per request record",
 }
-TOGETHER: Final = (("get", "post", "traceparent", "chunk", "emit", "logger"), ("fastapi", "triton"), ("listener",))
+TOGETHER: Final = (("get", "post", "traceparent", "chunk", "emit", "logger"), ("fastapi", "triton"), ("listener",), ("identity",))
 """Rows that one process counts, in turn; two processes at once."""
 ALL_THREADS: Final = ("listener",)
 """Rows whose work other threads do. Of the rest the main thread is counted: other threads work by the clock there."""
