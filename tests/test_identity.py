@@ -421,3 +421,56 @@ def served_metrics(config: Config) -> str:
 
     asyncio.run(main())
     return b"".join(message.get("body", b"") for message in sent).decode()
+
+
+# Names
+
+
+def test_the_provider_stands_in_records_of_operations_only_and_the_header_says_which_names_are_used(
+    configure: Configure,
+) -> None:
+    config = configure(provider_name="vllm", semconv="next")
+    usage = {"id": "1", "usage": {"input_tokens": 9, "cache_creation_input_tokens": 4}}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(usage).encode()})
+
+    record = served(config, {}, BODY, app)
+    assert record["gen_ai.provider.name"] == "vllm"
+    assert record["gen_ai.usage.cache_write.input_tokens"] == 4
+    header = read_lines(config.directory)[0]
+    assert header["semconv"] == "next"
+
+
+def test_by_default_names_are_the_published_ones_and_a_request_without_operation_has_no_provider(
+    configure: Configure,
+) -> None:
+    config = configure(provider_name="vllm")
+    record = served(config, {}, method="GET")
+    assert "gen_ai.provider.name" not in record
+    header = read_lines(config.directory)[0]
+    assert (header["schema_url"], header.get("semconv")) == ("https://opentelemetry.io/schemas/1.41.0", None)
+
+
+@pytest.mark.parametrize("value", [{"semconv": "1.40"}, {"provider_name": "A b"}, {"capture_body": "full"}])
+def test_another_value_is_refused_by_parameter_and_value(value: dict[str, Any]) -> None:
+    (name,) = value
+    with pytest.raises(ConfigError, match=f"{name}='{value[name]}'"):
+        Config(**value)
+
+
+def test_the_raw_key_is_not_in_a_fallback_nor_in_what_is_shipped(keyed: Configure, tmp_path: Path) -> None:
+    fallback = tmp_path / "fallback"
+    config = keyed(
+        record_headers=HEADERS, sink=f"unix://{tmp_path / 'nobody'}", fallback=str(fallback), fallback_delay_s=0.0
+    )
+    records_of(config, [{"authorization": f"Bearer {SECRET}", "x-tenant": "acme"}])
+    assert b"api_key.hash" in everything(fallback)
+    shipped = tmp_path / "shipped.sqlite"
+    done = run("ship", "--directory", str(fallback), "--to", f"sqlite://{shipped}", "--once")
+    assert done.code == 0, done
+    assert b"acme" in shipped.read_bytes()
+    assert SECRET.encode() not in everything(tmp_path)

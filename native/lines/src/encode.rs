@@ -43,8 +43,6 @@ mod process;
 /// Room for the head of a line and some values; saves the output from growing in small steps.
 const USUAL_LINE_BYTES: usize = 512;
 
-const LINE_END: &[u8] = b"}\n";
-
 /// `"severity_text":"…",` by OpenTelemetry severity number.
 const SEVERITIES: [&str; 25] = [
     "",
@@ -107,7 +105,7 @@ pub struct Encoder {
     pub series: Option<Series>,
     redaction: Option<Redaction>,
     given: Given,
-    /// The end of each line: members that all of them have, `}` and the line break.
+    /// Members at the end of each line; or empty.
     end: Box<[u8]>,
 }
 
@@ -126,7 +124,7 @@ impl Encoder {
             series: None,
             redaction: None,
             given: Given::default(),
-            end: LINE_END.into(),
+            end: Box::default(),
         }
     }
 
@@ -154,7 +152,7 @@ impl Encoder {
         Self { given: Given { semconv, ..self.given }, ..self }
     }
 
-    /// Write this provider behind the name of each operation, if there is one.
+    /// Write this provider on each line that names an operation.
     #[must_use]
     pub fn provided_by(self, name: Option<&str>) -> Self {
         let provider = name.map(|name| {
@@ -168,7 +166,7 @@ impl Encoder {
     /// Let each line end with these members, trusted JSON led by a comma.
     #[must_use]
     pub fn ending(self, members: &str) -> Self {
-        Self { end: [members.as_bytes(), LINE_END].concat().into(), ..self }
+        Self { end: members.as_bytes().into(), ..self }
     }
 
     /// Append one line to `out`.
@@ -207,7 +205,10 @@ impl Encoder {
         };
         match pushed {
             Ok(()) => {
-                put(out, &self.end);
+                if !self.end.is_empty() {
+                    out.extend_from_slice(&self.end);
+                }
+                out.extend_from_slice(b"}\n");
                 if let Some(redaction) = &mut self.redaction {
                     redaction.line(out, fields);
                 }
@@ -333,14 +334,14 @@ fn push_fields<'a>(
                 if !(key.is_counted && take(watch, &mut rate, plan, position, value)) {
                     key.push(out);
                     push_value(out, value);
-                    if key.is_operation {
-                        out.extend_from_slice(&given.provider);
-                    }
                 }
             }
         }
     }
     rate.push(out);
+    if rate.is_of_operation() {
+        out.extend_from_slice(&given.provider);
+    }
     values.try_for_each(|value| value.map(drop))
 }
 

@@ -46,7 +46,6 @@ impl From<EventSchema> for LinePlan {
     }
 }
 
-const OPERATION: &str = "gen_ai.operation.name";
 /// Longer than any key of a request.
 const PADDED_KEY_BYTES: usize = 48;
 
@@ -58,8 +57,6 @@ pub struct Key {
     padded: [u8; PADDED_KEY_BYTES],
     /// The field's value counts for rates or histograms.
     pub is_counted: bool,
-    /// The field names a GenAI operation: the provider stands behind it.
-    pub is_operation: bool,
 }
 
 impl Key {
@@ -71,7 +68,7 @@ impl Key {
         if let Some(start) = padded.get_mut(..text.len()) {
             start.copy_from_slice(&text);
         }
-        Self { text: text.into(), padded, is_counted, is_operation: is_counted && field == OPERATION }
+        Self { text: text.into(), padded, is_counted }
     }
 
     /// The key as it stands in a line.

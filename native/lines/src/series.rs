@@ -110,11 +110,18 @@ impl ExemplarWords {
 struct Counted {
     weight: f64,
     outcome: u8,
-    /// Its place among the tenants; 0: none.
-    tenant: u8,
-    tokens: [f64; TOKEN_TYPES.len()],
+    /// It is among the tenants' requests.
+    has_tenant: bool,
     /// The rest of it is among the details.
     is_observed: bool,
+}
+
+/// A tenant's request: the tenant's place.
+struct OfTenant {
+    tenant: u8,
+    outcome: u8,
+    weight: f64,
+    tokens: [f64; TOKEN_TYPES.len()],
 }
 
 /// The values that one record adds to a series.
@@ -136,8 +143,11 @@ pub struct Series {
     tenants: Tenants,
     pending: Vec<Counted>,
     details: Vec<Observed>,
+    of_tenants: Vec<OfTenant>,
     /// Series whose last change the other copy lacks.
     stale: u128,
+    /// The same of the tenants.
+    stale_tenants: bool,
 }
 
 const _: () = assert!(MAX_SERIES <= u128::BITS as usize);
@@ -167,27 +177,36 @@ impl Series {
             page,
             pending: Vec::new(),
             details: Vec::new(),
+            of_tenants: Vec::new(),
             stale: !0,
+            stale_tenants: true,
         })
     }
 
     /// Takes note of a record in the batch; only its outcome counts.
     #[inline]
     pub fn count(&mut self, outcome: &[u8], weight: f64, tenant: &[u8]) {
-        let (outcome, tenant) = (labels::outcome(outcome), self.tenants.place(tenant));
-        self.pending.push(Counted { weight, outcome, tenant, tokens: Default::default(), is_observed: false });
+        let outcome = labels::outcome(outcome);
+        let has_tenant = !tenant.is_empty() && self.add_tenant(tenant, outcome, weight, Default::default());
+        self.pending.push(Counted { weight, outcome, has_tenant, is_observed: false });
+    }
+
+    /// Takes note of a tenant's request; returns whether tenants are counted.
+    #[inline(never)]
+    fn add_tenant(&mut self, tenant: &[u8], outcome: u8, weight: f64, tokens: [f64; TOKEN_TYPES.len()]) -> bool {
+        let tenant = self.tenants.place(tenant);
+        if tenant > 0 {
+            self.of_tenants.push(OfTenant { tenant, outcome, weight, tokens });
+        }
+        tenant > 0
     }
 
     /// Takes note of a record in the batch.
     pub fn observe(&mut self, seen: &InferenceRequest<'_>, unix_nano: u64, tenant: &[u8]) {
         let trace_id = u128::from_be_bytes(seen.trace.trace_id);
-        self.pending.push(Counted {
-            weight: seen.weight,
-            outcome: labels::outcome(seen.outcome),
-            tenant: self.tenants.place(tenant),
-            tokens: seen.tokens,
-            is_observed: true,
-        });
+        let outcome = labels::outcome(seen.outcome);
+        let has_tenant = !tenant.is_empty() && self.add_tenant(tenant, outcome, seen.weight, seen.tokens);
+        self.pending.push(Counted { weight: seen.weight, outcome, has_tenant, is_observed: true });
         self.details.push(Observed {
             series: self.labels.series(seen),
             weight: seen.weight,
@@ -209,7 +228,9 @@ impl Series {
     pub fn truncate(&mut self, len: usize) {
         let forgotten = self.pending.get(len..).unwrap_or_default();
         let details = forgotten.iter().filter(|counted| counted.is_observed).count();
+        let of_tenants = forgotten.iter().filter(|counted| counted.has_tenant).count();
         self.details.truncate(self.details.len() - details);
+        self.of_tenants.truncate(self.of_tenants.len() - of_tenants);
         self.pending.truncate(len);
     }
 
@@ -221,21 +242,21 @@ impl Series {
 
     /// Counts the waiting records, in one step. The caller has noted generation + 1 in the headers of its queues.
     pub fn commit(&mut self) {
-        let mut changed = 0u128;
+        let (mut changed, stale_tenants, of_tenants) = (0u128, self.stale_tenants, &self.of_tenants);
         let (page, pending, details, stale) = (self.page, &mut self.pending, &mut self.details, self.stale);
         page.generation.change(|from, to| {
             page.outcomes[from].copy_to(&page.outcomes[to]);
-            for (from, to) in page.tenants[from].iter().zip(&page.tenants[to]) {
-                from.copy_to(to);
+            if stale_tenants {
+                page.tenants[from].iter().zip(&page.tenants[to]).for_each(|(from, to)| from.copy_to(to));
             }
             for counted in pending.drain(..) {
                 page.outcomes[to].add(usize::from(counted.outcome), counted.weight);
-                if let Some(numbers) = page.tenants[to].get(usize::from(counted.tenant)).filter(|_| counted.tenant > 0)
-                {
-                    numbers.add(usize::from(counted.outcome), counted.weight);
-                    for (at, tokens) in counted.tokens.iter().enumerate() {
-                        numbers.add(OUTCOMES.len() + at, counted.weight * tokens);
-                    }
+            }
+            for counted in of_tenants.iter() {
+                let numbers = &page.tenants[to][usize::from(counted.tenant)];
+                numbers.add(usize::from(counted.outcome), counted.weight);
+                for (at, tokens) in counted.tokens.iter().enumerate() {
+                    numbers.add(OUTCOMES.len() + at, counted.weight * tokens);
                 }
             }
             let (from, to) = (&page.copies[from], &page.copies[to]);
@@ -252,6 +273,8 @@ impl Series {
             show(&page.exemplars[usize::from(observed.series)], &observed);
         }
         self.stale = changed;
+        self.stale_tenants = !self.of_tenants.is_empty();
+        self.of_tenants.clear();
     }
 }
 

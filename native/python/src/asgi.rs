@@ -73,6 +73,11 @@ impl Lengths {
         Self(bits)
     }
 
+    /// Those of a set and of another one.
+    pub const fn and(&self, bits: u64) -> Self {
+        Self(self.0 | bits)
+    }
+
     /// These lengths, and perhaps more.
     pub const fn of(lengths: &[usize]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -188,6 +193,7 @@ pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
 }
 
 /// The headers of a request that are recorded.
+#[cold]
 #[inline(never)]
 pub fn recorded_headers(headers: Option<Borrowed<'_, '_, PyAny>>, recorded: &Recorded) -> Members {
     let mut members = Members::default();

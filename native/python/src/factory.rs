@@ -23,6 +23,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyTuple};
 use queue::system::now_monotonic_nano;
+use request::added::FewMembers;
 use request::ids::{IdSource, RequestIds};
 use request::requests::Start;
 use request::sampler::Sampler;
@@ -167,7 +168,12 @@ impl RequestFactory {
         if stopwatch.is_timed() {
             self.shared.look_for_others(py);
         }
-        let head = RequestStart::read(item(scope, &keys.headers));
+        let (recorded, mut few) = (&self.shared.requests.settings.recorded, None);
+        let head = if recorded.has_headers() {
+            RequestStart::read_recording(item(scope, &keys.headers), recorded, few.insert(FewMembers::default()))
+        } else {
+            RequestStart::read(item(scope, &keys.headers))
+        };
         let (mut ids, has_span) = self.ids_at(py, &head);
         // The values are owned, since each look-up can run foreign code that empties the scope.
         let own = |key| item(scope, key).map(Borrowed::to_owned);
@@ -181,9 +187,11 @@ impl RequestFactory {
             model: b"",
         };
         let mut state = self.shared.requests.begin(&mut ids, &start, |sampler| self.shared.trusts(sampler, scope));
-        let recorded = &self.shared.requests.settings.recorded;
-        if recorded.has_headers() {
-            state.identify(recorded_headers(item(scope, &keys.headers), recorded));
+        if let Some(few) = &few {
+            let is_kept = few.as_bytes().is_some_and(|members| members.is_empty() || state.identify_few(members));
+            if !is_kept {
+                state.identify(recorded_headers(item(scope, &keys.headers), recorded));
+            }
         }
         let content = head.content(self.shared.requests.settings.texts.is_on());
         if self.shared.captures(content) && has_body(start.method) {

@@ -210,6 +210,21 @@ impl RequestObserver {
         let source = RequestSource::Http { texts, engine: engine.as_ref() };
         // The engine's reader may have asked for the object.
         let ids = self.ids();
+        if ids.is_special() {
+            self.take_wishes(py);
+        }
+        self.state.with(py, |state| {
+            ids.with(py, |ids| state.finish(ids, ending, &source, now, producer, settings));
+        });
+        self.end_ids();
+        self.stopwatch.finish(py, now, producer);
+    }
+
+    /// Takes over what the application wants of the record.
+    #[cold]
+    #[inline(never)]
+    fn take_wishes(&self, py: Python<'_>) {
+        let ids = self.ids();
         let (forced, fields) = (ids.is_forced(), ids.fields(py));
         self.state.with(py, |state| {
             if forced {
@@ -218,10 +233,7 @@ impl RequestObserver {
             if let Some(fields) = fields {
                 state.add(fields);
             }
-            ids.with(py, |ids| state.finish(ids, ending, &source, now, producer, settings));
         });
-        self.end_ids();
-        self.stopwatch.finish(py, now, producer);
     }
 
     /// The record is made.
@@ -305,15 +317,11 @@ impl RequestObserver {
         // A tracer inside of us has begun its span by now.
         ids.look_for_span(py, false);
         self.settle(py);
-        let (forced, fields) = (ids.is_forced(), ids.fields(py));
+        if ids.is_special() {
+            self.take_wishes(py);
+        }
         let route = Route::of(&self.scope(py), keys);
         let wanted = self.state.with(py, |state| {
-            if forced {
-                state.force();
-            }
-            if let Some(fields) = fields {
-                state.add(fields);
-            }
             if let Some(in_flight) = state.in_flight() {
                 ids.with(py, |ids| in_flight.settle(ids, route.prefix(), route.template()));
             }

@@ -141,6 +141,13 @@ impl Members {
     }
 }
 
+impl From<&[u8]> for Members {
+    /// Takes what [`Members::as_bytes`] or [`FewMembers::as_bytes`] gave.
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+}
+
 /// Iterates over members; ends at the first byte that is wrong.
 pub fn members(mut bytes: &[u8]) -> impl Iterator<Item = Member<'_>> {
     std::iter::from_fn(move || {
@@ -168,6 +175,55 @@ struct Header {
     name: Box<str>,
     field: Box<str>,
     is_hashed: bool,
+    /// Kind, length and name as they stand before a value whose length is not known yet.
+    prefix: Box<[u8]>,
+    /// A bit for the field, which other headers can have too.
+    bit: u32,
+}
+
+/// The members of most requests: few enough for a slot of the flight recorder, which keeps them until the end.
+#[derive(Debug)]
+pub struct FewMembers {
+    len: usize,
+    /// The fields that are there, a bit each.
+    taken: u32,
+    /// Something had no room, or has to be cut: [`Members`] takes all of them.
+    is_full: bool,
+    bytes: [u8; FEW_BYTES],
+}
+
+/// Most bytes of [`FewMembers`].
+pub const FEW_BYTES: usize = 248;
+
+impl Default for FewMembers {
+    #[inline]
+    fn default() -> Self {
+        Self { len: 0, taken: 0, is_full: false, bytes: [0; FEW_BYTES] }
+    }
+}
+
+impl FewMembers {
+    /// The bytes, for [`members`]; None: there are more.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        (!self.is_full).then(|| &self.bytes[..self.len])
+    }
+
+    #[inline]
+    fn add(&mut self, header: &Header, value: &[u8]) {
+        let name_len = header.prefix.len();
+        let end = self.len + name_len + value.len();
+        match self.bytes.get_mut(self.len..end) {
+            Some(place) if header.is_hashed || value.len() <= MAX_TEXT_BYTES => {
+                place[..name_len].copy_from_slice(&header.prefix);
+                place[2..HEAD_BYTES].copy_from_slice(&(value.len() as u16).to_le_bytes());
+                place[name_len..].copy_from_slice(value);
+                (self.len, self.taken) = (end, self.taken | header.bit);
+            }
+            _ => self.is_full = true,
+        }
+    }
 }
 
 /// What the configuration adds to records.
@@ -201,6 +257,11 @@ impl Recorded {
             }
             let kind = if is_hashed { Kind::HashOfBody } else { Kind::OfBody };
             recorded.of_bodies.add(kind, &format!("{BODY_FIELD}{name}"), name.as_bytes());
+        }
+        for at in 0..found.len() {
+            // Headers with the same field have the same bit.
+            let first = found.iter().position(|header: &Header| header.field == found[at].field).unwrap_or(at);
+            found[at].bit = 1 << first;
         }
         recorded.lengths = found.iter().fold(0, |lengths, header| lengths | length_bit(header.name.len()));
         recorded.headers = found.into();
@@ -237,18 +298,41 @@ impl Recorded {
 
     /// Takes a header of a request, if it is one of those that are recorded.
     #[inline]
-    pub fn take(&self, name: &[u8], value: &[u8], to: &mut Members) {
-        for header in self.headers.iter().filter(|header| header.name.as_bytes().eq_ignore_ascii_case(name)) {
-            let value = value.trim_ascii();
-            if header.is_hashed {
-                let value = without_scheme(name, value);
-                if !value.is_empty() {
-                    to.add(Kind::Hash, &header.field, value);
-                }
-            } else {
-                to.add(Kind::Text, &header.field, value);
+    pub fn take_few(&self, name: &[u8], value: &[u8], to: &mut FewMembers) {
+        for header in self.headers.iter().filter(|header| header.is(name)) {
+            if let Some(value) = header.value(name, value).filter(|_| to.taken & header.bit == 0) {
+                to.add(header, value);
             }
         }
+    }
+
+    /// As [`Self::take_few`], for requests with more of them.
+    pub fn take(&self, name: &[u8], value: &[u8], to: &mut Members) {
+        for header in self.headers.iter().filter(|header| header.is(name)) {
+            if let Some(value) = header.value(name, value) {
+                to.add(header.kind(), &header.field, value);
+            }
+        }
+    }
+}
+
+impl Header {
+    const fn kind(&self) -> Kind {
+        if self.is_hashed { Kind::Hash } else { Kind::Text }
+    }
+
+    /// Whether it has this name; servers send names in lower case.
+    #[inline]
+    fn is(&self, name: &[u8]) -> bool {
+        let own = self.name.as_bytes();
+        own.len() == name.len() && (own == name || own.eq_ignore_ascii_case(name))
+    }
+
+    /// The part of the value that is recorded; None: there is nothing to hash.
+    #[inline]
+    fn value<'a>(&self, name: &[u8], value: &'a [u8]) -> Option<&'a [u8]> {
+        let value = value.trim_ascii();
+        if self.is_hashed { Some(without_scheme(name, value)).filter(|key| !key.is_empty()) } else { Some(value) }
     }
 }
 
@@ -281,7 +365,9 @@ fn header(entry: &str, has_key: bool) -> Result<Header, String> {
         return Err(format!("{field} must be one of {}", FIELDS.join(", ")));
     }
     let field = field.map_or_else(|| format!("{HEADER}{name}"), str::to_owned);
-    Ok(Header { name: name.into(), field: field.into(), is_hashed })
+    let kind = if is_hashed { Kind::Hash } else { Kind::Text };
+    let prefix = [&[kind as u8, field.len() as u8, 0, 0], field.as_bytes()].concat();
+    Ok(Header { name: name.into(), field: field.into(), is_hashed, prefix: prefix.into(), bit: 0 })
 }
 
 /// A key is the same whether it comes as `Authorization: Bearer KEY` or as `X-API-Key: KEY`.

@@ -131,6 +131,13 @@ impl InFlight {
         }
     }
 
+    /// As [`Self::identify`], at the beginning of the request; whether the slot keeps them.
+    #[inline]
+    pub fn identify_few(&self, members: &[u8]) -> bool {
+        let live = self.0.live();
+        live.inspect(|slot| slot.write_few_members(members)).is_some()
+    }
+
     /// Bytes of the request's body have arrived, `total` in all. A JSON body keeps its ends, up to the limits.
     #[inline]
     pub fn bytes_in(&self, total: u64, bytes: &[u8], (head_limit, tail_limit): (usize, usize)) {

@@ -12,6 +12,7 @@ use crate::fields::{
 };
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
+use crate::in_flight::facts::{SHORT_TAIL_BYTES, members_of};
 use crate::in_flight::terminal::{operation, seconds};
 use crate::outcome::{Answered, Ended, Ending, Outcome};
 use crate::rpc::RpcStatus;
@@ -92,6 +93,8 @@ pub struct Observer {
     response_body: Option<Box<Captured>>,
     /// The exception that ended the request, if one did.
     exception: Option<Box<ExceptionTexts>>,
+    /// The members are in the slot, and nowhere else.
+    members_in_slot: bool,
     /// What the configuration and the application add to the record.
     added: Option<Box<AddedFields>>,
     /// The slot that reports the request if the process dies.
@@ -129,6 +132,7 @@ impl Observer {
             request_body: None,
             response_body: None,
             exception: None,
+            members_in_slot: false,
             added: None,
             in_flight: None,
             in_flight_limits: (0, 0),
@@ -143,13 +147,41 @@ impl Observer {
         self.wants_output = !is_private && settings.texts.output.text != BodyText::Withheld;
         self.request_body = settings.texts.request(content, is_private, facts).map(Box::new);
         self.in_flight_limits = if self.has_facts { facts } else { (0, 0) };
-        let of_bodies = settings.recorded.of_bodies();
-        if !is_private && matches!(content, Content::Json | Content::Text) && !of_bodies.is_empty() {
-            self.added.get_or_insert_default().members.add_all(of_bodies);
+        if self.members_in_slot || self.added.is_some() {
+            self.in_flight_limits.1 = self.in_flight_limits.1.min(SHORT_TAIL_BYTES);
+        }
+        if !is_private && !settings.recorded.of_bodies().is_empty() {
+            self.add_of_body(content, settings);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_of_body(&mut self, content: Content<'_>, settings: &ObserverSettings) {
+        if matches!(content, Content::Json | Content::Text) {
+            self.own_members();
+            self.added.get_or_insert_default().members.add_all(settings.recorded.of_bodies());
+        }
+    }
+
+    /// The request has these headers of those that are recorded; whether its slot keeps them.
+    #[inline]
+    pub fn identify_few(&mut self, members: &[u8]) -> bool {
+        self.members_in_slot = self.in_flight.as_ref().is_some_and(|in_flight| in_flight.identify_few(members));
+        self.members_in_slot
+    }
+
+    /// Takes a copy of the members that only the slot has.
+    fn own_members(&mut self) {
+        if std::mem::take(&mut self.members_in_slot)
+            && let Some(slot) = self.in_flight.as_ref().and_then(InFlight::slot)
+        {
+            self.added.get_or_insert_default().members.add_all(&Members::from(members_of(&slot)));
         }
     }
 
     /// The request has these headers of those that are recorded.
+    #[cold]
     pub fn identify(&mut self, members: Members) {
         if !members.is_empty() {
             if let Some(in_flight) = &self.in_flight {
@@ -163,11 +195,13 @@ impl Observer {
     #[cold]
     pub fn add(&mut self, fields: AddedFields) {
         self.unusual = true;
+        self.own_members();
         let mut members = fields.members;
         let added = self.added.get_or_insert_default();
         members.add_all(&added.members);
         if let Some(in_flight) = &self.in_flight {
             in_flight.identify(&members);
+            self.in_flight_limits.1 = self.in_flight_limits.1.min(SHORT_TAIL_BYTES);
         }
         **added = AddedFields { members, attributes: fields.attributes };
     }
@@ -273,6 +307,7 @@ impl Observer {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
+        self.own_members();
         let in_flight = match self.in_flight.take().map(InFlight::end) {
             Some(None) => return,
             ending => ending.flatten(),

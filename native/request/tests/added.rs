@@ -4,14 +4,15 @@ use queue::queue_file::{QueueFile, QueueSizes};
 use queue::record::Trace;
 use request::added::{Kind, MAX_HASHED_BYTES, MAX_MEMBERS_BYTES, Member, Members, Recorded, members};
 use request::ids::RequestIds;
-use request::in_flight::facts::{Answer, Begun, MEMBERS_BYTES, SlotFacts};
+use request::in_flight::facts::{Answer, Begun, MEMBERS_BYTES, SHORT_TAIL_BYTES, SlotFacts};
 
 fn texts(entries: &[&str]) -> Vec<String> {
     entries.iter().map(|entry| (*entry).to_owned()).collect()
 }
 
 fn found(members_of: &Members) -> Vec<(Kind, String, Vec<u8>)> {
-    let owned = |member: Member<'_>| (member.kind, String::from_utf8(member.name.to_vec()).unwrap(), member.value.to_vec());
+    let owned =
+        |member: Member<'_>| (member.kind, String::from_utf8(member.name.to_vec()).unwrap(), member.value.to_vec());
     members(members_of.as_bytes()).map(owned).collect()
 }
 
@@ -107,7 +108,7 @@ fn a_slot_keeps_members_beside_the_ends_of_a_body_and_forgets_them_with_the_requ
     all.add(Kind::Hash, "api_key.hash", b"sk-canary");
     slot.write_members(&all);
     slot.write_bytes_in(2000);
-    slot.write_body(&[b'x'; 2000], 464, 480);
+    slot.write_body(&[b'x'; 2000], 464, SHORT_TAIL_BYTES);
     slot.write_answer(Answer { status: 200, streamed: true, unknown_size: false });
     let facts = slot.read_facts();
     let kept: Vec<_> = members(&facts.members).map(|member| member.value.to_vec()).collect();

@@ -24,7 +24,7 @@
 //! at most 224 then.
 //! ```
 
-use crate::added::Members;
+use crate::added::{FEW_BYTES, Members};
 use crate::ids::RequestIds;
 use queue::record::Trace;
 use ring::slots::{FACTS, SLOT_WORDS, Slot};
@@ -67,8 +67,9 @@ const MEMBERS_LENGTH: usize = 224;
 const MEMBERS: usize = MEMBERS_LENGTH + 1;
 /// Most bytes of the members that a slot holds.
 pub const MEMBERS_BYTES: usize = (SLOT_WORDS - MEMBERS) * 8;
+const _: () = assert!(MEMBERS_BYTES == FEW_BYTES);
 /// The most bytes of a body's end beside members.
-const SHORT_TAIL_BYTES: usize = (MEMBERS_LENGTH - BODY_TAIL) * 8;
+pub const SHORT_TAIL_BYTES: usize = (MEMBERS_LENGTH - BODY_TAIL) * 8;
 
 /// The place of a text, and of its length in the word of lengths. The length is the text's own, up to the largest that
 /// fits there. A text that is too long for its place is cut.
@@ -215,7 +216,7 @@ pub trait SlotFacts {
     /// another hash.
     #[inline(never)]
     fn write_members(&self, members: &Members) {
-        let (words, members) = (self.slot().words(), members.within(MEMBERS_BYTES));
+        let words = self.slot().words();
         let is_first = words[ANSWER].load(Ordering::Relaxed) & HAS_MEMBERS == 0;
         let tail = words[BODY_LENGTHS].load(Ordering::Relaxed) >> 16;
         if is_first && tail > SHORT_TAIL_BYTES as u64 {
@@ -223,10 +224,18 @@ pub trait SlotFacts {
         }
         // The length is zero while they are overwritten.
         words[MEMBERS_LENGTH].store(0, Ordering::Release);
-        words[ANSWER].fetch_or(HAS_MEMBERS, Ordering::Relaxed);
         wipe_words(&words[MEMBERS..]);
-        copy_in(&words[MEMBERS..], members.as_bytes());
-        words[MEMBERS_LENGTH].store(members.as_bytes().len() as u64, Ordering::Release);
+        self.write_few_members(members.within(MEMBERS_BYTES).as_bytes());
+    }
+
+    /// Writes the members of a request that has none yet, and no body: at most [`MEMBERS_BYTES`].
+    #[inline]
+    fn write_few_members(&self, members: &[u8]) {
+        let words = self.slot().words();
+        copy_in(&words[MEMBERS..], members);
+        words[MEMBERS_LENGTH].store(members.len() as u64, Ordering::Release);
+        let answer = words[ANSWER].load(Ordering::Relaxed);
+        words[ANSWER].store(answer | HAS_MEMBERS, Ordering::Relaxed);
     }
 
     /// Writes the route, once it is known.
@@ -258,9 +267,7 @@ pub trait SlotFacts {
         let head_len = known + head.len();
         // The length of the tail is zero while it is overwritten.
         self.slot().words()[BODY_LENGTHS].store(head_len as u64, Ordering::Release);
-        let has_members = self.slot().words()[ANSWER].load(Ordering::Relaxed) & HAS_MEMBERS != 0;
-        let longest = if has_members { SHORT_TAIL_BYTES } else { BODY_TAIL_BYTES };
-        let tail = &rest[rest.len().saturating_sub(tail_limit.min(longest))..];
+        let tail = &rest[rest.len().saturating_sub(tail_limit.min(BODY_TAIL_BYTES))..];
         copy_in(&self.slot().words()[BODY_TAIL..], tail);
         self.slot().words()[BODY_LENGTHS].store(head_len as u64 | (tail.len() as u64) << 16, Ordering::Release);
     }
@@ -343,7 +350,8 @@ pub trait SlotFacts {
         if self.slot().words()[BYTES_IN].load(Ordering::Relaxed) > head as u64 {
             zero(&self.slot().words()[BODY_TAIL..]);
         } else if self.slot().words()[ANSWER].load(Ordering::Relaxed) & HAS_MEMBERS != 0 {
-            zero(&self.slot().words()[MEMBERS_LENGTH..]);
+            let length = self.slot().words()[MEMBERS_LENGTH].load(Ordering::Relaxed) as usize;
+            wipe_words(&self.slot().words()[MEMBERS_LENGTH..][..=length.min(MEMBERS_BYTES).div_ceil(8)]);
         }
         self.slot().words()[BYTES_IN..CLIENT_ID.first].iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
@@ -373,6 +381,16 @@ impl Begun<'_> {
             && self.path.len() <= PATH.bytes
             && self.protocol_version.len() <= VERSION_BYTES
             && self.client_address.len() <= ADDRESS.bytes
+    }
+}
+
+/// The members that a slot holds of its request. The slot is the caller's.
+#[must_use]
+pub fn members_of<'a>(slot: &Slot<'a>) -> &'a [u8] {
+    let length = slot.words()[MEMBERS_LENGTH].load(Ordering::Relaxed) as usize;
+    match view(&slot.words()[MEMBERS..], length.min(MEMBERS_BYTES)) {
+        Cow::Borrowed(members) => members,
+        Cow::Owned(_) => b"",
     }
 }
 
