@@ -72,15 +72,31 @@ impl TextCapture {
     #[must_use]
     pub fn request(&self, content: Content<'_>, is_private: bool, facts: (usize, usize)) -> Option<Captured> {
         let kinds = [BodyKind::Request, BodyKind::Request, BodyKind::RequestText, BodyKind::RequestMedia];
-        let (limit, body_bytes) = if is_private { Default::default() } else { (self.input, self.body_bytes) };
-        self.begin(content, limit, kinds, facts, body_bytes)
+        if self.body_bytes > 0 && !is_private {
+            return self.whole_request(content, kinds, facts);
+        }
+        self.begin(content, if is_private { TextLimit::default() } else { self.input }, kinds, facts)
+    }
+
+    /// As [`Self::request`], with the body from its beginning.
+    #[cold]
+    #[inline(never)]
+    fn whole_request(&self, content: Content<'_>, kinds: [BodyKind; 4], facts: (usize, usize)) -> Option<Captured> {
+        if content == Content::Text {
+            let is_text_wanted = self.input.text != BodyText::Withheld;
+            let (head, tail) =
+                if is_text_wanted { (self.input.bytes.div_ceil(2), self.input.bytes / 2) } else { (0, 0) };
+            let capture = Capture::new(kinds[2], head.max(self.body_bytes), tail).with_text(self.input.text);
+            return Some(Captured::Ends(capture));
+        }
+        self.begin(content, self.input, kinds, (facts.0.max(self.body_bytes), facts.1))
     }
 
     /// As [`Self::request`], for the response.
     #[must_use]
     pub fn response(&self, content: Content<'_>, is_private: bool, facts: (usize, usize)) -> Option<Captured> {
         let kinds = [BodyKind::Response, BodyKind::Stream, BodyKind::ResponseText, BodyKind::ResponseMedia];
-        self.begin(content, if is_private { TextLimit::default() } else { self.output }, kinds, facts, 0)
+        self.begin(content, if is_private { TextLimit::default() } else { self.output }, kinds, facts)
     }
 
     fn begin(
@@ -89,12 +105,11 @@ impl TextCapture {
         limit: TextLimit,
         kinds: [BodyKind; 4],
         (head, tail): (usize, usize),
-        body_bytes: usize,
     ) -> Option<Captured> {
         let is_text_wanted = limit.text != BodyText::Withheld;
         let (text_head, text_tail) = if is_text_wanted { (limit.bytes.div_ceil(2), limit.bytes / 2) } else { (0, 0) };
         let ends = |kind, head: usize, tail: usize| {
-            let (head, tail) = (head.max(text_head).max(body_bytes), tail.max(text_tail));
+            let (head, tail) = (head.max(text_head), tail.max(text_tail));
             let capture = Capture::new(kind, head, tail).with_text(limit.text);
             (head + tail > 0).then_some(Captured::Ends(capture))
         };
@@ -105,7 +120,7 @@ impl TextCapture {
                 Some(Captured::Stream(PackedStream::new(limit.text, text_head, tail.max(text_tail))))
             }
             Content::Stream => ends(kinds[1], 0, tail),
-            Content::Text if is_text_wanted || body_bytes > 0 => ends(kinds[2], 0, 0),
+            Content::Text if is_text_wanted => ends(kinds[2], 0, 0),
             Content::Media(media_type) if is_text_wanted => {
                 let media = Media::new(kinds[3], limit.text, media_type, self.hash_key.as_ref());
                 Some(Captured::Media(Box::new(media)))
