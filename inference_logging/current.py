@@ -16,6 +16,7 @@ def current_request() -> RequestIds | None:
 
     ``trace_id`` and ``span_id``; ``request_id``, made by this package; ``client_request_id``, the client's or None;
     ``outgoing_headers()``, the headers that make a call to another service a child of this request; ``keep()`` has the
-    request recorded whatever the sampler decided.
+    request recorded whatever the sampler decided; ``set(**fields)`` adds fields to its record: few, small, of type str,
+    int, float or bool.
     """
     return _request()

@@ -59,6 +59,8 @@ class Logger:
             self._audit = self._open_audit() if self.config.audit == "on" else None
         self.tracebacks = Tracebacks(self.config.stack_frames, self.config.max_record_bytes)
         self._users = 1
+        self.has_start_record = False
+        """Whether `server.started` was made."""
         self._closed = False
         self._pid = os.getpid()
         self._opened_ns = time.monotonic_ns()

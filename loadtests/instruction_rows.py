@@ -56,6 +56,9 @@ CLIENT_HEADERS: Final = (
 POST_HEADERS: Final = ((b"content-type", b"application/json"), (b"content-length", str(len(BODY)).encode()))
 TRACE_HEADERS: Final = ((b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),)
 
+IDENTITY_HEADERS: Final = ((b"x-tenant", b"acme"), (b"x-user", b"user-0123456789"))
+RECORDED: Final = ("x-tenant=tenant.id", "x-user=enduser.id", "authorization:hash=api_key.hash")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -117,6 +120,15 @@ class Rows:
     def traceparent(self) -> Row:
         """Serve the GET of a client that sends a trace context."""
         return self._requests(bare, "/hello", TRACE_HEADERS)
+
+    def identity(self) -> Row:
+        """Serve the GET where three of the client's headers are recorded, one of them as a keyed hash."""
+        from inference_logging import Config
+
+        key = self.config.directory.with_name("hash.key")
+        key.write_bytes(bytes(32))
+        self.config = Config(record_headers=RECORDED, capture_hash_key_file=key)
+        return self._requests(bare, "/hello", IDENTITY_HEADERS)
 
     def chunk(self) -> Row:
         """Serve a stream of 64 chunks, and take off one of 32."""

@@ -18,6 +18,13 @@ from tests.command_line import run
 REFERENCE = Path(__file__).parent.parent / "docs" / "parameters.md"
 
 
+@pytest.fixture(autouse=True)
+def no_variable_of_tests(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the parameters have their defaults."""
+    del clean_environment
+    monkeypatch.delenv("INFERENCE_LOGGING_SERVER_RECORD")
+
+
 def shown(*arguments: str) -> dict[str, Any]:
     result = run("config", "show", "--json", *arguments)
     assert result.code == 0, result.out

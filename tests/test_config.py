@@ -18,6 +18,13 @@ from inference_logging.config.fields import KIB, MIB
 from inference_logging.errors import ConfigError, InferenceLoggingError
 
 
+@pytest.fixture(autouse=True)
+def no_variable_of_tests(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the parameters have their defaults."""
+    del clean_environment
+    monkeypatch.delenv("INFERENCE_LOGGING_SERVER_RECORD")
+
+
 def write(path: Path, **content: Any) -> Path:
     path.write_text(yaml.safe_dump({"version": 1, **content}))
     return path

@@ -16,7 +16,8 @@ Printed by `python tests/test_request_fields.py`; a test fails while this file s
 
 These are the fields that servers give, in the order of the line, but those of Triton stand before an exception. A field
 without a value is left out. From JSON bodies the listener reads `gen_ai.request.*`, `gen_ai.response.*` and the
-answer's `gen_ai.usage.*`, which stand before `sampled_by`. Types are those of `inference-logging query`.
+answer's `gen_ai.usage.*`, which stand before `sampled_by`. Headers, members of the body and ids that the application
+sets stand before `attributes`: [identity.md](identity.md). Types are those of `inference-logging query`.
 
 | field | type | meaning |
 |---|---|---|

@@ -127,7 +127,24 @@ volumeMounts:
 {{- define "inference-logging.env" -}}
 - name: POD_NAME
   valueFrom: { fieldRef: { fieldPath: metadata.name } }
+- name: POD_UID
+  valueFrom: { fieldRef: { fieldPath: metadata.uid } }
+- name: POD_NAMESPACE
+  valueFrom: { fieldRef: { fieldPath: metadata.namespace } }
+- name: NODE_NAME
+  valueFrom: { fieldRef: { fieldPath: spec.nodeName } }
+- { name: OTEL_RESOURCE_ATTRIBUTES, value: {{ include "inference-logging.resourceAttributes" . | quote }} }
 - { name: INFERENCE_LOGGING_CONFIG_FILE, value: /etc/inference-logging/logging.yaml }
+{{- end }}
+
+{{/* Which pod wrote a record: Kubernetes fills in what the references name. config.resource goes before it. */}}
+{{- define "inference-logging.resourceAttributes" -}}
+{{- $server := include "inference-logging.server" . | fromYaml }}
+{{- $known := list "k8s.pod.name=$(POD_NAME)" "k8s.pod.uid=$(POD_UID)" "k8s.namespace.name=$(POD_NAMESPACE)" "k8s.node.name=$(NODE_NAME)" }}
+{{- with $server.image.tag }}
+{{- $known = append $known (printf "service.version=%s" (. | toString | urlquery)) }}
+{{- end }}
+{{- join "," $known }}
 {{- end }}
 
 {{- define "inference-logging.mounts" -}}

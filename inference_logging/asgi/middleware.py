@@ -28,6 +28,7 @@ from inference_logging.integrations.correlation import correlation_reader
 from inference_logging.integrations.otel import span_reader
 from inference_logging.logger import Logger, _configured
 from inference_logging.settings import settings
+from inference_logging.started import record_start
 
 if TYPE_CHECKING:
     from inference_logging.config import Config
@@ -187,6 +188,7 @@ class InferenceLoggingMiddleware:
             )
         except OSError as error:
             raise OpenError(str(error)) from error
+        record_start(self._logger, server.told if server is not None else None)
         self._reseed = factory.reseed
         self._begin, self._factory = factory.begin, factory
 

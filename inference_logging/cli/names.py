@@ -15,7 +15,8 @@ from inference_logging.segments.columns import HEAD, LOGS, REQUESTS
 EVENTS: Final = frozenset(
     {
         "request", "request.chunk", "log", "log.dropped", "process.ended", "control.changed", "engine.request",
-        "engine.stats", "segment.header", "segment.footer", "segment.repaired", "segments.removed", "sink.dropped",
+        "engine.stats", "server.started",
+        "segment.header", "segment.footer", "segment.repaired", "segments.removed", "sink.dropped",
         "sink.failed", "sink.fallback", "sink.recovered",
     }
 )  # fmt: skip

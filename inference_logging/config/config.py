@@ -24,11 +24,13 @@ from inference_logging.config.fields import GROUP, OptionalPath, parameter
 from inference_logging.config.parameters.audit import AuditParameters
 from inference_logging.config.parameters.engines.engine import EngineParameters
 from inference_logging.config.parameters.engines.triton import TritonParameters
+from inference_logging.config.parameters.output.resource import ResourceParameters
 from inference_logging.config.parameters.output.segments import SegmentParameters
 from inference_logging.config.parameters.output.sink import SinkParameters
 from inference_logging.config.parameters.queue.control import ControlParameters
 from inference_logging.config.parameters.queue.listener import ListenerParameters
 from inference_logging.config.parameters.queue.queue import QueueParameters
+from inference_logging.config.parameters.request.identity import IdentityParameters
 from inference_logging.config.parameters.request.request import RequestParameters
 from inference_logging.config.parameters.request.sampling import SamplingParameters
 from inference_logging.config.parameters.request.trace import TraceParameters
@@ -70,9 +72,11 @@ class Config(
     MetricsParameters,
     CaptureParameters,
     RedactionParameters,
+    IdentityParameters,
     RequestParameters,
     SamplingParameters,
     ShippingParameters,
+    ResourceParameters,
     SegmentParameters,
     SinkParameters,
     ListenerParameters,

@@ -9,7 +9,7 @@ use std::path::Path;
 mod json;
 
 /// What a producer needs, beside the parameters of the text that names a queue directory's configuration.
-const OF_PRODUCERS: [&str; 27] = [
+const OF_PRODUCERS: [&str; 28] = [
     "version",
     "service_name",
     "queue_directory",
@@ -26,6 +26,7 @@ const OF_PRODUCERS: [&str; 27] = [
     "budget_records_s",
     "chunks",
     "capture_input",
+    "capture_body",
     "capture_output",
     "capture_text_bytes",
     "capture_hash_key_file",

@@ -49,6 +49,31 @@ def test_init_containers_of_ones_own_come_before_the_sidecars() -> None:
     assert list(release.containers) == ["download", "shipper", "handover", "listener", "server"]
 
 
+@pytest.mark.parametrize("tag", ["", "v1.2"])
+def test_server_and_listener_know_pod_namespace_node_and_the_servers_version(tag: str) -> None:
+    release = render(server={"image": {"tag": tag}})
+    fields = {
+        "POD_NAME": "metadata.name",
+        "POD_UID": "metadata.uid",
+        "POD_NAMESPACE": "metadata.namespace",
+        "NODE_NAME": "spec.nodeName",
+    }
+    for name in ("server", "listener"):
+        environment = release.environment(name)
+        order = list(environment)
+        pairs = dict(pair.split("=") for pair in environment["OTEL_RESOURCE_ATTRIBUTES"].split(","))
+        assert pairs == {
+            "k8s.pod.name": "$(POD_NAME)",
+            "k8s.pod.uid": "$(POD_UID)",
+            "k8s.namespace.name": "$(POD_NAMESPACE)",
+            "k8s.node.name": "$(NODE_NAME)",
+        } | ({"service.version": tag} if tag else {})
+        for variable, field in fields.items():
+            assert environment[variable] == {"fieldRef": {"fieldPath": field}}
+            # Kubernetes replaces references to variables that stand before.
+            assert order.index(variable) < order.index("OTEL_RESOURCE_ATTRIBUTES")
+
+
 def test_in_process_there_is_no_listener_beside_the_server() -> None:
     release = render(listener={"mode": "inProcess"})
     assert list(release.containers) == ["shipper", "handover", "server"]

@@ -28,6 +28,7 @@ from inference_logging.integrations.triton.metrics import TritonMetrics
 from inference_logging.logger import Logger, open_tracebacks
 from inference_logging.off import NoModelLog
 from inference_logging.settings import settings
+from inference_logging.started import record_start
 
 Model = TypeVar("Model", bound=type)
 
@@ -45,6 +46,11 @@ _KSERVE: Final = {
 
 _log = get_logger("inference_logging.triton")
 _open: list[RequestLog] = []
+
+
+def _told(args: Mapping[str, str]) -> dict[str, object]:
+    """Return what Triton tells of a model for ``server.started``."""
+    return {"engine.name": "triton", "model.name": args["model_name"], "model.version": args["model_version"]}
 
 
 class RequestLog:
@@ -77,6 +83,7 @@ class RequestLog:
         self._failed = False
         if is_on:
             _watch(pb_utils.InferenceRequest)
+            record_start(self._logger, _told(args))
         _open.append(self)
 
     def _model_log(self, args: Mapping[str, str], pb_utils: Any) -> ModelLog:

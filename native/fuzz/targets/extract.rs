@@ -4,6 +4,7 @@
 //! and the beginning of the kept tail, in 256ths of the rest.
 
 use lines::extract;
+use lines::names::Semconv;
 use queue::record::{Body, BodyKind, BodyText};
 use serde_json::Value as Json;
 
@@ -25,7 +26,7 @@ pub fn check(bytes: &[u8]) {
 
 fn read(body: &Body<'_>) {
     let mut out = br#"{"first":1"#.to_vec();
-    extract::push_facts(&mut out, body);
+    extract::push_facts(&mut out, body, Semconv::Published);
     assert!(out.len() <= MOST_BYTES, "{} bytes of facts", out.len());
     if body.text != BodyText::Withheld {
         extract::push_texts(&mut out, body, Some(&KEY));

@@ -78,6 +78,10 @@ impl Bench {
             housekeeping: None,
             redaction: None,
             hash_key: None,
+            semconv: lines::names::Semconv::default(),
+            provider: None,
+            tenants: Vec::new(),
+            line_end: String::new(),
         };
         let leader = Leader::new(settings, control, Delivery::here(sinks, control, now), now);
         Self(Mutex::new(Parts { directory, good, _producer: producer, control, leader, lines, now }))

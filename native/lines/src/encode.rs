@@ -25,6 +25,7 @@ use crate::extract;
 use crate::json::number::{push_float, push_integer};
 use crate::json::timestamp::SecondCache;
 use crate::json::{escape, hex};
+use crate::names::Semconv;
 use crate::plan::LinePlan;
 use crate::rate::Rate;
 use crate::redact::{Redaction, Rules};
@@ -86,22 +87,45 @@ pub struct LineHead<'a> {
     pub seq: Option<u64>,
 }
 
+/// What the configuration says of lines.
+#[derive(Default)]
+struct Given {
+    hash_key: Option<[u8; 32]>,
+    semconv: Semconv,
+    /// The member with the provider; or empty.
+    provider: Box<[u8]>,
+}
+
 /// Encodes lines; keeps the text of the last second and the last process, since most records share both with the one
 /// before.
-#[derive(Default)]
 pub struct Encoder {
     second: SecondCache,
     process: ProcessCache,
     /// Counts the requests among the lines, if present.
     pub series: Option<Series>,
     redaction: Option<Redaction>,
-    hash_key: Option<[u8; 32]>,
+    given: Given,
+    /// Members at the end of each line; or empty.
+    end: Box<[u8]>,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Encoder {
     /// Make an encoder.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            second: SecondCache::default(),
+            process: ProcessCache::default(),
+            series: None,
+            redaction: None,
+            given: Given::default(),
+            end: Box::default(),
+        }
     }
 
     /// Make an encoder that counts the requests among its lines, if `series` is available.
@@ -119,7 +143,30 @@ impl Encoder {
     /// Use this key for hashes that replace texts.
     #[must_use]
     pub fn hashing(self, hash_key: Option<[u8; 32]>) -> Self {
-        Self { hash_key, ..self }
+        Self { given: Given { hash_key, ..self.given }, ..self }
+    }
+
+    /// Write the names of these conventions.
+    #[must_use]
+    pub fn naming(self, semconv: Semconv) -> Self {
+        Self { given: Given { semconv, ..self.given }, ..self }
+    }
+
+    /// Write this provider on each line that names an operation.
+    #[must_use]
+    pub fn provided_by(self, name: Option<&str>) -> Self {
+        let provider = name.map(|name| {
+            let mut member = br#","gen_ai.provider.name":"#.to_vec();
+            escape::push_string(&mut member, name.as_bytes());
+            member
+        });
+        Self { given: Given { provider: provider.unwrap_or_default().into(), ..self.given }, ..self }
+    }
+
+    /// Let each line end with these members, trusted JSON led by a comma.
+    #[must_use]
+    pub fn ending(self, members: &str) -> Self {
+        Self { end: members.as_bytes().into(), ..self }
     }
 
     /// Append one line to `out`.
@@ -141,22 +188,26 @@ impl Encoder {
         let pushed = match &mut self.series {
             Some(series) if !plan.roles.is_empty() => {
                 let mut observer = FieldObserver::new(&plan.roles);
-                let pushed = push_fields(out, plan, payload, self.hash_key.as_ref(), &unpacked, &mut observer);
+                let pushed = push_fields(out, plan, payload, &self.given, &unpacked, &mut observer);
                 if pushed.is_ok() {
                     match (observer.inference(payload), &mut self.redaction) {
-                        (None, _) => series.count(observer.outcome(), observer.weight()),
-                        (Some(seen), None) => series.observe(&seen, head.time_unix_nano),
+                        (None, _) => series.count(observer.outcome(), observer.weight(), observer.tenant()),
+                        (Some(seen), None) => series.observe(&seen, head.time_unix_nano, observer.tenant()),
                         (Some(seen), Some(redaction)) => {
-                            redaction.labels(&seen, |seen| series.observe(seen, head.time_unix_nano));
+                            let tenant = observer.tenant();
+                            redaction.labels(&seen, |seen| series.observe(seen, head.time_unix_nano, tenant));
                         }
                     }
                 }
                 pushed
             }
-            _ => push_fields(out, plan, payload, self.hash_key.as_ref(), &unpacked, &mut NoObserver),
+            _ => push_fields(out, plan, payload, &self.given, &unpacked, &mut NoObserver),
         };
         match pushed {
             Ok(()) => {
+                if !self.end.is_empty() {
+                    out.extend_from_slice(&self.end);
+                }
                 out.extend_from_slice(b"}\n");
                 if let Some(redaction) = &mut self.redaction {
                     redaction.line(out, fields);
@@ -237,12 +288,13 @@ fn push_fields<'a>(
     out: &mut Vec<u8>,
     plan: &LinePlan,
     payload: &'a [u8],
-    hash_key: Option<&[u8; 32]>,
+    given: &Given,
     unpacked: &'a OnceCell<Unpacked>,
     watch: &mut impl Observe<'a>,
 ) -> Result<(), Malformed> {
     let (mut expanded, mut rate) = (Expanded::default(), Rate::default());
-    let mut values = Values::new(payload);
+    let hash_key = given.hash_key.as_ref();
+    let (mut values, mut request) = (Values::new(payload), None);
     for (position, key) in plan.keys.iter().enumerate() {
         match values.next() {
             None => break,
@@ -253,13 +305,21 @@ fn push_fields<'a>(
                     push_trace(out, &trace);
                 }
             }
+            Some(Ok(Value::Body(body))) if plan.members == Some(position) => {
+                extract::push_members(out, body.head, request.as_ref(), hash_key, |name, text| {
+                    watch.member(name, text)
+                });
+            }
             Some(Ok(Value::Body(body))) => {
+                if body.kind.is_request() {
+                    request = Some(body);
+                }
                 if expanded.first_body(body.kind) {
                     let body = match body.kind {
                         BodyKind::PackedStream => unpacked.get_or_init(|| Unpacked::of(&body)).body(),
                         _ => body,
                     };
-                    let extracted = extract::push_facts(out, &body);
+                    let extracted = extract::push_facts(out, &body, given.semconv);
                     watch.extracted(body.kind, &extracted);
                     rate.set_answer_tokens(extracted.tokens[1]);
                     (expanded.usage, expanded.cached) =
@@ -279,6 +339,9 @@ fn push_fields<'a>(
         }
     }
     rate.push(out);
+    if rate.is_of_operation() {
+        out.extend_from_slice(&given.provider);
+    }
     values.try_for_each(|value| value.map(drop))
 }
 

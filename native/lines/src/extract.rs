@@ -7,7 +7,7 @@
 //!
 //! | body     | keys read | members written |
 //! |----------|-----------|-----------------|
-//! | request  | top level: `model`, `stream`, `max_tokens` (also `max_completion_tokens`, `max_output_tokens`), `temperature`, `top_p`, `top_k`, `seed`, `n` | `gen_ai.request.*` |
+//! | request  | top level: `model`, `stream`, `max_tokens` (also `max_completion_tokens`, `max_output_tokens`), `temperature`, `top_p`, `top_k`, `seed`, `n`, both penalties, `stop`, the format's type, names of `tools` | `gen_ai.request.*`, `gen_ai.output.type`, `gen_ai.tool.definitions` |
 //! | response | `id`, `model`, `choices[].finish_reason` or `stop_reason`, `usage` in the names of the Chat, the Responses and the Messages API | `gen_ai.response.*`, `gen_ai.usage.*`, `usage_source` |
 //! | stream   | the same in each event, or in its `response` or `message`; `delta.stop_reason` | the same, the last ones count |
 //!
@@ -22,12 +22,15 @@ use queue::record::{Body, BodyKind};
 
 mod facts;
 mod keys;
+mod members;
 mod messages;
 mod scan;
 
+pub use members::push_members;
 pub use messages::push_texts;
 
 use crate::json::lex;
+use crate::names::Semconv;
 
 type Resume = lex::Resume<LEVELS>;
 
@@ -44,8 +47,8 @@ pub struct ExtractedFacts<'a> {
     pub tokens: [Option<u64>; 2],
 }
 
-/// Append the facts in `body` to `out`, each as `,"key":value`.
-pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> ExtractedFacts<'a> {
+/// Append the facts in `body` to `out`, each as `,"key":value`, in the names of `semconv`.
+pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>, semconv: Semconv) -> ExtractedFacts<'a> {
     match body.kind {
         BodyKind::Request => {
             let mut facts = RequestFacts::default();
@@ -60,14 +63,14 @@ pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>) -> ExtractedFacts<'a> 
             facts.end_document();
             scan_end(body.tail, &mut facts);
             facts.end_document();
-            facts.push(out);
+            facts.push(out, semconv);
             facts.extracted()
         }
         BodyKind::Stream => {
             let mut facts = ResponseFacts::new(true);
             scan_events(without_mark(body.head), &mut facts);
             scan_last_events(body.tail, &mut facts);
-            facts.push(out);
+            facts.push(out, semconv);
             facts.extracted()
         }
         // Not JSON, or a stream that must be unpacked first.

@@ -13,6 +13,7 @@
 pub mod encode;
 pub mod extract;
 pub mod json;
+pub mod names;
 pub mod plan;
 pub mod rate;
 pub mod redact;

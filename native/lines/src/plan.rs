@@ -5,6 +5,7 @@ use crate::json::escape;
 use crate::rate::RateFields;
 use crate::series::observe::Roles;
 use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
+use request::fields::MEMBERS;
 
 /// The way from records of one event to lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct LinePlan {
     pub name_json: Box<[u8]>,
     /// The meaning of a request's fields for the histograms; empty for other events.
     pub roles: Roles,
+    /// Where the members are that the configuration adds to a request.
+    pub members: Option<usize>,
     /// The fields of a request that count for rates; none for other events.
     pub rates: RateFields,
 }
@@ -36,9 +39,10 @@ impl From<EventSchema> for LinePlan {
         escape::push_string(&mut name_json, schema.name.as_bytes());
         let roles = if is_request { Roles::of_request(&schema.fields) } else { Roles::default() };
         let rates = if is_request { RateFields::of_request(&schema.fields) } else { RateFields::default() };
+        let members = schema.fields.iter().position(|field| is_request && field == MEMBERS);
         let keys = schema.fields.iter().enumerate();
         let keys = keys.map(|(at, field)| Key::of(field, roles.are_observed_at(at) || rates.are_at(at)));
-        Self { keys: keys.collect(), name_json: name_json.into(), roles, rates, schema }
+        Self { keys: keys.collect(), name_json: name_json.into(), roles, members, rates, schema }
     }
 }
 

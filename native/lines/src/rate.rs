@@ -7,12 +7,13 @@ use crate::json::number::push_float;
 use queue::record::Value;
 use request::fields::CHUNKS_S;
 
-/// The positions of the times and tokens in a request's record.
+/// The positions of the times and tokens in a request's record, and of its operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateFields {
     duration: Option<usize>,
     chunks: Option<usize>,
     output_tokens: Option<usize>,
+    operation: Option<usize>,
 }
 
 impl RateFields {
@@ -24,13 +25,14 @@ impl RateFields {
             duration: place("duration_s"),
             chunks: place(CHUNKS_S),
             output_tokens: place("gen_ai.usage.output_tokens"),
+            operation: place("gen_ai.operation.name"),
         }
     }
 
     /// Whether one of them is at this position.
     #[must_use]
     pub fn are_at(&self, position: usize) -> bool {
-        [self.duration, self.chunks, self.output_tokens].contains(&Some(position))
+        [self.duration, self.chunks, self.output_tokens, self.operation].contains(&Some(position))
     }
 }
 
@@ -41,6 +43,7 @@ pub struct Rate {
     /// From the first chunk to the last one; 0: there are fewer than two.
     chunks_s: f64,
     output_tokens: u64,
+    has_operation: bool,
 }
 
 impl Rate {
@@ -55,9 +58,17 @@ impl Rate {
             Value::Int(tokens) if position == fields.output_tokens => {
                 self.output_tokens = u64::try_from(tokens).unwrap_or(0)
             }
+            Value::Str(_) if position == fields.operation => self.has_operation = true,
             _ => {}
         }
         position == fields.chunks
+    }
+
+    /// Whether the request names its operation.
+    #[inline]
+    #[must_use]
+    pub const fn is_of_operation(&self) -> bool {
+        self.has_operation
     }
 
     /// The answer's own count of its tokens takes precedence over the engine's.

@@ -24,17 +24,20 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use tenants::{TenantNames, TenantNumbers, Tenants};
 
 pub mod histogram;
 mod labels;
 pub mod observe;
 mod snapshot;
+mod tenants;
 
 pub use labels::OUTCOMES;
 pub use snapshot::{Exemplar, SeriesSnapshot, Snapshot, read};
+pub use tenants::{MAX_TENANTS, OTHER_TENANT, TenantCounts};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGM\0");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const FILE_NAME: &str = "metrics";
 
 queue::shared! {
@@ -45,9 +48,11 @@ queue::shared! {
         series_len: AtomicU32,
         generation: Generation,
         names: Names,
+        tenant_names: TenantNames,
         /// Labels of each series: operation, model and error as indices, a byte each.
         keys: [AtomicU64; MAX_SERIES],
         outcomes: [Numbers<{ OUTCOMES.len() }>; 2],
+        tenants: [TenantNumbers; 2],
         copies: [[Numbers<WORDS>; MAX_SERIES]; 2],
         exemplars: [[ExemplarWords; ALL_BUCKETS]; MAX_SERIES],
     }
@@ -105,8 +110,18 @@ impl ExemplarWords {
 struct Counted {
     weight: f64,
     outcome: u8,
+    /// It is among the tenants' requests.
+    has_tenant: bool,
     /// The rest of it is among the details.
     is_observed: bool,
+}
+
+/// A tenant's request: the tenant's place.
+struct OfTenant {
+    tenant: u8,
+    outcome: u8,
+    weight: f64,
+    tokens: [f64; TOKEN_TYPES.len()],
 }
 
 /// The values that one record adds to a series.
@@ -125,20 +140,25 @@ struct Observed {
 pub struct Series {
     page: &'static Page,
     labels: Labels,
+    tenants: Tenants,
     pending: Vec<Counted>,
     details: Vec<Observed>,
+    of_tenants: Vec<OfTenant>,
     /// Series whose last change the other copy lacks.
     stale: u128,
+    /// The same of the tenants.
+    stale_tenants: bool,
 }
 
 const _: () = assert!(MAX_SERIES <= u128::BITS as usize);
 
 impl Series {
-    /// Opens the file of `directory`, creating it if needed; the caller holds the leader lock.
+    /// Opens the file of `directory`, creating it if needed; the caller holds the leader lock. `tenants` are the names that are
+    /// counted by themselves.
     ///
     /// # Errors
     /// The file is not available. A listener then goes on without it.
-    pub fn open(directory: &Path) -> io::Result<Self> {
+    pub fn open(directory: &Path, tenants: &[String]) -> io::Result<Self> {
         let path = directory.join(FILE_NAME);
         let mut fd = open(&path, true)?;
         if !allocate(&fd)? {
@@ -152,24 +172,41 @@ impl Series {
         page.magic.store(MAGIC, Ordering::Relaxed);
         page.version.store(VERSION, Ordering::Release);
         Ok(Self {
+            tenants: Tenants::new(&page.tenant_names, tenants),
             labels: Labels::new(&page.names, &page.keys, &page.series_len),
             page,
             pending: Vec::new(),
             details: Vec::new(),
+            of_tenants: Vec::new(),
             stale: !0,
+            stale_tenants: true,
         })
     }
 
     /// Takes note of a record in the batch; only its outcome counts.
     #[inline]
-    pub fn count(&mut self, outcome: &[u8], weight: f64) {
-        self.pending.push(Counted { weight, outcome: labels::outcome(outcome), is_observed: false });
+    pub fn count(&mut self, outcome: &[u8], weight: f64, tenant: &[u8]) {
+        let outcome = labels::outcome(outcome);
+        let has_tenant = !tenant.is_empty() && self.add_tenant(tenant, outcome, weight, Default::default());
+        self.pending.push(Counted { weight, outcome, has_tenant, is_observed: false });
+    }
+
+    /// Takes note of a tenant's request; returns whether tenants are counted.
+    #[inline(never)]
+    fn add_tenant(&mut self, tenant: &[u8], outcome: u8, weight: f64, tokens: [f64; TOKEN_TYPES.len()]) -> bool {
+        let tenant = self.tenants.place(tenant);
+        if tenant > 0 {
+            self.of_tenants.push(OfTenant { tenant, outcome, weight, tokens });
+        }
+        tenant > 0
     }
 
     /// Takes note of a record in the batch.
-    pub fn observe(&mut self, seen: &InferenceRequest<'_>, unix_nano: u64) {
+    pub fn observe(&mut self, seen: &InferenceRequest<'_>, unix_nano: u64, tenant: &[u8]) {
         let trace_id = u128::from_be_bytes(seen.trace.trace_id);
-        self.pending.push(Counted { weight: seen.weight, outcome: labels::outcome(seen.outcome), is_observed: true });
+        let outcome = labels::outcome(seen.outcome);
+        let has_tenant = !tenant.is_empty() && self.add_tenant(tenant, outcome, seen.weight, seen.tokens);
+        self.pending.push(Counted { weight: seen.weight, outcome, has_tenant, is_observed: true });
         self.details.push(Observed {
             series: self.labels.series(seen),
             weight: seen.weight,
@@ -191,7 +228,9 @@ impl Series {
     pub fn truncate(&mut self, len: usize) {
         let forgotten = self.pending.get(len..).unwrap_or_default();
         let details = forgotten.iter().filter(|counted| counted.is_observed).count();
+        let of_tenants = forgotten.iter().filter(|counted| counted.has_tenant).count();
         self.details.truncate(self.details.len() - details);
+        self.of_tenants.truncate(self.of_tenants.len() - of_tenants);
         self.pending.truncate(len);
     }
 
@@ -203,12 +242,22 @@ impl Series {
 
     /// Counts the waiting records, in one step. The caller has noted generation + 1 in the headers of its queues.
     pub fn commit(&mut self) {
-        let mut changed = 0u128;
+        let (mut changed, stale_tenants, of_tenants) = (0u128, self.stale_tenants, &self.of_tenants);
         let (page, pending, details, stale) = (self.page, &mut self.pending, &mut self.details, self.stale);
         page.generation.change(|from, to| {
             page.outcomes[from].copy_to(&page.outcomes[to]);
+            if stale_tenants {
+                page.tenants[from].iter().zip(&page.tenants[to]).for_each(|(from, to)| from.copy_to(to));
+            }
             for counted in pending.drain(..) {
                 page.outcomes[to].add(usize::from(counted.outcome), counted.weight);
+            }
+            for counted in of_tenants.iter() {
+                let numbers = &page.tenants[to][usize::from(counted.tenant)];
+                numbers.add(usize::from(counted.outcome), counted.weight);
+                for (at, tokens) in counted.tokens.iter().enumerate() {
+                    numbers.add(OUTCOMES.len() + at, counted.weight * tokens);
+                }
             }
             let (from, to) = (&page.copies[from], &page.copies[to]);
             for series in (0..MAX_SERIES).filter(|series| stale >> series & 1 != 0) {
@@ -224,6 +273,8 @@ impl Series {
             show(&page.exemplars[usize::from(observed.series)], &observed);
         }
         self.stale = changed;
+        self.stale_tenants = !self.of_tenants.is_empty();
+        self.of_tenants.clear();
     }
 }
 

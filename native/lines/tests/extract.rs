@@ -1,6 +1,7 @@
 //! The facts that are read from whole bodies, and from bodies whose middle is missing.
 
 use lines::extract::push_facts;
+use lines::names::Semconv;
 use proptest::prelude::*;
 use queue::record::{Body, BodyKind, BodyText};
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ type Facts = Map<String, Value>;
 /// Read the facts of a capture; fails for a repeated key or invalid JSON.
 fn facts(kind: BodyKind, head: &[u8], tail: &[u8], complete: bool) -> Facts {
     let mut out = b"{\"\":0".to_vec();
-    push_facts(&mut out, &Body { kind, head, tail, complete, text: BodyText::Withheld });
+    push_facts(&mut out, &Body { kind, head, tail, complete, text: BodyText::Withheld }, Semconv::Published);
     out.push(b'}');
     let mut facts: Facts = serde_json::from_slice(&out).unwrap_or_else(|error| {
         panic!("{error}: {}", String::from_utf8_lossy(&out));
@@ -267,5 +268,47 @@ proptest! {
         prop_assert_eq!(&request(&body), &json!({"gen_ai.request.model": &model}));
         let tail = Value::Object(facts(BodyKind::Request, b"", &body.as_bytes()[1..], false));
         prop_assert_eq!(&tail, &json!({"gen_ai.request.model": &model}));
+    }
+}
+
+#[test]
+fn a_request_gives_penalties_stops_format_and_the_names_of_its_tools() {
+    let body = r#"{"frequency_penalty": 0.5, "presence_penalty": -1, "stop": ["a", "b\"", 5], "response_format":
+        {"type": "json_schema", "json_schema": {"name": "no"}}, "tools": [{"type": "function", "function": {"name": "find",
+        "parameters": {"name": "no"}}}, {"name": "own", "input_schema": {}}, {"type": "web_search"}],
+        "messages": [{"name": "no", "stop": "no", "type": "no"}]}"#;
+    assert_eq!(
+        request(body),
+        json!({
+            "gen_ai.request.frequency_penalty": 0.5, "gen_ai.request.presence_penalty": -1,
+            "gen_ai.request.stop_sequences": ["a", "b\""], "gen_ai.output.type": "json",
+            "gen_ai.tool.definitions": [{"type": "function", "name": "find"}, {"type": "function", "name": "own"}],
+        })
+    );
+    assert_eq!(request(r#"{"stop":"x"}"#), json!({"gen_ai.request.stop_sequences": ["x"]}));
+    assert_eq!(request(r#"{"text":{"format":{"type":"text"}}}"#), json!({"gen_ai.output.type": "text"}));
+    let many: Vec<String> = (0..99).map(|number| format!("{{\"name\":\"t{number}\"}}")).collect();
+    let found = request(&format!("{{\"tools\":[{}]}}", many.join(",")));
+    assert_eq!(found["gen_ai.tool.definitions"].as_array().unwrap().len(), 16);
+}
+
+#[test]
+fn usage_has_the_tokens_written_to_a_cache_and_those_of_audio_and_images() {
+    let body = r#"{"usage":{"input_tokens":9,"cache_creation_input_tokens":4,"prompt_tokens_details":{"audio_tokens":2,
+        "image_tokens":3},"completion_tokens_details":{"audio_tokens":5}}}"#;
+    let common = json!({
+        "gen_ai.usage.input_tokens": 9, "gen_ai.usage.audio.input_tokens": 2, "gen_ai.usage.image.input_tokens": 3,
+        "gen_ai.usage.audio.output_tokens": 5, "usage_source": "response",
+    });
+    for (semconv, name) in [(Semconv::Published, "cache_creation"), (Semconv::Next, "cache_write")] {
+        let mut expected = common.clone();
+        expected[format!("gen_ai.usage.{name}.input_tokens")] = json!(4);
+        let mut out = b"{".to_vec();
+        let head = body.as_bytes();
+        let kind = BodyKind::Response;
+        push_facts(&mut out, &Body { kind, head, tail: b"", complete: true, text: BodyText::Withheld }, semconv);
+        out.push(b'}');
+        out.remove(1);
+        assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expected);
     }
 }

@@ -14,6 +14,7 @@ use crate::housekeeper::HousekeepingSettings;
 use crate::sink::Now;
 use crate::takeover::Inquiry;
 use lines::encode::Encoder;
+use lines::names::Semconv;
 use lines::redact::Rules;
 use lines::series::Series;
 use queue::control::{Control, SLOTS_OLDEST_FIRST};
@@ -38,6 +39,14 @@ pub struct ListenerSettings {
     pub redaction: Option<Arc<Rules>>,
     /// Key of the hashes that stand for texts.
     pub hash_key: Option<[u8; 32]>,
+    /// The names that lines have.
+    pub semconv: Semconv,
+    /// Who provides the model, as lines name it.
+    pub provider: Option<String>,
+    /// Tenants that are counted by themselves.
+    pub tenants: Vec<String>,
+    /// Members behind all others of each line, led by a comma; or empty.
+    pub line_end: String,
 }
 
 /// Longest pause between checks while something waits for a sink.
@@ -105,8 +114,11 @@ impl Leader {
     pub fn new(settings: ListenerSettings, control: Control, delivery: Delivery, now: Now) -> Self {
         control.page().leader_pid.store(std::process::id(), Ordering::Relaxed);
         // Without room for the histograms the listener still writes.
-        let series = Series::open(&settings.queue_directory).ok();
-        let prepared = |encoder: Encoder| encoder.redacting(settings.redaction.clone()).hashing(settings.hash_key);
+        let series = Series::open(&settings.queue_directory, &settings.tenants).ok();
+        let prepared = |encoder: Encoder| {
+            let encoder = encoder.redacting(settings.redaction.clone()).hashing(settings.hash_key);
+            encoder.ending(&settings.line_end).naming(settings.semconv).provided_by(settings.provider.as_deref())
+        };
         Self {
             copy_reader: CopyReader::new(prepared(Encoder::new())),
             encoder: prepared(Encoder::counting(series)),

@@ -14,10 +14,12 @@ mod health;
 mod lanes;
 mod others;
 mod requests;
+mod resource;
 mod rules;
 
 pub use lanes::{Lane, LaneSettings, Role};
 pub use parameters::{ParametersError, ascii_json, entries, is_own, plain, queue_directories, user_name};
+pub use resource::{Host, Resource, of_environment};
 
 /// A valid configuration: its parameters, and what they say about redaction.
 #[derive(Clone, Debug)]

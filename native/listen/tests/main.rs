@@ -21,6 +21,7 @@ mod life;
 mod metrics;
 mod observer;
 mod queues;
+mod resource;
 mod runtime;
 mod series;
 mod service;

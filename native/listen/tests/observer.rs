@@ -8,6 +8,7 @@ use crate::support::Bench;
 use queue::event;
 use queue::producer::Producer;
 use queue::record::Trace;
+use request::added::Recorded;
 use request::callers::Caller;
 use request::capture::{Content, TextCapture};
 use request::fields;
@@ -24,6 +25,7 @@ const TRACE: Trace = Trace { trace_id: [0x0a; 16], span_id: [0x0b; 8], parent_sp
 
 fn settings() -> ObserverSettings {
     ObserverSettings {
+        recorded: Recorded::default(),
         chunks: Chunks::Timeline,
         chunk_timeline_limit: 4,
         capture_head_bytes: 1024,

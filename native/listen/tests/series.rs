@@ -93,7 +93,7 @@ fn attach(path: &Path) -> QueueReader {
 
 /// A leader that reads everything and dies `before` or after its commit, without a release.
 fn die_at_commit(directory: &Path, before: bool) {
-    let mut encoder = Encoder::counting(Some(Series::open(directory).unwrap()));
+    let mut encoder = Encoder::counting(Some(Series::open(directory, &[]).unwrap()));
     let generation = encoder.series.as_ref().unwrap().generation();
     for path in queue::queue_file::list(directory).unwrap() {
         let mut queue = attach(&path);
@@ -132,7 +132,7 @@ fn a_note_of_a_generation_that_never_came_does_not_become_true_later() {
     }
     die_at_commit(bench.path(), true);
     // The next one sees both queues, counts one of them as that generation, and dies.
-    let mut encoder = Encoder::counting(Some(Series::open(bench.path()).unwrap()));
+    let mut encoder = Encoder::counting(Some(Series::open(bench.path(), &[]).unwrap()));
     let mut queues: Vec<QueueReader> = bench.queue_files().iter().map(|path| attach(path)).collect();
     queues.iter_mut().for_each(|queue| queue.trust_counted(encoder.series.as_ref().unwrap().generation()));
     queues[0].read_into(&mut Vec::new(), Room::of_records(u64::MAX), &mut encoder);
@@ -230,7 +230,7 @@ fn a_directory_without_histograms_has_none_and_a_foreign_file_is_refused_by_read
     assert!(snapshot(directory.path()).is_empty());
     std::fs::write(directory.path().join("metrics"), b"something else").unwrap();
     assert_eq!(series::read(directory.path()).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
-    drop(Series::open(directory.path()).unwrap());
+    drop(Series::open(directory.path(), &[]).unwrap());
     assert!(snapshot(directory.path()).is_empty());
 }
 

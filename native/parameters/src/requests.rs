@@ -2,6 +2,7 @@
 
 use crate::{Parameters, keys, rules};
 use queue::record::BodyText;
+use request::added::Recorded;
 use request::budget::Budget;
 use request::capture::{TextCapture, TextLimit};
 use request::observer::{Chunks, ObserverSettings};
@@ -57,6 +58,7 @@ impl Parameters {
             capture_head_bytes: 0,
             capture_tail_bytes: 0,
             texts: TextCapture::default(),
+            recorded: Recorded::default(),
             sampler: Arc::new(sampler),
         })
     }
@@ -67,6 +69,7 @@ impl Parameters {
         Ok(TextCapture {
             input: limit("capture_input", input_bytes),
             output: limit("capture_output", output_bytes),
+            body_bytes: rules::body_bytes(&self.values) as usize,
             hash_key: keys::hash_key(&self.values)?,
         })
     }

@@ -21,10 +21,15 @@ pub fn captured_bytes(values: &Values) -> [i64; 2] {
         "truncated" => Some(facts_bytes(values).max(bytes(values, "capture_text_bytes"))),
         _ => None,
     });
-    let taken: i64 = fixed.iter().flatten().sum();
+    let taken: i64 = fixed.iter().flatten().sum::<i64>() + body_bytes(values);
     let sharing = fixed.iter().filter(|size| size.is_none()).count() as i64;
     let room = bytes(values, "max_record_bytes") - least_record_bytes(values) - taken;
     fixed.map(|size| size.unwrap_or_else(|| room.div_euclid(sharing)))
+}
+
+/// Most bytes of a request's body that are kept to be written as they are.
+pub fn body_bytes(values: &Values) -> i64 {
+    if values.is("capture_body", "raw") { bytes(values, "capture_text_bytes") } else { 0 }
 }
 
 fn bytes(values: &Values, name: &str) -> i64 {
@@ -60,7 +65,7 @@ fn facts_in_text(values: &Values) -> Option<String> {
 }
 
 fn is_cut(values: &Values) -> bool {
-    CAPTURES.iter().any(|name| values.is(name, "truncated"))
+    CAPTURES.iter().any(|name| values.is(name, "truncated")) || body_bytes(values) > 0
 }
 
 fn hashes_without_key(values: &Values) -> impl Iterator<Item = String> {
@@ -73,7 +78,7 @@ fn record_of_request(values: &Values) -> Option<String> {
     let record = bytes(values, "max_record_bytes");
     let facts = facts_bytes(values);
     let captures: i64 = captured_bytes(values).map(|size| size.max(facts)).iter().sum();
-    let least = least_record_bytes(values) + captures;
+    let least = least_record_bytes(values) + captures + body_bytes(values);
     let said = |name: &str| format!("{name}={}", values.whole(name));
     let text = if is_cut(values) { format!(" and {}", said("capture_text_bytes")) } else { String::new() };
     (record < least).then(|| {

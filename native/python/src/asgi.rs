@@ -9,6 +9,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use request::added::{Members, Recorded, length_bit};
 use request::capture::Content;
 
 /// Interned names, so that a look-up compares pointers.
@@ -68,6 +69,16 @@ impl Lengths {
     /// Every length.
     pub const ALL: Self = Self(u64::MAX);
 
+    /// The lengths whose bits are set, as `request::added` counts them.
+    pub const fn of_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Those of a set and of another one.
+    pub const fn and(&self, bits: u64) -> Self {
+        Self(self.0 | bits)
+    }
+
     /// These lengths, and perhaps more.
     pub const fn of(lengths: &[usize]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -79,7 +90,7 @@ impl Lengths {
     }
 
     const fn bit(length: usize) -> u64 {
-        1 << if length < 63 { length } else { 63 }
+        length_bit(length)
     }
 
     #[inline]
@@ -180,6 +191,17 @@ pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
         }
     });
     if is_encoded { Content::Media(b"application/octet-stream") } else { content }
+}
+
+/// The headers of a request that are recorded.
+#[cold]
+#[inline(never)]
+pub fn recorded_headers(headers: Option<Borrowed<'_, '_, PyAny>>, recorded: &Recorded) -> Members {
+    let mut members = Members::default();
+    for_each_header(headers, &Lengths::of_bits(recorded.lengths()), |name, value| {
+        recorded.take(name, value, &mut members);
+    });
+    members
 }
 
 /// Whether the opt-out header forbids the capture of text: it is present, and its value does not mean no.

@@ -1,6 +1,6 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
-use super::asgi::{Keys, first_text, has_body, item, text, text_of};
+use super::asgi::{Keys, first_text, has_body, item, recorded_headers, text, text_of};
 use super::content;
 use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ActiveSpan, CORRELATION_ID};
@@ -24,6 +24,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyTuple};
 use queue::system::now_monotonic_nano;
+use request::added::FewMembers;
 use request::ids::{IdSource, RequestIds};
 use request::requests::Start;
 use request::sampler::Sampler;
@@ -168,7 +169,12 @@ impl RequestFactory {
         if stopwatch.is_timed() {
             self.shared.look_for_others(py);
         }
-        let head = RequestStart::read(item(scope, &keys.headers));
+        let (recorded, mut few) = (&self.shared.requests.settings.recorded, None);
+        let head = if recorded.has_headers() {
+            RequestStart::read_recording(item(scope, &keys.headers), recorded, few.insert(FewMembers::default()))
+        } else {
+            RequestStart::read(item(scope, &keys.headers))
+        };
         let (mut ids, has_span) = self.ids_at(py, &head);
         // The values are owned, since each look-up can run foreign code that empties the scope.
         let own = |key| item(scope, key).map(Borrowed::to_owned);
@@ -182,6 +188,12 @@ impl RequestFactory {
             model: b"",
         };
         let mut state = self.shared.requests.begin(&mut ids, &start, |sampler| self.shared.trusts(sampler, scope));
+        if let Some(few) = &few {
+            let is_kept = few.as_bytes().is_some_and(|members| members.is_empty() || state.identify_few(members));
+            if !is_kept {
+                state.identify(recorded_headers(item(scope, &keys.headers), recorded));
+            }
+        }
         let content = head.content(self.shared.requests.settings.texts.is_on());
         if self.shared.captures(content) && has_body(start.method) {
             let is_private = self.shared.is_private(item(scope, &keys.headers));

@@ -2,7 +2,11 @@
 
 use super::asgi::{Lengths, for_each_header};
 use pyo3::prelude::*;
+use request::added::{FewMembers, Recorded};
 use request::capture::Content;
+
+/// The lengths of the names that are looked at in any case.
+const OWN: Lengths = Lengths::of(&[10, 11, 12, 16]);
 
 /// The headers that matter, borrowed from the scope.
 #[derive(Default)]
@@ -20,20 +24,41 @@ impl<'a> RequestStart<'a> {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn read(headers: Option<Borrowed<'a, '_, PyAny>>) -> Self {
         let mut head = Self::default();
-        for_each_header(headers, const { &Lengths::of(&[10, 11, 12, 16]) }, |name, value| match name.len() {
-            10 if name.eq_ignore_ascii_case(b"tracestate") => head.tracestate.push(value),
-            11 if name.eq_ignore_ascii_case(b"traceparent") => head.traceparent.push(value),
-            // The first such header counts, as in frameworks.
-            12 if head.request_id.is_none() && name.eq_ignore_ascii_case(b"x-request-id") => {
-                head.request_id = Some(value);
-            }
-            12 if name.eq_ignore_ascii_case(b"content-type") => head.content = Some(Content::of_type(value)),
-            16 if name.eq_ignore_ascii_case(b"content-encoding") => {
-                head.is_encoded = !value.eq_ignore_ascii_case(b"identity");
-            }
-            _ => (),
+        for_each_header(headers, &OWN, |name, value| head.note(name, value));
+        head
+    }
+
+    /// As [`Self::read`]; also takes the headers that are recorded.
+    #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
+    pub fn read_recording(
+        headers: Option<Borrowed<'a, '_, PyAny>>,
+        recorded: &Recorded,
+        members: &mut FewMembers,
+    ) -> Self {
+        let mut head = Self::default();
+        for_each_header(headers, &OWN.and(recorded.lengths()), |name, value| {
+            head.note(name, value);
+            recorded.take_few(name, value, members);
         });
         head
+    }
+
+    #[inline(always)]
+    fn note(&mut self, name: &'a [u8], value: &'a [u8]) {
+        match name.len() {
+            10 if name.eq_ignore_ascii_case(b"tracestate") => self.tracestate.push(value),
+            11 if name.eq_ignore_ascii_case(b"traceparent") => self.traceparent.push(value),
+            // The first such header counts, as in frameworks.
+            12 if self.request_id.is_none() && name.eq_ignore_ascii_case(b"x-request-id") => {
+                self.request_id = Some(value);
+            }
+            12 if name.eq_ignore_ascii_case(b"content-type") => self.content = Some(Content::of_type(value)),
+            16 if name.eq_ignore_ascii_case(b"content-encoding") => {
+                self.is_encoded = !value.eq_ignore_ascii_case(b"identity");
+            }
+            _ => (),
+        }
     }
 
     /// The content of the body, as far as it is read; an encoded body has no text.

@@ -34,6 +34,7 @@ mod response_header;
 mod route;
 mod sampler;
 mod service;
+mod set_fields;
 mod settings;
 mod shared;
 mod status;

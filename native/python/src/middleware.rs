@@ -166,10 +166,11 @@ impl RequestObserver {
         self.settle(py);
         let (shared, ids) = (self.shared(), self.ids());
         let (producer, settings) = (&shared.requests.producer, &shared.requests.settings);
-        let may_be_plain = !ids.is_forced() && shared.engine.is_none(py);
+        let may_be_plain = !ids.is_special() && shared.engine.is_none(py);
         let plain =
             |state: &mut Observer| may_be_plain && ids.with(py, |ids| state.finish_plain(ids, now, producer, settings));
         if self.state.with(py, plain) {
+            self.end_ids();
             self.stopwatch.finish(py, now, producer);
         } else {
             self.finish_with(py, Ending::Returned, now);
@@ -209,14 +210,38 @@ impl RequestObserver {
         let source = RequestSource::Http { texts, engine: engine.as_ref() };
         // The engine's reader may have asked for the object.
         let ids = self.ids();
-        let forced = ids.is_forced();
+        if ids.is_special() {
+            self.take_wishes(py);
+        }
+        self.state.with(py, |state| {
+            ids.with(py, |ids| state.finish(ids, ending, &source, now, producer, settings));
+        });
+        self.end_ids();
+        self.stopwatch.finish(py, now, producer);
+    }
+
+    /// Takes over what the application wants of the record.
+    #[cold]
+    #[inline(never)]
+    fn take_wishes(&self, py: Python<'_>) {
+        let ids = self.ids();
+        let (forced, fields) = (ids.is_forced(), ids.fields(py));
         self.state.with(py, |state| {
             if forced {
                 state.force();
             }
-            ids.with(py, |ids| state.finish(ids, ending, &source, now, producer, settings));
+            if let Some(fields) = fields {
+                state.add(fields);
+            }
         });
-        self.stopwatch.finish(py, now, producer);
+    }
+
+    /// The record is made.
+    #[inline]
+    fn end_ids(&self) {
+        if let Some(ids) = self.ids_object.get() {
+            ids.get().end();
+        }
     }
 
     #[inline(never)]
@@ -292,12 +317,11 @@ impl RequestObserver {
         // A tracer inside of us has begun its span by now.
         ids.look_for_span(py, false);
         self.settle(py);
-        let forced = ids.is_forced();
+        if ids.is_special() {
+            self.take_wishes(py);
+        }
         let route = Route::of(&self.scope(py), keys);
         let wanted = self.state.with(py, |state| {
-            if forced {
-                state.force();
-            }
             if let Some(in_flight) = state.in_flight() {
                 ids.with(py, |ids| in_flight.settle(ids, route.prefix(), route.template()));
             }

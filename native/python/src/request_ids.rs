@@ -2,13 +2,22 @@
 
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, with_correlation_id};
 use super::gil_cell::GilCell;
+use super::set_fields::{self, SetFields};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::record::Trace;
+use request::added::AddedFields;
 use request::ids::{RequestIds, hex16, parse_span_id, traceparent};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The application wants the record kept.
+const FORCED: u8 = 1;
+/// The application has set fields.
+const HAS_FIELDS: u8 = 2;
+/// The record is made.
+const ENDED: u8 = 4;
 
 /// The ids of a request.
 ///
@@ -34,8 +43,8 @@ impl Deref for PyRequestIds {
 /// The ids of a request, and how far they are known.
 pub struct IdsCell {
     state: GilCell<State>,
-    /// The application wants the record kept.
-    forced: AtomicBool,
+    /// What is special about the request: [`FORCED`], [`HAS_FIELDS`], [`ENDED`].
+    flags: AtomicU8,
 }
 
 #[derive(Clone)]
@@ -45,23 +54,47 @@ struct State {
     settled: bool,
     /// The trace has changed since the sampler was asked.
     moved: bool,
+    fields: Option<Box<SetFields>>,
 }
 
 impl IdsCell {
     pub const fn new(ids: RequestIds, settled: bool) -> Self {
-        Self { state: GilCell::new(State { ids, settled, moved: false }), forced: AtomicBool::new(false) }
+        let state = State { ids, settled, moved: false, fields: None };
+        Self { state: GilCell::new(state), flags: AtomicU8::new(0) }
     }
 
     /// A copy as an object, which replaces this one.
     pub fn object(&self, py: Python<'_>) -> PyResult<Py<PyRequestIds>> {
         let state = GilCell::new(self.state.with(py, |state| state.clone()));
-        Py::new(py, PyRequestIds(Self { state, forced: AtomicBool::new(self.is_forced()) }))
+        let flags = AtomicU8::new(self.flags.load(Ordering::Relaxed));
+        Py::new(py, PyRequestIds(Self { state, flags }))
     }
 
     /// Whether the application wants the record kept.
     #[inline]
     pub fn is_forced(&self) -> bool {
-        self.forced.load(Ordering::Relaxed)
+        self.flags.load(Ordering::Relaxed) & FORCED != 0
+    }
+
+    /// Whether the application has asked for anything.
+    #[inline]
+    pub fn is_special(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & (FORCED | HAS_FIELDS) != 0
+    }
+
+    /// Takes the fields that the application has set since the last call, all of them.
+    #[inline]
+    pub fn fields(&self, py: Python<'_>) -> Option<AddedFields> {
+        if self.flags.load(Ordering::Relaxed) & HAS_FIELDS == 0 {
+            return None;
+        }
+        self.state.with(py, |state| state.fields.as_ref().map(|fields| fields.added()))
+    }
+
+    /// The record is made: nothing can be set any more.
+    #[inline]
+    pub fn end(&self) {
+        self.flags.fetch_or(ENDED, Ordering::Relaxed);
     }
 
     /// Calls `work`, which may read or change the ids and must not run Python code.
@@ -169,7 +202,31 @@ impl PyRequestIds {
 
     /// Keep the record of this request, whatever the sampler decided.
     fn keep(&self) {
-        self.forced.store(true, Ordering::Relaxed);
+        self.flags.fetch_or(FORCED, Ordering::Relaxed);
+    }
+
+    /// Set fields of the request's record, by name; return whether they will be in it: False after its end.
+    ///
+    /// `tenant.id`, `enduser.id` and `gen_ai.conversation.id` (`set(**{"tenant.id": "acme"})`) stand in the line under these
+    /// names, in place of what a header gave; all others in `attributes`. Values are str, int, float or bool. A later value
+    /// replaces an earlier one. Raises TypeError for another type; ValueError for a name that is empty or longer than 64
+    /// bytes, a text above 256 bytes, and more than 32 fields. Then none of the call's fields is set.
+    #[pyo3(signature = (**fields))]
+    fn set(&self, py: Python<'_>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
+        let Some(fields) = fields else { return Ok(self.flags.load(Ordering::Relaxed) & ENDED == 0) };
+        // Read before the state is borrowed, since values can run Python code.
+        let read = set_fields::read(fields)?;
+        if self.flags.load(Ordering::Relaxed) & ENDED != 0 {
+            return Ok(false);
+        }
+        self.state.with(py, |state| {
+            let mut all = state.fields.take().unwrap_or_default();
+            let taken = all.take(read);
+            state.fields = Some(all);
+            taken
+        })?;
+        self.flags.fetch_or(HAS_FIELDS, Ordering::Relaxed);
+        Ok(true)
     }
 
     /// Return the headers that make a call to another service a child of this request.

@@ -56,7 +56,8 @@ impl MiddlewareShared {
     /// Whether the client forbids the capture of its texts, where they would be captured.
     #[inline]
     pub fn is_private(&self, headers: Option<Borrowed<'_, '_, PyAny>>) -> bool {
-        self.requests.settings.texts.is_on() && self.opts_out(headers)
+        let settings = &self.requests.settings;
+        (settings.texts.is_on() || !settings.recorded.of_bodies().is_empty()) && self.opts_out(headers)
     }
 
     /// Whether the client forbids storing texts of its request.

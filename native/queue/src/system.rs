@@ -13,6 +13,16 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// The machine's name in its network; empty if the system does not tell.
+#[must_use]
+pub fn host_name() -> String {
+    let mut name = [0_u8; 256];
+    // SAFETY: the buffer has that many bytes; the last one stays zero.
+    let failed = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) } != 0;
+    let len = name.iter().position(|byte| *byte == 0).unwrap_or_default();
+    if failed { String::new() } else { String::from_utf8_lossy(&name[..len]).into_owned() }
+}
+
 /// Reads random bits from the system.
 ///
 /// # Errors

@@ -11,8 +11,8 @@
 //! A request over HTTP and one that a model of Triton serves are events of their own, both named `request`. The record
 //! of a process that died is made by name (`in_flight::terminal`): a new field is absent there unless its slot knows it.
 //!
-//! What an application sets itself is no group here: its attributes stand on records of its own (`log`, and the events
-//! that it registers), whose lists the application gives.
+//! What an application sets of a request stands in one field, `attributes`. Its own records (`log`, and the events that it
+//! registers) have lists that the application gives.
 
 use crate::capture::Captured;
 use crate::outcome::Outcome;
@@ -20,12 +20,14 @@ use crate::sampler::SampledBy;
 pub use group::{Field, FieldInfo, Group};
 use queue::event::{ADJUSTED_COUNT, EventSchema, MODEL_REQUEST, REQUEST, REQUEST_CHUNK};
 use queue::record::Trace;
-pub use values::{Correlation, Exact, Gaps, Json, Path, Rest, Route, TextList, Unwritten};
+pub use values::{Attributes, Correlation, Exact, Gaps, Json, MembersValue, Path, Rest, Route, TextList, Unwritten};
 pub use values::{MAX_PATH_BYTES, MAX_ROUTE_BYTES, MAX_TEXT_BYTES};
 
 mod group;
 mod values;
 
+/// The members that the configuration adds: each stands in the line under its own name.
+pub const MEMBERS: &str = "members";
 /// Seconds from the first chunk to the last one: the listener makes rates of it (`lines::rate`).
 pub const CHUNKS_S: &str = "chunks_s";
 
@@ -134,6 +136,17 @@ crate::group! {
         "sampled_by" => by: SampledBy,
         /// How many requests it stands for, where that is known.
         ADJUSTED_COUNT => count: Option<f64>,
+    }
+}
+
+crate::group! {
+    /// What the configuration and the application add.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Added<'a> {
+        /// Headers and members of the body, for the listener.
+        MEMBERS => members: MembersValue<'a>,
+        /// Fields that the application has set with `current_request().set()`.
+        "attributes" => attributes: Attributes<'a>,
     }
 }
 
@@ -259,6 +272,7 @@ crate::record! {
         gen_ai: GenAi<'a>,
         sampling: Sampling,
     } at the end if any {
+        added: Added<'a>,
         usage: &'a Usage,
         engine: &'a Engine<'a>,
         exception: Exception<'a>,

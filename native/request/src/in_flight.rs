@@ -5,6 +5,7 @@
 //! they are dead, and after the queue is closed they are dead for every process, since the close has ended them.
 //! Another process or the close emits the terminal record of such a request, so it emits none itself.
 
+use crate::added::Members;
 use crate::fields;
 use crate::ids::RequestIds;
 use crate::outcome::Outcome;
@@ -121,6 +122,20 @@ impl InFlight {
         if let Some(slot) = self.0.live() {
             slot.write_answer(answer);
         }
+    }
+
+    /// Keeps what is known of the request's sender, as far as the slot has room.
+    pub fn identify(&self, members: &Members) {
+        if let Some(slot) = self.0.live() {
+            slot.write_members(members);
+        }
+    }
+
+    /// As [`Self::identify`], at the beginning of the request; whether the slot keeps them.
+    #[inline]
+    pub fn identify_few(&self, members: &[u8]) -> bool {
+        let live = self.0.live();
+        live.inspect(|slot| slot.write_few_members(members)).is_some()
     }
 
     /// Bytes of the request's body have arrived, `total` in all. A JSON body keeps its ends, up to the limits.

@@ -13,6 +13,7 @@
 //! ids, trace_state, outcome    W3C Trace Context and this package's ids; how a request ended
 //! ```
 
+pub mod added;
 pub mod budget;
 pub mod callers;
 pub mod capture;

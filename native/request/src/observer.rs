@@ -4,13 +4,15 @@
 //! a capped copy. The record is built once, at the end. A request has exactly one terminal record: the first call of
 //! `finish` emits it (P5).
 
+use crate::added::{AddedFields, Members, Recorded};
 use crate::capture::{Captured, Content, TextCapture};
 use crate::fields::{
-    AfterResponse, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, ModelRecord, Path, Route, Rpc,
-    Stream,
+    Added, AfterResponse, Attributes, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, MembersValue,
+    ModelRecord, Path, Route, Rpc, Stream,
 };
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
+use crate::in_flight::facts::{SHORT_TAIL_BYTES, members_of};
 use crate::in_flight::terminal::{operation, seconds};
 use crate::outcome::{Answered, Ended, Ending, Outcome};
 use crate::rpc::RpcStatus;
@@ -47,6 +49,8 @@ pub struct ObserverSettings {
     pub capture_tail_bytes: usize,
     /// What happens with the text of bodies: nothing, unless configured.
     pub texts: TextCapture,
+    /// What the configuration adds to records.
+    pub recorded: Recorded,
     pub sampler: Arc<Sampler>,
 }
 
@@ -89,6 +93,10 @@ pub struct Observer {
     response_body: Option<Box<Captured>>,
     /// The exception that ended the request, if one did.
     exception: Option<Box<ExceptionTexts>>,
+    /// The members are in the slot, and nowhere else.
+    members_in_slot: bool,
+    /// What the configuration and the application add to the record.
+    added: Option<Box<AddedFields>>,
     /// The slot that reports the request if the process dies.
     in_flight: Option<InFlight>,
     /// The number of bytes that the slot keeps of the body's beginning and end.
@@ -124,6 +132,8 @@ impl Observer {
             request_body: None,
             response_body: None,
             exception: None,
+            members_in_slot: false,
+            added: None,
             in_flight: None,
             in_flight_limits: (0, 0),
         }
@@ -137,6 +147,72 @@ impl Observer {
         self.wants_output = !is_private && settings.texts.output.text != BodyText::Withheld;
         self.request_body = settings.texts.request(content, is_private, facts).map(Box::new);
         self.in_flight_limits = if self.has_facts { facts } else { (0, 0) };
+        if self.members_in_slot || self.added.is_some() {
+            self.in_flight_limits.1 = self.in_flight_limits.1.min(SHORT_TAIL_BYTES);
+        }
+        if !is_private && !settings.recorded.of_bodies().is_empty() {
+            self.add_of_body(content, settings);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_of_body(&mut self, content: Content<'_>, settings: &ObserverSettings) {
+        if matches!(content, Content::Json | Content::Text) {
+            self.own_members();
+            self.added.get_or_insert_default().members.add_all(settings.recorded.of_bodies());
+        }
+    }
+
+    /// The request has these headers of those that are recorded; whether its slot keeps them.
+    #[inline]
+    pub fn identify_few(&mut self, members: &[u8]) -> bool {
+        self.members_in_slot = self.in_flight.as_ref().is_some_and(|in_flight| in_flight.identify_few(members));
+        self.members_in_slot
+    }
+
+    /// Takes a copy of the members that only the slot has.
+    fn own_members(&mut self) {
+        if std::mem::take(&mut self.members_in_slot)
+            && let Some(slot) = self.in_flight.as_ref().and_then(InFlight::slot)
+        {
+            self.added.get_or_insert_default().members.add_all(&Members::from(members_of(&slot)));
+        }
+    }
+
+    /// The request has these headers of those that are recorded.
+    #[cold]
+    pub fn identify(&mut self, members: Members) {
+        if !members.is_empty() {
+            if let Some(in_flight) = &self.in_flight {
+                in_flight.identify(&members);
+            }
+            self.added.get_or_insert_default().members.add_all(&members);
+        }
+    }
+
+    /// The application has set these fields, which go before those of headers.
+    #[cold]
+    pub fn add(&mut self, fields: AddedFields) {
+        self.unusual = true;
+        self.own_members();
+        let mut members = fields.members;
+        let added = self.added.get_or_insert_default();
+        members.add_all(&added.members);
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.identify(&members);
+            self.in_flight_limits.1 = self.in_flight_limits.1.min(SHORT_TAIL_BYTES);
+        }
+        **added = AddedFields { members, attributes: fields.attributes };
+    }
+
+    /// What is added to the record, within the room of one.
+    fn added<'a>(added: Option<&'a AddedFields>, producer: &Producer) -> Option<Added<'a>> {
+        let record_bytes = producer.max_record_bytes();
+        added.map(|added| Added {
+            members: MembersValue { members: added.members.as_bytes(), record_bytes },
+            attributes: Attributes { map: &added.attributes, record_bytes },
+        })
     }
 
     /// The sampler's decision.
@@ -231,6 +307,7 @@ impl Observer {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
+        self.own_members();
         let in_flight = match self.in_flight.take().map(InFlight::end) {
             Some(None) => return,
             ending => ending.flatten(),
@@ -285,7 +362,7 @@ impl Observer {
         let end = End { outcome: ended.outcome, error_type: ended.error_type };
         let duration = Duration { seconds: seconds(duration_nano) };
         // A copy, since the groups of this request borrow the rest of its state.
-        let exception = self.exception.take();
+        let (exception, added) = (self.exception.take(), self.added.take());
         let exception = exception.as_ref().map(|exception| exception.within(producer.max_record_bytes()));
         let event = match *source {
             RequestSource::Http { texts, engine } => {
@@ -320,6 +397,7 @@ impl Observer {
                     stream,
                     gen_ai,
                     sampling,
+                    added: Self::added(added.as_deref(), producer),
                     usage,
                     engine,
                     exception,

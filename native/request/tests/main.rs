@@ -3,6 +3,7 @@
 // By the name that the other crates of the workspace use.
 extern crate inferlog_request as request;
 
+mod added;
 mod budget;
 mod capture;
 mod golden_layout;

@@ -7,13 +7,15 @@
 //! Content: JSON lines, each ended by `\n`.
 //!
 //! ```text
-//! {"timestamp":…,"event_name":"segment.header","schema_version":1,"schema_url":…,"boot_id":…,"segment":N<,"queue_directory":…,"configuration":…><,"abandoned":N-1>}
+//! {"timestamp":…,"event_name":"segment.header","schema_version":1,"schema_url":…,"boot_id":…,"segment":N<,"queue_directory":…,"configuration":…,"resource":{…}><,"abandoned":N-1>}
 //! …record lines, at least one…
 //! {"timestamp":…,"event_name":"segment.footer","segment":N,"records":R,"bytes":B,"crc32":…,"spans":[…]<,"processes":[…]>}
 //! ```
 //!
 //! Invariants:
 //!
+//! * `resource` has the service, pod and machine of the listener's configuration (`listen::settings::Resource`); earlier
+//!   versions wrote none.
 //! * A name is given once and never changes; a live segment only grows, except that an unfinished last line is cut off
 //!   again when its write failed.
 //! * `records` and `bytes` count the record lines with their `\n`, not header and footer; `crc32` and `spans` describe

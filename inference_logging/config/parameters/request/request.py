@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
-from inference_logging.config.fields import MIB, Bytes, Parameters, parameter
+from pydantic import BeforeValidator
+
+from inference_logging.config.fields import MIB, Bytes, Parameters, matching, none_if_empty, parameter
+
+_PROVIDER = re.compile(r"[a-z0-9._-]{1,64}")
 
 
 class RequestParameters(Parameters):
@@ -35,6 +40,25 @@ class RequestParameters(Parameters):
         "Last bytes of a body, copied for the same purpose, since usage and finish reason are there. 0 = off.",
         unit="bytes",
         limits=(0, 1 * MIB),
+        advanced=True,
+    )
+    semconv: Literal["1.41", "next"] = parameter(
+        "1.41",
+        "Names of OpenTelemetry's GenAI conventions: 1.41, the last published ones; next, the unreleased ones, which a "
+        "segment's header then names. Of what records have, they rename gen_ai.usage.cache_creation.input_tokens to "
+        "gen_ai.usage.cache_write.input_tokens.",
+        advanced=True,
+    )
+    provider_name: Annotated[str | None, BeforeValidator(none_if_empty), matching(_PROVIDER)] = parameter(
+        None,
+        "gen_ai.provider.name of requests with an operation, such as vllm or openai. Empty = none.",
+        allowed="1 to 64 lowercase letters, digits, '.', '_' or '-', or empty",
+    )
+    server_record: Literal["off", "on"] = parameter(
+        "on",
+        "on: each process that serves makes one record server.started when it opens: versions of server, Python and "
+        "this package, digest of the configuration; of vLLM also model, revision, type of the weights, parallelism and "
+        "those arguments that are known not to be secret; of Triton the model and its version.",
         advanced=True,
     )
     stack_frames: int = parameter(

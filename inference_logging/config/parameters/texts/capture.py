@@ -36,6 +36,12 @@ class CaptureParameters(Parameters):
         "Text of the answers to such requests, as gen_ai.output.messages, a stream's pieces joined; modes as for "
         "capture_input.",
     )
+    capture_body: Literal["off", "raw"] = parameter(
+        "off",
+        "raw: the body of each request, byte for byte as http.request.body, so that it can be sent again: at most "
+        "capture_text_bytes of it, from its beginning, then with http.request.body.truncated. Redaction applies to it "
+        "as to all texts, and clients can forbid it as they can all texts.",
+    )
     capture_text_bytes: Bytes = parameter(
         16 * KIB,
         "Bytes of a body that are copied for its text in the mode truncated, per direction: half of them from its "

@@ -6,10 +6,11 @@ use super::scan::Visit;
 use crate::json::lex::Scalar;
 use crate::json::text;
 use crate::json::{escape, number};
+use crate::names::Semconv;
 
 /// Longest string taken from a body; the rest is cut.
 pub const MAX_TEXT_BYTES: usize = 256;
-/// Most finish reasons; choices with a higher index are skipped.
+/// Most finish reasons, stop sequences and tools; choices with a higher index are skipped.
 pub const MAX_CHOICES: usize = 16;
 /// Longest number that is read.
 const MAX_NUMBER_BYTES: usize = 64;
@@ -27,12 +28,64 @@ pub struct RequestFacts<'a> {
     top_k: Option<Number>,
     seed: Option<Number>,
     choice_count: Option<Number>,
+    frequency_penalty: Option<Number>,
+    presence_penalty: Option<Number>,
+    stops: Few<&'a [u8]>,
+    output_type: Option<&'a [u8]>,
+    tools: Few<Tool<'a>>,
+    open_tool: Tool<'a>,
+}
+
+/// The first values of a list.
+struct Few<T>([Option<T>; MAX_CHOICES]);
+
+impl<T: Copy> Default for Few<T> {
+    fn default() -> Self {
+        Self([None; MAX_CHOICES])
+    }
+}
+
+impl<T> Few<T> {
+    fn add(&mut self, value: T) {
+        if let Some(place) = self.0.iter_mut().find(|place| place.is_none()) {
+            *place = Some(value);
+        }
+    }
+}
+
+/// A tool that the model may call: `function` has its name, or it has one itself.
+#[derive(Clone, Copy, Default)]
+struct Tool<'a> {
+    kind: Option<&'a [u8]>,
+    name: Option<&'a [u8]>,
 }
 
 impl<'a> Visit<'a, Key> for RequestFacts<'a> {
     fn scalar(&mut self, path: &[Key], value: Scalar<'a>) {
+        match path {
+            [Key::Stop, Key::Item] => {
+                if let Some(stop) = as_text(value) {
+                    self.stops.add(stop);
+                }
+            }
+            [Key::ResponseFormat, Key::Type] | [Key::Text, Key::Format, Key::Type] => {
+                set(&mut self.output_type, as_text(value));
+            }
+            [Key::Tools, Key::Item, Key::Type] => set(&mut self.open_tool.kind, as_text(value)),
+            [Key::Tools, Key::Item, Key::Name] | [Key::Tools, Key::Item, Key::Function, Key::Name] => {
+                set(&mut self.open_tool.name, as_text(value));
+            }
+            _ => {}
+        }
         let [key] = path else { return };
         match key {
+            Key::FrequencyPenalty => set(&mut self.frequency_penalty, Number::of(value)),
+            Key::PresencePenalty => set(&mut self.presence_penalty, Number::of(value)),
+            Key::Stop => {
+                if let Some(stop) = as_text(value) {
+                    self.stops.add(stop);
+                }
+            }
             Key::Model => set(&mut self.model, as_text(value)),
             Key::Stream => set(&mut self.stream, as_bool(value)),
             Key::MaxTokens => set(&mut self.max_tokens, Number::whole(value)),
@@ -42,6 +95,18 @@ impl<'a> Visit<'a, Key> for RequestFacts<'a> {
             Key::Seed => set(&mut self.seed, Number::whole(value)),
             Key::ChoiceCount => set(&mut self.choice_count, Number::whole(value)),
             _ => {}
+        }
+    }
+
+    fn open(&mut self, path: &[Key]) {
+        if let [Key::Tools, Key::Item] = path {
+            self.open_tool = Tool::default();
+        }
+    }
+
+    fn close(&mut self, path: &[Key]) {
+        if let [Key::Tools, Key::Item] = path {
+            self.tools.add(std::mem::take(&mut self.open_tool));
         }
     }
 }
@@ -60,6 +125,31 @@ impl RequestFacts<'_> {
         push_number(out, r#","gen_ai.request.top_k":"#, self.top_k);
         push_number(out, r#","gen_ai.request.seed":"#, self.seed);
         push_number(out, r#","gen_ai.request.choice.count":"#, self.choice_count);
+        push_number(out, r#","gen_ai.request.frequency_penalty":"#, self.frequency_penalty);
+        push_number(out, r#","gen_ai.request.presence_penalty":"#, self.presence_penalty);
+        push_texts(out, r#","gen_ai.request.stop_sequences":["#, self.stops.0.iter().flatten());
+        match self.output_type {
+            Some(b"json_object" | b"json_schema" | b"json") => {
+                out.extend_from_slice(br#","gen_ai.output.type":"json""#)
+            }
+            Some(b"text") => out.extend_from_slice(br#","gen_ai.output.type":"text""#),
+            _ => {}
+        }
+        self.push_tools(out);
+    }
+
+    /// Append the tools, without what describes them.
+    fn push_tools(&self, out: &mut Vec<u8>) {
+        let mut before = r#","gen_ai.tool.definitions":[{"type":"#;
+        for tool in self.tools.0.iter().flatten().filter(|tool| tool.name.is_some()) {
+            push_text(out, before, Some(tool.kind.unwrap_or(b"function")));
+            push_text(out, r#","name":"#, tool.name);
+            out.push(b'}');
+            before = r#",{"type":"#;
+        }
+        if before.starts_with(",{") {
+            out.push(b']');
+        }
     }
 }
 
@@ -85,6 +175,10 @@ struct Usage {
     output: Option<Number>,
     cached: Option<Number>,
     reasoning: Option<Number>,
+    cache_creation: Option<Number>,
+    audio_input: Option<Number>,
+    image_input: Option<Number>,
+    audio_output: Option<Number>,
 }
 
 impl Usage {
@@ -95,6 +189,10 @@ impl Usage {
             output: self.output.or(other.output),
             cached: self.cached.or(other.cached),
             reasoning: self.reasoning.or(other.reasoning),
+            cache_creation: self.cache_creation.or(other.cache_creation),
+            audio_input: self.audio_input.or(other.audio_input),
+            image_input: self.image_input.or(other.image_input),
+            audio_output: self.audio_output.or(other.audio_output),
         }
     }
 }
@@ -125,22 +223,22 @@ impl<'a> ResponseFacts<'a> {
         self.next_index = 0;
     }
 
-    /// Append the facts as `,"key":value`.
-    pub fn push(&self, out: &mut Vec<u8>) {
+    /// Append the facts as `,"key":value`, in the names of `semconv`.
+    pub fn push(&self, out: &mut Vec<u8>, semconv: Semconv) {
         push_text(out, r#","gen_ai.response.id":"#, self.id);
         push_text(out, r#","gen_ai.response.model":"#, self.model);
-        let mut before = r#","gen_ai.response.finish_reasons":["#;
-        for reason in self.finish_reasons.iter().flatten() {
-            push_text(out, before, Some(reason));
-            before = ",";
-        }
-        if before == "," {
-            out.push(b']');
-        }
+        push_texts(out, r#","gen_ai.response.finish_reasons":["#, self.finish_reasons.iter().flatten());
         push_number(out, r#","gen_ai.usage.input_tokens":"#, self.usage.input);
         push_number(out, r#","gen_ai.usage.output_tokens":"#, self.usage.output);
         push_number(out, r#","gen_ai.usage.cache_read.input_tokens":"#, self.usage.cached);
+        if self.usage.cache_creation.is_some() {
+            let key = format!(",\"{}\":", semconv.name("gen_ai.usage.cache_creation.input_tokens"));
+            push_number(out, &key, self.usage.cache_creation);
+        }
         push_number(out, r#","gen_ai.usage.reasoning.output_tokens":"#, self.usage.reasoning);
+        push_number(out, r#","gen_ai.usage.audio.input_tokens":"#, self.usage.audio_input);
+        push_number(out, r#","gen_ai.usage.image.input_tokens":"#, self.usage.image_input);
+        push_number(out, r#","gen_ai.usage.audio.output_tokens":"#, self.usage.audio_output);
         if self.usage != Usage::default() {
             out.extend_from_slice(br#","usage_source":"response""#);
         }
@@ -197,6 +295,16 @@ impl<'a> Visit<'a, Key> for ResponseFacts<'a> {
             }
             [Key::Usage, Key::OutputDetails, Key::ReasoningTokens] => {
                 set(&mut self.open_usage.reasoning, Number::count(value));
+            }
+            [Key::Usage, Key::CacheCreationTokens] => set(&mut self.open_usage.cache_creation, Number::count(value)),
+            [Key::Usage, Key::InputDetails, Key::AudioTokens] => {
+                set(&mut self.open_usage.audio_input, Number::count(value));
+            }
+            [Key::Usage, Key::InputDetails, Key::ImageTokens] => {
+                set(&mut self.open_usage.image_input, Number::count(value));
+            }
+            [Key::Usage, Key::OutputDetails, Key::AudioTokens] => {
+                set(&mut self.open_usage.audio_output, Number::count(value));
             }
             [Key::StopReason] | [Key::Delta, Key::StopReason] => set(&mut self.finish_reasons[0], as_text(value)),
             [Key::Choices, Key::Item, Key::Index] => {
@@ -307,6 +415,18 @@ fn push_text(out: &mut Vec<u8>, key: &str, raw: Option<&[u8]>) {
     let mut plain = [0; MAX_TEXT_BYTES];
     let (len, _) = text::unescape(raw, &mut plain);
     escape::push_string(out, &plain[..len]);
+}
+
+/// Append a list of texts behind its key and `[`; nothing if it is empty.
+fn push_texts<'a>(out: &mut Vec<u8>, key: &str, texts: impl Iterator<Item = &'a &'a [u8]>) {
+    let mut before = key;
+    for text in texts {
+        push_text(out, before, Some(text));
+        before = ",";
+    }
+    if before == "," {
+        out.push(b']');
+    }
 }
 
 fn push_number(out: &mut Vec<u8>, key: &str, number: Option<Number>) {

@@ -62,6 +62,32 @@ pub enum Key {
     CachedTokens,
     /// `reasoning_tokens`
     ReasoningTokens,
+    /// `cache_creation_input_tokens`
+    CacheCreationTokens,
+    /// `audio_tokens`
+    AudioTokens,
+    /// `image_tokens`
+    ImageTokens,
+    /// `frequency_penalty`
+    FrequencyPenalty,
+    /// `presence_penalty`
+    PresencePenalty,
+    /// `stop`, `stop_sequences`
+    Stop,
+    /// `response_format`
+    ResponseFormat,
+    /// `text`, which has the format of the answer in the Responses API
+    Text,
+    /// `format`
+    Format,
+    /// `type`
+    Type,
+    /// `tools`
+    Tools,
+    /// `function`
+    Function,
+    /// `name`
+    Name,
 }
 
 /// Return the key for the bytes between the quotes, as `plain` knows it; an escaped spelling is the same key.
@@ -112,6 +138,19 @@ impl Key {
             b"completion_tokens_details" | b"output_tokens_details" => Self::OutputDetails,
             b"cached_tokens" | b"cache_read_input_tokens" => Self::CachedTokens,
             b"reasoning_tokens" => Self::ReasoningTokens,
+            b"cache_creation_input_tokens" => Self::CacheCreationTokens,
+            b"audio_tokens" => Self::AudioTokens,
+            b"image_tokens" => Self::ImageTokens,
+            b"frequency_penalty" => Self::FrequencyPenalty,
+            b"presence_penalty" => Self::PresencePenalty,
+            b"stop" | b"stop_sequences" => Self::Stop,
+            b"response_format" => Self::ResponseFormat,
+            b"text" => Self::Text,
+            b"format" => Self::Format,
+            b"type" => Self::Type,
+            b"tools" => Self::Tools,
+            b"function" => Self::Function,
+            b"name" => Self::Name,
             _ => Self::Other,
         }
     }

@@ -19,6 +19,8 @@ mod parts;
 mod reader;
 mod write;
 
+pub use media::{digest, push_hash};
+
 type Resume = lex::Resume<LEVELS>;
 
 /// Append the texts of `body` to `out` as members, in the form that its record requests.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub const MAX_SERIES: usize = 128;
 const MAX_MODELS: usize = 64;
 const MAX_ERRORS: usize = 32;
-const NAME_BYTES: usize = 120;
+pub const NAME_BYTES: usize = 120;
 /// Models that get a place with their first successful answer.
 const FREE_MODELS: usize = 16;
 const CANDIDATES: usize = 64;
@@ -76,7 +76,7 @@ impl<const N: usize> Table<N> {
     }
 
     /// Gives `name` the next place.
-    fn append(&self, place: usize, name: &[u8]) {
+    pub fn append(&self, place: usize, name: &[u8]) {
         for (stored, byte) in self.names[place].iter().zip(name) {
             stored.store(*byte, Ordering::Relaxed);
         }

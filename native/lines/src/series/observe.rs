@@ -9,6 +9,7 @@ use super::labels::OTHER_NAME;
 use crate::extract::ExtractedFacts;
 use crate::rate::per_token;
 use queue::record::{BodyKind, Trace, Value, Values};
+use request::added::TENANT;
 use request::fields::CHUNKS_S;
 
 /// More tokens than any request has: a larger number is not a count, and would spoil the sum for good.
@@ -96,6 +97,8 @@ pub trait Observe<'a> {
     fn value(&mut self, position: usize, value: &Value<'a>);
     /// The facts of a body.
     fn extracted(&mut self, kind: BodyKind, extracted: &ExtractedFacts<'a>);
+    /// A text that the configuration adds, and its name.
+    fn member(&mut self, name: &'a [u8], text: &'a [u8]);
 }
 
 /// Watches nothing, at no cost.
@@ -106,6 +109,8 @@ impl<'a> Observe<'a> for NoObserver {
     fn value(&mut self, _: usize, _: &Value<'a>) {}
     #[inline(always)]
     fn extracted(&mut self, _: BodyKind, _: &ExtractedFacts<'a>) {}
+    #[inline(always)]
+    fn member(&mut self, _: &'a [u8], _: &'a [u8]) {}
 }
 
 /// Picks up the values that count for every request, and those that show whether there is more to count.
@@ -117,6 +122,7 @@ pub struct FieldObserver<'r, 'a> {
     request_model: Option<&'a [u8]>,
     response_model: Option<&'a [u8]>,
     served_model: Option<&'a [u8]>,
+    tenant: &'a [u8],
     tokens: [f64; TOKEN_TYPES.len()],
 }
 
@@ -131,6 +137,7 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
             request_model: None,
             response_model: None,
             served_model: None,
+            tenant: b"",
             tokens: Default::default(),
         }
     }
@@ -140,6 +147,13 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
     #[must_use]
     pub const fn outcome(&self) -> &'a [u8] {
         self.outcome
+    }
+
+    /// Whose request it was; empty: nobody's.
+    #[inline]
+    #[must_use]
+    pub const fn tenant(&self) -> &'a [u8] {
+        self.tenant
     }
 
     /// How many requests this one stands for; a record without a sensible number counts as itself.
@@ -201,6 +215,13 @@ impl<'a> Observe<'a> for FieldObserver<'_, 'a> {
         } else {
             self.response_model = extracted.model;
             self.tokens = extracted.tokens.map(tokens);
+        }
+    }
+
+    #[inline]
+    fn member(&mut self, name: &'a [u8], text: &'a [u8]) {
+        if name == TENANT.as_bytes() {
+            self.tenant = text;
         }
     }
 }

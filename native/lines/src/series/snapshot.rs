@@ -2,6 +2,7 @@
 
 use super::histogram::{ALL_BUCKETS, WORDS};
 use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, OUTCOMES, text};
+use super::tenants::{self, TenantCounts};
 use super::{ExemplarWords, FILE_NAME, MAGIC, Numbers, Page, VERSION};
 use queue::lock::open;
 use queue::sigbus;
@@ -32,6 +33,8 @@ pub struct Snapshot {
     /// Requests by outcome, as [`super::OUTCOMES`] names them.
     pub outcomes: [f64; OUTCOMES.len()],
     pub series: Vec<SeriesSnapshot>,
+    /// The tenants that have any requests.
+    pub tenants: Vec<TenantCounts>,
 }
 
 /// One series: its labels, histograms and tokens.
@@ -78,9 +81,10 @@ fn read_page(page: &Page) -> io::Result<Snapshot> {
     }
     let len = (page.series_len.load(Ordering::Acquire) as usize).min(MAX_SERIES);
     let (models, errors) = (page.names.models.read(), page.names.errors.read());
-    let (outcomes, numbers): (_, Vec<_>) = page
-        .generation
-        .read(|copy| (page.outcomes[copy].read(), page.copies[copy][..len].iter().map(Numbers::read).collect()));
+    let (outcomes, tenants, numbers): (_, _, Vec<_>) = page.generation.read(|copy| {
+        let numbers = page.copies[copy][..len].iter().map(Numbers::read).collect();
+        (page.outcomes[copy].read(), tenants::read(&page.tenant_names, &page.tenants[copy]), numbers)
+    });
     let series = numbers.into_iter().enumerate().map(|(at, words)| {
         let [operation, model, error, ..] = page.keys[at].load(Ordering::Relaxed).to_le_bytes();
         SeriesSnapshot {
@@ -93,7 +97,7 @@ fn read_page(page: &Page) -> io::Result<Snapshot> {
     });
     // A series without a count was made by a leader that died before it counted.
     let series = series.filter(|series| series.words.iter().any(|word| *word > 0.0)).collect();
-    Ok(Snapshot { outcomes, series })
+    Ok(Snapshot { outcomes, series, tenants })
 }
 
 fn read_exemplar(words: &ExemplarWords) -> Option<Exemplar> {

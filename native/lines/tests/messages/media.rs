@@ -128,7 +128,7 @@ fn a_body_of_bytes_is_their_number_type_and_hash_however_it_came() {
     use queue::record::BodyText;
     use request::capture::{Captured, Content, TextCapture, TextLimit};
     let limit = TextLimit { text: BodyText::Written, bytes: 100 };
-    let capture = TextCapture { input: limit, output: limit, hash_key: None };
+    let capture = TextCapture { input: limit, output: limit, body_bytes: 0, hash_key: None };
     let bytes = noise(5000);
     for step in [1, 100, 5000] {
         let mut captured: Captured = capture.request(Content::Media(b"audio/mpeg"), false, (0, 0)).unwrap();

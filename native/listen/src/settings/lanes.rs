@@ -1,11 +1,12 @@
 //! The settings of a lane's service: its queue, its listener and its sinks.
 
-use super::{Settings, rules};
+use super::{Host, Settings, rules};
 use crate::housekeeper::{Compression, HousekeepingSettings};
 use crate::leader::ListenerSettings;
 use crate::service::Service;
 use crate::sink::file::{ChainSettings, DurableSettings, FileSinkConfig};
 use crate::sink::{DeliverySettings, SinkSettings};
+use lines::names::Semconv;
 use parameters::keys;
 use queue::producer::QueueSettings;
 use request::budget::Budget;
@@ -17,6 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// In the header of segments with the unreleased names: `schema_url` has the last published version.
+const NEXT: &str = ",\"semconv\":\"next\"";
 /// Directory of the audit lane below the queue directory, and below `directory` where `audit_directory` is empty.
 const AUDIT: &str = "audit";
 /// Size of the queue for a listener's own reports in a process that only listens: the smallest allowed.
@@ -92,12 +95,15 @@ impl Settings {
     ) -> Result<LaneSettings, String> {
         let directory = self.queue_directory(lane)?;
         let configuration = claims.then(|| self.configuration());
-        let origin = segment::origin(&directory, configuration.as_deref());
+        let resource = self.resource(role, &directory, &Host::read(), |name| std::env::var(name).ok()).member();
+        let semconv = if self.values.is("semconv", "next") { NEXT } else { "" };
+        let origin = segment::origin(&directory, configuration.as_deref()) + semconv + &resource;
         let segments = FileSinkConfig { origin, ..self.segments(lane)? };
         let sinks = self.sinks(lane, &segments, store)?;
         let listener = ListenerSettings {
             queue_directory: directory.clone(),
             housekeeping: self.housekeeping(lane, &sinks, segments),
+            line_end: if self.values.is("resource_on_lines", "on") { resource } else { String::new() },
             ..self.listener(lane)?
         };
         let is_limited = lane == Lane::Fast && role == Role::Serves;
@@ -164,6 +170,10 @@ impl Settings {
             housekeeping: None,
             redaction: self.redaction.clone(),
             hash_key,
+            semconv: Semconv::named(values.text("semconv")),
+            provider: values.maybe_text("provider_name").map(str::to_owned),
+            tenants: values.texts("metrics_tenants"),
+            line_end: String::new(),
         })
     }
 

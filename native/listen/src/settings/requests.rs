@@ -1,7 +1,7 @@
 //! The settings of requests as a service has them, and the headers with ids.
 
 use super::Settings;
-use super::rules::ROUTES;
+use super::rules::{self, ROUTES};
 use crate::service::Service;
 use request::observer::ObserverSettings;
 
@@ -11,7 +11,8 @@ impl Settings {
     /// # Errors
     /// A sentence that names the parameter: the file of the key cannot be used.
     pub fn observer(&self, service: &Service) -> Result<ObserverSettings, String> {
-        self.parameters.observer(service.budget.get())
+        let observer = self.parameters.observer(service.budget.get())?;
+        Ok(ObserverSettings { recorded: rules::recorded(&self.values).map_err(|found| found.join("\n"))?, ..observer })
     }
 
     /// As [`Self::observer`], for a model, whose requests have no bodies.

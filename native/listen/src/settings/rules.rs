@@ -1,6 +1,8 @@
 //! The rules that several parameters of a listener or a server must fulfil together.
 
+use super::resource;
 use parameters::values::Values;
+use request::added::Recorded;
 use std::collections::HashMap;
 
 /// Paths at which the middleware answers itself, or adds to the answer.
@@ -9,7 +11,19 @@ pub const ROUTES: [&str; 4] = ["health_path", "liveness_path", "wrap_health_path
 /// Returns a sentence for each broken rule; it begins with the parameter to change.
 pub fn violations(values: &Values) -> Vec<String> {
     let quota = quota(values).into_iter();
-    quota.chain(routes_in_one_place(values)).chain(sinks_in_one_place(values)).collect()
+    let resource = resource::violation(values).into_iter();
+    let recorded = recorded(values).err().unwrap_or_default();
+    quota.chain(resource).chain(recorded).chain(routes_in_one_place(values)).chain(sinks_in_one_place(values)).collect()
+}
+
+/// What is added to a request's record.
+///
+/// # Errors
+/// A sentence for each entry that is wrong.
+pub fn recorded(values: &Values) -> Result<Recorded, Vec<String>> {
+    let has_key = values.maybe_text("capture_hash_key_file").is_some();
+    let recorded = Recorded::parse(&values.texts("record_headers"), &values.texts("record_body_fields"), has_key)?;
+    Ok(if values.is("capture_body", "raw") { recorded.with_bodies() } else { recorded })
 }
 
 fn routes_in_one_place(values: &Values) -> impl Iterator<Item = String> {

@@ -178,7 +178,7 @@ fn a_leader_that_dies_around_its_count_leaves_a_successor_that_counts_the_rest()
         let mut bench = Bench::new();
         let (counted, other) = (bench.producer(), bench.producer());
         emit_both_kinds(&counted, 3);
-        let mut encoder = Encoder::counting(Some(Series::open(bench.path()).unwrap()));
+        let mut encoder = Encoder::counting(Some(Series::open(bench.path(), &[]).unwrap()));
         let mut queue = attach(&counted.queue().unwrap().file.path);
         queue.read_into(&mut Vec::new(), Room::of_records(4), &mut encoder);
         queue.note_counted(encoder.series.as_ref().unwrap().generation() + 1);

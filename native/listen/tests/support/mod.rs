@@ -138,6 +138,10 @@ pub fn listener_settings(directory: &Path) -> ListenerSettings {
         housekeeping: None,
         redaction: None,
         hash_key: None,
+        semconv: lines::names::Semconv::default(),
+        provider: None,
+        tenants: Vec::new(),
+        line_end: String::new(),
     }
 }
 

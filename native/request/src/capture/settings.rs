@@ -53,16 +53,18 @@ pub struct TextLimit {
 pub struct TextCapture {
     pub input: TextLimit,
     pub output: TextLimit,
+    /// Most bytes of a request's body that are kept from its beginning, to be written as they are; 0: none.
+    pub body_bytes: usize,
     /// Key of the hashes that stand for bytes.
     pub hash_key: Option<[u8; 32]>,
 }
 
 impl TextCapture {
-    /// Whether anything of a body's text may be written.
+    /// Whether anything of a body's text may be written, or the body itself.
     #[inline]
     #[must_use]
     pub fn is_on(&self) -> bool {
-        self.input.text != BodyText::Withheld || self.output.text != BodyText::Withheld
+        self.input.text != BodyText::Withheld || self.output.text != BodyText::Withheld || self.body_bytes > 0
     }
 
     /// Begins to capture a request's body; `facts` (first and last bytes) are kept if it is JSON. None: nothing of it
@@ -70,7 +72,24 @@ impl TextCapture {
     #[must_use]
     pub fn request(&self, content: Content<'_>, is_private: bool, facts: (usize, usize)) -> Option<Captured> {
         let kinds = [BodyKind::Request, BodyKind::Request, BodyKind::RequestText, BodyKind::RequestMedia];
+        if self.body_bytes > 0 && !is_private {
+            return self.whole_request(content, kinds, facts);
+        }
         self.begin(content, if is_private { TextLimit::default() } else { self.input }, kinds, facts)
+    }
+
+    /// As [`Self::request`], with the body from its beginning.
+    #[cold]
+    #[inline(never)]
+    fn whole_request(&self, content: Content<'_>, kinds: [BodyKind; 4], facts: (usize, usize)) -> Option<Captured> {
+        if content == Content::Text {
+            let is_text_wanted = self.input.text != BodyText::Withheld;
+            let (head, tail) =
+                if is_text_wanted { (self.input.bytes.div_ceil(2), self.input.bytes / 2) } else { (0, 0) };
+            let capture = Capture::new(kinds[2], head.max(self.body_bytes), tail).with_text(self.input.text);
+            return Some(Captured::Ends(capture));
+        }
+        self.begin(content, self.input, kinds, (facts.0.max(self.body_bytes), facts.1))
     }
 
     /// As [`Self::request`], for the response.
@@ -90,8 +109,9 @@ impl TextCapture {
         let is_text_wanted = limit.text != BodyText::Withheld;
         let (text_head, text_tail) = if is_text_wanted { (limit.bytes.div_ceil(2), limit.bytes / 2) } else { (0, 0) };
         let ends = |kind, head: usize, tail: usize| {
-            let capture = Capture::new(kind, head.max(text_head), tail.max(text_tail)).with_text(limit.text);
-            (head.max(text_head) + tail.max(text_tail) > 0).then_some(Captured::Ends(capture))
+            let (head, tail) = (head.max(text_head), tail.max(text_tail));
+            let capture = Capture::new(kind, head, tail).with_text(limit.text);
+            (head + tail > 0).then_some(Captured::Ends(capture))
         };
         match content {
             Content::Json => ends(kinds[0], head, tail),

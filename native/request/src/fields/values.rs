@@ -4,6 +4,7 @@
 //! (`REQUEST_RECORD_OVERHEAD_BYTES`), so that no client can make a record too long for the queue (P5).
 
 use super::Field;
+use crate::added::Members;
 use crate::capture::Captured;
 use crate::outcome::Outcome;
 use crate::sampler::SampledBy;
@@ -126,6 +127,49 @@ field!(TextList<'_>: "VARCHAR[]", |list, to| to.push_values(list.0));
 pub struct Json<'a>(pub &'a [u8]);
 
 field!(Json<'_>: "JSON", |json, to| to.push_json(json.0));
+
+/// Members that the listener expands.
+#[derive(Clone, Copy, Debug)]
+pub struct MembersValue<'a> {
+    /// Absent if they are empty, or have no room.
+    pub members: &'a [u8],
+    /// Most bytes of the record.
+    pub record_bytes: usize,
+}
+
+field!(MembersValue<'_>: "", |value, to| {
+    if value.members.is_empty() || !has_room(to, value.members.len() + BODY_OVERHEAD_BYTES, value.record_bytes) {
+        to.push_absent();
+    } else {
+        to.push_body(&Members::body(value.members));
+    }
+});
+
+/// What an application has set: a map as a [`Scratch`] encodes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// Absent if it is empty, or has no room.
+    pub map: &'a [u8],
+    /// Most bytes of the record.
+    pub record_bytes: usize,
+}
+
+field!(Attributes<'_>: "JSON", |value, to| {
+    if value.map.is_empty() || !has_room(to, value.map.len(), value.record_bytes) {
+        to.push_absent();
+    } else {
+        to.push_values(value.map);
+    }
+});
+
+/// Tag, kind, two lengths and flags of a body.
+const BODY_OVERHEAD_BYTES: usize = 11;
+
+/// Whether so many bytes have room in a record, with some left for what is always behind them.
+fn has_room(to: &Scratch, bytes: usize, record_bytes: usize) -> bool {
+    const REST: usize = 512;
+    to.as_slice().len() + bytes + REST <= record_bytes
+}
 
 /// Triton's id of a sequence; 0 and the empty name are none.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! word  6      first chunk, monotonic nanoseconds; 0: none yet
-//! word  7      [ 0:32 | flags:16 | status:16 ]   flags: 1 streamed, 2 size not known, 4 probe, 8 model
+//! word  7      [ 0:32 | flags:16 | status:16 ]   flags: 1 streamed, 2 size not known, 4 probe, 8 model, 16 members
 //! word  8, 9   start, monotonic and Unix nanoseconds
 //! word 10      bytes of the request's body
 //! word 11…15   trace id (2), span id, parent span id, our own id of the request
@@ -19,8 +19,12 @@
 //!
 //! A request that a model serves has the flag 8. Its first of these places holds the values of the record's fields from
 //! `triton.model_name` on, as far as they are known at its beginning.
+//!
+//! With the flag 16, word 224 has the length of members (`added`), which follow in at most 248 bytes; the body's last bytes are
+//! at most 224 then.
 //! ```
 
+use crate::added::{FEW_BYTES, Members};
 use crate::ids::RequestIds;
 use queue::record::Trace;
 use ring::slots::{FACTS, SLOT_WORDS, Slot};
@@ -58,6 +62,14 @@ const STREAMED: u64 = 1 << 16;
 const UNKNOWN_SIZE: u64 = 2 << 16;
 const PROBE: u64 = 4 << 16;
 const MODEL: u64 = 8 << 16;
+const HAS_MEMBERS: u64 = 16 << 16;
+const MEMBERS_LENGTH: usize = 224;
+const MEMBERS: usize = MEMBERS_LENGTH + 1;
+/// Most bytes of the members that a slot holds.
+pub const MEMBERS_BYTES: usize = (SLOT_WORDS - MEMBERS) * 8;
+const _: () = assert!(MEMBERS_BYTES == FEW_BYTES);
+/// The most bytes of a body's end beside members.
+pub const SHORT_TAIL_BYTES: usize = (MEMBERS_LENGTH - BODY_TAIL) * 8;
 
 /// The place of a text, and of its length in the word of lengths. The length is the text's own, up to the largest that
 /// fits there. A text that is too long for its place is cut.
@@ -200,6 +212,32 @@ pub trait SlotFacts {
         self.slot().words()[LENGTHS].store(kept | client | u64::from(flags) << TRACE_FLAGS, Ordering::Release);
     }
 
+    /// Writes members over those that are there. Members that do not fit are left out: a part of a credential would have
+    /// another hash.
+    #[inline(never)]
+    fn write_members(&self, members: &Members) {
+        let words = self.slot().words();
+        let is_first = words[ANSWER].load(Ordering::Relaxed) & HAS_MEMBERS == 0;
+        let tail = words[BODY_LENGTHS].load(Ordering::Relaxed) >> 16;
+        if is_first && tail > SHORT_TAIL_BYTES as u64 {
+            return;
+        }
+        // The length is zero while they are overwritten.
+        words[MEMBERS_LENGTH].store(0, Ordering::Release);
+        wipe_words(&words[MEMBERS..]);
+        self.write_few_members(members.within(MEMBERS_BYTES).as_bytes());
+    }
+
+    /// Writes the members of a request that has none yet, and no body: at most [`MEMBERS_BYTES`].
+    #[inline]
+    fn write_few_members(&self, members: &[u8]) {
+        let words = self.slot().words();
+        copy_in(&words[MEMBERS..], members);
+        words[MEMBERS_LENGTH].store(members.len() as u64, Ordering::Release);
+        let answer = words[ANSWER].load(Ordering::Relaxed);
+        words[ANSWER].store(answer | HAS_MEMBERS, Ordering::Relaxed);
+    }
+
     /// Writes the route, once it is known.
     #[inline]
     fn write_route(&self, prefix: &str, route: &str) {
@@ -239,7 +277,7 @@ pub trait SlotFacts {
     fn write_answer(&self, answer: Answer) {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let flags = flag(answer.streamed, STREAMED) | flag(answer.unknown_size, UNKNOWN_SIZE);
-        let kept = self.slot().words()[ANSWER].load(Ordering::Relaxed) & (PROBE | MODEL);
+        let kept = self.slot().words()[ANSWER].load(Ordering::Relaxed) & (PROBE | MODEL | HAS_MEMBERS);
         self.slot().words()[ANSWER].store(kept | flags | u64::from(answer.status), Ordering::Relaxed);
     }
 
@@ -254,6 +292,7 @@ pub trait SlotFacts {
     fn read_facts(&self) -> Facts {
         let word = |at: usize| self.slot().words()[at].load(Ordering::Relaxed);
         let id = |at: usize| word(at).to_ne_bytes();
+        let members = self.slot().words()[MEMBERS_LENGTH].load(Ordering::Acquire);
         let (lengths, body, answer) = (
             self.slot().words()[LENGTHS].load(Ordering::Acquire),
             self.slot().words()[BODY_LENGTHS].load(Ordering::Acquire),
@@ -292,6 +331,7 @@ pub trait SlotFacts {
             route: ROUTE.read(self.slot().words(), lengths),
             body_head: ends(BODY_HEAD, BODY_TAIL, body),
             body_tail: ends(BODY_TAIL, SLOT_WORDS, body >> 16),
+            members: if answer & HAS_MEMBERS == 0 { Vec::new() } else { ends(MEMBERS, SLOT_WORDS, members) },
         }
     }
 
@@ -309,6 +349,9 @@ pub trait SlotFacts {
         // An earlier tail may have been longer than the last one.
         if self.slot().words()[BYTES_IN].load(Ordering::Relaxed) > head as u64 {
             zero(&self.slot().words()[BODY_TAIL..]);
+        } else if self.slot().words()[ANSWER].load(Ordering::Relaxed) & HAS_MEMBERS != 0 {
+            let length = self.slot().words()[MEMBERS_LENGTH].load(Ordering::Relaxed) as usize;
+            wipe_words(&self.slot().words()[MEMBERS_LENGTH..][..=length.min(MEMBERS_BYTES).div_ceil(8)]);
         }
         self.slot().words()[BYTES_IN..CLIENT_ID.first].iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
@@ -338,6 +381,16 @@ impl Begun<'_> {
             && self.path.len() <= PATH.bytes
             && self.protocol_version.len() <= VERSION_BYTES
             && self.client_address.len() <= ADDRESS.bytes
+    }
+}
+
+/// The members that a slot holds of its request. The slot is the caller's.
+#[must_use]
+pub fn members_of<'a>(slot: &Slot<'a>) -> &'a [u8] {
+    let length = slot.words()[MEMBERS_LENGTH].load(Ordering::Relaxed) as usize;
+    match view(&slot.words()[MEMBERS..], length.min(MEMBERS_BYTES)) {
+        Cow::Borrowed(members) => members,
+        Cow::Owned(_) => b"",
     }
 }
 
@@ -399,4 +452,6 @@ pub struct Facts {
     pub route: Vec<u8>,
     pub body_head: Vec<u8>,
     pub body_tail: Vec<u8>,
+    /// As [`crate::added::members`] reads them.
+    pub members: Vec<u8>,
 }

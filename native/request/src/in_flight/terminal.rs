@@ -4,7 +4,8 @@
 //! another build's.
 
 use super::facts::Facts;
-use crate::fields::{CHUNKS_S, Group, Served};
+use crate::added::Members;
+use crate::fields::{CHUNKS_S, Group, MEMBERS, Served};
 use crate::ids::hex16;
 use crate::in_flight::facts::SlotFacts;
 use crate::outcome::Outcome;
@@ -73,6 +74,7 @@ impl Open {
                 name => to.push_str(name),
             },
             "request_body" => self.push_body(to),
+            MEMBERS if !facts.members.is_empty() => to.push_body(&Members::body(&facts.members)),
             "sampled_by" => to.push_str(if self.outcome == Outcome::ProcessDied { "error" } else { "abort" }),
             "adjusted_count" => to.push_float(1.0),
             _ if facts.answer.streamed && self.progress.chunks > 0 => self.push_chunks(field, to),

@@ -6,10 +6,10 @@
 //! between two requests, so each line of them costs a miss.
 
 use super::{Observer, ObserverSettings};
-use crate::fields::{AfterResponse, GenAi, Group, Stream};
+use crate::fields::{Added, AfterResponse, Attributes, GenAi, Group, MembersValue, Stream};
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
-use crate::in_flight::facts::Texts;
+use crate::in_flight::facts::{Texts, members_of};
 use crate::in_flight::terminal::seconds;
 use crate::outcome::Outcome;
 use crate::sampler::SampledBy;
@@ -17,6 +17,7 @@ use queue::event::REQUEST;
 use queue::producer::Producer;
 use queue::record::{Scratch, Tag};
 use queue::severity::INFO;
+use ring::slots::Slot;
 
 impl Observer {
     /// Ends a request whose application has returned, if it is a plain one: emits its terminal record unless the sampler
@@ -48,8 +49,28 @@ impl Observer {
         }
         let mut scratch = Scratch::new();
         self.push_plain(&mut scratch, ids, &texts, now, is_slow, settings);
+        if self.members_in_slot {
+            self.push_members_of_slot(&mut scratch, &slot, producer);
+        } else if self.added.is_some() {
+            self.push_added(&mut scratch, producer);
+        }
         ending.record(producer, now, REQUEST, INFO, scratch.as_slice());
         true
+    }
+
+    #[inline(never)]
+    fn push_members_of_slot(&self, to: &mut Scratch, slot: &Slot<'_>, producer: &Producer) {
+        let record_bytes = producer.max_record_bytes();
+        let members = MembersValue { members: members_of(slot), record_bytes };
+        Added { members, attributes: Attributes { map: b"", record_bytes } }.push(to);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_added(&self, to: &mut Scratch, producer: &Producer) {
+        if let Some(added) = Self::added(self.added.as_deref(), producer) {
+            added.push(to);
+        }
     }
 
     /// Whether the request is a plain one. Everything else about it is noted as `unusual` when it is seen.

@@ -84,7 +84,8 @@ pub fn push_hash_member(out: &mut Vec<u8>, hash: &[u8; 32], is_keyed: bool) {
     out.push(b'"');
 }
 
-fn push_hash(out: &mut Vec<u8>, hash: &[u8; 32], is_keyed: bool) {
+/// Append a hash with its algorithm, without quotes.
+pub fn push_hash(out: &mut Vec<u8>, hash: &[u8; 32], is_keyed: bool) {
     out.extend_from_slice(if is_keyed { b"blake3-keyed:" } else { b"blake3:" });
     hex::push(out, *hash);
 }

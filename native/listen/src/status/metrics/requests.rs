@@ -41,6 +41,9 @@ const MEANINGS: [&str; BOUNDS.len()] = [
 /// Every family over requests.
 pub fn families(counted: &Snapshot) -> Vec<Family> {
     let mut families = vec![outcomes(counted), tokens(&counted.series)];
+    if !counted.tenants.is_empty() {
+        families.extend([tenant_requests(counted), tenant_tokens(counted)]);
+    }
     families.extend(BOUNDS.iter().zip(MEANINGS).filter_map(|(histogram, meaning)| {
         let mut family = Family::histogram(histogram.name, meaning).unit("seconds");
         counted.series.iter().for_each(|series| add_histogram(&mut family, series, histogram));
@@ -74,6 +77,36 @@ fn tokens(all: &[SeriesSnapshot]) -> Family {
     for ((operation, model, kind), tokens) in token_sums(all) {
         let labels = [("gen_ai_token_type", kind), (OPERATION, operation), (MODEL, model)];
         family.add(labels.map(|(name, value)| (name, value.to_owned())).to_vec(), tokens);
+    }
+    family
+}
+
+/// The requests by tenant and outcome, of those that name a tenant.
+fn tenant_requests(counted: &Snapshot) -> Family {
+    let mut family = Family::counter(
+        "inference_logging_tenant_requests",
+        "Requests that have ended and have a tenant.id: by name for those in metrics_tenants, the rest as other; one whose \
+         record was sampled counts as often as it stands for",
+    );
+    for tenant in &counted.tenants {
+        for (outcome, count) in OUTCOMES.iter().zip(tenant.outcomes).filter(|(_, count)| *count > 0.0) {
+            family.add(vec![("tenant", tenant.name.clone()), ("outcome", (*outcome).to_owned())], count);
+        }
+    }
+    family
+}
+
+/// The tokens by tenant and type.
+fn tenant_tokens(counted: &Snapshot) -> Family {
+    let mut family = Family::counter(
+        "inference_logging_tenant_tokens",
+        "Tokens of requests that have a tenant.id, as reported by their answers or the engine; tenants as in \
+         inference_logging_tenant_requests",
+    );
+    for tenant in &counted.tenants {
+        for (kind, tokens) in TOKEN_TYPES.iter().zip(tenant.tokens).filter(|(_, tokens)| *tokens > 0.0) {
+            family.add(vec![("tenant", tenant.name.clone()), ("gen_ai_token_type", (*kind).to_owned())], tokens);
+        }
     }
     family
 }
