@@ -187,6 +187,16 @@ def test_a_file_of_json_says_the_same_to_both(binary: tuple[str, ...], tmp_path:
     assert run("verify", str(config.directory)).code == 0
 
 
+def test_a_process_that_only_calls_listen_does_not_become_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr("inference_logging.cli.native.become", lambda arguments, _: called.append(arguments[0]))
+    (tmp_path / "file").touch()
+    assert run("listen", "--queue-directory", str(tmp_path / "file")).code == 1
+    assert called == []
+
+
 @pytest.mark.parametrize("can_run", [True, False])
 def test_listen_goes_on_as_the_program_that_is_installed_with_it_where_that_can_run(
     binary: tuple[str, ...], configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_run: bool

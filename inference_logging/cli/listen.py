@@ -64,6 +64,6 @@ def command(
         "--metrics-address": metrics_address,
     }
     arguments = ["listen", *native.options(options)]
-    if config.audit == "off" or config.audit_sink == "file":
+    if click.get_current_context().obj and (config.audit == "off" or config.audit_sink == "file"):
         native.become(arguments, config)
     return native.run(arguments, config)

@@ -160,7 +160,8 @@ def _show_version(context: click.Context) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (default: the process's own) and return its exit code. No user error raises an exception."""
     try:
-        returned = command.main(arguments, prog_name="inference-logging", standalone_mode=False)
+        is_process = arguments is None  # a caller's process must not become the listener's program
+        returned = command.main(arguments, prog_name="inference-logging", standalone_mode=False, obj=is_process)
     except click.Abort:
         return INTERRUPTED
     except click.ClickException as error:
