@@ -37,4 +37,5 @@ class ResourceParameters(Parameters):
         "off",
         "on: each line has the resource too, as its last member, for sinks without segments and for readers of single "
         "lines. The listener writes it; requests do not pay for it.",
+        advanced=True,
     )

@@ -54,6 +54,7 @@ class IdentityParameters(Parameters):
         "the others name people, so none is recorded by default, nor where the client forbids the capture of texts. "
         "They are read from what capture_head_bytes and capture_tail_bytes keep.",
         allowed="user, metadata, prompt_cache_key, safety_identifier, each once, with or without :hash",
+        advanced=True,
     )
     metrics_tenants: Tenants = parameter(
         (),
@@ -61,4 +62,5 @@ class IdentityParameters(Parameters):
         "name, inference_logging_tenant_requests_total and inference_logging_tenant_tokens_total; all others count as "
         "other. A name keeps its place as long as the queue directory exists. Empty = no such metrics.",
         allowed=f"at most {MOST_TENANTS} names of 1 to 120 bytes, without commas and control characters",
+        advanced=True,
     )

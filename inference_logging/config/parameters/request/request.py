@@ -53,6 +53,7 @@ class RequestParameters(Parameters):
         None,
         "gen_ai.provider.name of requests with an operation, such as vllm or openai. Empty = none.",
         allowed="1 to 64 lowercase letters, digits, '.', '_' or '-', or empty",
+        advanced=True,
     )
     server_record: Literal["off", "on"] = parameter(
         "on",

@@ -41,6 +41,7 @@ class CaptureParameters(Parameters):
         "raw: the body of each request, byte for byte as http.request.body, so that it can be sent again: at most "
         "capture_text_bytes of it, from its beginning, then with http.request.body.truncated. Redaction applies to it "
         "as to all texts, and clients can forbid it as they can all texts.",
+        advanced=True,
     )
     capture_text_bytes: Bytes = parameter(
         16 * KIB,
