@@ -2,6 +2,7 @@
 
 A chunk is what the server sent at once: a chunk of HTTP/1.1's transfer encoding, as the recording counts them. Where a
 network has cut one of an event stream in two, the parts count as one, since only whole events end with an empty line.
+What is only `data: [DONE]` or usage is none.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from inference_logging.errors import MissingExtraError
+from inference_logging.replay.events import Usage, has_content, usage_of, usage_of_events
 from inference_logging.replay.schedule import ABORTED, Planned
 
 try:
     import httpx
-    import orjson
 except ImportError:
     raise MissingExtraError("replay", "httpx", "replay") from None
 
@@ -36,12 +37,7 @@ _KEEP_CONNECTION_S: Final = 2.0
 _MOST_READ_BYTES: Final = 16 << 20
 """Of an answer that is not streamed, or of one event: only the token counts are wanted."""
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
-_USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 _ENDS_OF_EVENTS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
-_COUNTS: Final = (
-    ("input_tokens", ("prompt_tokens", "input_tokens")),
-    ("output_tokens", ("completion_tokens", "output_tokens")),
-)
 
 
 @dataclass
@@ -58,8 +54,7 @@ class Answer:
     chunks_s: list[float] = field(default_factory=list)
     """When each chunk came."""
     body_bytes: int = 0
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
 class Client:
@@ -127,47 +122,30 @@ async def _read(response: httpx.Response, planned: Planned, answer: Answer, bega
     """Read the answer; True: left after as many chunks as the recorded client."""
     kept = b""
     async for part in response.aiter_raw():
-        at_s = time.perf_counter() - began
         answer.body_bytes += len(part)
         if len(kept) < _MOST_READ_BYTES:
             kept += part
         if answer.is_stream and not kept.endswith(_ENDS_OF_EVENTS) and len(kept) < _MOST_READ_BYTES:
             continue
-        answer.chunks_s.append(at_s)
-        if answer.is_stream:
-            _count_events(kept, answer)
+        if not answer.is_stream:
+            answer.chunks_s.append(time.perf_counter() - began)
+        else:
+            _take(kept, answer, began)
             kept = b""
         if planned.abort_chunks is not None and len(answer.chunks_s) >= planned.abort_chunks:
             return True
-    if answer.is_stream:
-        if kept:
-            answer.chunks_s.append(time.perf_counter() - began)
-    else:
-        _count(kept, answer)
+    if not answer.is_stream:
+        answer.usage = usage_of(kept)
+    elif kept:
+        _take(kept, answer, began)
     return False
 
 
-def _count_events(content: bytes, answer: Answer) -> None:
-    if _USAGE.search(content):
-        for line in content.splitlines():
-            if line.startswith(b"data:"):
-                _count(line[5:], answer)
-
-
-def _count(content: bytes, answer: Answer) -> None:
-    """Take the token counts of an answer or event, as OpenAI's two APIs and Anthropic's name and place them."""
-    if not _USAGE.search(content):
-        return
-    try:
-        found = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return
-    for holder in (found, *(found.get(name) for name in ("message", "response"))) if isinstance(found, dict) else ():
-        usage: Any = holder.get("usage") if isinstance(holder, dict) else None
-        for name, members in _COUNTS if isinstance(usage, dict) else ():
-            counted = next((usage[member] for member in members if isinstance(usage.get(member), int)), None)
-            if counted is not None:
-                setattr(answer, name, counted)
+def _take(message: bytes, answer: Answer, began: float) -> None:
+    """Take a message of a stream."""
+    if has_content(message):
+        answer.chunks_s.append(time.perf_counter() - began)
+    answer.usage |= usage_of_events(message)
 
 
 def _context(ca_file: str) -> Any:

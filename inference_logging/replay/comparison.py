@@ -112,11 +112,11 @@ def _is_whole(result: Result) -> bool:
 
 
 def _input_tokens(result: Result) -> Pair | None:
-    return _pair(result.planned.recorded.input_tokens, result.answer.input_tokens)
+    return _pair(result.planned.recorded.input_tokens, result.answer.usage.input)
 
 
 def _output_tokens(result: Result) -> Pair | None:
-    return _pair(result.planned.recorded.output_tokens, result.answer.output_tokens) if _is_whole(result) else None
+    return _pair(result.planned.recorded.output_tokens, result.answer.usage.output) if _is_whole(result) else None
 
 
 def _chunks(result: Result) -> Pair | None:
@@ -137,13 +137,14 @@ def _is_served(result: Result) -> bool:
 
 
 def _per_token(result: Result) -> Pair | None:
+    """From the first chunk to the last one, by the tokens after the first; by chunks where no tokens were counted."""
     recorded, answer = result.planned.recorded, result.answer
-    tokens = _output_tokens(result) or (_chunks(result) if _is_whole(result) else None)
-    first = _first_chunk(result)
-    if tokens is None or first is None or recorded.duration_s is None or min(tokens) < 2:
+    if not _is_served(result) or not answer.is_stream or len(answer.chunks_s) < 2:
         return None
-    spent = Pair(recorded.duration_s - first.recorded, answer.duration_s - first.replayed)
-    return _positive(Pair(spent.recorded / (tokens.recorded - 1), spent.replayed / (tokens.replayed - 1)))
+    spent_s = answer.chunks_s[-1] - answer.chunks_s[0]
+    if recorded.per_token_s is not None and (answer.usage.output or 0) > 1:
+        return _positive(Pair(recorded.per_token_s, spent_s / ((answer.usage.output or 0) - 1)))
+    return _positive(_pair(recorded.chunk_gap_s, spent_s / (len(answer.chunks_s) - 1)))
 
 
 def _duration(result: Result) -> Pair | None:

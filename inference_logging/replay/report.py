@@ -54,8 +54,8 @@ def result_json(result: Result) -> dict[str, Any]:
         "chunks": len(answer.chunks_s),
         "chunks_s": answer.chunks_s,
         "body_bytes": answer.body_bytes,
-        "input_tokens": answer.input_tokens,
-        "output_tokens": answer.output_tokens,
+        "input_tokens": answer.usage.input,
+        "output_tokens": answer.usage.output,
         "recorded": planned.recorded._asdict(),
     }
 

@@ -57,6 +57,9 @@ class Recorded(NamedTuple):
     chunks: int | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    per_token_s: float | None = None
+    chunk_gap_s: float | None = None
+    """The mean of all gaps."""
 
 
 class Planned(NamedTuple):
@@ -179,6 +182,8 @@ class _Row:
                 _whole(recorded.get("chunks")),
                 _whole(recorded.get("gen_ai.usage.input_tokens")),
                 _whole(recorded.get("gen_ai.usage.output_tokens")),
+                _finite(recorded.get("gen_ai.response.time_per_output_token")),
+                gap_us / 1e6 if (gap_us := _finite(recorded.get("chunk_gap_mean_us"))) is not None else None,
             ),
         )
 
