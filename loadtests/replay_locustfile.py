@@ -29,7 +29,7 @@ class Play(LoadTestShape):
 
     def __init__(self, schedule: Schedule, speed: float) -> None:
         """Take the requests, and how many times as fast as recorded they arrive."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Locust has no types there
         self.schedule, self.speed, self.finished = schedule, speed, False
 
     def tick(self) -> tuple[int, float, list[type[Any]] | None] | None:
@@ -66,7 +66,7 @@ class ReplayUser(FastHttpUser):
     def _exchange(self, planned: Planned, due: float, headers: dict[str, str]) -> None:
         """Lateness of the load tool is part of what a client waits: times count from ``due``."""
         with self.client.request(
-            "POST", planned.path, data=planned.body, headers=headers, stream=True, catch_response=True
+            "POST", planned.path, data=planned.body.decode(), headers=headers, stream=True, catch_response=True
         ) as response:
             chunks = 0
             try:

@@ -15,13 +15,11 @@ import httpx
 import pytest
 
 from inference_logging import Config
-from tests.command_line import run
-from tests.export_books import verify_in_process
+from tests.command_line import Done, run
 from tests.servers import uvicorn
 from tests.support import read_records, wait_until
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures(verify_in_process.__name__)]
-__all__ = ["verify_in_process"]
+pytestmark = pytest.mark.servers
 
 Configure = Callable[..., Config]
 Rows = list[dict[str, Any]]
@@ -54,8 +52,10 @@ async def ask(client: httpx.AsyncClient, text: str, max_tokens: int, is_stream: 
     leaves_after = int(text.split()[1]) if text.startswith("hold") else None
     try:
         timeout = 0.3 if text == "wait" else 60.0
-        request = {"json": {**body, "stream": is_stream}, "headers": {"X-Request-Id": text.replace(" ", "-")}}
-        async with client.stream("POST", "/v1/chat/completions", timeout=timeout, **request) as response:
+        content, headers = {**body, "stream": is_stream}, {"X-Request-Id": text.replace(" ", "-")}
+        async with client.stream(
+            "POST", "/v1/chat/completions", json=content, headers=headers, timeout=timeout
+        ) as response:
             events = 0
             async for line in response.aiter_lines():
                 events += line.startswith("data:")
@@ -108,7 +108,7 @@ def replays(tmp_path_factory: pytest.TempPathFactory) -> Replays:
     """Record, export, replay at twice the speed against a new server, and record and export that."""
     place = tmp_path_factory.mktemp("replays")
     (place / "headers").write_text(f"# for the gateway\nAuthorization: Bearer {SECRET}\n")
-    ends = {}
+    ends: dict[str, Done] = {}
 
     def replay(url: str) -> None:
         ends["done"] = run(
@@ -117,12 +117,10 @@ def replays(tmp_path_factory: pytest.TempPathFactory) -> Replays:
             "--headers-file", str(place / "headers"),
         )  # fmt: skip
 
-    with pytest.MonkeyPatch.context() as patch:
-        verify_in_process.__wrapped__(patch)
-        (place / "first").mkdir()
-        (place / "second").mkdir()
-        first = recorded(Config, place / "first", lambda url: asyncio.run(ask_all(url)))
-        second = recorded(Config, place / "second", replay)
+    for name in ("first", "second"):
+        (place / name).mkdir()
+    first = recorded(Config, place / "first", lambda url: asyncio.run(ask_all(url)))
+    second = recorded(Config, place / "second", replay)
     done = ends["done"]
     assert (done.code, done.err) == (0, "")
     requests = [json.loads(line) for line in (place / "requests.jsonl").read_text().splitlines()]
@@ -132,8 +130,8 @@ def replays(tmp_path_factory: pytest.TempPathFactory) -> Replays:
 
 def test_the_replay_is_recorded_with_the_same_bodies_hashes_and_lengths(replays: Replays) -> None:
     assert len(replays.first.rows) == len(replays.second.rows) == len(ASKED)
-    names = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "prompt_hash", "output_hash", "hash_ids")
-    names += ("chunks", "outcome", "http.response.status_code", "gen_ai.request.stream")
+    names = ["gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "prompt_hash", "output_hash", "hash_ids"]
+    names += ["chunks", "outcome", "http.response.status_code", "gen_ai.request.stream"]
     for row in replays.first.rows:
         again = replays.second.row(replays.second.records[row["custom_id"]]["request_id"])
         assert again["body"] == row["body"]

@@ -72,7 +72,7 @@ def test_prompts_share_the_text_of_equal_ids_and_have_a_word_for_each_token(writ
 @pytest.mark.usefixtures(verify_in_process.__name__)
 @pytest.mark.parametrize("form", ["mooncake", "vllm-timed", "guidellm", "aiperf"])
 def test_every_trace_that_export_writes_is_read(form: str, tmp_path: Path) -> None:
-    usage = {"gen_ai.usage.input_tokens": 600, "gen_ai.usage.output_tokens": 5}
+    usage: dict[str, Any] = {"gen_ai.usage.input_tokens": 600, "gen_ai.usage.output_tokens": 5}
     write_segment(tmp_path, [request(1, **usage), request(3.25, "client_disconnect", chunks=9, **usage)])
     out = tmp_path / "trace.jsonl"
     assert run("export", str(tmp_path), "--format", form, "-o", str(out)).code == OK
