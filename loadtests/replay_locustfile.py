@@ -11,30 +11,18 @@ from __future__ import annotations
 import time
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gevent
 import gevent.pool
-from locust import FastHttpUser, LoadTestShape, events, task
+from locust import FastHttpUser, events, task
 from locust.contrib.fasthttp import FAILURE_EXCEPTIONS
 from locust.env import Environment
 
+import shapes
 from inference_logging.replay.events import has_content
 from inference_logging.replay.schedule import BODIES, TRACES, Changes, Planned, Schedule
 from users import events as messages_of
-
-
-class Play(LoadTestShape):
-    """Keeps one player alive until it has played the whole export, as ``shapes.OpenLoop`` does with arrivals."""
-
-    def __init__(self, schedule: Schedule, speed: float) -> None:
-        """Take the requests, and how many times as fast as recorded they arrive."""
-        super().__init__()  # type: ignore[no-untyped-call]  # Locust has no types there
-        self.schedule, self.speed, self.finished = schedule, speed, False
-
-    def tick(self) -> tuple[int, float, list[type[Any]] | None] | None:
-        """Return one player, or None (which ends the run) once it has set `finished`."""
-        return None if self.finished else (1, 1.0, [ReplayUser])
 
 
 class ReplayUser(FastHttpUser):
@@ -42,16 +30,18 @@ class ReplayUser(FastHttpUser):
 
     fixed_count = 1
     concurrency = 10_000
+    schedule: ClassVar[Schedule]
+    speed: ClassVar[float]
 
     @task
     def play(self) -> None:
         """Start every request on time, wait for the last answer, then mark the shape as finished."""
         shape = self.environment.shape_class
-        assert isinstance(shape, Play)
+        assert isinstance(shape, shapes.OpenLoop)
         under_way = gevent.pool.Group()
         start = time.perf_counter()
-        for planned in shape.schedule:
-            due = start + planned.offset_s / shape.speed
+        for planned in self.schedule:
+            due = start + planned.offset_s / self.speed
             gevent.sleep(max(0.0, due - time.perf_counter()))
             under_way.spawn(self._send, planned, due)
         under_way.join()
@@ -68,6 +58,12 @@ class ReplayUser(FastHttpUser):
         with self.client.request(
             "POST", planned.path, data=planned.body.decode(), headers=headers, stream=True, catch_response=True
         ) as response:
+            if response._response is None:  # no answer: a silence that ends as recorded is none of Locust's failures
+                if planned.abort_s is None:
+                    response.failure(response.error or "no answer")
+                else:
+                    response.success()
+                return
             chunks = 0
             try:
                 for message in messages_of(response):
@@ -116,7 +112,10 @@ def prepare(environment: Environment, **_: Any) -> None:
     if options.speed <= 0:
         raise ValueError(f"--speed {options.speed:g}: must be above 0")
     changes = Changes({"model": options.model} if options.model else {})
-    shape = Play(Schedule(options.export, options.export_format, changes), options.speed)
+    ReplayUser.schedule = Schedule(options.export, options.export_format, changes)
+    ReplayUser.speed = options.speed
+    # As a module's name, since Locust makes shapes of the classes that it finds here.
+    shape = shapes.OpenLoop([], ReplayUser)
     shape.runner = environment.runner
     environment.shape_class = shape
     environment.user_classes = [ReplayUser]

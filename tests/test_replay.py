@@ -180,6 +180,7 @@ def test_the_report_compares_outcomes_lengths_and_times(replays: Replays) -> Non
     assert [report[name] for name in ("requests", "sent", "not_sent", "unfinished", "capped")] == [8, 8, 0, 0, 0]
     outcomes = {(one["recorded"], one["replayed"]): one["requests"] for one in report["outcomes"]}
     assert outcomes[("ok 200", "ok 200")] == 4
+    assert outcomes[("ok 429", "ok 429")] == 1
     assert sum(outcomes.values()) == len(ASKED)
     lengths = {one["name"]: one for one in report["lengths"]}
     assert [lengths["output tokens"][name] for name in ("requests", "equal", "recorded", "replayed")] == [4, 4, 45, 45]
@@ -195,6 +196,28 @@ def test_the_report_compares_outcomes_lengths_and_times(replays: Replays) -> Non
 def test_a_header_of_the_file_is_sent_and_shown_nowhere(replays: Replays) -> None:
     shown = [replays.out, replays.page, json.dumps(replays.report), json.dumps(replays.requests)]
     assert not any(SECRET in text for text in shown)
+
+
+def test_locust_sends_the_same_file(replays: Replays, tmp_path: Path) -> None:
+    config = Config(directory=tmp_path / "segments", queue_directory=tmp_path / "queues", queue_bytes=1 << 20)
+    file = Path(__file__).parent.parent / "loadtests" / "replay_locustfile.py"
+    command = [sys.executable, "-m", "locust", "-f", str(file), "--headless", "--export", str(replays.first.file)]
+    with uvicorn(config, app="replayed_app:app") as server:
+        done = subprocess.run(
+            [*command, "-H", server.url, "--speed", "2", "--json"], capture_output=True, timeout=200, check=False
+        )
+        wait_until(lambda: len(read_records(config.directory, "request")) >= len(ASKED), "all records")
+        server.stop()
+    records = {record["client_request_id"]: record for record in read_records(config.directory, "request")}
+    wanted = {row["custom_id"]: row["recorded"] for row in replays.first.rows}
+    assert set(records) == set(wanted), done.stderr.decode()
+    for name in ("outcome", "chunks", "http.response.status_code"):
+        assert {key: record.get(name) for key, record in records.items()} == {
+            key: recorded.get(name) for key, recorded in wanted.items()
+        }
+    rows = {(row["method"], row["name"]): row for row in json.loads(done.stdout)}
+    assert rows[("POST", "/v1/chat/completions")]["num_requests"] >= len(ASKED) - 1
+    assert rows[("SSE", "/v1/chat/completions: time to first chunk")]["num_requests"] >= 5
 
 
 def test_ctrl_c_ends_with_a_report_of_what_was_done(replays: Replays, tmp_path: Path) -> None:

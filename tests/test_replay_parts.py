@@ -14,7 +14,7 @@ import pytest
 from inference_logging.cli.main import OK
 from inference_logging.replay.client import Answer
 from inference_logging.replay.comparison import compare
-from inference_logging.replay.events import Usage, has_content, usage_of, usage_of_events
+from inference_logging.replay.events import Usage, has_content, is_error, usage_of, usage_of_events
 from inference_logging.replay.player import Pace, Player, Result
 from inference_logging.replay.schedule import ABORTED, TRACES, Changes, Planned, Recorded, ReplayError, Schedule
 from inference_logging.replay.synthetic import WORDS, prompt_text
@@ -233,6 +233,21 @@ def test_chunks_are_those_of_the_recording(message: bytes, is_chunk: bool) -> No
     assert has_content(message) is is_chunk
 
 
+@pytest.mark.parametrize(
+    ("message", "is_end"),
+    [
+        (b'data: {"error": {"message": "x"}}\n\n', True),
+        (b"event: error\ndata: {}\n\n", True),
+        (b"event: response.failed\ndata: {}\n\n", True),
+        (b'data: {"error": null, "choices": [{}]}\n\n', False),
+        (b'data: {"choices":[{"text":"error"}]}\n\n', False),
+        (b"event: errors\ndata: {}\n\n", False),
+    ],
+)
+def test_an_error_in_a_stream_is_seen_as_the_recording_sees_it(message: bytes, is_end: bool) -> None:
+    assert is_error(message) is is_end
+
+
 def test_token_counts_are_read_as_each_api_places_them() -> None:
     openai = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\n'
     start = b'event: message_start\ndata: {"message":{"usage":{"input_tokens":5,"output_tokens":1}}}\n\n'
@@ -272,7 +287,7 @@ def test_the_ratio_of_times_is_that_of_pairs_and_its_interval_holds_the_true_one
 def test_aborted_and_failed_requests_are_compared_only_where_both_runs_ended_alike() -> None:
     left = Answer("", ABORTED, None, 200, is_stream=True, chunks_s=[0.1, 0.2])
     whole = Answer("", "ok", None, 200, is_stream=True, chunks_s=[0.1, 0.2], usage=Usage(1, 2))
-    refused = Answer("", "error", None, 429)
+    refused = Answer("", "ok", None, 429)
     recorded = Recorded(ABORTED, 200, 0.2, 0.1, 2, 1, 2)
     compared = compare([result_of(at, recorded, answer) for at, answer in enumerate((left, whole, refused))])
     lengths = {length.name: length.requests for length in compared.lengths}
@@ -285,7 +300,7 @@ def test_aborted_and_failed_requests_are_compared_only_where_both_runs_ended_ali
     assert {(one.recorded, one.replayed) for one in compared.outcomes} == {
         (f"{ABORTED} 200", f"{ABORTED} 200"),
         (f"{ABORTED} 200", "ok 200"),
-        (f"{ABORTED} 200", "error 429"),
+        (f"{ABORTED} 200", "ok 429"),
     }
     assert not compare([result_of(0, recorded, refused)]).is_made
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from inference_logging.errors import MissingExtraError
-from inference_logging.replay.events import Usage, has_content, usage_of, usage_of_events
+from inference_logging.replay.events import Usage, has_content, is_error, usage_of, usage_of_events
 from inference_logging.replay.schedule import ABORTED, Planned
 
 try:
@@ -46,10 +46,12 @@ class Answer:
 
     trace_id: str
     outcome: str = UNFINISHED
-    """``ok``, ``error`` (status from 400 on), ``client_disconnect`` (left as recorded), or a word of this module."""
+    """As in a record: ``ok``, ``error`` (status from 500 on, or an error in the stream), ``client_disconnect`` (left as
+    recorded); or a word of this module."""
     error: str | None = None
     status: int | None = None
     is_stream: bool = False
+    has_error_event: bool = False
     duration_s: float = 0.0
     chunks_s: list[float] = field(default_factory=list)
     """When each chunk came."""
@@ -108,7 +110,7 @@ class Client:
             if await _read(response, planned, answer, began):
                 answer.outcome = ABORTED
             else:
-                answer.outcome = "ok" if response.status_code < 400 else "error"
+                answer.outcome = "error" if response.status_code >= 500 or answer.has_error_event else "ok"
         finally:
             await response.aclose()
 
@@ -146,6 +148,7 @@ def _take(message: bytes, answer: Answer, began: float) -> None:
     if has_content(message):
         answer.chunks_s.append(time.perf_counter() - began)
     answer.usage |= usage_of_events(message)
+    answer.has_error_event |= is_error(message)
 
 
 def _context(ca_file: str) -> Any:

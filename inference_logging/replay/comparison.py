@@ -108,7 +108,7 @@ def _outcome(outcome: str, status: int | None) -> str:
 
 
 def _is_whole(result: Result) -> bool:
-    return result.answer.outcome == result.planned.recorded.outcome == "ok"
+    return result.answer.outcome == result.planned.recorded.outcome == "ok" and _is_served(result)
 
 
 def _input_tokens(result: Result) -> Pair | None:
@@ -133,7 +133,8 @@ def _first_chunk(result: Result) -> Pair | None:
 
 def _is_served(result: Result) -> bool:
     """Whether both times are those of an answer, and not of a refusal."""
-    return result.answer.outcome == result.planned.recorded.outcome and (result.answer.status or 0) < 400
+    recorded, answer = result.planned.recorded, result.answer
+    return answer.outcome == recorded.outcome and max(answer.status or 0, recorded.status or 0) < 400
 
 
 def _per_token(result: Result) -> Pair | None:

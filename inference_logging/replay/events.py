@@ -1,6 +1,7 @@
-"""What an answer says in its bytes: whether a message of a stream has content, and how many tokens were counted.
+"""What an answer says in its bytes: whether a message of a stream has content or an error, and the token counts.
 
-The rules are those of the recording: a message that is only `data: [DONE]`, or only usage, is no chunk.
+The rules are those of the recording: a message that is only `data: [DONE]`, or only usage, is no chunk, and an event
+`error` is the end of a failed answer.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
+_ERROR_NAME: Final = re.compile(rb"event:\s*(error|response\.failed)\s*[\r\n]")
+_ERROR_OBJECT: Final = re.compile(rb'data:\s*\{\s*"error"')
 _DONE: Final = b"[DONE]"
 
 
@@ -30,6 +33,16 @@ def has_content(message: bytes) -> bool:
     if not message.startswith(b"data:") or not (_DONE in message or _USAGE.search(message)):
         return True
     return not all(data == _DONE or _is_only_usage(data) for data in _data(message))
+
+
+def is_error(message: bytes) -> bool:
+    """Return whether a message is the event with which servers end a failed stream, whose status is already sent."""
+    if _ERROR_NAME.match(message):
+        return True
+    if not _ERROR_OBJECT.match(message):
+        return False
+    event = _object(_data(message)[0])
+    return bool(event) and next(iter(event)) == "error" and event["error"] is not None
 
 
 def usage_of_events(message: bytes) -> Usage:
