@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from inference_logging.replay.comparison import Comparison, Times
 from inference_logging.stats.drawing import FIRST, SECOND, Plot, formatter, legend, log_axis, plot
 from inference_logging.stats.summary import duration_text
+
+_MOST_POINTS: Final = 300
+"""Of a line; more make a page larger, and look the same."""
 
 
 def plots(comparison: Comparison) -> Iterator[Plot]:
@@ -22,8 +25,10 @@ def _distribution(times: Times) -> Plot:
     def draw(axes: Any) -> None:
         for arm, (name, colour) in enumerate(arms):
             ordered = sorted(pair[arm] for pair in times.pairs)
-            shares = [(at + 1) / len(ordered) for at in range(len(ordered))]
-            axes.plot(ordered, shares, color=colour, linewidth=1.8, label=name, drawstyle="steps-post", marker=".",
+            shown = range(0, len(ordered), len(ordered) // _MOST_POINTS + 1)
+            places = [ordered[at] for at in shown] + [ordered[-1]]
+            shares = [(at + 1) / len(ordered) for at in shown] + [1.0]
+            axes.plot(places, shares, color=colour, linewidth=1.8, label=name, drawstyle="steps-post", marker=".",
                       markersize=3)  # fmt: skip
         log_axis(axes, duration_text)
         axes.yaxis.set_major_formatter(formatter("{:.0%}".format))
