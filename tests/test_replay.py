@@ -48,7 +48,12 @@ class Recording(NamedTuple):
 
 async def ask(client: httpx.AsyncClient, text: str, max_tokens: int, is_stream: bool) -> None:
     """Send one request as an application does; leave as the text says."""
-    body = {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": max_tokens}
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": max_tokens,
+        "extra": ["é", None],
+    }
     leaves_after = int(text.split()[1]) if text.startswith("hold") else None
     try:
         timeout = 0.3 if text == "wait" else 60.0
@@ -78,7 +83,7 @@ async def ask_all(url: str) -> None:
 def recorded(configure: Configure, name: Path, play: Callable[[str], object]) -> Recording:
     """Record what ``play`` does to a server, and export it."""
     place = {"directory": name / "segments", "queue_directory": name / "queues", "queue_bytes": 1 << 22}
-    config = configure(**place, capture_input="full", capture_output="full", chunks="timeline")
+    config = configure(**place, capture_input="full", capture_output="full", capture_body="raw", chunks="timeline")
     with uvicorn(config, app="replayed_app:app") as server:
         play(server.url)
         wait_until(lambda: len(read_records(config.directory, "request")) >= len(ASKED), "all records")
@@ -135,6 +140,7 @@ def test_the_replay_is_recorded_with_the_same_bodies_hashes_and_lengths(replays:
     for row in replays.first.rows:
         again = replays.second.row(replays.second.records[row["custom_id"]]["request_id"])
         assert again["body"] == row["body"]
+        assert (row["body"]["extra"], row["body_source"], again["body_source"]) == (["é", None], "raw", "raw")
         found, wanted = ({name: one["recorded"].get(name) for name in names} for one in (again, row))
         assert found == wanted
         assert wanted["prompt_hash"] is not None
