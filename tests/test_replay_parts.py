@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -316,3 +319,28 @@ def test_a_port_where_nobody_listens_is_a_request_that_could_not_be_sent(written
     assert done.code == 1
     assert "could not be sent" in done.out
     assert "1 x ConnectError" in done.err
+
+
+def test_one_request_that_could_not_be_sent_is_exit_code_1_whatever_was_compared(written: Callable[..., Path]) -> None:
+    recorded = {"outcome": "ok", "http.response.status_code": 200, "gen_ai.usage.input_tokens": 3}
+    file = written(*({**WITH_BODY, "recorded": recorded} for _ in range(2)))
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    answer = b'{"usage": {"prompt_tokens": 3}}'
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(answer)
+
+    def serve_one() -> None:
+        connection, _ = listening.accept()
+        listening.close()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(head + answer)
+
+    server = threading.Thread(target=serve_one)
+    server.start()
+    done = run("replay", str(file), "--url", url, "--concurrency", "1")
+    server.join()
+    assert done.code == 1
+    assert re.search(r"^could not be sent +1$", done.out, re.MULTILINE)
+    assert re.search(r"^input tokens +1 +1 +3 +3$", done.out, re.MULTILINE)
+    assert "--concurrency 1 bound: 1 requests waited" in done.err
