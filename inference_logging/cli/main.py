@@ -81,6 +81,10 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Write requests as load generators, viewers and tables read them.",
         "inference-logging export --format mooncake -o trace.jsonl",
     ),
+    "replay": Entry(
+        "Send exported requests again at their times, and compare.",
+        "inference-logging replay batch.jsonl --url http://127.0.0.1:8000 --speed 2",
+    ),
     "stats": Entry(
         "Summarise requests: outcomes, times, tokens; as a page with plots.", "inference-logging stats logs"
     ),

@@ -1,0 +1,221 @@
+"""`inference-logging replay`: exported requests sent again at their times, and compared with the recorded run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import click
+
+from inference_logging.cli.examples import examples
+from inference_logging.cli.main import FAILED, INTERRUPTED, OK
+from inference_logging.cli.terminal import safe, table_text
+from inference_logging.replay.schedule import BODIES, TRACES, Changes, ReplayError, Schedule
+
+if TYPE_CHECKING:
+    from inference_logging.replay.player import State
+    from inference_logging.replay.report import Replayed
+
+_TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+"""Characters of a header's name (RFC 9110, section 5.6.2), without regard to case."""
+
+
+@click.command(
+    "replay",
+    epilog=examples(
+        "inference-logging replay batch.jsonl --url http://127.0.0.1:8000",
+        "inference-logging replay batch.jsonl --url http://127.0.0.1:8000 --speed 2 --html replay.html",
+        "inference-logging replay trace.jsonl --url http://127.0.0.1:8000 --model llama --set ignore_eos=true",
+    ),
+)
+@click.argument("file", metavar="EXPORT", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--url", required=True, metavar="URL", help="Server: http://host:port, to which each path is added.")
+@click.option(
+    "--speed", default=1.0, show_default=True, type=click.FloatRange(min=0, min_open=True, max=1e6),
+    help="How many times as fast as recorded the requests arrive.",
+)  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice([BODIES, *TRACES]),
+    help="Format of the file; without it, as its first row shows (openai-jsonl, mooncake).",
+)  # fmt: skip
+@click.option("--model", metavar="NAME", help="Model to ask for, in place of the recorded one; needed for a trace.")
+@click.option(
+    "--set", "given", multiple=True, metavar="NAME=JSON",
+    help="Member of every body, in place of the recorded one; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--path", "trace_path", default="/v1/completions", show_default=True, metavar="PATH",
+    help="Where the requests of a trace go.",
+)  # fmt: skip
+@click.option("--block-tokens", type=click.IntRange(min=1), help="Tokens of one prefix id of a trace, if unusual.")
+@click.option("--limit", type=click.IntRange(min=1), help="Send the first so many requests only.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1),
+    help="Most requests at once. Where it binds, requests wait for others: reported, since the loop is not open then.",
+)  # fmt: skip
+@click.option(
+    "--timeout", "timeout_s", default=600.0, show_default=True, type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS", help="Longest time without a byte of an answer.",
+)  # fmt: skip
+@click.option(
+    "--headers-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Headers of every request, a line `name: value` each, as ship_headers_file.",
+)  # fmt: skip
+@click.option(
+    "--ca-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+    help="Certificates to check the server against.",
+)  # fmt: skip
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write the report as JSON too.")  # fmt: skip
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Write a page with plots too. Needs matplotlib (extra `cli`).",
+)  # fmt: skip
+@click.option(
+    "--requests", "requests_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Write a JSON line for each request as it ends: intended and real time, status, time of each chunk.",
+)  # fmt: skip
+def command(
+    file: Path,
+    url: str,
+    speed: float,
+    form: str | None,
+    model: str | None,
+    given: tuple[str, ...],
+    trace_path: str,
+    block_tokens: int | None,
+    limit: int | None,
+    concurrency: int | None,
+    timeout_s: float,
+    headers_file: Path | None,
+    ca_file: Path | None,
+    json_file: Path | None,
+    html: Path | None,
+    requests_file: Path | None,
+) -> int:
+    """Send the requests of EXPORT to a server at their recorded times, and compare the answers with the recorded ones.
+
+    The loop is open: a request is sent when it arrived in the recording, whether or not earlier ones were answered.
+    How late it was sent is reported, and shifts no other. Streams are read as they come; where the recorded client
+    left, this one leaves after as many chunks, or seconds. Each request has the recorded one's id as X-Request-Id, so
+    that a record of the replay has it as client_request_id, and a trace of its own.
+
+    EXPORT is what `export` writes as openai-jsonl, or a trace (mooncake, vllm-timed, guidellm, aiperf): its prompts
+    are made up, a word for a token, with the same text where prefix ids are the same.
+
+    Ctrl-C ends it with a report of what was done until then.
+
+    Exit code: 1 if a request could not be sent, or none could be compared; 2 if EXPORT or the command line is wrong;
+    130 if a signal ended it.
+    """
+    _check_url(url)
+    if not trace_path.startswith("/"):
+        raise click.BadParameter(f"{trace_path!r}: must begin with /", param_hint="--path")
+    members = dict(_member(text) for text in given) | ({"model": model} if model is not None else {})
+    headers = dict(_headers(headers_file)) if headers_file is not None else {}
+    try:
+        schedule = Schedule(file, form, Changes(members, trace_path, block_tokens), limit)
+    except ReplayError as error:
+        raise click.UsageError(str(error)) from None
+    from inference_logging.replay import report
+    from inference_logging.replay.player import Pace
+    from inference_logging.replay.run import Server, run
+
+    if html is not None:
+        import inference_logging.replay.plots  # noqa: F401 - if matplotlib is missing, nothing is sent
+
+    server = Server(url, headers, timeout_s, str(ca_file) if ca_file is not None else None)
+    pace = Pace(speed, concurrency)
+    with _opened(requests_file) as written, _progress(schedule.requests) as show:
+        state, results = asyncio.run(run(schedule, server, pace, requests_file=written, show=show))
+    replayed = report.Replayed(schedule, server.url, pace, state, results)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.as_json(replayed), indent=2) + "\n", encoding="utf-8")
+    if html is not None:
+        report.write_page(html, replayed)
+    return _print(replayed)
+
+
+def _opened(path: Path | None) -> AbstractContextManager[IO[str] | None]:
+    return path.open("w", encoding="utf-8") if path is not None else nullcontext()
+
+
+def _print(replayed: Replayed) -> int:
+    """Print the report and return the exit code."""
+    from inference_logging.replay import report
+
+    click.echo("\n".join(f"{name:<30} {value}" for name, value in report.headline(replayed)))
+    for table in report.tables(replayed):
+        click.echo("\n" + table_text(table))
+    for note in report.notes(replayed):
+        click.echo(f"inference-logging replay: {safe(note)}", err=True)
+    if replayed.state.is_interrupted:
+        return INTERRUPTED
+    return FAILED if replayed.not_sent or not replayed.comparison.is_made else OK
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise click.BadParameter(f"{url!r}: must be http://host:port", param_hint="--url") from None
+    if parts.username is not None or parts.password is not None:
+        # Not shown, since it is a secret.
+        raise click.BadParameter("must have no user or password: see --headers-file", param_hint="--url")
+    if not is_server or parts.query or parts.fragment:
+        raise click.BadParameter(f"{url!r}: must be http://host:port or https://…", param_hint="--url")
+
+
+def _member(text: str) -> tuple[str, Any]:
+    """Read NAME=JSON; what is no JSON is a text."""
+    name, sign, value = text.partition("=")
+    if not (name and sign):
+        raise click.BadParameter(f"{text!r}: must be NAME=JSON", param_hint="--set")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _headers(path: Path) -> Iterator[tuple[str, str]]:
+    """Read the lines of a file; empty ones and comments are left out. No error shows a line, which may be a secret."""
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "must be ASCII"
+        raise click.BadParameter(f"{path}: {reason}", param_hint="--headers-file") from None
+    for number, line in enumerate(lines, 1):
+        name, sign, value = (part.strip() for part in line.partition(":"))
+        if line.strip() and not line.lstrip().startswith("#"):
+            if not sign or not name or not set(name.lower()) <= _TOKEN or not value.isprintable():
+                raise click.BadParameter(f"{path}: line {number} is not name: value", param_hint="--headers-file")
+            yield name, value
+
+
+@contextmanager
+def _progress(requests: int) -> Iterator[Callable[[State], object] | None]:
+    """Return a callable that shows how far the replay is: a progress bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    except ImportError:
+        yield None
+        return
+    under_way = TextColumn("{task.fields[under_way]} under way, last sent {task.fields[late_ms]:.0f} ms late")
+    with Progress(
+        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), under_way, console=Console(stderr=True), transient=True
+    ) as progress:
+        task = progress.add_task("", total=requests, under_way=0, late_ms=0.0)
+        yield lambda state: progress.update(
+            task, completed=state.ended, under_way=state.under_way, late_ms=state.late_s * 1e3
+        )
