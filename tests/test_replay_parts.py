@@ -343,4 +343,4 @@ def test_one_request_that_could_not_be_sent_is_exit_code_1_whatever_was_compared
     assert done.code == 1
     assert re.search(r"^could not be sent +1$", done.out, re.MULTILINE)
     assert re.search(r"^input tokens +1 +1 +3 +3$", done.out, re.MULTILINE)
-    assert "--concurrency 1 bound: 1 requests waited" in done.err
+    assert "--concurrency 1 bound: requests that waited for others: 1" in done.err

@@ -113,7 +113,7 @@ def notes(replayed: Replayed) -> Iterator[str]:
     """Return what a reader has to know before the figures are compared."""
     if capped := replayed.capped:
         yield (
-            f"--concurrency {replayed.pace.concurrency} bound: {len(capped):,} requests waited for others, "
+            f"--concurrency {replayed.pace.concurrency} bound: requests that waited for others: {len(capped):,}, "
             f"{duration_text(max(result.capped_s for result in capped))} at most. The loop was not open then."
         )
     if not replayed.comparison.is_made:
