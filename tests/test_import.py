@@ -203,7 +203,7 @@ def test_every_package_of_an_extra_is_imported_by_the_package() -> None:
     unused = [
         name
         for name, module in modules.items()
-        if not re.search(rf"^ +(import|from) {module}\b", sources, re.MULTILINE)
+        if not re.search(rf"^ *(import|from) {module}\b", sources, re.MULTILINE)
     ]
     assert unused == []
 
