@@ -57,8 +57,8 @@ def test_every_help_is_shown_without_a_server(
     assert done.out.startswith(f"Usage: inference-logging {' '.join(words)} ")
 
 
-# What bench measures has configurations of its own, and is no service.
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("bench", "config")])
+# What bench measures has configurations of its own, and is no service; replay sends to a server of any kind.
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("bench", "config", "replay")])
 def test_every_command_takes_a_configuration_file_and_a_service_name(name: str) -> None:
     command = root.get_command(click.Context(root), name)
     assert command is not None

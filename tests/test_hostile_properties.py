@@ -192,7 +192,7 @@ def test_with_and_without_the_middleware_everyone_sees_the_same(recorded: Record
     assert recorded.logger.flush()
     events = [record["event_name"] for record in tail.read()]
     assert events.count("request") == 1
-    assert set(events) <= {"request", "request.chunk"}
+    assert set(events) <= {"request", "request.chunk", "server.started"}
 
 
 @settings(settings.get_profile("hostile"), suppress_health_check=list(HealthCheck))

@@ -57,6 +57,9 @@ impl QueueSettings {
     }
 }
 
+/// How often a queue is made in a directory that somebody deletes.
+const ATTEMPTS: usize = 5;
+
 /// This process's queue and everything that an emit needs to know about it.
 pub struct Queue {
     pub file: Arc<QueueFile>,
@@ -75,7 +78,17 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// A directory that is deleted meanwhile is made again.
     fn create(settings: &QueueSettings, schemas: &[EventSchema]) -> io::Result<Self> {
+        let is_gone =
+            |created: &io::Result<Self>| created.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        (1..ATTEMPTS)
+            .map(|_| Self::create_once(settings, schemas))
+            .find(|created| !is_gone(created))
+            .unwrap_or_else(|| Self::create_once(settings, schemas))
+    }
+
+    fn create_once(settings: &QueueSettings, schemas: &[EventSchema]) -> io::Result<Self> {
         let sizes = QueueSizes { data_bytes: settings.queue_bytes, slot_count: settings.in_flight_slots };
         let agree = |how: fn(&Path, &str) -> io::Result<()>| match &settings.configuration {
             Some(text) => how(&settings.directory, text),
