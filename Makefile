@@ -17,6 +17,8 @@ NATIVE_SOURCES := $(shell find native/*/src -type f) $(wildcard native/*.toml na
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
 # Of the C library for small machines.
 EMBEDDED_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl armv7-unknown-linux-musleabihf
+# Of `make check-macos`.
+MACOS_TARGET := aarch64-apple-darwin
 # The checkout with the portable core in it.
 PORTABLE := build/portable
 # Where maturin looks for what a wheel holds beside the package.
@@ -89,7 +91,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -146,6 +148,14 @@ wheels: toolchain $(VENV)/.stamp-wheels ## Build the wheels for Linux on x86-64 
 	$(PYTHON) release/wheels.py --out dist/wheels $(if $(TARGET),--target $(TARGET) --no-sdist) \
 		$(foreach version,$(PYTHONS),--python $(version))
 	$(PYTHON) release/wheels.py --check dist/wheels
+
+# For development; there is no Mac to run it on.
+check-macos: toolchain $(VENV)/.stamp-wheels ## Compile the core for macOS on arm64 and link it with zig: the program, and a wheel into build/macos
+	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(MACOS_TARGET)" ] || rustup target add $(MACOS_TARGET)
+	cd native && env -u MAKEFLAGS -u MFLAGS PATH="$(abspath $(VENV))/bin:$$PATH" cargo-zigbuild zigbuild --quiet \
+		--target $(MACOS_TARGET) --package inference_logging_listener
+	env -u MAKEFLAGS -u MFLAGS PATH="$(abspath $(VENV))/bin:$$PATH" maturin build --quiet --zig --target $(MACOS_TARGET) \
+		--interpreter 3.11 --profile dev --out build/macos
 
 sdist: toolchain $(VENV)/.stamp-wheels ## Build the sdist into dist/wheels
 	$(PYTHON) release/wheels.py --out dist/wheels --only-sdist
