@@ -65,15 +65,15 @@ _FRAMEWORKS: Final = (
 _DISTRIBUTION: Final = "inferlog"
 
 
-def record_start(logger: Logger, told: Mapping[str, object] | None = None) -> bool:
+def record_start(logger: Logger, reported: Mapping[str, object] | None = None) -> bool:
     """Make the record of this process, unless ``logger`` has one; return whether it was accepted.
 
-    ``told`` has fields by name that the caller knows: those of an engine or a model.
+    ``reported`` has fields by name that the caller knows: those of an engine or a model.
     """
     if logger.config.enabled == "off" or logger.config.server_record == "off" or logger.has_start_record:
         return False
     logger.has_start_record = True
-    known = {**_process(), **_server(), "configuration.digest": configuration_digest(logger.config), **(told or {})}
+    known = {**_process(), **_server(), "configuration.digest": configuration_digest(logger.config), **(reported or {})}
     try:
         fields = [name for name in FIELDS if name in known]
         emit = logger.event("server.started", fields)

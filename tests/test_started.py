@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
-from inference_logging.integrations.vllm.started import told_by
+from inference_logging.integrations.vllm.started import reported_by
 from inference_logging.started import FIELDS, configuration_digest, record_start
 from tests.support import read_lines
 
@@ -122,29 +122,33 @@ def engine(**changes: Any) -> Any:
 
 
 def test_vllm_tells_model_parallelism_and_arguments_and_no_secret() -> None:
-    told = told_by(engine())
-    assert told["model.name"] == "org/model"
-    assert (told["model.revision"], told["model.dtype"], told["model.quantization"]) == ("abc", "bfloat16", "fp8")
-    assert told["engine.parallelism"] == {"tensor": 2, "pipeline": 1, "data": 1}
-    arguments = told["engine.arguments"]
+    reported = reported_by(engine())
+    assert reported["model.name"] == "org/model"
+    assert (reported["model.revision"], reported["model.dtype"], reported["model.quantization"]) == (
+        "abc",
+        "bfloat16",
+        "fp8",
+    )
+    assert reported["engine.parallelism"] == {"tensor": 2, "pipeline": 1, "data": 1}
+    arguments = reported["engine.arguments"]
     assert isinstance(arguments, dict)
     assert arguments["cache_config.block_size"] == 16
     assert arguments["scheduler_config.max_num_seqs"] == 256
-    assert "canary" not in json.dumps(told)
-    assert set(told) <= set(FIELDS)
+    assert "canary" not in json.dumps(reported)
+    assert set(reported) <= set(FIELDS)
 
 
 @pytest.mark.parametrize("client", [object(), SimpleNamespace(vllm_config=None), engine(model_config=None)])
 def test_what_another_version_of_vllm_lacks_is_left_out(client: Any) -> None:
-    told = told_by(client)
-    assert told["engine.name"] == "vllm"
-    assert "model.name" not in told
+    reported = reported_by(client)
+    assert reported["engine.name"] == "vllm"
+    assert "model.name" not in reported
 
 
 def test_what_is_told_stands_in_the_record(configure: Configure) -> None:
     config = configure(server_record="on")
     with Logger(config) as logger:
-        assert record_start(logger, told_by(engine())) is True
+        assert record_start(logger, reported_by(engine())) is True
     (record,) = started(config)
     assert record["engine.parallelism"] == {"tensor": 2, "pipeline": 1, "data": 1}
     assert record["engine.name"] == "vllm"

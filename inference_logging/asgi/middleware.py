@@ -188,7 +188,7 @@ class InferenceLoggingMiddleware:
             )
         except OSError as error:
             raise OpenError(str(error)) from error
-        record_start(self._logger, server.told if server is not None else None)
+        record_start(self._logger, server.reported if server is not None else None)
         self._reseed = factory.reseed
         self._begin, self._factory = factory.begin, factory
 

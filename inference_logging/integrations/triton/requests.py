@@ -48,7 +48,7 @@ _log = get_logger("inference_logging.triton")
 _open: list[RequestLog] = []
 
 
-def _told(args: Mapping[str, str]) -> dict[str, object]:
+def _reported(args: Mapping[str, str]) -> dict[str, object]:
     """Return what Triton tells of a model for ``server.started``."""
     return {"engine.name": "triton", "model.name": args["model_name"], "model.version": args["model_version"]}
 
@@ -83,7 +83,7 @@ class RequestLog:
         self._failed = False
         if is_on:
             _watch(pb_utils.InferenceRequest)
-            record_start(self._logger, _told(args))
+            record_start(self._logger, _reported(args))
         _open.append(self)
 
     def _model_log(self, args: Mapping[str, str], pb_utils: Any) -> ModelLog:

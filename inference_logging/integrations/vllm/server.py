@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inference_logging._native import EngineReader
 from inference_logging.integrations.vllm.needs import METADATA, whole
 from inference_logging.integrations.vllm.records import ID_CHARACTERS, off, report_lacking
-from inference_logging.integrations.vllm.started import told_by
+from inference_logging.integrations.vllm.started import reported_by
 
 if TYPE_CHECKING:
     from inference_logging._native import RequestIds
@@ -41,7 +41,7 @@ class Server:
         observability = getattr(getattr(client, "vllm_config", None), "observability_config", None)
         self.traces = bool(getattr(observability, "otlp_traces_endpoint", None))
         self._engine = _stat_logger(client) if config.engine_records == "on" else None
-        self.told = told_by(client)
+        self.reported = reported_by(client)
         """What is known of engine and model, for `server.started`."""
         self.reader: EngineReader | None = None
         """Reads what the engine has for the record of a request."""

@@ -25,7 +25,7 @@ _PARALLEL: Final = {
 }
 
 
-def told_by(client: Any) -> dict[str, object]:
+def reported_by(client: Any) -> dict[str, object]:
     """Return the fields of ``server.started`` that an engine client (``vllm.engine.protocol.EngineClient``) tells."""
     configs = getattr(client, "vllm_config", None)
     model, parallel = getattr(configs, "model_config", None), getattr(configs, "parallel_config", None)
