@@ -186,8 +186,8 @@ def test_each_hostile_request_gets_the_same_bytes_and_leaves_at_most_one_valid_l
 
     asked = [record for record in read_records(config.directory, "request") if record["url.path"] == "/served"]
     wait_until(lambda: len(recorded()) >= expected - 1 - len(asked) and len(recorded()) > 20, "the records")
-    expected = {"request", "segment.header", "server.started"}
-    assert {line["event_name"] for line in read_lines(config.directory)} <= expected
+    names = {"request", "segment.header", "server.started"}
+    assert {line["event_name"] for line in read_lines(config.directory)} <= names
     assert {record["outcome"] for record in recorded()} == {"ok", "error", "client_disconnect"}
     forged = '/"}\n{"event_name":"request","outcome":"ok"}\r\n\0\x1b[2J\u2028'
     assert [record["url.path"] for record in recorded()].count(forged) == 1
