@@ -186,6 +186,7 @@ def _environment(venv: Path, directory: Path, queues: Path) -> dict[str, str]:
         "INFERENCE_LOGGING_DIRECTORY": str(directory / "log"),
         "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(queues),
         "INFERENCE_LOGGING_LISTENER": "external",
+        "INFERENCE_LOGGING_SERVER_RECORD": "off",
     }
 
 

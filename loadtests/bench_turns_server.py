@@ -126,6 +126,7 @@ class Front:
 
 def serve(fd: int, core: int, directory: Path, clock: str) -> None:
     """Serve on an inherited socket until SIGTERM."""
+    os.environ["INFERENCE_LOGGING_SERVER_RECORD"] = "off"  # requests and their records are counted
     os.sched_setaffinity(0, {core})
     with our_config(directory) as config, Logger(config) as logger:
         front = Front(application(), logger, CLOCKS[clock])

@@ -258,6 +258,7 @@ def _environment(mode: str, place: Place, logs: Path, queues: Path) -> dict[str,
     ours = {"DIRECTORY": str(logs), "QUEUE_DIRECTORY": str(queues), "METRICS_PATH": METRICS, **MODES[mode].settings}
     path = os.pathsep.join([*filter(None, [inherited.get("PYTHONPATH")]), str(_HERE)])
     settings = {f"INFERENCE_LOGGING_{name}": value for name, value in ours.items()}
+    settings["INFERENCE_LOGGING_SERVER_RECORD"] = "off"
     return {
         **inherited,
         **_ENVIRONMENT,

@@ -58,6 +58,7 @@ class Counted:
 def build_app(mode: str, directory: Path) -> FastAPI:
     """Return the example's app with the two added routes, logged as `mode` says."""
     os.environ["INFERENCE_LOGGING_DIRECTORY"] = str(directory)
+    os.environ["INFERENCE_LOGGING_SERVER_RECORD"] = "off"  # requests and their records are counted
     sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
     import fastapi_app
 
