@@ -20,6 +20,7 @@ from inference_logging.waiting import WAITING
 from tests import fake_triton
 from tests.c_programs import built, install
 from tests.command_line import run_program
+from tests.identity import KEY
 from tests.proxies import Proxy, Start
 from tests.sidecars import PYTHON
 from tests.support import Recorded
@@ -96,6 +97,13 @@ def configure(tmp_path: Path) -> Callable[..., Config]:
         return Config(**{**own, **parameters})
 
     return make
+
+
+@pytest.fixture
+def keyed(configure: Callable[..., Config], tmp_path: Path) -> Callable[..., Config]:
+    """Make configurations with a key for hashes."""
+    (tmp_path / "key").write_bytes(KEY)
+    return lambda **parameters: configure(capture_hash_key_file=tmp_path / "key", **parameters)
 
 
 @pytest.fixture(scope="session")

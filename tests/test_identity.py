@@ -1,90 +1,17 @@
-"""Whose request it was: headers, members of the body, what the application sets; and what never leaves the queue."""
+"""Whose request it was: recorded headers, metrics by tenant, and the names that are used."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import sys
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inference_logging import Config, InferenceLoggingMiddleware, Logger, current_request
-from inference_logging._native import RequestIds
+from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.errors import ConfigError
-from tests.command_line import run
+from tests.identity import BODY, HEADERS, KEY, SECRET, Configure, answer, records_of, served
 from tests.support import read_lines
-
-KEY = bytes(range(32))
-SECRET = "sk-canary0123456789"
-HEADERS = ["x-tenant=tenant.id", "X-Team", "authorization:hash=api_key.hash", "x-api-key:hash=api_key.hash"]
-App = Callable[..., Awaitable[None]]
-Configure = Callable[..., Config]
-
-
-@pytest.fixture
-def keyed(configure: Configure, tmp_path: Path) -> Configure:
-    """Make configurations with a key for hashes."""
-    (tmp_path / "key").write_bytes(KEY)
-    return lambda **parameters: configure(capture_hash_key_file=tmp_path / "key", **parameters)
-
-
-async def answer(scope: Any, receive: Any, send: Any) -> None:
-    while (await receive()).get("more_body"):
-        pass
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"ok"})
-
-
-def served(
-    config: Config, headers: dict[str, str], body: object = None, app: App = answer, method: str = "POST"
-) -> dict[str, Any]:
-    """Return the record of one request."""
-    (record,) = records_of(config, [headers], body, app, method)
-    return record
-
-
-def records_of(
-    config: Config, requests: list[dict[str, str]], body: object = None, app: App = answer, method: str = "POST"
-) -> list[dict[str, Any]]:
-    middleware = InferenceLoggingMiddleware(app, config)
-
-    async def main() -> None:
-        for headers in requests:
-            pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
-            scope: dict[str, Any] = {
-                "type": "http",
-                "method": method,
-                "path": "/v1/chat/completions",
-                "http_version": "1.1",
-            }
-            scope |= {"headers": [*pairs, (b"content-type", b"application/json")], "client": ("192.0.2.7", 1)}
-            content = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
-            messages: Iterator[dict[str, Any]] = iter([{"type": "http.request", "body": content}])
-
-            async def receive(messages: Iterator[dict[str, Any]] = messages) -> dict[str, Any]:
-                return next(messages, {"type": "http.disconnect"})
-
-            async def send(_message: Any) -> None:
-                pass
-
-            await middleware(scope, receive, send)
-
-    asyncio.run(main())
-    middleware._close()
-    return [line for line in read_lines(config.directory) if line["event_name"] == "request"]
-
-
-def everything(directory: Path) -> bytes:
-    """Return the bytes of all files below a directory."""
-    return b"".join(path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file())
-
-
-# Headers
 
 
 def test_a_record_has_the_headers_that_are_asked_for_and_no_others(keyed: Configure) -> None:
@@ -166,216 +93,6 @@ def test_more_headers_than_there_may_be_are_refused() -> None:
         Config(record_headers=[f"x-{number}" for number in range(17)])
 
 
-# Bodies
-
-
-BODY = {
-    "model": "m",
-    "user": "user-7",
-    "metadata": {"team": "search", "n": [1, 2]},
-    "prompt_cache_key": "cache-1",
-    "safety_identifier": "safe-1",
-    "messages": [{"role": "user", "content": '"user":"no"'}],
-}
-NAMES = ("user", "metadata", "prompt_cache_key", "safety_identifier")
-
-
-def test_members_of_a_body_are_recorded_where_they_are_asked_for(keyed: Configure) -> None:
-    record = served(keyed(record_body_fields=NAMES), {}, BODY)
-    found = {name: record[f"openai.request.{name}"] for name in NAMES}
-    assert json.loads(found.pop("metadata")) == BODY["metadata"]
-    assert found == {name: BODY[name] for name in found}
-
-
-def test_members_of_a_body_are_off_by_default(configure: Configure) -> None:
-    assert not any(name.startswith("openai.") for name in served(configure(), {}, BODY))
-
-
-def test_members_of_a_body_are_hashed_by_choice_and_never_recorded_against_the_clients_will(keyed: Configure) -> None:
-    config = keyed(record_body_fields=["user:hash"])
-    hashed, private = records_of(config, [{}, {"x-no-capture": "1"}], BODY)
-    assert hashed["openai.request.user"].startswith("blake3-keyed:")
-    assert b"user-7" not in everything(config.directory)
-    assert [name for name in private if name.startswith("openai.")] == []
-
-
-def test_a_member_behind_a_long_prompt_is_read_from_the_end_of_the_body(keyed: Configure) -> None:
-    body = {"model": "m", "messages": [{"role": "user", "content": "x" * 100_000}], "user": "user-7"}
-    assert served(keyed(record_body_fields=["user"]), {}, body)["openai.request.user"] == "user-7"
-
-
-@pytest.mark.parametrize("body", [b'{"user": nonsense, "x"', b'{"metadata": {"a" b}}', b"[]", b"\xff{"])
-def test_a_body_that_is_no_json_leaves_a_line_that_is(keyed: Configure, body: bytes) -> None:
-    assert served(keyed(record_body_fields=NAMES), {}, body)["outcome"] == "ok"
-
-
-# What the application sets
-
-
-def outcome(request: RequestIds, fields: dict[str, Any]) -> object:
-    """Return what ``set`` returns, or the words of its error."""
-    try:
-        return request.set(**fields)
-    except (TypeError, ValueError) as error:
-        return str(error)
-
-
-def setting(results: list[Any], *calls: dict[str, Any]) -> App:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        request = current_request()
-        assert request is not None
-        results.extend(outcome(request, fields) for fields in calls)
-        await answer(scope, receive, send)
-        results.append(request)
-
-    return app
-
-
-def test_fields_that_the_application_sets_are_in_the_record_and_its_ids_go_before_headers(keyed: Configure) -> None:
-    results: list[Any] = []
-    app = setting(
-        results,
-        {"tenant.id": "own", "enduser.id": "u-1", "queue": "fast", "n": 7, "ratio": 0.5, "cached": False},
-        {"n": 2**64 - 1, "gen_ai.conversation.id": "c-1"},
-    )
-    config = keyed(record_headers=["x-tenant=tenant.id", "x-team"])
-    record = served(config, {"x-tenant": "header", "x-team": "search"}, app=app)
-    assert results[:2] == [True, True]
-    assert results[2].set(late=1) is False, "the record is made"
-    assert (record["tenant.id"], record["enduser.id"], record["gen_ai.conversation.id"]) == ("own", "u-1", "c-1")
-    assert record["http.request.header.x-team"] == "search"
-    assert record["attributes"] == {"queue": "fast", "n": 2**64 - 1, "ratio": 0.5, "cached": False}
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"a": None}, "set: a is of type NoneType, must be str, int, float or bool"),
-        ({"a": [1]}, "set: a is of type list"),
-        ({"tenant.id": 7}, "set: tenant.id is of type int, must be str"),
-        ({"a": "x" * 257}, "set: a has 257 bytes, must have at most 256"),
-        ({"a": "\ud800"}, "set: a must be UTF-8"),
-        ({"a": 2**64}, "set: a is no number of 64 bits"),
-        ({"x" * 65: 1}, "has 65 bytes, must have 1 to 64"),
-        ({"": 1}, "has 0 bytes"),
-        ({f"a{number}": 1 for number in range(31)}, "set: the request has 33 fields, must have at most 32"),
-    ],
-)
-def test_a_field_that_cannot_be_is_refused_and_sets_none_of_its_call(
-    configure: Configure, fields: dict[str, Any], why: str
-) -> None:
-    results: list[Any] = []
-    record = served(configure(), {}, app=setting(results, {"kept": 1}, {"also": 1, **fields}))
-    assert results[0] is True
-    assert why in results[1]
-    assert record["attributes"] == {"kept": 1}
-
-
-# Nothing of it leaves the queue
-
-CHILD = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from inference_logging import Config, InferenceLoggingMiddleware, Logger, current_request
-
-async def app(scope, receive, send):
-    await receive()
-    current_request().set(**{"enduser.id": "u-1"})
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"part", "more_body": True})
-    os.kill(os.getpid(), signal.SIGKILL)
-
-async def main():
-    headers = [(b"x-tenant", b"acme"), (b"authorization", b"Bearer " + sys.argv[1].encode())]
-    scope = {"type": "http", "method": "POST", "path": "/p", "headers": headers, "client": ("192.0.2.7", 1)}
-    async def receive():
-        return {"type": "http.request", "body": b"{}"}
-    async def send(message):
-        pass
-    await InferenceLoggingMiddleware(app)(scope, receive, send)
-
-asyncio.run(main())
-"""
-
-
-def test_the_record_of_a_killed_process_says_whose_request_it_was_and_has_no_raw_key(
-    keyed: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    config = keyed(record_headers=HEADERS, listener="external")
-    for name in ("directory", "queue_directory", "capture_hash_key_file", "listener"):
-        monkeypatch.setenv(f"INFERENCE_LOGGING_{name.upper()}", str(getattr(config, name)))
-    monkeypatch.setenv("INFERENCE_LOGGING_RECORD_HEADERS", ",".join(HEADERS))
-    done = os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", CHILD, SECRET])
-    assert done == -signal.SIGKILL
-    run("recover", str(config.queue_directory))
-    (record,) = [line for line in read_lines(config.directory) if line["event_name"] == "request"]
-    assert (record["outcome"], record["tenant.id"], record["enduser.id"]) == ("process_died", "acme", "u-1")
-    assert record["api_key.hash"].startswith("blake3-keyed:")
-    assert SECRET.encode() not in everything(config.directory)
-    assert SECRET not in "".join(capfd.readouterr())
-
-
-def test_the_raw_key_is_in_no_sink_and_not_in_the_queue_behind_its_request(keyed: Configure, tmp_path: Path) -> None:
-    config = keyed(record_headers=HEADERS, additional_sinks=[f"file://{tmp_path / 'second'}"], resource_on_lines="on")
-    record = served(config, {"authorization": f"Bearer {SECRET}", "x-tenant": "acme"})
-    assert record["tenant.id"] == "acme"
-    assert b"api_key.hash" in everything(tmp_path / "second")
-    assert SECRET.encode() not in everything(tmp_path)
-    for command in (["tail", str(config.directory)], ["tail", str(config.directory), "--json"]):
-        out = run(*command).out
-        assert "acme" in out or "--json" not in command
-        assert SECRET not in out
-
-
-def test_a_listener_without_the_key_does_not_take_the_records_and_shows_nothing_of_them(keyed: Configure) -> None:
-    config = keyed(record_headers=HEADERS, listener="external")
-    assert records_of(config, [{"authorization": SECRET, "x-tenant": "acme"}]) == []
-    # The directory's own configuration says which key it was, not where it is.
-    assert config.queue_directory is not None
-    own = str(config.queue_directory / "configuration.yaml")
-    done = run("recover", "--config", own, str(config.queue_directory))
-    assert done.code == 2
-    assert SECRET not in done.out + done.err
-
-
-# Whole bodies
-
-
-def test_a_body_is_kept_byte_for_byte_where_it_is_asked_for(configure: Configure) -> None:
-    body = b'{ "model":"m",\n "messages": [{"role":"user","content":"\\u00e9 \xc3\xa9"}] }'
-    record = served(configure(capture_body="raw"), {}, body)
-    assert record["http.request.body"].encode() == body
-    assert "http.request.body.truncated" not in record
-    assert "gen_ai.input.messages" not in record, "only what is asked for"
-
-
-def test_a_long_body_is_cut_and_says_so_and_a_private_one_is_not_kept(configure: Configure) -> None:
-    config = configure(capture_body="raw", capture_text_bytes=8192)
-    body = json.dumps({"model": "m", "prompt": "é" * 9000}, ensure_ascii=False).encode()
-    long, private = records_of(config, [{}, {"x-no-capture": "yes"}], body)
-    text = long["http.request.body"]
-    assert body.decode().startswith(text)
-    assert 8190 <= len(text.encode()) <= 8192
-    assert long["http.request.body.truncated"] is True
-    assert not any(name.startswith("http.request.body.t") or name == "http.request.body" for name in private)
-
-
-def test_a_kept_body_is_redacted_as_all_texts_are(configure: Configure) -> None:
-    config = configure(capture_body="raw", redact_patterns="email", redact_fields="password")
-    body = {"model": "m", "prompt": "write to canary@example.com", "password": "hidden"}
-    record = served(config, {}, body)
-    assert "[redacted:email]" in record["http.request.body"]
-    assert "hidden" not in json.dumps(record)
-
-
-def test_a_kept_body_needs_room_in_a_record() -> None:
-    with pytest.raises(ConfigError, match="max_record_bytes=65536: must be at least"):
-        Config(capture_body="raw", capture_text_bytes="64KiB", max_record_bytes="64KiB")
-
-
-# Metrics
-
-
 def test_requests_and_tokens_are_counted_by_listed_tenant_and_the_rest_as_other(configure: Configure) -> None:
     config = configure(record_headers=["x-tenant=tenant.id"], metrics_tenants=["acme", "b"], metrics_path="/metrics")
 
@@ -423,9 +140,6 @@ def served_metrics(config: Config) -> str:
     return b"".join(message.get("body", b"") for message in sent).decode()
 
 
-# Names
-
-
 def test_the_provider_stands_in_records_of_operations_only_and_the_header_says_which_names_are_used(
     configure: Configure,
 ) -> None:
@@ -460,17 +174,3 @@ def test_another_value_is_refused_by_parameter_and_value(value: dict[str, Any]) 
     (name,) = value
     with pytest.raises(ConfigError, match=f"{name}='{value[name]}'"):
         Config(**value)
-
-
-def test_the_raw_key_is_not_in_a_fallback_nor_in_what_is_shipped(keyed: Configure, tmp_path: Path) -> None:
-    fallback = tmp_path / "fallback"
-    config = keyed(
-        record_headers=HEADERS, sink=f"unix://{tmp_path / 'nobody'}", fallback=str(fallback), fallback_delay_s=0.0
-    )
-    records_of(config, [{"authorization": f"Bearer {SECRET}", "x-tenant": "acme"}])
-    assert b"api_key.hash" in everything(fallback)
-    shipped = tmp_path / "shipped.sqlite"
-    done = run("ship", "--directory", str(fallback), "--to", f"sqlite://{shipped}", "--once")
-    assert done.code == 0, done
-    assert b"acme" in shipped.read_bytes()
-    assert SECRET.encode() not in everything(tmp_path)

@@ -77,18 +77,16 @@ class Player:
         feeding = asyncio.ensure_future(self._feed(requests, began))
         self._feeding = feeding
         signals = (signal.SIGINT, signal.SIGTERM)
-        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C ends without a report
-            for number in signals:
-                loop.add_signal_handler(number, self._interrupt)
+        for number in signals:
+            loop.add_signal_handler(number, self._interrupt)
         try:
             await feeding
         except asyncio.CancelledError:
             if not self.state.is_interrupted and self._failure is None:
                 raise
         finally:
-            with contextlib.suppress(NotImplementedError):
-                for number in signals:
-                    loop.remove_signal_handler(number)
+            for number in signals:
+                loop.remove_signal_handler(number)
             left = list(self._tasks)
             for task in left:
                 task.cancel()

@@ -97,11 +97,11 @@ class Clock:
 
 @dataclass
 class Running:
-    """A shipper on a clock of the test, and what it told."""
+    """A shipper on a clock of the test, and what it reported."""
 
     shipper: Shipper
     destination: Destination
-    told: list[str]
+    reported: list[str]
     clock: Clock
 
 
@@ -110,11 +110,11 @@ def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     opened: list[Shipper] = []
 
     def begin(*answers: Callable[[Sequence[Line]], Sent]) -> Running:
-        destination, told, clock = Destination(list(answers)), list[str](), Clock()
+        destination, reported, clock = Destination(list(answers)), list[str](), Clock()
         source = Source(tmp_path, "test")
-        shipper = Shipper(source, destination, Limits(), report=told.append, clock=clock, sleep=clock.sleep)
+        shipper = Shipper(source, destination, Limits(), report=reported.append, clock=clock, sleep=clock.sleep)
         opened.append(shipper)
-        return Running(shipper, destination, told, clock)
+        return Running(shipper, destination, reported, clock)
 
     yield begin
     for shipper in opened:
@@ -141,7 +141,7 @@ def test_a_destination_that_is_down_is_asked_after_longer_and_longer_pauses_and_
     assert stop.waited[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
     assert stop.waited[9:12] == [30.0] * 3, "no longer than ship_retry_s"
     assert one.shipper.errors == {"ConnectError": 12}
-    assert one.told == ["2 records wait: nobody there"]
+    assert one.reported == ["2 records wait: nobody there"]
 
 
 def test_only_what_failed_is_sent_again_when_the_destination_says(
@@ -162,7 +162,7 @@ def test_what_is_refused_is_counted_and_told_and_the_rest_goes_on(
     assert one.shipper.run(Stop(), once=True)
     assert one.shipper.records == 3
     assert one.shipper.refused == {"413": 1, "corrupt": 1}
-    assert len(one.told) == 1, "told once a minute"
+    assert len(one.reported) == 1, "reported once a minute"
 
 
 def test_what_is_not_asked_for_is_counted_apart_and_does_not_come_again(
@@ -172,7 +172,7 @@ def test_what_is_not_asked_for_is_counted_apart_and_does_not_come_again(
     one = running(take_first)
     assert one.shipper.run(Stop(), once=True)
     assert (one.shipper.records, one.shipper.left_out, one.shipper.lag_bytes()) == (2, 1, 0)
-    assert (one.shipper.refused, one.told) == ({}, [])
+    assert (one.shipper.refused, one.reported) == ({}, [])
 
 
 def test_counts_do_not_fall_where_a_record_is_refused_by_one_signal_and_fails_at_the_other(
@@ -277,7 +277,7 @@ def test_offsets_that_cannot_be_saved_are_told_and_saved_later(
         patch.setattr("inference_logging.shipping.offsets.Offsets.save", full)
         assert one.shipper.run(Stop(at_wait=1, then=patch.undo), once=True, drain_s=5.0)
     assert one.shipper.errors == {"offsets": 1}
-    assert "cannot be saved" in one.told[0]
+    assert "cannot be saved" in one.reported[0]
     assert one.destination.got == [1, 2]
     assert (tmp_path / f"{name(1)}.shipped-test").exists()
 

@@ -30,7 +30,10 @@ use queue::record::Trace;
 use ring::slots::{FACTS, SLOT_WORDS, Slot};
 use ring::sync::{copy_in, view, zero};
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use text::{Text, wipe_words};
+
+mod text;
 
 const FIRST_CHUNK: usize = FACTS;
 const ANSWER: usize = 7;
@@ -70,73 +73,6 @@ pub const MEMBERS_BYTES: usize = (SLOT_WORDS - MEMBERS) * 8;
 const _: () = assert!(MEMBERS_BYTES == FEW_BYTES);
 /// The most bytes of a body's end beside members.
 pub const SHORT_TAIL_BYTES: usize = (MEMBERS_LENGTH - BODY_TAIL) * 8;
-
-/// The place of a text, and of its length in the word of lengths. The length is the text's own, up to the largest that
-/// fits there. A text that is too long for its place is cut.
-struct Text {
-    first: usize,
-    bytes: usize,
-    shift: u32,
-    bits: u32,
-}
-
-impl Text {
-    #[inline(never)]
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
-    fn write(&self, words: &[AtomicU64; SLOT_WORDS], text: &[u8]) -> u64 {
-        copy_in(&words[self.first..self.first + self.bytes / 8], &text[..text.len().min(self.bytes)]);
-        (text.len() as u64).min((1 << self.bits) - 1) << self.shift
-    }
-
-    /// As [`Text::write`], where a longer text may already stand. Usually the same text is written again, and a process
-    /// that dies here must leave every byte of it.
-    #[inline]
-    fn replace(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64, text: &[u8]) -> u64 {
-        if self.len(lengths) > text.len() {
-            self.wipe(words, lengths);
-        }
-        self.write(words, text)
-    }
-
-    #[inline]
-    const fn len(&self, lengths: u64) -> usize {
-        (lengths >> self.shift & ((1 << self.bits) - 1)) as usize
-    }
-
-    /// Zeroes the words of a text.
-    #[inline]
-    fn wipe(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64) {
-        wipe_words(&words[self.first..self.first + self.len(lengths).min(self.bytes).div_ceil(8)]);
-    }
-
-    #[inline]
-    fn borrow<'a>(&self, words: &'a [AtomicU64; SLOT_WORDS], lengths: u64) -> &'a [u8] {
-        match view(&words[self.first..self.first + self.bytes / 8], self.len(lengths).min(self.bytes)) {
-            Cow::Borrowed(text) => text,
-            Cow::Owned(_) => b"",
-        }
-    }
-
-    fn read(&self, words: &[AtomicU64; SLOT_WORDS], lengths: u64) -> Vec<u8> {
-        let len = self.len(lengths);
-        let mut text = view(&words[self.first..self.first + self.bytes / 8], len.min(self.bytes)).into_owned();
-        if len > self.bytes {
-            const CUT: &[u8] = "…".as_bytes();
-            let is_within_character = |at: &usize| text[*at] & 0xc0 == 0x80;
-            let end = (0..=self.bytes - CUT.len()).rev().find(|at| !is_within_character(at)).unwrap_or(0);
-            text.truncate(end);
-            text.extend_from_slice(CUT);
-        }
-        text
-    }
-}
-
-/// Zeroes a few words, store by store. Most texts have few words or none, for which a call of `memset` costs more.
-#[inline(never)]
-#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
-fn wipe_words(words: &[AtomicU64]) {
-    words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-}
 
 /// What is known of a request at its beginning.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,78 @@
+"""Requests whose identity is recorded: what the tests of it share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from inference_logging import Config, InferenceLoggingMiddleware
+from tests.support import read_lines
+
+KEY = bytes(range(32))
+SECRET = "sk-canary0123456789"
+HEADERS = ["x-tenant=tenant.id", "X-Team", "authorization:hash=api_key.hash", "x-api-key:hash=api_key.hash"]
+App = Callable[..., Awaitable[None]]
+Configure = Callable[..., Config]
+BODY = {
+    "model": "m",
+    "user": "user-7",
+    "metadata": {"team": "search", "n": [1, 2]},
+    "prompt_cache_key": "cache-1",
+    "safety_identifier": "safe-1",
+    "messages": [{"role": "user", "content": '"user":"no"'}],
+}
+NAMES = ("user", "metadata", "prompt_cache_key", "safety_identifier")
+
+
+async def answer(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def served(
+    config: Config, headers: dict[str, str], body: object = None, app: App = answer, method: str = "POST"
+) -> dict[str, Any]:
+    """Return the record of one request."""
+    (record,) = records_of(config, [headers], body, app, method)
+    return record
+
+
+def records_of(
+    config: Config, requests: list[dict[str, str]], body: object = None, app: App = answer, method: str = "POST"
+) -> list[dict[str, Any]]:
+    middleware = InferenceLoggingMiddleware(app, config)
+
+    async def main() -> None:
+        for headers in requests:
+            pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+            scope: dict[str, Any] = {
+                "type": "http",
+                "method": method,
+                "path": "/v1/chat/completions",
+                "http_version": "1.1",
+            }
+            scope |= {"headers": [*pairs, (b"content-type", b"application/json")], "client": ("192.0.2.7", 1)}
+            content = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+            messages: Iterator[dict[str, Any]] = iter([{"type": "http.request", "body": content}])
+
+            async def receive(messages: Iterator[dict[str, Any]] = messages) -> dict[str, Any]:
+                return next(messages, {"type": "http.disconnect"})
+
+            async def send(_message: Any) -> None:
+                pass
+
+            await middleware(scope, receive, send)
+
+    asyncio.run(main())
+    middleware._close()
+    return [line for line in read_lines(config.directory) if line["event_name"] == "request"]
+
+
+def everything(directory: Path) -> bytes:
+    """Return the bytes of all files below a directory."""
+    return b"".join(path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file())
