@@ -91,7 +91,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help vendor build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -181,6 +181,10 @@ test-arm64: $(DEPENDENCIES) ## Run the quick tests of the arm64 wheel under KERN
 	@$(call require,debootstrap,debootstrap,making the root)
 	@$(call require,qemu-system-aarch64,qemu-system-arm,the processor)
 	$(PYTHON) release/arm64.py dist/wheels $(KERNEL)
+
+vendor: $(PYTHON) ## Fetch the front-end libraries of the pages anew, as vendor.json has them (needs npm)
+	@$(call require,npm,npm,fetching the libraries)
+	$(PYTHON) release/vendor.py
 
 locks: $(PYTHON) ## Write release/locks anew where pyproject.toml asks for it; with UPGRADE=1 the newest versions
 	$(PYTHON) release/locks.py $(if $(UPGRADE),--upgrade)
@@ -320,6 +324,7 @@ map: $(DEPENDENCIES) ## Draw the modules of the core into native/README.md
 lint: build $(VENV)/.stamp-audit ## Run all linters and type checkers: Python, stub, Rust, and what of `make audit` can be done here
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
+	$(PYTHON) release/vendor.py --check
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest inference_logging._native
 	cd native && cargo fmt --all --check
