@@ -62,6 +62,10 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Record the requests of a server that has no hook.",
         "inference-logging proxy --listen 0.0.0.0:8000 --to 127.0.0.1:8080",
     ),
+    "run": Entry(
+        "Start a server with the middleware around its application.",
+        "inference-logging run -- uvicorn app:app --workers 4",
+    ),
     "recover": Entry(
         "Write what dead servers left in their queues.", "inference-logging recover /mnt/saved-queues --json"
     ),

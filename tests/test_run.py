@@ -1,0 +1,153 @@
+"""`inference-logging run`: real servers whose applications know nothing of logging, and each request on record."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from inference_logging import Config
+from tests.command_line import run
+from tests.servers import HERE, Server
+from tests.support import read_records, wait_until
+
+Configure = Callable[..., Config]
+
+PLAIN = """
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+
+async def index(request):
+    return PlainTextResponse("here")
+
+
+app = Starlette(routes=[Route("/", index)])
+
+
+def make():
+    return app
+"""
+WITH_IT = f"from inference_logging import InferenceLoggingMiddleware as Ours\n{PLAIN}\napp.add_middleware(Ours)\n"
+SCRIPT = "import sys\nimport uvicorn\n\nuvicorn.run('plain:app', port=int(sys.argv[1]))\n"
+
+SERVERS = {
+    "uvicorn": ["-m", "uvicorn", "plain:app", "--port", "{port}"],
+    "uvicorn, a factory": ["-m", "uvicorn", "plain:make", "--factory", "--port", "{port}", "--no-proxy-headers"],
+    "uvicorn, two workers": ["-m", "uvicorn", "plain:app", "--workers", "2", "--port", "{port}"],
+    "uvicorn.run": ["script.py", "{port}"],
+    "hypercorn": ["-m", "hypercorn", "plain:app", "--bind", "127.0.0.1:{port}"],
+    "granian": ["-m", "granian", "--interface", "asgi", "--port", "{port}", "plain:app"],
+    "granian without lifespan": ["-m", "granian", "--interface", "asginl", "--port", "{port}", "plain:app"],
+    "gunicorn": [
+        *("-m", "gunicorn", "-k", "uvicorn.workers.UvicornWorker", "--bind", "127.0.0.1:{port}", "plain:app"),
+    ],
+}
+
+
+@contextmanager
+def running(config: Config, folder: Path, arguments: list[str]) -> Iterator[Server]:
+    """Run a server of the modules in ``folder`` by `inference-logging run`, until it answers and then to its end."""
+    command = ["inference_logging.cli.main", "run", "--", sys.executable, "-W", "ignore", *arguments]
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    server = Server(config, command, PYTHONPATH=path)
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "application"
+    folder.mkdir()
+    (folder / "plain.py").write_text(PLAIN)
+    (folder / "script.py").write_text(SCRIPT)
+    return folder
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("server", SERVERS)
+def test_requests_of_an_application_that_knows_nothing_are_recorded(
+    configure: Configure, folder: Path, server: str
+) -> None:
+    config = configure()
+    arguments = [str(folder / part) if part == "script.py" else part for part in SERVERS[server]]
+    with running(config, folder, arguments) as served:
+        for number in range(5):
+            assert httpx.get(f"{served.url}/?n={number}").text == "here"
+        said = served.stop()
+    wait_until(lambda: len(read_records(config.directory, "request")) >= 5, "the records")
+    requests = read_records(config.directory, "request")
+    assert [(request["url.path"], request["outcome"]) for request in requests] == [("/", "ok")] * 5
+    assert "serves starlette.applications.Starlette: its requests are recorded" in said
+
+
+@pytest.mark.servers
+def test_an_application_with_the_middleware_records_each_request_once(configure: Configure, folder: Path) -> None:
+    (folder / "plain.py").write_text(WITH_IT)
+    config = configure()
+    with running(config, folder, SERVERS["uvicorn"]) as served:
+        httpx.get(served.url)
+        said = served.stop()
+    assert len(read_records(config.directory, "request")) == 1
+    assert "which has the middleware already" in said
+
+
+@pytest.mark.servers
+def test_behind_a_proxy_the_client_is_the_one_that_the_proxy_reports(configure: Configure, folder: Path) -> None:
+    config = configure()
+    with running(config, folder, SERVERS["uvicorn"]) as served:
+        httpx.get(served.url, headers={"X-Forwarded-For": "192.0.2.7"})
+        served.stop()
+    assert [request["client.address"] for request in read_records(config.directory, "request")] == ["192.0.2.7"]
+
+
+def test_a_python_without_the_package_says_so_and_serves(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn").mkdir()
+    (tmp_path / "uvicorn" / "__init__.py").touch()
+    (tmp_path / "uvicorn" / "config.py").write_text("Config = 'as it was'\n")
+    code = "import sys, uvicorn.config; print(uvicorn.config.Config, 'inference_logging' in sys.modules)"
+    ended = _python_of_run(code, f"{tmp_path}", "-c")
+    assert ended.stdout == "as it was False\n"
+    assert "requests of uvicorn are not recorded" in ended.stderr
+    assert "No module named 'inference_logging'" in ended.stderr
+
+
+def test_a_sitecustomize_that_was_there_before_runs_too(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('the one before')\n")
+    assert (
+        _python_of_run("print('then the program')", f"{tmp_path}", "-c").stdout == "the one before\nthen the program\n"
+    )
+
+
+def test_without_a_server_nothing_is_imported_and_nothing_is_said() -> None:
+    ended = _python_of_run("import sys; print([name for name in sys.modules if 'inference' in name])", "", "-c")
+    assert (ended.stdout, ended.stderr) == ("[]\n", "")
+
+
+def test_a_program_that_is_not_there_is_an_error_by_name() -> None:
+    ended = run("run", "--", "no-such-program", "--port", "1")
+    assert (ended.code, ended.err) == (2, "Error: COMMAND='no-such-program': there is no such program\n")
+
+
+def test_a_wrong_configuration_is_reported_before_the_server_starts(tmp_path: Path) -> None:
+    ended = run("run", "--config", str(tmp_path / "none.yaml"), "--", sys.executable, "-c", "print('started')")
+    assert ended.code == 2
+    assert "none.yaml" in ended.err
+
+
+def _python_of_run(code: str, path: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run code as a process of the command runs it, without the packages of this environment."""
+    folder = HERE.parent / "inference_logging" / "run" / "path"
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), path))), "PATH": os.environ["PATH"]}
+    base = [getattr(sys, "_base_executable", sys.executable), *options, code]
+    return subprocess.run(base, env=environment, capture_output=True, text=True, check=True, cwd="/")
