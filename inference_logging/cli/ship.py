@@ -8,6 +8,7 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import click
 
@@ -22,6 +23,9 @@ from inference_logging.errors import MissingExtraError
 from inference_logging.shipping import Shipper, Source, Sources
 from inference_logging.shipping.destinations import open_destination
 from inference_logging.shipping.shipper import to_stderr
+
+_NICE: Final = 10
+"""Half of the way down."""
 
 
 class Stop:
@@ -67,6 +71,7 @@ class Stop:
 )
 @CONFIG
 @SERVICE_NAME
+@click.pass_context
 @click.option("--directory", type=click.Path(path_type=Path), help="As directory of the servers: where segments are.")
 @click.option("--to", "ship_to", help=f"As ship_to: {DESTINATIONS}.")
 @click.option("--name", "name", help="As ship_name.")
@@ -76,6 +81,7 @@ class Stop:
 )
 @click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
 def command(
+    context: click.Context,
     config_file: Path | None,
     service_name: str | None,
     directory: Path | None,
@@ -95,10 +101,13 @@ def command(
     takes. What it will never take (too large, malformed) is counted and reported.
 
     On SIGTERM or SIGINT it ships what is there, and what comes into segments that a listener has open, for at most
-    drain_deadline_s; a second signal ends it at once.
+    drain_deadline_s; a second signal ends it at once. It runs at a low priority (nice 10; Linux derives the disk's from
+    it), so that a server beside it goes first.
 
     Exit code: 0 if all of that has arrived, 1 if not or it could not start, 2 if the configuration is wrong.
     """
+    if context.find_object(bool):
+        _go_after_servers()
     config = configuration(
         config_file=config_file, service_name=service_name, directory=directory, ship_to=ship_to, ship_name=name
     )
@@ -112,6 +121,11 @@ def command(
     left_out = f" left_out={shipper.left_out}" if shipper.left_out else ""
     to_stderr(f"ended records={shipper.records}{refused}{left_out} lag_bytes={0 if arrived else shipper.lag_bytes()}")
     return OK if arrived else FAILED
+
+
+def _go_after_servers() -> None:
+    """Lower the priority of this process, unless it is as low already: threads that it starts inherit it."""
+    os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def _sources(config: Config, name: str, *, once: bool) -> Sources:

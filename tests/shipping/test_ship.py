@@ -214,6 +214,22 @@ def test_metrics_tell_how_far_it_is(start: Callable[..., subprocess.Popen[str]],
     assert 'inference_logging_ship_lag_seconds{ship_name="sqlite"} 0.0' in text
 
 
+def test_each_thread_of_a_shipper_has_a_low_priority(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "segments").mkdir()
+    write(tmp_path / "segments" / name(1), lines(1, 2))
+    port = free_port()
+    to = ("--to", f"sqlite://{tmp_path}/a.db")
+    shipper = start(*to, "--metrics-address", "127.0.0.1", "--metrics-port", str(port))
+    scraped(port, 'ship_records_total{ship_name="sqlite"} 2.0')
+    threads = list(Path(f"/proc/{shipper.pid}/task").iterdir())
+    assert len(threads) > 1
+    assert {os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in threads} == {
+        max(10, os.getpriority(os.PRIO_PROCESS, 0))
+    }
+
+
 def test_records_that_are_no_spans_are_counted_where_only_spans_are_asked_for(
     start: Callable[..., subprocess.Popen[str]], collector: Collector, tmp_path: Path
 ) -> None:
