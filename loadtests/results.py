@@ -1,11 +1,12 @@
-"""Keeps what the benchmarks found, and writes the figures of the README from it: none of them is typed by hand.
+"""Keeps what the benchmarks found, and writes the figures of the pages from it: none of them is typed by hand.
 
-    python loadtests/results.py --keep NAME FILE [--keep …] [--update README.md]
+    python loadtests/results.py --keep NAME FILE [--keep …] [--update docs/figures.md] [--update README.md]
 
 A command's result is a part of `loadtests/results/DATE-MACHINE.json`, under the command's name, with the day, the
 machine, the command and the versions that it was found with; the page of `inference-logging bench` stands beside it. A
-part that is measured again on that day and machine takes the old one's place. `--update` writes what stands between the
-two marks in the README: of each part the newest. Figures of a quick run are refused.
+part that is measured again on that day and machine takes the old one's place. `--update` writes what stands between two
+marks in a page, of each part the newest: all figures in `docs/figures.md`, a few in the README. Figures of a quick run
+are refused.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from inference_logging.bench.machine import load, machine
-from results_text import Part, block
+from results_text import Part, block, cost
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = Path(__file__).resolve().parent / "results"
-BEGIN: Final = "<!-- begin: results, written by `python loadtests/results.py --update README.md` -->"
+BEGIN: Final = "<!-- begin: results, written by `python loadtests/results.py --update docs/figures.md` -->"
 END: Final = "<!-- end: results -->"
+BEGIN_COST: Final = "<!-- begin: cost, written by `python loadtests/results.py --update README.md` -->"
+END_COST: Final = "<!-- end: cost -->"
 SCHEMA: Final = 1
 _PACKAGES: Final = (
     "inferlog", "fapilog", "fastapi", "httptools", "loguru", "opentelemetry-sdk", "orjson", "parsl", "picologging",
@@ -83,12 +86,15 @@ def newest(directory: Path = RESULTS) -> dict[str, Part]:
 
 
 def updated(text: str, parts: Mapping[str, Part]) -> str:
-    """Return the README with the figures of ``parts`` between the marks; raises ``ValueError`` if they are missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the marks are missing: {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n\n{block(parts)}\n\n{END}{after}"
+    """Return a page with the figures of ``parts`` between its marks; raises ``ValueError`` if it has none."""
+    kinds = ((BEGIN, END, block), (BEGIN_COST, END_COST, cost))
+    present = [(begin, end, write) for begin, end, write in kinds if begin in text and end in text.partition(begin)[2]]
+    if not present:
+        raise ValueError(f"the marks are missing: {BEGIN} … {END}, or {BEGIN_COST} … {END_COST}")
+    for begin, end, write in present:
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n\n{write(parts)}\n\n{end}{rest.partition(end)[2]}"
+    return text
 
 
 def _write_page(path: Path, parts: Mapping[str, Any]) -> None:
@@ -122,7 +128,9 @@ def main() -> None:
     parser.add_argument(
         "--keep", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="keep the result in FILE as NAME"
     )
-    parser.add_argument("--update", type=Path, metavar="FILE", help="write the figures between the marks of this file")
+    parser.add_argument(
+        "--update", type=Path, action="append", default=[], metavar="FILE", help="write the figures between its marks"
+    )
     parser.add_argument("--directory", type=Path, default=RESULTS, help="loadtests/results unless given")
     options = parser.parse_args()
     try:
@@ -133,9 +141,9 @@ def main() -> None:
             parts = newest(options.directory)
             if not parts:
                 raise ValueError(f"--directory={options.directory}: no results are kept there")
-            text = options.update.read_text(encoding="utf-8")
-            options.update.write_text(updated(text, parts), encoding="utf-8")
-            print(f"wrote the figures of {', '.join(sorted(parts))} into {options.update}")
+            for page in options.update:
+                page.write_text(updated(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
+                print(f"wrote the figures of {', '.join(sorted(parts))} into {page}")
     except (OSError, ValueError, LookupError) as error:
         sys.exit(f"results: {error}")
 

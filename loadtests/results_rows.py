@@ -1,4 +1,4 @@
-"""The rows of the README's table of figures; `results_text.py` says how a template is read."""
+"""The rows of the tables of figures; `results_text.py` says how a template is read."""
 
 from __future__ import annotations
 
@@ -126,6 +126,47 @@ ROWS: Final = (
         "{triton > Triton: one call > stdlib_queue}; pb_utils.Logger: {triton > Triton: one call > triton_logger}",
     ),
 )
+
+
+COST: Final = (
+    Row(
+        "uvicorn, a GET of a few bytes: CPU added",
+        "{turns > uvicorn, GET > added_us}",
+        "req/s with uvicorn's access log ÷ without: {bench > uvicorn > /trivial: uvicorn-access ÷ none, req/s}; with "
+        "this package: {bench > uvicorn > /trivial: ours ÷ none, req/s}",
+    ),
+    Row(
+        "uvicorn, a POST of JSON: CPU added",
+        "{turns > uvicorn, POST > added_us}",
+        "CPU of the loop, unlogged ÷ logged: {turns > uvicorn, POST > unlogged_to_logged}",
+    ),
+    Row(
+        "uvicorn, a stream of 64 chunks: CPU added",
+        "{turns > uvicorn, stream > added_us}",
+        "CPU of the loop, unlogged ÷ logged: {turns > uvicorn, stream > unlogged_to_logged}",
+    ),
+    Row(
+        "FastAPI, in process: added to a request",
+        "{turns > in process, FastAPI > added_us}",
+        "a `BaseHTTPMiddleware` that does nothing: {bench > middleware > FastAPI, BaseHTTPMiddleware: per request}",
+    ),
+    Row(
+        "a call that makes a record, median",
+        "{bench > emit > ours, batch-timed}",
+        "`QueueHandler` with orjson: {bench > emit > QueueHandler ÷ ours, batch-timed} that",
+    ),
+    Row(
+        "CPU under the GIL for a record",
+        "{bench > cpu > ours, under the GIL}",
+        "`QueueHandler`: {bench > cpu > QueueHandler ÷ ours} that",
+    ),
+    Row(
+        "records/s until all are in the file",
+        "{bench > throughput > ours}",
+        "÷ `QueueHandler`'s: {bench > throughput > ours ÷ QueueHandler}",
+    ),
+)
+"""The few of the README."""
 
 
 class Table(NamedTuple):

@@ -1,4 +1,4 @@
-"""The figures of the README as text: a table of rows with figures in them, the ways of logging, growth, goals.
+"""The figures of the pages as text: a table of rows with figures in them, the ways of logging, growth, goals.
 
 A row is a template. `{bench > emit > ours, batch-timed}` stands for the figure of the part `bench` whose section is
 `emit` and whose name begins so; `{turns > uvicorn, GET > control}` for the figure `control` of a row of the turns, and
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from inference_logging.bench.figures import FORMS, share_text
-from results_rows import ROWS, TABLES, Row, Table
+from results_rows import COST, ROWS, TABLES, Row, Table
 
 
 class Part(NamedTuple):
@@ -36,6 +36,19 @@ def block(parts: Mapping[str, Part]) -> str:
     tables = (_table(table, parts[table.part]) for table in TABLES if table.part in parts)
     sections = (_sources(parts), _rows(parts), *tables, _peers(parts), _growth(parts), _goals(parts))
     return "\n\n".join("\n".join(lines) for lines in map(list, sections) if lines)
+
+
+def cost(parts: Mapping[str, Part]) -> str:
+    """Return the few figures of the README: what is added, beside what others cost, and how many goals are reached."""
+    rows = [row for given in COST if (row := _filled(given, parts)) is not None]
+    table = ["| what | this package | beside it |", "|---|---|---|"]
+    table += [f"| {row.what} | {row.ours} | {row.beside} |" for row in rows]
+    days = sorted({part.made[:10] for part in parts.values()})
+    machines = sorted({f"{part.machine['cpu']}, {part.machine['cores']} cores" for part in parts.values()})
+    where = f"Measured on {' and '.join(days)}: {' and '.join(machines)}."
+    reached, missed, _ = _judged(parts)
+    goals = f"{len(reached)} of {len(reached) + len(missed)} goals are reached; docs/figures.md names the others."
+    return "\n".join([*table, "", where, goals])
 
 
 def _sources(parts: Mapping[str, Part]) -> Iterator[str]:
@@ -214,13 +227,20 @@ class Goal(NamedTuple):
         return f", goal {self.goal}" if self.goal else ""
 
 
-def _goals(parts: Mapping[str, Part]) -> Iterator[str]:
+def _judged(parts: Mapping[str, Part]) -> tuple[list[Goal], list[Goal], list[Goal]]:
+    """Return the goals that are reached, that are not, and that were not measured."""
     judged = [goal for part in parts.values() for goal in goals_of(part)]
     missed = [goal for goal in judged if goal.verdict.startswith("not reached")]
     unknown = [goal for goal in judged if goal.verdict.startswith("not measured")]
-    if not judged:
+    return [goal for goal in judged if goal not in missed and goal not in unknown], missed, unknown
+
+
+def _goals(parts: Mapping[str, Part]) -> Iterator[str]:
+    reached, missed, unknown = _judged(parts)
+    if not (reached or missed or unknown):
         return
-    yield f"{len(judged) - len(missed) - len(unknown)} of {len(judged)} goals are reached, {len(missed)} are not:"
+    judged = len(reached) + len(missed) + len(unknown)
+    yield f"{len(reached)} of {judged} goals are reached, {len(missed)} are not:"
     yield ""
     yield from (f"- {goal.name}: {goal.found}{goal.said()}{goal.verdict[len('not reached') :]}" for goal in missed)
     if unknown:

@@ -140,9 +140,9 @@ def test_without_arguments_the_help_is_shown() -> None:
     assert "Commands:" in done.out + done.err
 
 
-def test_the_exit_codes_are_one_table_in_help_and_readme() -> None:
+def test_the_exit_codes_are_one_table_in_help_and_docs() -> None:
     shown = run("--help").out
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
     for code, meaning in EXIT_CODES.items():
         assert re.search(rf"^ +{code} +", shown, re.MULTILINE), code
-        assert f"| {code} | {meaning} |" in readme
+        assert f"| {code} | {meaning} |" in page

@@ -141,8 +141,9 @@ def test_what_is_to_be_installed_is_named_as_it_is_published() -> None:
     match = re.search(r'^name = "(.+)"$', project, re.MULTILINE)
     assert match is not None
     assert str(MissingExtraError("a", "b", "cli")) == f"a needs b: pip install '{match[1]}[cli]'"
-    for page in ("README.md", "helm/README.md", "helm/values.yaml", "Dockerfile"):
-        assert "pip install inference" not in (ROOT / page).read_text(encoding="utf-8"), page
+    pages = (ROOT / name for name in ("README.md", "helm/README.md", "helm/values.yaml", "Dockerfile"))
+    for page in (*pages, *(ROOT / "docs").glob("*.md")):
+        assert "pip install inference" not in page.read_text(encoding="utf-8"), page
 
 
 def installed(site: Path, *, entry_points: str = "") -> Path:

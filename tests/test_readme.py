@@ -1,4 +1,4 @@
-"""The README's blocks run as they stand, and its tables say what the code says."""
+"""The blocks of README and docs run as they stand, and their tables say what the code says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ from inference_logging import Config
 from inference_logging._native import request_fields
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+README = PAGES["README.md"]
+CONFIGURATION = PAGES["docs/configuration.md"]
 
 DRIVER = """
 from fastapi.testclient import TestClient
@@ -28,8 +33,8 @@ with TestClient(app) as client:
 """
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+def blocks(language: str, page: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGES[page], flags=re.DOTALL | re.MULTILINE)
 
 
 def records(directory: Path) -> list[dict[str, object]]:
@@ -43,8 +48,9 @@ def run(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_the_first_block_serves_and_records_a_request_and_a_greeting(tmp_path: Path) -> None:
-    done = run(blocks("python")[0] + DRIVER, tmp_path)
+@pytest.mark.parametrize("page", ["README.md", "docs/fastapi.md"])
+def test_the_first_block_serves_and_records_a_request_and_a_greeting(page: str, tmp_path: Path) -> None:
+    done = run(blocks("python", page)[0] + DRIVER, tmp_path)
     assert done.returncode == 0, done.stderr
     found = records(tmp_path / "logs")
     request = next(record for record in found if record["event_name"] == "request")
@@ -55,7 +61,7 @@ def test_the_first_block_serves_and_records_a_request_and_a_greeting(tmp_path: P
 
 
 def test_the_standard_library_block_records_its_message_and_extra(tmp_path: Path) -> None:
-    done = run(blocks("python")[1], tmp_path)
+    done = run(blocks("python", "docs/application-records.md")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     loaded = next(record for record in records(tmp_path / "logs") if record["event_name"] == "log")
     assert (loaded["logger"], loaded["message"]) == ("model", "loaded")
@@ -66,7 +72,7 @@ def test_the_standard_library_block_records_its_message_and_extra(tmp_path: Path
 
 
 def test_the_hot_loop_block_writes_every_step(tmp_path: Path) -> None:
-    done = run(blocks("python")[2], tmp_path)
+    done = run(blocks("python", "docs/application-records.md")[1], tmp_path)
     assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
     steps = [record for record in records(tmp_path / "engine-logs") if record["event_name"] == "engine.step"]
     assert [step["seq"] for step in steps] == list(range(1000))
@@ -74,14 +80,15 @@ def test_the_hot_loop_block_writes_every_step(tmp_path: Path) -> None:
 
 def test_the_yaml_block_is_a_valid_configuration(tmp_path: Path) -> None:
     path = tmp_path / "logging.yaml"
-    path.write_text(blocks("yaml")[0], encoding="utf-8")
+    path.write_text(blocks("yaml", "docs/configuration.md")[0], encoding="utf-8")
     config = Config(config_file=path)
     assert (config.service_name, config.queue_bytes, config.chunks) == ("chat", 32 << 20, "summary")
     assert config.in_flight_slots == 4096
 
 
-def test_the_json_block_has_the_fields_of_a_request_in_their_order(tmp_path: Path) -> None:
-    example = list(json.loads(blocks("json")[0]))
+@pytest.mark.parametrize("page", ["README.md", "docs/records.md"])
+def test_the_json_block_has_the_fields_of_a_request_in_their_order(page: str) -> None:
+    example = list(json.loads(blocks("json", page)[0]))
     order = [name for name, _, _ in request_fields()]
     # Usage stands twice in the list: here it is the response's, which stands where the response's body would.
     known = [name for name in example if name in order and "usage" not in name]
@@ -93,19 +100,24 @@ def test_the_json_block_has_the_fields_of_a_request_in_their_order(tmp_path: Pat
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory in which the first block has served, with the file that the commands name."""
     place = tmp_path_factory.mktemp("served")
-    done = run(blocks("python")[0] + DRIVER, place)
+    done = run(blocks("python", "docs/fastapi.md")[0] + DRIVER, place)
     assert done.returncode == 0, done.stderr
-    (place / "logging.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    (place / "logging.yaml").write_text(blocks("yaml", "docs/configuration.md")[0], encoding="utf-8")
     shutil.copytree(place / "queues", place / "saved-queues")
     return place
 
 
+TRIED = ("README.md", "docs/loss.md", "docs/operating.md", "docs/reading.md", "docs/shipping.md")
+"""Pages whose commands need nothing but what a server has written."""
 # `ab` needs a server that serves meanwhile: its own tests have one.
-COMMANDS = re.findall(r"^(inference-logging (?!ab )[^#\n]*[^#\s])", "".join(blocks("sh")), flags=re.MULTILINE)
+COMMAND = r"^(inference-logging (?!ab )[^#\n]*[^#\s])"
+COMMANDS = sorted(
+    {command for page in TRIED for command in re.findall(COMMAND, "".join(blocks("sh", page)), flags=re.MULTILINE)}
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_it_shows_works(command: str, served: Path) -> None:
+def test_each_command_that_is_shown_works(command: str, served: Path) -> None:
     ends = "--follow" not in command
     arguments = shlex.split(command if ends else command.replace("outcome=error", "outcome=ok"))[1:]
     environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(served / "queues")}
@@ -120,7 +132,7 @@ def test_each_command_it_shows_works(command: str, served: Path) -> None:
 
 
 ROW = r"^\| `(\w+)` \| (?:`([^`]*)`)? ?\|"
-ROWS = re.findall(ROW, README, flags=re.MULTILINE)
+ROWS = re.findall(ROW, CONFIGURATION, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
@@ -133,8 +145,9 @@ def test_the_configuration_table_shows_real_parameters_and_their_defaults(row: t
 def test_it_says_how_many_parameters_each_table_has() -> None:
     advanced = [parameter.advanced for parameter in Config.describe()]
     visible = len(advanced) - sum(advanced)
-    assert f"{len(advanced)} parameters in two tables: {visible}, and {sum(advanced)} that only experts" in README
-    table = README.split("Those of the group `advanced` that are changed most:")[1]
+    sentence = f"{len(advanced)} parameters in two tables: {visible}, and {sum(advanced)} that only experts"
+    assert sentence in " ".join(CONFIGURATION.split())
+    table = CONFIGURATION.split("Those of the group `advanced` that are changed most:")[1]
     rows = {name for name, _ in ROWS}
     inside = {name for name, _ in re.findall(ROW, table, flags=re.MULTILINE)}
     assert {
@@ -142,7 +155,35 @@ def test_it_says_how_many_parameters_each_table_has() -> None:
     } == inside
 
 
-def test_every_make_target_it_names_exists() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_make_target_it_names_exists(page: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"make (\w+)", README)):
+    for target in set(re.findall(r"`make ([a-z-]+)", PAGES[page])):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_and_picture_of_the_checkout_is_there(page: str) -> None:
+    place = (ROOT / page).parent
+    for target in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]):
+        if "://" in target or target.startswith("#"):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (place / file).resolve()
+        assert found.exists(), target
+        if anchor:
+            assert anchor in anchors(found.read_text(encoding="utf-8")), target
+
+
+def anchors(text: str) -> set[str]:
+    """Return the names that links can have for the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_is_read_in_minutes() -> None:
+    assert len(README.splitlines()) <= 200
+    prose = re.sub(r"```.*?```|^[|<!].*?$", "", README, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^\* .*?(?=^\* |^#|\Z)", "", prose, flags=re.DOTALL | re.MULTILINE)
+    sentences = re.split(r"(?<=[.:;?!])\s+|\n\n", prose)
+    assert [sentence for sentence in sentences if len(sentence.split()) > 30] == []

@@ -21,7 +21,7 @@ from results_text import interval_text
 from tests.bench_results import grown, made_up
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+FIGURES = ROOT / "docs" / "figures.md"
 QUICK = Path(__file__).parent / "quick_results"
 """What quick runs found: its form is that of a real one; its figures mean nothing."""
 PARTS = ["bench", "turns", "peers", "growth", "parsl", "triton", "vllm"]
@@ -79,18 +79,24 @@ def directory(kept: Path, tmp_path: Path) -> Path:
     return shutil.copytree(kept, tmp_path / "results")
 
 
-def test_the_readme_quotes_the_newest_results() -> None:
-    parts = results.newest()
-    if not parts:
-        pytest.skip("no results are kept yet in loadtests/results")
-    assert results.updated(README, parts) == README, "run `python loadtests/results.py --update README.md`"
+@pytest.mark.parametrize("page", [ROOT / "README.md", FIGURES], ids=lambda page: page.name)
+def test_a_page_quotes_the_newest_results(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert results.updated(text, results.newest()) == text, f"run `python loadtests/results.py --update {page.name}`"
 
 
-def test_the_readmes_figures_have_no_table_beside_the_generated_one() -> None:
-    section = README.partition("\n## Figures\n")[2].partition("\n## ")[0]
-    assert section.count(results.BEGIN) == section.count(results.END) == 1
-    outside = section.partition(results.BEGIN)[0] + section.partition(results.END)[2]
+def test_the_page_of_figures_has_no_table_beside_the_generated_one() -> None:
+    text = FIGURES.read_text(encoding="utf-8")
+    assert text.count(results.BEGIN) == text.count(results.END) == 1
+    outside = text.partition(results.BEGIN)[0] + text.partition(results.END)[2]
     assert not re.search(r"^\|", outside, re.MULTILINE), "a table that no command wrote"
+
+
+def test_the_readme_names_how_many_goals_are_not_reached(kept: Path) -> None:
+    begin, end = results.BEGIN_COST, results.END_COST
+    text = results.updated(f"{begin}{end}", results.newest(kept))
+    assert re.search(r"\n\d+ of \d+ goals are reached; docs/figures.md names the others\.\n", text)
+    assert "{" not in text
 
 
 def test_each_part_is_kept_with_day_machine_command_and_versions(directory: Path) -> None:

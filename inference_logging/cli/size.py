@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from inference_logging.cli.examples import examples
-from inference_logging.cli.options import CONFIG, configuration
+from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
 from inference_logging.cli.terminal import table_text
 from inference_logging.cli.times import duration_s
 
@@ -56,6 +56,7 @@ def _keep(_context: click.Context, parameter: click.Parameter, value: str | None
     ),
 )
 @CONFIG
+@SERVICE_NAME
 @click.option("--pods", type=click.IntRange(1), default=1, show_default=True, help="How many there are.")
 @click.option(
     "--processes", type=click.IntRange(1), default=1, show_default=True, help="That serve, per pod: a queue for each."
@@ -74,6 +75,7 @@ def _keep(_context: click.Context, parameter: click.Parameter, value: str | None
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table: bytes, seconds.")
 def command(
     config_file: Path | None,
+    service_name: str | None,
     pods: int,
     processes: int,
     requests_s: float,
@@ -95,7 +97,7 @@ def command(
     """
     from inference_logging.sizing import Shape, measure  # pydantic and the middleware take their time
 
-    config = configuration(config_file=config_file)
+    config = configuration(config_file=config_file, service_name=service_name)
     shape = Shape(input_tokens, tokens, tokens if chunks is None else chunks, records)
     measured = measure(config, shape)
     fleet = Fleet(pods, processes, requests_s, keep or config.retention_s or _DEFAULT_KEEP_S)
