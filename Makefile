@@ -91,7 +91,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help vendor build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help vendor docs build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -317,6 +317,10 @@ fuzz-unpack: toolchain
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "missing: cargo-fuzz. Install it: cargo install cargo-fuzz" >&2; exit 1; }
 	@$(call require,zstd,zstd,the archive of the fuzz targets)
 	cd native/fuzz && rm -rf corpus && mkdir corpus && tar --extract --zstd --file=corpus.tar.zst --directory=corpus
+
+docs: $(VENV)/.stamp-docs ## Build the documentation into build/site; a broken link fails it
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "the pages are in build/site; index.html is the first"
 
 map: $(DEPENDENCIES) ## Draw the modules of the core into native/README.md
 	$(PYTHON) native/map.py

@@ -25,6 +25,7 @@ SOURCES: Final = {
     "dev": ("pyproject.toml", "--all-extras", "--group", "dev"),
     "runtime": ("pyproject.toml", "--extra", "cli", "--extra", "metrics", "--extra", "query", "--extra", "ship", "--extra", "view"),
     "audit": ("--group", "audit"),
+    "docs": ("--group", "docs"),
     "embedded": ("--group", "embedded"),
     "locks": ("--group", "locks"),
     "wheels": ("--group", "wheels"),

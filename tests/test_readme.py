@@ -22,6 +22,14 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
+WRITTEN = (
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "helm/README.md",
+    "helm/RUNBOOK.md",
+    "loadtests/README.md",
+)
 README = PAGES["README.md"]
 CONFIGURATION = PAGES["docs/configuration.md"]
 
@@ -173,6 +181,16 @@ def test_every_link_and_picture_of_the_checkout_is_there(page: str) -> None:
         assert found.exists(), target
         if anchor:
             assert anchor in anchors(found.read_text(encoding="utf-8")), target
+
+
+RETIRED = re.compile(r"\b(told|tells?|telling|untold|tally|tallies|whoever|mend(?:s|ed|ing)?)\b", re.IGNORECASE)
+"""Words that the glossary has replaced: report, count, anyone who, repair."""
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES, *WRITTEN}))
+def test_words_that_were_retired_do_not_come_back(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert [line for line in text.splitlines() if RETIRED.search(line)] == []
 
 
 def anchors(text: str) -> set[str]:

@@ -1,0 +1,84 @@
+"""`docs/commands.md` and `docs/metrics.md` are written from the code."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+from inference_logging import Config, Logger
+from inference_logging.cli.main import COMMANDS, EXIT_CODES
+from inference_logging.cli.main import command as root
+from inference_logging.health import Watch
+from inference_logging.metrics import metrics_of
+
+DOCS: Final = Path(__file__).parent.parent / "docs"
+_PRINTED: Final = (
+    "Printed by `python tests/test_docs_reference.py {}`; a test fails while this file says something else."
+)
+_WIDTH: Final = 100
+
+
+def commands() -> str:
+    """Return the page of commands: each with its help."""
+    lines = ["# Commands", "", _PRINTED.format("commands"), "", "| command | |", "|---|---|"]
+    lines += [f"| [`{name}`](#{name}) | {entry.summary} |" for name, entry in COMMANDS.items()]
+    lines += ["", "| exit code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    context = click.Context(root, info_name="inference-logging")
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        assert command is not None
+        lines += ["", f"## {name}", *_help(command, name, context)]
+        if isinstance(command, click.Group):
+            own = click.Context(command, info_name=name, parent=context)
+            for inner in command.list_commands(own):
+                found = command.get_command(own, inner)
+                assert found is not None
+                lines += ["", f"### {name} {inner}", *_help(found, inner, own)]
+    return "\n".join(lines) + "\n"
+
+
+def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=_WIDTH,
+        max_content_width=_WIDTH,
+        **command.context_settings,
+    )
+    yield from ("", "```text", *(line.rstrip() for line in command.get_help(context).splitlines()), "```")
+
+
+def metrics() -> str:
+    """Return the page of metrics: each family with its kind, unit and meaning."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Config(directory=Path(folder) / "logs", queue_directory=Path(folder) / "queues", audit="on")
+        with Logger(config) as logger:
+            found = metrics_of(logger, Watch(config, logger.service, audit=logger.audit_service)).families()
+    lines = ["# Metrics", "", _PRINTED.format("metrics"), ""]
+    lines += [
+        "A counter's samples end with `_total`. They are served as [health-and-metrics.md](health-and-metrics.md) says."
+    ]
+    lines += ["", "| name | kind | unit | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | {unit} | {meaning} |" for name, kind, unit, meaning, _ in sorted(found)]
+    return "\n".join(lines) + "\n"
+
+
+PAGES: Final = {"commands": commands, "metrics": metrics}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_says_what_the_code_says(name: str) -> None:
+    page = DOCS / f"{name}.md"
+    assert page.read_text(encoding="utf-8") == PAGES[name](), f"python tests/test_docs_reference.py {name} > {page}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(PAGES[sys.argv[1]]())
