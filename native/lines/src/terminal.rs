@@ -10,6 +10,7 @@
 //! ```text
 //! look                         what is shown of a record, and in which order
 //!   ├ layout                   pieces of text in lines of the terminal's width
+//!   ├ stack                    lines below a record
 //!   ├ record                   the members of a line
 //!   └ safe                     text that does nothing to a terminal
 //! times                        durations with three digits
@@ -19,6 +20,7 @@ mod layout;
 mod look;
 mod record;
 mod safe;
+mod stack;
 mod times;
 
 pub use look::Look;

@@ -56,17 +56,10 @@ impl Layout {
         let columns = self.columns.filter(|columns| *columns >= LEAST_COLUMNS);
         let total = first + pieces.iter().map(|piece| width(&piece.text)).sum::<usize>();
         let line = columns.filter(|columns| total > *columns).unwrap_or(usize::MAX);
-        let mut page = Page { out, line, further, column: first, blanks: 0, is_cut: !self.is_whole && line < total };
-        page.out.extend(std::iter::repeat_n(b' ', first));
-        for piece in pieces {
-            let has_colour = self.colours && piece.style != Style::Plain;
-            page.out.extend_from_slice(if has_colour { piece.style.code() } else { "" }.as_bytes());
-            let is_full = page.text(&piece.text);
-            page.out.extend_from_slice(if has_colour { RESET } else { "" }.as_bytes());
-            if is_full {
-                break;
-            }
-        }
+        out.extend(std::iter::repeat_n(b' ', first));
+        let is_cut = !self.is_whole && line < total;
+        let mut page = Page { out, line, further, column: first, blanks: 0, is_cut, colours: self.colours };
+        page.pieces(pieces);
         page.out.push(b'\n');
     }
 }
@@ -81,32 +74,48 @@ struct Page<'o> {
     blanks: usize,
     /// The text is too long and is to be cut.
     is_cut: bool,
+    colours: bool,
 }
 
 impl Page<'_> {
-    /// Write a text; return whether the line is full, and is to have no more.
-    fn text(&mut self, text: &str) -> bool {
-        for part in text.split_inclusive(' ') {
-            let word = part.strip_suffix(' ').unwrap_or(part);
-            if !word.is_empty() && self.word(word) {
-                return true;
+    fn pieces(&mut self, pieces: &[Piece]) {
+        // A word can have several styles: `key=` and the value.
+        let mut word: Vec<(&str, Style)> = Vec::new();
+        for Piece { text, style } in pieces {
+            for part in text.split_inclusive(' ') {
+                let letters = part.strip_suffix(' ').unwrap_or(part);
+                word.extend((!letters.is_empty()).then_some((letters, *style)));
+                if letters.len() < part.len() {
+                    if self.word(&word) {
+                        return;
+                    }
+                    word.clear();
+                    self.blanks += 1;
+                }
             }
-            self.blanks += part.len() - word.len();
         }
-        false
+        self.word(&word);
     }
 
-    fn word(&mut self, word: &str) -> bool {
-        let needed = width(word);
+    /// Write a word; return whether the line is full, and is to have no more.
+    fn word(&mut self, word: &[(&str, Style)]) -> bool {
+        if word.is_empty() {
+            return false;
+        }
+        let needed: usize = word.iter().map(|(text, _)| width(text)).sum();
         if !self.is_cut && self.column + self.blanks + needed > self.line && self.column > self.further {
             self.break_line();
         }
-        for _ in 0..std::mem::take(&mut self.blanks) {
-            if self.character(' ') {
-                return true;
-            }
-        }
-        word.chars().any(|character| self.character(character))
+        let blanks = std::mem::take(&mut self.blanks);
+        (0..blanks).any(|_| self.character(' ')) || word.iter().any(|(text, style)| self.coloured(text, *style))
+    }
+
+    fn coloured(&mut self, text: &str, style: Style) -> bool {
+        let has_colour = self.colours && style != Style::Plain;
+        self.out.extend_from_slice(if has_colour { style.code() } else { "" }.as_bytes());
+        let is_full = text.chars().any(|character| self.character(character));
+        self.out.extend_from_slice(if has_colour { RESET } else { "" }.as_bytes());
+        is_full
     }
 
     fn character(&mut self, character: char) -> bool {

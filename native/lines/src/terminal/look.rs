@@ -3,6 +3,7 @@
 use super::layout::{Layout, Piece, Style, cut, width};
 use super::record::{Record, text};
 use super::safe::{is_plain_word, push_safe};
+use super::stack::Block;
 use super::times::{duration, three_digits};
 
 const LEVEL_WIDTH: usize = 5;
@@ -16,13 +17,11 @@ const LEAST_PATH: usize = 16;
 /// Longest value of a field, in columns, and longest text, in bytes.
 const MOST_VALUE: usize = 200;
 const MOST_TEXT: usize = 8 << 10;
-/// Lines of a message or a stack.
-const MOST_LINES: usize = 100;
 /// Where the lines that continue a record begin.
-const INDENT: usize = 4;
+pub(super) const INDENT: usize = 4;
 const REQUESTS: [&str; 2] = ["request", "websocket.connection"];
 /// Ids, and what has a place of its own.
-const LEFT_OUT: [&str; 22] = [
+const LEFT_OUT: [&str; 23] = [
     "timestamp",
     "severity_text",
     "event_name",
@@ -45,6 +44,8 @@ const LEFT_OUT: [&str; 22] = [
     "code.filepath",
     "code.lineno",
     "code.function",
+    // The message of uvicorn's records again, with colours.
+    "color_message",
 ];
 
 /// How records are shown.
@@ -60,7 +61,8 @@ pub struct Look {
 impl Look {
     /// Append the text of a record, with its process if there are several.
     pub fn push(&self, out: &mut Vec<u8>, record: &Record<'_>, shows_pid: bool) {
-        let mut shown = Shown { look: *self, record, pieces: Vec::with_capacity(16), blocks: Vec::new() };
+        let is_cut = !self.is_whole;
+        let mut shown = Shown { look: *self, record, pieces: Vec::with_capacity(16), blocks: Vec::new(), is_cut };
         let event = record.text("event_name").unwrap_or_default();
         if event == "sink.dropped" && record.text("sink").as_deref() == Some("console") {
             shown.left_out();
@@ -68,16 +70,16 @@ impl Look {
             shown.add("a line that is no record", Style::Dim);
         } else {
             shown.head(shows_pid);
-            if REQUESTS.contains(&event.as_str()) { shown.request(&event) } else { shown.other(&event) }
+            if REQUESTS.contains(&event.as_str()) {
+                shown.request(&event)
+            } else {
+                shown.other(&event)
+            }
+            // What the listener reports can be long; the segment has all of it.
+            shown.is_cut |= !REQUESTS.contains(&event.as_str()) && event != "log";
         }
         shown.write(out);
     }
-}
-
-/// Lines below a record's first.
-enum Block {
-    Message(String),
-    Stack(String),
 }
 
 struct Shown<'r> {
@@ -86,15 +88,16 @@ struct Shown<'r> {
     pieces: Vec<Piece>,
     /// Texts below the line.
     blocks: Vec<Block>,
+    is_cut: bool,
 }
 
 impl Shown<'_> {
     fn write(self, out: &mut Vec<u8>) {
         let Look { columns, colours, is_whole } = self.look;
         let layout = Layout { columns, colours, is_whole };
-        layout.push(out, &self.pieces, 0, INDENT);
+        Layout { is_whole: !self.is_cut, ..layout }.push(out, &self.pieces, 0, INDENT);
         for block in self.blocks.iter().filter(|_| is_whole) {
-            push_block(out, layout, block);
+            block.push(out, layout);
         }
     }
 
@@ -235,7 +238,7 @@ impl Shown<'_> {
                 self.add_safe(first.trim_end(), Style::Plain);
                 self.blocks.push(Block::Message(rest.to_owned()));
             }
-            None => self.add_safe(&message, Style::Plain),
+            None => self.add_safe(message.trim_end(), Style::Plain),
         }
     }
 
@@ -262,50 +265,13 @@ impl Shown<'_> {
     }
 }
 
-/// Append the lines of a text below a record. Of a stack the frames of libraries are dim, and what went wrong is red.
-fn push_block(out: &mut Vec<u8>, layout: Layout, block: &Block) {
-    let (text, is_stack) = match block {
-        Block::Message(text) => (text, false),
-        Block::Stack(text) => (text, true),
-    };
-    let lines: Vec<&str> = text.trim_end().lines().collect();
-    let surplus = lines.len().saturating_sub(MOST_LINES);
-    let mut style = Style::Plain;
-    for (at, line) in lines.iter().enumerate() {
-        if (MOST_LINES / 2..MOST_LINES / 2 + surplus).contains(&at) {
-            continue;
-        }
-        if at == MOST_LINES / 2 + surplus && surplus > 0 {
-            let text = format!("… {surplus} lines left out");
-            layout.push(out, &[Piece { text, style: Style::Dim }], INDENT, INDENT);
-        }
-        style = if is_stack { style_of(line, style) } else { style };
-        let mut text = String::with_capacity(line.len());
-        push_safe(&mut text, &limited(line).replace('\t', "    "));
-        layout.push(out, &[Piece { text, style }], INDENT, 2 * INDENT);
-    }
-}
-
-/// The style of a line of a stack, which the line of code below a frame shares.
-fn style_of(line: &str, before: Style) -> Style {
-    let is_of_library = || ["/site-packages/", "/dist-packages/", "/lib/python"].iter().any(|part| line.contains(part));
-    match line {
-        _ if line.trim_start().starts_with("File \"") => {
-            if is_of_library() { Style::Dim } else { Style::Plain }
-        }
-        _ if line.starts_with("Traceback ") => Style::Dim,
-        _ if line.starts_with(' ') => before,
-        _ => Style::Red,
-    }
-}
-
 /// A value as one word: text without quotes, or JSON.
 fn word(value: &[u8]) -> String {
     text(value).filter(|text| is_plain_word(text)).unwrap_or_else(|| String::from_utf8_lossy(value).into_owned())
 }
 
 /// The beginning of a text that is too long for a terminal.
-fn limited(text: &str) -> &str {
+pub(super) fn limited(text: &str) -> &str {
     let end = (0..=MOST_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[..end]
 }

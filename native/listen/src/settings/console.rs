@@ -5,11 +5,7 @@ use parameters::values::Values;
 
 /// Returns the console that `console` asks for, where standard error is a terminal or is none. The variables are those
 /// that terminal programs share: `NO_COLOR`, `FORCE_COLOR` and `TERM`.
-pub fn console(
-    values: &Values,
-    is_terminal: bool,
-    variable: impl Fn(&str) -> Option<String>,
-) -> Option<SinkSettings> {
+pub fn console(values: &Values, is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Option<SinkSettings> {
     let is_wanted = match values.text("console") {
         "on" => true,
         "auto" => is_terminal,
@@ -18,7 +14,9 @@ pub fn console(
     is_wanted.then(|| SinkSettings::Console { colours: has_colours(is_terminal, variable) })
 }
 
-fn has_colours(is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
+/// Whether text for people has colours: on a terminal, unless a variable says otherwise.
+#[must_use]
+pub fn has_colours(is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     let is_forced = || is_set("FORCE_COLOR") && variable("FORCE_COLOR").as_deref() != Some("0");
     let is_dumb = || variable("TERM").as_deref() == Some("dumb");
@@ -30,7 +28,8 @@ mod tests {
     use super::has_colours;
 
     fn colours(is_terminal: bool, variables: &[(&str, &str)]) -> bool {
-        let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let find =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         has_colours(is_terminal, find)
     }
 

@@ -57,9 +57,7 @@ impl<O: Os> ConsoleSink<O> {
     }
 
     /// Add the text of a record.
-    fn show(&mut self, line: &[u8]) {
-        let look =
-            Look { columns: system::terminal_columns(self.out.stream()), colours: self.colours, is_whole: true };
+    fn show(&mut self, line: &[u8], look: Look) {
         let record = Record::read(line);
         if let Some(process) = record.process().filter(|_| self.processes.len() < MOST_PROCESSES) {
             self.processes.insert(process.to_vec());
@@ -100,9 +98,10 @@ impl<O: Os> Sink for ConsoleSink<O> {
             return Err(WriteError::nothing_written(io::ErrorKind::BrokenPipe.into()));
         }
         self.send(now).map_err(WriteError::nothing_written)?;
-        let mut taken = 0;
+        let columns = system::terminal_columns(self.out.stream());
+        let (look, mut taken) = (Look { columns, colours: self.colours, is_whole: true }, 0);
         for line in lines.split_inclusive(|&byte| byte == b'\n') {
-            self.show(line);
+            self.show(line, look);
             taken += line.len();
             if self.text.len() >= BLOCK || taken == lines.len() {
                 self.send(now).map_err(|source| WriteError::after(&lines[..taken], source))?;

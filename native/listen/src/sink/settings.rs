@@ -23,7 +23,9 @@ pub enum SinkSettings {
     /// A stream of lines, or one datagram per line, depending on the socket.
     Unix(PathBuf),
     /// Text for people on standard error, perhaps in colour.
-    Console { colours: bool },
+    Console {
+        colours: bool,
+    },
     /// Takes everything and keeps nothing: for measurement.
     Null,
     /// A sink that the host program provides.

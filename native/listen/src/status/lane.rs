@@ -2,7 +2,7 @@
 
 use super::health::FailingSink;
 use crate::service::Service;
-use crate::sink::Now;
+use crate::sink::{Now, console};
 use queue::control::Control;
 use queue::inspect::{self, QueueSnapshot};
 use queue::lock::Holder;
