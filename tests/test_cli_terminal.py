@@ -61,7 +61,7 @@ def test_the_core_escapes_the_same_characters() -> None:
         # A letter before and behind, since blanks at the ends of a message are left out.
         message = f"a{''.join(every[start : start + 50])}z"
         line = terminal_line(json.dumps({"event_name": "log", "message": message}).encode(), 100_000, False)
-        assert line.split(maxsplit=0)[0].removeprefix(line[: line.index("a")]) == safe(message)
+        assert line.strip() == safe(message)
 
 
 def test_ordinary_text_of_any_language_stays_as_it_is() -> None:
