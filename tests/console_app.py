@@ -1,13 +1,16 @@
-"""The program of the console's tests: one step for each line of its standard input, with an answer on standard output."""
+"""The program of the console's tests: a step for each line of standard input, with an answer on standard output."""
 
 from __future__ import annotations
 
+import json
 import sys
 
 from inference_logging import Config, Logger, get_logger
 from inference_logging.health import Watch
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\r\x00 \u202egnp\u2066 \u200b \U000e0041 14:00:00.000 ERROR forged"
+
+MESSAGE = f"{HOSTILE}\nsecond {HOSTILE}"
 
 
 def main() -> None:
@@ -27,17 +30,18 @@ def main() -> None:
             elif step == "flush":
                 answer = logger.flush(60)
             elif step == "console":
-                (answer,) = (sink for sink in logger.service.sinks() if sink["name"] == "console")
+                answer = [[sink["state"], sink["records_dropped"]] for sink in logger.service.sinks()][1]
             else:
                 answer = watch.look().state
-            print(answer, flush=True)
+            sys.stdout.write(f"{json.dumps(answer)}\n")
+            sys.stdout.flush()
 
 
 def hostile(logger: Logger) -> bool:
     """Put what acts on a terminal into names, values, a message and a logger's name."""
     event = logger.event(HOSTILE, [HOSTILE, "nested"])
     log = get_logger(HOSTILE)
-    return event(HOSTILE, [HOSTILE, {HOSTILE: HOSTILE}]) and log.warning(f"{HOSTILE}\nsecond {HOSTILE}", text=HOSTILE)
+    return event(HOSTILE, [HOSTILE, {HOSTILE: HOSTILE}]) and log.warning(MESSAGE, text=HOSTILE)
 
 
 def fail() -> bool:
