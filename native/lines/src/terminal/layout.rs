@@ -2,6 +2,8 @@
 
 use unicode_width::UnicodeWidthChar;
 
+/// Where the lines that continue a record begin.
+pub(super) const INDENT: usize = 4;
 /// A terminal that is narrower wraps lines itself.
 const LEAST_COLUMNS: usize = 40;
 const ELLIPSIS: &str = "…";

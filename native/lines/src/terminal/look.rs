@@ -1,8 +1,8 @@
 //! What is shown of a record, and in which order.
 
-use super::layout::{Layout, Piece, Style, cut, width};
+use super::layout::{INDENT, Layout, Piece, Style, cut, width};
 use super::record::{Record, text};
-use super::safe::{is_plain_word, push_safe};
+use super::safe::{is_plain_word, limited, push_safe};
 use super::stack::Block;
 use super::times::{duration, three_digits};
 
@@ -14,11 +14,8 @@ const DURATION_WIDTH: usize = 7;
 const ID_DIGITS: usize = 8;
 /// Columns of a path that stay on a narrow terminal.
 const LEAST_PATH: usize = 16;
-/// Longest value of a field, in columns, and longest text, in bytes.
+/// Longest value of a field, in columns.
 const MOST_VALUE: usize = 200;
-const MOST_TEXT: usize = 8 << 10;
-/// Where the lines that continue a record begin.
-pub(super) const INDENT: usize = 4;
 const REQUESTS: [&str; 2] = ["request", "websocket.connection"];
 /// Ids, and what has a place of its own.
 const LEFT_OUT: [&str; 23] = [
@@ -268,10 +265,4 @@ impl Shown<'_> {
 /// A value as one word: text without quotes, or JSON.
 fn word(value: &[u8]) -> String {
     text(value).filter(|text| is_plain_word(text)).unwrap_or_else(|| String::from_utf8_lossy(value).into_owned())
-}
-
-/// The beginning of a text that is too long for a terminal.
-pub(super) fn limited(text: &str) -> &str {
-    let end = (0..=MOST_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    &text[..end]
 }

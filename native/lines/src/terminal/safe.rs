@@ -4,6 +4,9 @@
 
 use std::fmt::Write as _;
 
+/// Longest text of a stranger, in bytes.
+const MOST_TEXT: usize = 8 << 10;
+
 /// Append `text` on one line without control characters: each is escaped as in JSON, `\u001b`.
 pub fn push_safe(out: &mut String, text: &str) {
     for character in text.chars() {
@@ -39,4 +42,10 @@ pub(super) fn is_plain_word(text: &str) -> bool {
     let may_stay =
         |character: char| !character.is_whitespace() && !matches!(character, '"' | '=' | '\\') && !is_unsafe(character);
     !text.is_empty() && text.chars().all(may_stay)
+}
+
+/// The beginning of a text that is too long for a terminal.
+pub(super) fn limited(text: &str) -> &str {
+    let end = (0..=MOST_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
 }

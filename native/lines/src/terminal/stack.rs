@@ -1,8 +1,7 @@
 //! Lines below a record: the rest of its message, and a stack in which the frames of libraries are folded.
 
-use super::layout::{Layout, Piece, Style};
-use super::look::{INDENT, limited};
-use super::safe::push_safe;
+use super::layout::{INDENT, Layout, Piece, Style};
+use super::safe::{limited, push_safe};
 use std::borrow::Cow;
 
 /// Lines of a message or a stack.
