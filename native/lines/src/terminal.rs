@@ -25,4 +25,3 @@ mod times;
 
 pub use look::Look;
 pub use record::Record;
-pub use safe::push_safe;

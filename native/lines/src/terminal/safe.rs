@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 const MOST_TEXT: usize = 8 << 10;
 
 /// Append `text` on one line without control characters: each is escaped as in JSON, `\u001b`.
-pub fn push_safe(out: &mut String, text: &str) {
+pub(super) fn push_safe(out: &mut String, text: &str) {
     for character in text.chars() {
         if is_unsafe(character) {
             for unit in character.encode_utf16(&mut [0; 2]) {
