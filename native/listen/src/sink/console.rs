@@ -99,13 +99,19 @@ impl<O: Os> Sink for ConsoleSink<O> {
         }
         self.send(now).map_err(WriteError::nothing_written)?;
         let columns = system::terminal_columns(self.out.stream());
-        let (look, mut taken) = (Look { columns, colours: self.colours, is_whole: true }, 0);
+        let look = Look { columns, colours: self.colours, is_whole: true };
+        let (mut sent, mut taken) = (0, 0);
         for line in lines.split_inclusive(|&byte| byte == b'\n') {
             self.show(line, look);
             taken += line.len();
-            if self.text.len() >= BLOCK || taken == lines.len() {
-                self.send(now).map_err(|source| WriteError::after(&lines[..taken], source))?;
+            if self.text.len() < BLOCK && taken < lines.len() {
+                continue;
             }
+            if let Err(source) = self.send(now) {
+                // Text that waits for a terminal is not made again; text for a closed one is lost.
+                return Err(WriteError::after(&lines[..if self.has_ended { sent } else { taken }], source));
+            }
+            sent = taken;
         }
         Ok(())
     }
