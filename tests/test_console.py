@@ -24,6 +24,8 @@ from tests.sinks import Numbered
 from tests.support import read_records, wait_until
 from tests.terminals import SGR, Terminal
 
+pytestmark = pytest.mark.servers
+
 Configure = Callable[..., Config]
 APP = Path(__file__).with_name("console_app.py")
 FEW_COLOURS = re.compile(r"\x1b\[(?:0|1|2|1;31|31|32|33|36)m")
@@ -207,7 +209,6 @@ def test_the_process_is_shown_where_there_are_several(configure: Configure) -> N
         leading.end()
 
 
-@pytest.mark.servers
 def test_a_listener_of_its_own_shows_what_servers_produce(configure: Configure) -> None:
     config = configure(listener="external")
     with Terminal() as terminal, Logger(config) as logger:
@@ -219,7 +220,6 @@ def test_a_listener_of_its_own_shows_what_servers_produce(configure: Configure) 
             listening.send_signal(signal.SIGKILL)
 
 
-@pytest.mark.servers
 def test_each_request_is_a_line_and_ctrl_c_leaves_whole_lines(configure: Configure) -> None:
     config, port = configure(console="auto"), free_port()
     command = [sys.executable, "-m", "uvicorn", "served_app:app", "--app-dir", str(APP.parent), "--port", str(port)]
