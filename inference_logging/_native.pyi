@@ -44,6 +44,8 @@ __all__ = [
     "request_fields",
     "run_listener",
     "switch_off",
+    "terminal_has_colours",
+    "terminal_line",
     "waiting_records",
 ]
 
