@@ -230,5 +230,5 @@ def test_a_terminal_gets_columns_and_colours_but_nothing_from_the_values(tmp_pat
     first, second, rest = shown.decode().split("\r\n")
     assert rest == ""
     assert r"[red]markup[/red] \u001b[2J" in first
-    assert first.startswith("\x1b[36m05:00:01.000 ")
+    assert first.startswith("\x1b[2m05:00:01.000\x1b[0m ")
     assert "\x1b[31merror" in second

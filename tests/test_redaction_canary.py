@@ -205,6 +205,16 @@ def test_no_secret_reaches_standard_output_and_error(tmp_path: Path) -> None:
         check(run.leaks(), redacted=redacted)
 
 
+def test_no_secret_reaches_the_console(tmp_path: Path) -> None:
+    # The client's own id and bodies are not shown.
+    shown = IN_HEADS - {4} | IN_LOGS | IN_EXCEPTIONS | CARD
+    for redacted in (False, True):
+        run = Run(tmp_path, redacted=redacted)
+        assert run.live(console="on") == 0, run.said
+        assert b" billed " in run.said
+        assert secrets(run.said) == (set() if redacted else shown)
+
+
 def test_no_secret_of_a_process_that_was_killed_is_recovered(tmp_path: Path) -> None:
     for redacted in (False, True):
         run = Run(tmp_path, redacted=redacted)

@@ -2,20 +2,23 @@
 
 The plain form is stable: timestamp, severity and event, then what the event is about, then ``key=value`` in the order
 of the record. Only JSON has the ids of process and span, and the list of gaps between chunks. A terminal gets the short
-form, one line for each record: a request shows its end, its status, duration, time to first chunk, tokens and route.
+form, one line for each record, which is that of a server's console (docs/console.md) and comes from the native core.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+import orjson
+
+from inference_logging._native import terminal_has_colours, terminal_line
 from inference_logging.cli.terminal import safe, word
 from inference_logging.cli.where import is_absent, look_up
-from inference_logging.stats.summary import duration_text
 
 _HEAD: Final = frozenset({"timestamp", "severity_text", "event_name"})
 _LEFT_OUT: Final = frozenset({"boot_id", "pid", "seq", "span_id", "parent_span_id", "trace_flags", "chunk_gaps_us"})
@@ -46,16 +49,16 @@ def writer(fields: Collection[str] = (), *, verbose: bool = False) -> Callable[[
     """
     if not sys.stdout.isatty():
         return lambda record: _write_plain(_chosen(record, fields))
-    parts = _columns if verbose and not fields else partial(_short, fields=fields)
+    if not verbose and not fields:
+        return partial(_write_short, colours=terminal_has_colours(True))
+    parts = partial(_chosen_columns, fields=fields) if fields else _columns
     try:
         from rich.console import Console
         from rich.text import Text
     except ImportError:
         return lambda record: _write("".join(text for text, _ in parts(record)))
     console = Console(highlight=False)
-    if verbose or fields:
-        return lambda record: console.print(Text.assemble(*parts(record)), soft_wrap=True)
-    return lambda record: console.print(Text.assemble(*parts(record)), no_wrap=True, overflow="ellipsis")
+    return lambda record: console.print(Text.assemble(*parts(record)), soft_wrap=True)
 
 
 def _chosen(record: Mapping[str, Any], fields: Collection[str]) -> Mapping[str, Any]:
@@ -71,50 +74,22 @@ def _write_plain(record: Mapping[str, Any]) -> None:
     _write(plain(record))
 
 
+def _write_short(record: Mapping[str, Any], colours: bool) -> None:
+    _write(terminal_line(orjson.dumps(record), shutil.get_terminal_size().columns, colours))
+
+
 def _write(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def _short(record: Mapping[str, Any], fields: Collection[str]) -> Iterator[Part]:
-    """Lay out the fields that most readers want, in the columns of the record's event."""
+def _chosen_columns(record: Mapping[str, Any], fields: Collection[str]) -> Iterator[Part]:
+    """Lay these fields out."""
     yield f"{safe(str(record.get('timestamp', '')))[11:23]} ", "cyan"
-    if fields:
-        yield f"{safe(str(record.get('event_name', ''))):<{_EVENT_WIDTH}}", "bold"
-        for name in fields:
-            value = look_up(record, name)
-            yield f" {word(name)}=", "dim"
-            yield "–" if is_absent(value) else word(value), ""
-    elif record.get("event_name") == "request":
-        yield from _short_request(record)
-    else:
-        yield from list(_columns(record))[1:]
-
-
-def _short_request(record: Mapping[str, Any]) -> Iterator[Part]:
-    status, outcome = record.get("http.response.status_code"), record.get("outcome")
-    is_ok = outcome == "ok"
-    yield f"{'–' if status is None else safe(str(status)):>4}", "green" if is_ok and _is_below_400(status) else "red"
-    yield f" {_time(record.get('duration_s')):>8}", ""
-    yield f" {_time(record.get('gen_ai.response.time_to_first_chunk')):>8}", "dim"
-    tokens = [record.get(f"gen_ai.usage.{side}_tokens") for side in ("input", "output")]
-    yield f" {'–' if tokens == [None, None] else '/'.join('?' if n is None else word(n) for n in tokens):>11}", ""
-    if not is_ok:
-        yield "  ", ""
-        yield word(outcome), "red"
-        if error := record.get("error.type") or record.get("exception.type"):
-            yield f" {word(error)}", "red"
-    method = record.get("http.request.method") or record.get("triton.model_name") or ""
-    yield f"  {safe(str(method))} ", "dim"
-    yield safe(str(record.get("http.route") or record.get("url.path") or "")), ""
-
-
-def _is_below_400(status: Any) -> bool:
-    return status is None or (isinstance(status, int) and status < 400)
-
-
-def _time(seconds: Any) -> str:
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return duration_text(seconds) if is_number else "–"
+    yield f"{safe(str(record.get('event_name', ''))):<{_EVENT_WIDTH}}", "bold"
+    for name in fields:
+        value = look_up(record, name)
+        yield f" {word(name)}=", "dim"
+        yield "–" if is_absent(value) else word(value), ""
 
 
 def _columns(record: Mapping[str, Any]) -> Iterator[Part]:

@@ -22,6 +22,7 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
         "inference-logging listen",
         "inference-logging listen --config logging.yaml --status-interval-s 10",
         "inference-logging listen --service-name chat",
+        "inference-logging listen --console",
     ),
 )
 @CONFIG
@@ -40,6 +41,7 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
     help="Serve /metrics, /health, /live and /producers there; 0: a free port, which is reported.",
 )
 @click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
+@click.option("--console", is_flag=True, help="Show the records on stderr, as console: on, while this process leads.")
 def command(
     config_file: Path | None,
     service_name: str | None,
@@ -47,6 +49,7 @@ def command(
     status_interval_s: float,
     metrics_port: int | None,
     metrics_address: str,
+    console: bool,
 ) -> int:
     """Listen for servers that only produce (listener: external), or until another listener fails.
 
@@ -57,7 +60,12 @@ def command(
     Exit code: 0 if nothing is left in the queues or another listener goes on, 1 if something is or it could not start,
     2 if the configuration is wrong.
     """
-    config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
+    config = configuration(
+        config_file=config_file,
+        service_name=service_name,
+        queue_directory=queue_directory,
+        console="on" if console else None,
+    )
     options = {
         "--status-interval-s": status_interval_s,
         "--metrics-port": metrics_port,

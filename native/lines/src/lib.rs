@@ -7,6 +7,7 @@
 //!   ├ redact                   secrets are replaced in the finished line
 //!   └ series                   requests by outcome, tokens and histograms, counted on the way
 //! rate                         rates from the times of an answer and its tokens
+//! terminal                     a line as people read it
 //! json                         JSON as bytes: written without a tree, and read without one
 //! ```
 
@@ -18,3 +19,4 @@ pub mod plan;
 pub mod rate;
 pub mod redact;
 pub mod series;
+pub mod terminal;

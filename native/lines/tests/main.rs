@@ -8,3 +8,4 @@ mod extract;
 mod messages;
 mod packed;
 mod redact;
+mod terminal;

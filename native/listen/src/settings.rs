@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+mod console;
 mod health;
 mod lanes;
 mod others;
@@ -17,6 +18,7 @@ mod requests;
 mod resource;
 mod rules;
 
+pub use console::has_colours;
 pub use lanes::{Lane, LaneSettings, Role};
 pub use parameters::{ParametersError, ascii_json, entries, is_own, plain, queue_directories, user_name};
 pub use resource::{Host, Resource, of_environment};

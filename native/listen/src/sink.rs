@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+pub mod console;
 pub mod datagram;
 pub mod file;
 mod live;
@@ -27,6 +28,7 @@ pub mod stdout;
 pub mod unix;
 mod writeback;
 
+pub use console::ConsoleSink;
 pub use file::{FileSink, FileSinkConfig};
 pub use null::NullSink;
 pub use os::{FileStatus, Os, RealOs};
@@ -160,6 +162,11 @@ pub trait Sink: Send {
     /// as if they had been.
     fn take_refused(&mut self) -> u64 {
         0
+    }
+
+    /// Return whether it can never take anything again, however often that is tried.
+    fn has_ended(&self) -> bool {
+        false
     }
 
     /// Return where its segments are, and how their names begin; None: it writes none.

@@ -8,6 +8,7 @@ mod support;
 mod audit;
 mod commits;
 mod comparison;
+mod console;
 mod copies;
 mod delivered;
 mod delivery;

@@ -31,7 +31,7 @@ static SYNTAX: Syntax = Syntax {
     name: "listen",
     help: HELP,
     valued: &["config", "service-name", "queue-directory", "status-interval-s", "metrics-port", "metrics-address"],
-    flags: &[],
+    flags: &["console"],
     most_arguments: 0,
 };
 const HELP: &str = "\
@@ -57,6 +57,7 @@ Options:
   --metrics-port INTEGER     Serve /metrics, /health, /live and /producers there; 0: a free port, which is reported.
                              [0<=x<=65535]
   --metrics-address TEXT     Where to serve them.  [default: 0.0.0.0]
+  --console                  Show the records on stderr, as console: on, while this process leads.
   -h, --help                 Show this message and exit.
 ";
 
@@ -68,7 +69,9 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     let options = Options::read(host, &SYNTAX, arguments)?;
     let interval_s = options.number("status-interval-s", "float range", 0.0..=LONGEST_STATUS_INTERVAL_S)?;
     let port = options.number("metrics-port", "integer range", 0..=i64::from(u16::MAX))?;
-    let configuration = Configuration::read(host, &options, &["config", "service-name", "queue-directory"])?;
+    let console: &[(&str, &str)] = if options.has("console") { &[("console", "on")] } else { &[] };
+    let taken = ["config", "service-name", "queue-directory"];
+    let configuration = Configuration::with(host, &options, &taken, console)?;
     configuration.refuse_foreign_store(host)?;
     // Signals come first: the first process of a container receives no signal that it does not handle.
     let signals = Signals::take(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]);

@@ -39,6 +39,7 @@ mod settings;
 mod shared;
 mod status;
 mod stdlib;
+mod terminal;
 mod timed_send;
 mod triton;
 mod value;
@@ -93,6 +94,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(emit::switch_off, module)?)?;
     module.add_function(wrap_pyfunction!(stdlib::add_logger_methods, module)?)?;
     module.add_function(wrap_pyfunction!(stdlib::forget_handled_records, module)?)?;
+    module.add_function(wrap_pyfunction!(terminal::terminal_line, module)?)?;
+    module.add_function(wrap_pyfunction!(terminal::terminal_has_colours, module)?)?;
     module.add_function(wrap_pyfunction!(request_fields, module)?)?;
     Ok(())
 }

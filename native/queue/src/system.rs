@@ -170,6 +170,16 @@ pub fn wait_writable(file: &impl AsFd, timeout: Duration) -> io::Result<bool> {
     }
 }
 
+/// The width of a terminal; None: the file is none, or it does not say.
+#[must_use]
+pub fn terminal_columns(file: &impl AsFd) -> Option<usize> {
+    // SAFETY: all zeroes is a valid value of this plain struct.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open during the call, which writes one struct of this type.
+    let failed = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) } != 0;
+    (!failed && size.ws_col > 0).then(|| usize::from(size.ws_col))
+}
+
 /// Locks or unlocks a file as a whole: `LOCK_…`.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -77,6 +77,12 @@ class SinkParameters(Parameters):
         unit="bytes",
         limits=(64 * KIB, 1 * GIB),
         advanced=True,
+    )
+    console: Literal["off", "auto", "on"] = parameter(
+        "off",
+        "Text for people on the listener's standard error, a line per request and per application record: auto, if "
+        "that is a terminal; on, whatever it is. Records then wait 0.1 s at most. A terminal that does not keep up "
+        "holds nothing back: lines that sink_buffer_bytes can't hold are left out, and their number is shown.",
     )
     directory: Directory = parameter(
         Path("logs"),

@@ -218,6 +218,10 @@ impl CopyWorker {
                 Ok(()) => return,
                 Err(error) => lines = &lines[error.written..],
             }
+            if sink.has_ended() {
+                self.row.records_dropped.fetch_add(count_lines(lines), Relaxed);
+                return;
+            }
             let buffer = self.lock();
             let waited = self.changed.wait_timeout_while(buffer, backoff, |buffer| buffer.end.is_none());
             let buffer = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -1,6 +1,6 @@
 //! The settings of a lane's service: its queue, its listener and its sinks.
 
-use super::{Host, Settings, rules};
+use super::{Host, Settings, console, rules};
 use crate::housekeeper::{Compression, HousekeepingSettings};
 use crate::leader::ListenerSettings;
 use crate::service::Service;
@@ -14,6 +14,7 @@ use segments::chain::Algorithm;
 use segments::retention::Limits;
 use segments::rotation::Rotations;
 use segments::segment;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,8 @@ use std::time::Duration;
 const NEXT: &str = ",\"semconv\":\"next\"";
 /// Directory of the audit lane below the queue directory, and below `directory` where `audit_directory` is empty.
 const AUDIT: &str = "audit";
+/// Who watches a console sees a record within this time.
+const CONSOLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Size of the queue for a listener's own reports in a process that only listens: the smallest allowed.
 const OWN_QUEUE_BYTES: u64 = 64 << 10;
 
@@ -100,11 +103,15 @@ impl Settings {
         let origin = segment::origin(&directory, configuration.as_deref()) + semconv + &resource;
         let segments = FileSinkConfig { origin, ..self.segments(lane)? };
         let sinks = self.sinks(lane, &segments, store)?;
+        let has_console = sinks.additional.iter().any(|sink| matches!(sink, SinkSettings::Console { .. }));
+        let listener = self.listener(lane)?;
+        let slowest = if has_console { CONSOLE_INTERVAL } else { listener.flush_interval };
         let listener = ListenerSettings {
             queue_directory: directory.clone(),
+            flush_interval: listener.flush_interval.min(slowest),
             housekeeping: self.housekeeping(lane, &sinks, segments),
             line_end: if self.values.is("resource_on_lines", "on") { resource } else { String::new() },
-            ..self.listener(lane)?
+            ..listener
         };
         let is_limited = lane == Lane::Fast && role == Role::Serves;
         Ok(LaneSettings {
@@ -218,6 +225,7 @@ impl Settings {
             Lane::Fast => {
                 let additional = values.texts("additional_sinks");
                 let additional = additional.iter().map(|text| sink("additional_sinks", text));
+                let additional = additional.chain(self.console().map(Ok));
                 let fallback = rules::fallback(values).map(|text| sink("fallback", &text)).transpose()?;
                 (sink("sink", values.text("sink"))?, fallback, additional.collect::<Result<_, _>>()?)
             }
@@ -229,6 +237,10 @@ impl Settings {
         let fallback_delay = values.seconds("fallback_delay_s");
         let buffer_bytes = values.whole("sink_buffer_bytes") as usize;
         Ok(DeliverySettings { primary, fallback, fallback_delay, additional, buffer_bytes })
+    }
+
+    fn console(&self) -> Option<SinkSettings> {
+        console::console(&self.values, std::io::stderr().is_terminal(), |name| std::env::var(name).ok())
     }
 
     fn housekeeping(

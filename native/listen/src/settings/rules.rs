@@ -2,6 +2,7 @@
 
 use super::resource;
 use parameters::values::Values;
+use queue::published::sinks::SINKS;
 use request::added::Recorded;
 use std::collections::HashMap;
 
@@ -13,7 +14,28 @@ pub fn violations(values: &Values) -> Vec<String> {
     let quota = quota(values).into_iter();
     let resource = resource::violation(values).into_iter();
     let recorded = recorded(values).err().unwrap_or_default();
-    quota.chain(resource).chain(recorded).chain(routes_in_one_place(values)).chain(sinks_in_one_place(values)).collect()
+    quota
+        .chain(resource)
+        .chain(recorded)
+        .chain(routes_in_one_place(values))
+        .chain(sinks_in_one_place(values))
+        .chain(console(values))
+        .collect()
+}
+
+/// Standard error belongs to a console, and the table of sinks has a row for each.
+fn console(values: &Values) -> Option<String> {
+    let console = values.text("console");
+    let has_fallback = fallback(values).is_some();
+    let most = SINKS - 2 - usize::from(has_fallback);
+    let is_on = console == "on";
+    if is_on && values.is("fallback", "stderr") {
+        return Some("console='on': writes to the same place as fallback, stderr".to_owned());
+    }
+    let additional = values.texts("additional_sinks").len();
+    (console != "off" && additional > most).then(|| {
+        format!("additional_sinks: has {additional} sinks; with fallback and console='{console}' at most {most}")
+    })
 }
 
 /// What is added to a request's record.

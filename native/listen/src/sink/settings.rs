@@ -1,5 +1,6 @@
 //! The sinks by their names in the configuration, and how each is opened.
 
+use super::console::{self, ConsoleSink};
 use super::datagram::DatagramSink;
 use super::unix::UnixSink;
 use super::{FileSink, FileSinkConfig, NullSink, OpenError, Sink, StdoutSink};
@@ -21,6 +22,10 @@ pub enum SinkSettings {
     Udp(String),
     /// A stream of lines, or one datagram per line, depending on the socket.
     Unix(PathBuf),
+    /// Text for people on standard error, perhaps in colour.
+    Console {
+        colours: bool,
+    },
     /// Takes everything and keeps nothing: for measurement.
     Null,
     /// A sink that the host program provides.
@@ -70,6 +75,7 @@ impl SinkSettings {
             Self::Stderr => "stderr".to_owned(),
             Self::Udp(address) => format!("udp://{address}"),
             Self::Unix(path) => format!("unix://{}", path.display()),
+            Self::Console { .. } => console::NAME.to_owned(),
             Self::Null => "null".to_owned(),
             Self::Other(other) => other.name.clone(),
         }
@@ -90,6 +96,7 @@ impl SinkSettings {
             Self::Stderr => Box::new(StdoutSink::stderr()?),
             Self::Udp(address) => Box::new(DatagramSink::udp(address.clone())),
             Self::Unix(path) => Box::new(UnixSink::new(path.clone())),
+            Self::Console { colours } => Box::new(ConsoleSink::open(*colours)?),
             Self::Null => Box::new(NullSink::new()),
             Self::Other(other) => (other.open)(),
         })

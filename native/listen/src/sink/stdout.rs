@@ -66,6 +66,11 @@ impl<O: Os> StdoutSink<O> {
         Ok(Self { os, file, is_stream, torn: Vec::new(), ending: Arc::default(), stats: SinkStats::default() })
     }
 
+    /// Return the stream.
+    pub(super) fn stream(&self) -> &File {
+        &self.file
+    }
+
     /// Send `bytes`; on an error, also return how many of them are out.
     fn send(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut sent = 0;

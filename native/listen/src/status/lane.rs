@@ -2,7 +2,7 @@
 
 use super::health::FailingSink;
 use crate::service::Service;
-use crate::sink::Now;
+use crate::sink::{Now, console};
 use queue::control::Control;
 use queue::inspect::{self, QueueSnapshot};
 use queue::lock::Holder;
@@ -68,6 +68,10 @@ impl Source for Lane {
 
 fn failing(sink: &SinkWords, unix_nano: u64) -> Option<FailingSink> {
     sink.role()?;
+    if sink.name() == console::NAME {
+        // Somebody has stopped or closed a terminal.
+        return None;
+    }
     let state = sink.state();
     let since = Duration::from_nanos(unix_nano.saturating_sub(sink.since_unix_nano()));
     let error = sink.last_error().unwrap_or_default();

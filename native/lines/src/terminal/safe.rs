@@ -1,0 +1,51 @@
+//! Text that is safe on a terminal: a client's text can't move the cursor, set the title or turn the line around.
+//!
+//! `inference_logging/cli/terminal.py` has the same rules for what the commands write; a test compares the two.
+
+use std::fmt::Write as _;
+
+/// Longest text of a stranger, in bytes.
+const MOST_TEXT: usize = 8 << 10;
+
+/// Append `text` on one line without control characters: each is escaped as in JSON, `\u001b`.
+pub(super) fn push_safe(out: &mut String, text: &str) {
+    for character in text.chars() {
+        if is_unsafe(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(character);
+        }
+    }
+}
+
+/// C0, DEL, C1; line and paragraph separators; marks, embeddings, overrides and isolates that reorder text (as in
+/// "Trojan Source"), invisible characters, and tags.
+pub(super) fn is_unsafe(character: char) -> bool {
+    matches!(
+        character,
+        '\0'..='\x1f'
+            | '\x7f'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// Whether a text stands without quotes as one word of `key=value`.
+pub(super) fn is_plain_word(text: &str) -> bool {
+    let may_stay =
+        |character: char| !character.is_whitespace() && !matches!(character, '"' | '=' | '\\') && !is_unsafe(character);
+    !text.is_empty() && text.chars().all(may_stay)
+}
+
+/// The beginning of a text that is too long for a terminal.
+pub(super) fn limited(text: &str) -> &str {
+    let end = (0..=MOST_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
+}
