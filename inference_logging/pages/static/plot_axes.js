@@ -37,13 +37,15 @@ export function logTicks(low, high, most = 8, base = 10) {
   return [low, high];
 }
 
-/** Return about `most` round points from 0 to `high`. */
-export function linearTicks(high, most = 5) {
-  if (!(high > 0)) return [0];
-  const rough = high / most;
+/** Return about `most` round points from `low` to `high`. */
+export function linearTicks(low, high, most = 5) {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / most;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough);
-  return Array.from({ length: Math.floor(high / step + 1e-9) + 1 }, (_, index) => Number((index * step).toPrecision(12)));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough * 0.999);
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-9); at++) found.push(Number((at * step).toPrecision(12)));
+  return found;
 }
 
 /** Return the options of a scale. `pad` keeps the greatest value away from the edge of a linear scale. */

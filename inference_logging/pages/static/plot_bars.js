@@ -7,7 +7,7 @@ import { colourOf, Frame, isolated, make, onResize } from "./plot_frame.js";
 /**
  * Draw a row for each name. `data`: {labels, values or series: [{name, values, low?, high?, colour?}], unit, mark?
  * ("bar", "dot"), stacked?, log?, ours? (labels to emphasise), texts? (what stands beside a row, else its values),
- * range? ([low, high]), label?, onSelect?(label)}.
+ * range? ([low, high]), rules? (lines across: [{value, name}]), label?, onSelect?(label)}.
  */
 export function bars(element, data) {
   const plot = new BarPlot(element, data);
@@ -52,22 +52,27 @@ class BarPlot {
     const { data } = this;
     const values = data.stacked ? data.labels.map((_, at) => series.reduce((sum, one) => sum + (one.values[at] ?? 0), 0))
       : series.flatMap((one) => [one.values, one.low ?? [], one.high ?? []]).flat();
-    const found = values.filter((value) => isNumber(value) && (!data.log || value > 0));
+    const ruled = (data.rules ?? []).map((rule) => rule.value);
+    const found = [...values, ...ruled].filter((value) => isNumber(value) && (!data.log || value > 0));
     const track = Math.max(120, (this.frame.root.clientWidth || 600) * (this.frame.root.clientWidth < 640 ? 0.95 : 0.5));
     if (data.log) {
       const [low, high] = data.range ?? [Math.min(...found) / 1.4, Math.max(...found) * 1.4];
       this.ticks = found.length ? logTicks(low, high, Math.max(2, Math.floor(track / 72)), data.unit === "B" ? 2 : 10) : [];
       return (value) => Math.max(0, (Math.log(value / low) / Math.log(high / low)) * 100);
     }
-    const high = data.range?.[1] ?? (Math.max(0, ...found) * 1.02 || 1);
-    this.ticks = linearTicks(high, Math.max(2, Math.floor(track / 90)));
-    return (value) => (value / high) * 100;
+    const [low, high] = data.range ?? linearRange(found, data.mark === "dot");
+    this.ticks = linearTicks(low, high, Math.max(2, Math.floor(track / 90)));
+    return (value) => Math.max(0, ((value - low) / (high - low)) * 100);
   }
 
   row(label, at, series) {
     const name = make("div", this.data.ours?.includes(label) ? "bars-label ours" : "bars-label", isolated(label));
-    const track = make("div", "bars-track", ...this.ticks.map((tick) => placed("bars-grid", this.place(tick))));
-    this.marks(track, at, series);
+    const track = make("div", "bars-track", ...this.ticks.map((tick) => placed("bars-grid", this.place(tick))),
+      ...(this.data.rules ?? []).map((rule) => placed("bars-rule", this.place(rule.value))));
+    const marks = make("div", "bars-marks");
+    this.marks(marks, at, series);
+    track.append(marks);
+    if (this.data.mark !== "dot" && !this.data.stacked) track.style.minHeight = `${Math.max(1.2, series.length * 0.8)}rem`;
     const row = make("div", "bars-row", name, track, make("div", "bars-value", isolated(this.text(at, series))));
     row.addEventListener("mousemove", (event) => this.tell(at, event.clientX - this.frame.area.getBoundingClientRect().left));
     if (this.data.onSelect) row.addEventListener("click", () => this.data.onSelect(label));
@@ -88,9 +93,12 @@ class BarPlot {
       bar.style.height = `${height * 0.8}%`;
       bar.dataset.value = value;
       track.append(bar);
+      if (isNumber(one.low?.[at])) track.append(this.reach(one, at, "quiet", bar));
       left += value;
     });
-    if (!this.data.stacked && series.length > 1) track.style.minHeight = `${series.length * 0.9}rem`;
+    if (this.data.stacked || series.length < 2) return;
+    track.style.height = `${series.length * 0.8}rem`;
+    track.style.top = `calc(50% - ${series.length * 0.4}rem)`;
   }
 
   dots(track, at, series) {
@@ -104,19 +112,22 @@ class BarPlot {
     }
     series.forEach((one) => {
       if (!isNumber(one.values[at]) || (this.data.log && !(one.values[at] > 0))) return;
-      if (isNumber(one.low?.[at])) {
-        const reach = placed("bars-reach", this.place(one.low[at]));
-        reach.style.width = `${Math.max(0, this.place(one.high[at]) - this.place(one.low[at]))}%`;
-        reach.style.top = "calc(50% - 1px)";
-        reach.style.background = `var(--${one.colour})`;
-        track.append(reach);
-      }
+      if (isNumber(one.low?.[at])) track.append(this.reach(one, at, one.colour));
       const dot = placed("bars-dot", this.place(one.values[at]));
       dot.style.top = "calc(50% - .325rem)";
       dot.style.background = `var(--${one.colour})`;
       dot.dataset.value = one.values[at];
       track.append(dot);
     });
+  }
+
+  /** Return how far an interval reaches, in the middle of the row, or of `bar`. */
+  reach(one, at, colour, bar = null) {
+    const reach = placed("bars-reach", this.place(one.low[at]));
+    reach.style.width = `${Math.max(0, this.place(one.high[at]) - this.place(one.low[at]))}%`;
+    reach.style.top = bar ? `calc(${bar.style.top} + ${bar.style.height} / 2 - 1px)` : "calc(50% - 1px)";
+    reach.style.background = `var(--${colour})`;
+    return reach;
   }
 
   /** Return what stands beside a row. */
@@ -131,7 +142,8 @@ class BarPlot {
       label.textContent = formatTick(tick, this.data.unit);
       return label;
     });
-    const unit = unitTitle(this.data.unit);
+    const rules = (this.data.rules ?? []).map((rule) => `┆ ${rule.name}`);
+    const unit = [unitTitle(this.data.unit), ...rules].filter(Boolean).join(" ");
     return make("div", "bars-axis", make("div", "bars-label"), make("div", "bars-ticks", ...labels), make("div", "bars-value", unit));
   }
 
@@ -160,6 +172,17 @@ class BarPlot {
     this.end();
     this.frame.root.remove();
   }
+}
+
+/** Return the ends of a linear axis: from 0, but for dots that lie close to each other far from it. */
+function linearRange(found, isDots) {
+  const [low, high] = [Math.min(0, ...found), Math.max(0, ...found)];
+  const least = Math.min(...found);
+  if (isDots && found.length && least > 0.6 * high) {
+    const room = Math.max((high - least) * 0.12, high * 0.002);
+    return [least - room, high + room];
+  }
+  return [low * 1.02, high * 1.02 || 1];
 }
 
 function isNumber(value) {

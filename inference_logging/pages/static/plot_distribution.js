@@ -2,7 +2,7 @@
 
 import { LinePlot } from "./plot_lines.js";
 
-const GRID = 80;
+const GRID = 200;
 
 /**
  * Draw distributions. `data`: {series: [{name, edges (one more than counts, ascending), counts, colour?}], unit, log?
