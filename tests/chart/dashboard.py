@@ -107,11 +107,20 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "title": panel.title,
         "description": panel.description,
         "datasource": SOURCE,
-        "fieldConfig": {"defaults": defaults | more, "overrides": []},
+        "fieldConfig": {"defaults": defaults | more, "overrides": _overrides(panel)},
         "options": options,
         "links": [_link(f"Runbook: {alert}", f"${{runbook}}#{alert.lower()}") for alert in alerts],
         "targets": [_target(panel, place) for place in range(len(panel.queries))],
     }
+
+
+def _overrides(panel: Panel) -> list[dict[str, Any]]:
+    """Leave series that are 0 all the time out of the legend: reasons and errors are many, and few of them happen."""
+    if panel.form not in ("stack", "bars"):
+        return []
+    zero = {"id": "byValue", "options": {"reducer": "max", "op": "lte", "value": 0}}
+    hidden = {"id": "custom.hideFrom", "value": {"legend": True, "tooltip": True, "viz": False}}
+    return [{"matcher": zero, "properties": [hidden]}]
 
 
 def _form(panel: Panel) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -217,7 +226,7 @@ def _chosen(name: str, label: str, query: str) -> dict[str, Any]:
 
 def _annotations() -> list[dict[str, Any]]:
     builds = once(BUILD, ("version",)).replace("(namespace", "(service, namespace")
-    before = builds.replace("})", "} offset 1m)")
+    before = builds.replace("})", "} offset 2m)")
     firing = 'ALERTS{alertname=~"InferenceLogging.+",alertstate="firing",namespace=~"$namespace",pod=~"$pod"}'
     here = f"group by (namespace, pod) ({BUILD}{{{CHOSEN}}})"
     return [
@@ -230,7 +239,7 @@ def _annotations() -> list[dict[str, Any]]:
             "name": "Annotations & Alerts",
             "type": "dashboard",
         },
-        # A pod or a version that was not there a minute before.
+        # A pod or a version that was not there two minutes before.
         _annotation("Deploys", "blue", f"{builds} unless {before}", "{{version}}", "service"),
         _annotation("Alerts", "red", f"{firing} and on (namespace, pod) {here}", "{{alertname}}", "severity"),
     ]
@@ -244,7 +253,7 @@ def _annotation(name: str, color: str, expression: str, title: str, tags: str) -
         "hide": False,
         "iconColor": color,
         "expr": expression,
-        "step": "60s",
+        "step": "30s",
         "titleFormat": title,
         "textFormat": "{{namespace}}/{{pod}}",
         "tagKeys": tags,

@@ -75,6 +75,11 @@ def tokens(by: str) -> str:
     return rates("inference_logging_tokens_total", (ROUTE, MODEL, "gen_ai_token_type"), by, CHOSEN_REQUESTS)
 
 
+def named(inner: str) -> str:
+    """Return it with a name for what has no model, such as a request that was refused unread."""
+    return f'label_replace({inner}, "{MODEL}", "(none)", "{MODEL}", "")'
+
+
 def recorded(name: str) -> str:
     """Return the name under which the chart's rules record the buckets of a histogram."""
     return f"inference_logging:{name}_bucket:rate2m"
@@ -93,7 +98,7 @@ def quantiles(histogram: str, *chosen: int) -> tuple[Query, ...]:
 
 def by_model_and_route(histogram: str) -> tuple[Query, ...]:
     """Return a query of the 95th percentile of each model and route."""
-    return (Query(quantile(0.95, histogram, f"{MODEL}, {ROUTE}"), f"{{{{{MODEL}}}}} {{{{{ROUTE}}}}}"),)
+    return (Query(named(quantile(0.95, histogram, f"{MODEL}, {ROUTE}")), f"{{{{{MODEL}}}}} {{{{{ROUTE}}}}}"),)
 
 
 def heat(histogram: str, labels: tuple[str, ...], also: str = CHOSEN_REQUESTS, exemplar: bool = True) -> tuple[Query]:

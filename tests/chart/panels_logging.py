@@ -125,7 +125,7 @@ SINKS = [
         "log",
     ),
     Panel(
-        "Times of writes as they are distributed",
+        "Time of a write: heat map",
         "How many writes in a second took how long, over all sinks. Two bands are two kinds of writes, or a disk "
         "that stalls.",
         "wps",
@@ -279,7 +279,6 @@ NODE = [
             gauge("inference_logging_queue_bytes", legend="{{namespace}}/{{pod}} used"),
             gauge("inference_logging_queue_capacity_bytes", legend="{{namespace}}/{{pod}} size"),
         ),
-        "log",
     ),
     Panel(
         "Page cache of the node that waits for the disk",

@@ -19,6 +19,7 @@ from tests.chart.expressions import (
     gauge,
     grown,
     heat,
+    named,
     quantiles,
     rates,
     requests,
@@ -90,7 +91,7 @@ LATENCY = [
         traces=True,
     ),
     Panel(
-        "Durations as they are distributed",
+        "Duration: heat map",
         f"How many inference requests in a second took how long. {EXAMPLES}",
         "reqps",
         heat(DURATION, LABELS[f"{DURATION}_bucket"]),
@@ -115,7 +116,7 @@ LATENCY = [
         traces=True,
     ),
     Panel(
-        "First chunks as they are distributed",
+        "First chunk: heat map",
         f"How many streams in a second had their first piece after which time. {EXAMPLES}",
         "reqps",
         heat(FIRST_CHUNK, (ROUTE, MODEL, "le")),
@@ -159,7 +160,7 @@ TRAFFIC = [
         "Requests by model",
         "Inference requests in a second, by the model that answered, or that was asked for.",
         "reqps",
-        (Query(requests(MODEL), f"{{{{{MODEL}}}}}"),),
+        (Query(named(requests(MODEL)), f"{{{{{MODEL}}}}}"),),
         "stack",
     ),
     Panel(

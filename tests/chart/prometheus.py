@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import subprocess
@@ -93,20 +94,21 @@ class Target:
     service: str
     pod: str
 
-    def as_config(self) -> dict[str, Any]:
-        """Return the scrape configuration."""
+    def add_to(self, directory: Path) -> None:
+        """Have it scraped by the Prometheus that looks for its targets there."""
         labels = {"namespace": self.namespace, "service": self.service, "pod": self.pod, "container": self.container}
-        return {
-            "job_name": f"{self.pod}-{self.container}",
-            "static_configs": [{"targets": [f"127.0.0.1:{self.port}"], "labels": labels}],
-        }
+        content = [{"targets": [f"127.0.0.1:{self.port}"], "labels": labels}]
+        written = directory / f"{self.pod}-{self.container}.new"
+        written.write_text(json.dumps(content))
+        written.rename(written.with_suffix(".json"))
 
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A server that scrapes."""
+    """A server that scrapes the targets in a directory."""
 
     url: str
+    targets: Path
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the series that an expression gives now; an answer other than success fails the test."""
@@ -136,10 +138,14 @@ def scraping(
 ) -> Iterator[Prometheus]:
     """Run a Prometheus that scrapes the targets each ``interval`` and evaluates the rules once a second."""
     (directory / "rules.yaml").write_text(yaml.safe_dump(rules))
+    discovered = directory / "targets"
+    discovered.mkdir()
+    for target in targets:
+        target.add_to(discovered)
     configuration = {
         "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],
-        "scrape_configs": [target.as_config() for target in targets],
+        "scrape_configs": [{"job_name": "pods", "file_sd_configs": [{"files": [f"{discovered}/*.json"]}]}],
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(configuration))
     address = f"127.0.0.1:{free_port()}"
@@ -152,7 +158,7 @@ def scraping(
     with (directory / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
-            running = Prometheus(f"http://{address}")
+            running = Prometheus(f"http://{address}", discovered)
             wait_until(lambda: running.is_up(len(targets)), "all targets to be scraped")
             yield running
         finally:

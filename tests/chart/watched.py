@@ -1,4 +1,4 @@
-"""Two pods under load, one of them with a listener, an audit lane, a shipper and losses, and a Prometheus that scrapes all."""
+"""Two pods under load, one with a listener, an audit lane, a shipper and losses, and a Prometheus that scrapes all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -26,11 +27,18 @@ from tests.support import wait_until
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
-CHAT = ("serving", "chat", "chat-0")
-COMPLETIONS = ("batch", "completions", "completions-0")
-"""Namespace, service and pod of each."""
+CHAT = ("serving", "chat")
+COMPLETIONS = ("batch", "completions")
+"""Namespace and service of each."""
 MODELS = ("large", "small")
 TENANTS = ("acme", "example", "somebody")
+SINKS = "INFERENCE_LOGGING_ADDITIONAL_SINKS"
+SETTINGS = {
+    "INFERENCE_LOGGING_RECORD_HEADERS": "x-tenant=tenant.id",
+    "INFERENCE_LOGGING_METRICS_TENANTS": ",".join(TENANTS[:2]),
+    "PYTHONPATH": os.pathsep.join((str(EXAMPLES), *filter(None, (os.environ.get("PYTHONPATH"),)))),
+}
+"""What all servers have in their environment."""
 
 
 class Load:
@@ -67,13 +75,14 @@ class Load:
         whole = {"model": drawn.choice(MODELS), "max_tokens": tokens, "tokens_per_second": pace, **texts}
         streamed = {**whole, "stream": True, "stream_options": {"include_usage": True}}
         client.post("/v1/chat/completions", json=streamed if number % 2 else whole, headers=headers)
-        client.post("/v1/completions", json={**whole, "max_tokens": number % 6}, headers=headers)  # 0: refused
-        if number % 7 == 0:
+        client.post("/v1/completions", json={**whole, "max_tokens": number % 24}, headers=headers)  # 0: refused
+        if number % 30 == 0:
             client.post("/v1/embeddings", json=whole)  # not there
             client.post("/v1/responses", json=whole)  # fails
+        if number % 10 == 0:
             client.post("/audited")
             client.get("/health")
-        if number % 9 == 0:
+        if number % 25 == 0:
             with client.stream("POST", "/v1/chat/completions", json={**streamed, "max_tokens": 500}) as answer:
                 next(answer.iter_raw())  # and goes away
 
@@ -85,7 +94,23 @@ class Watched:
     prometheus: Prometheus
     config: Config
     listener: Sidecar
-    completions: Server
+    directory: Path
+
+    @contextlib.contextmanager
+    def completions(self, pod: str) -> Iterator[None]:
+        """Run another pod for completions, whose server listens itself."""
+        directory = self.directory / pod
+        config = Config(directory=directory / "segments", queue_directory=directory / "queues", metrics_path="/metrics")
+        with serving(config, *_command(1), **SETTINGS) as server, Load(server, 1, 0.1):
+            Target(server.port, "server", *COMPLETIONS, pod).add_to(self.prometheus.targets)
+            yield
+
+    def lose_records(self) -> None:
+        """Stop the listener of the chats until their queue has been full."""
+        self.listener.signal(signal.SIGSTOP)
+        dropped = 'sum(increase(inference_logging_records_dropped_total{reason="queue_full"}[10m])) > 0'
+        wait_until(lambda: self.prometheus.query(dropped), "a queue to be full")
+        self.listener.signal(signal.SIGCONT)
 
 
 @contextlib.contextmanager
@@ -93,28 +118,21 @@ def watched(directory: Path, interval: str = "200ms", clients: int = 2) -> Itera
     """Run all. Nobody reads one of the sinks of the pod of chats: copies are dropped."""
     installed("prometheus")
     config = _config(directory)
-    alone = Config(
-        directory=directory / "completions" / "segments",
-        queue_directory=directory / "completions" / "queues",
-        metrics_path="/metrics",
-    )
-    with ExitStack() as running, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("INFERENCE_LOGGING_ADDITIONAL_SINKS", f"unix://{directory / 'nobody'}")
-        patch.setenv("INFERENCE_LOGGING_RECORD_HEADERS", "x-tenant=tenant.id")
-        patch.setenv("INFERENCE_LOGGING_METRICS_TENANTS", ",".join(TENANTS[:2]))
-        patch.setenv("PYTHONPATH", os.pathsep.join((str(EXAMPLES), *filter(None, (os.environ.get("PYTHONPATH"),)))))
-        listener = running.enter_context(Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1"))
-        port = wait_until(lambda: _reported_port(listener), "the listener's port")
-        server = running.enter_context(serving(config, *_command(2)))
-        patch.delenv("INFERENCE_LOGGING_ADDITIONAL_SINKS")
-        completions = running.enter_context(serving(alone, *_command(1)))
-        targets = [Target(server.port, "server", *CHAT), Target(port, "listener", *CHAT)]
-        targets += [Target(_shipping(config, directory, running), "shipper", *CHAT)]
-        targets += [Target(completions.port, "server", *COMPLETIONS)]
+    with ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**SETTINGS, SINKS: f"udp://127.0.0.1:{free_port()}"}.items():
+                patch.setenv(name, value)
+            listener = running.enter_context(Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1"))
+            port = wait_until(lambda: _reported_port(listener), "the listener's port")
+            server = running.enter_context(serving(config, *_command(2)))
+            shipper = _shipping(config, directory, running)
+        ports = {"server": server.port, "listener": port, "shipper": shipper}
+        targets = [Target(port, container, *CHAT, "chat-0") for container, port in ports.items()]
         running.enter_context(Load(server, clients))
-        running.enter_context(Load(completions, 1, 0.1))
         prometheus = running.enter_context(scraping(directory, targets, written_rules(), interval))
-        yield Watched(prometheus, config, listener, completions)
+        seen = Watched(prometheus, config, listener, directory)
+        running.enter_context(seen.completions("completions-0"))
+        yield seen
 
 
 def _config(directory: Path) -> Config:

@@ -50,16 +50,16 @@ const stepOf = (steps, value) => steps.reduce((found, step) => step.value === nu
 function stat(body, panel, data) {
   const {unit, thresholds} = panel.fieldConfig.defaults;
   const values = make("div", "values", body);
-  for (const {name, values: found} of data.series) {
-    const now = last(found), colour = COLOURS[stepOf(thresholds.steps, now).color];
-    const one = make("div", "value", values);
+  const boxes = data.series.map(() => make("div", "value", values));
+  data.series.forEach(({name, values: found}, place) => {
+    const one = boxes[place], now = last(found), colour = COLOURS[stepOf(thresholds.steps, now).color];
     make("div", "name", one, name);
     make("div", "number", one, format(now, unit)).style.color = colour;
     const area = make("div", "area", one);
     new uPlot({width: area.clientWidth, height: area.clientHeight, legend: {show: false}, cursor: {show: false}, padding: [2, 0, 0, 0],
       axes: [{show: false}, {show: false}], scales: {x: {time: false}, y: {range: (_, low, high) => [Math.min(0, low), high || 1]}},
       series: [{}, {stroke: colour, fill: `${colour}30`}]}, [data.x, found], area);
-  }
+  });
 }
 
 function legend(body, series, colours) {
@@ -73,26 +73,30 @@ function legend(body, series, colours) {
 
 function marks(plot, data) {
   const {ctx, bbox} = plot;
-  for (const {colour, times, width} of data.annotations) {
-    ctx.fillStyle = `${COLOURS[colour]}30`;
-    ctx.strokeStyle = COLOURS[colour];
+  ctx.save();
+  ctx.setLineDash([4, 3]);
+  for (const {colour, times} of data.annotations) {
+    // One path: what lies over each other is not darker.
+    const areas = new Path2D(), begins = new Path2D();
     for (const [from, to] of times) {
-      const left = plot.valToPos(from, "x", true), right = plot.valToPos(to + (width || 0), "x", true);
-      ctx.fillRect(left, bbox.top, Math.max(0, Math.min(right, bbox.left + bbox.width) - left), bbox.height);
-      ctx.setLineDash([4, 3]);
-      ctx.beginPath();
-      ctx.moveTo(left, bbox.top);
-      ctx.lineTo(left, bbox.top + bbox.height);
-      ctx.stroke();
-      ctx.setLineDash([]);
+      const left = Math.max(plot.valToPos(from, "x", true), bbox.left), right = Math.min(plot.valToPos(to, "x", true), bbox.left + bbox.width);
+      areas.rect(left, bbox.top, Math.max(0, right - left), bbox.height);
+      begins.moveTo(left, bbox.top);
+      begins.lineTo(left, bbox.top + bbox.height);
     }
+    ctx.fillStyle = `${COLOURS[colour]}18`;
+    ctx.strokeStyle = COLOURS[colour];
+    ctx.fill(areas);
+    ctx.stroke(begins);
   }
+  ctx.restore();
 }
 
-function axes(unit, splits) {
+function axes(unit) {
   const look = {stroke: "#555", grid: {stroke: "#0001", width: 1}, ticks: {stroke: "#0002", width: 1}, font: "11px sans-serif"};
-  const time = (_, found) => found.map(one => new Date(one * 1000).toISOString().slice(14, 19));
-  return [{...look, values: time, space: 70}, {...look, size: 76, ...splits, values: (_, found) => found.map(one => format(one, unit))}];
+  const time = (_, found) => found.map(one => new Date(one * 1000).toISOString().slice(11, 19));
+  const incs = unit === "bytes" ? {incs: Array.from({length: 50}, (_, power) => 2 ** power)} : {};
+  return [{...look, values: time, space: 90, size: 26}, {...look, ...incs, size: 76, values: (_, found) => found.map(one => format(one, unit))}];
 }
 
 function lines(body, panel, data) {
@@ -102,7 +106,10 @@ function lines(body, panel, data) {
   const sums = data.x.map(() => 0);
   const columns = data.series.map(({values}) => isStacked ? values.map((one, at) => sums[at] += one ?? 0) : values.map(one => isLog && !(one > 0) ? null : one));
   const order = isStacked ? columns.map((_, place) => place).reverse() : columns.map((_, place) => place);
-  const height = body.clientHeight - legend(body, data.series, colours) - 4;
+  const isHidden = ({values}) => panel.fieldConfig.overrides.some(({matcher: {id, options}}) =>
+    id === "byValue" && options.reducer === "max" && options.op === "lte" && Math.max(...values) <= options.value);
+  const named = data.series.map((one, place) => [one, colours[place]]).filter(([one]) => !isHidden(one));
+  const height = body.clientHeight - legend(body, named.map(([one]) => one), named.map(([_, colour]) => colour)) - 4;
   const y = isLog ? {distr: 3} : {range: (_, low, high) => {
     const bottom = min ?? Math.min(0, low);
     return [bottom, max ?? (high > bottom ? high + (high - bottom) * 0.08 : bottom + 1)];
@@ -110,7 +117,8 @@ function lines(body, panel, data) {
   const bars = custom.drawStyle === "bars" ? uPlot.paths.bars({size: [0.9, 20]}) : undefined;
   const series = order.map(place => ({
     label: data.series[place].name, stroke: colours[place], width: custom.lineWidth * 1.5, paths: bars, points: {show: false},
-    fill: isLog ? undefined : `${colours[place]}${Math.round(custom.fillOpacity * 2.55).toString(16).padStart(2, "0")}`,
+    fill: isLog ? undefined : isStacked ? `color-mix(in srgb, ${colours[place]} ${custom.fillOpacity}%, white)`
+      : `${colours[place]}${Math.round(custom.fillOpacity * 2.55).toString(16).padStart(2, "0")}`,
   }));
   const areas = plot => {
     if (custom.thresholdsStyle?.mode !== "area") return;
