@@ -1,6 +1,6 @@
-"""Draw every panel of the dashboard from a real load: ``python -m tests.chart.pictures OUT [--sheet FILE] [--seconds N]``.
+"""Draw every panel of the dashboard from a real load: ``python -m tests.chart.pictures OUT [--sheet FILE]``.
 
-Grafana is not needed: a page of ours asks Prometheus what Grafana would ask, and draws the answers with uPlot. In OUT are
+Grafana is not needed: a page of ours draws with uPlot what Prometheus answers to Grafana's questions. In OUT are
 one PNG for each panel and ``dashboard.png``, the sheet of all.
 """
 
@@ -45,6 +45,13 @@ class Span:
     step: float
     scrape: float
 
+    @classmethod
+    def until(cls, now: float, seconds: float, scrape: float) -> Span:
+        """Return the last ``seconds``, in about 150 steps of whole seconds, as Grafana aligns them."""
+        step = max(1.0, round(seconds / 150))
+        end = math.floor(now / step) * step
+        return cls(end - round(seconds / step) * step, end, step, scrape)
+
     def filled_in(self, expression: str) -> str:
         """Return the expression with its variables: all are chosen."""
         for name in VARIABLES:
@@ -55,9 +62,8 @@ class Span:
 
 def answers(prometheus: Prometheus, dashboard: dict[str, Any], span: Span) -> dict[str, Any]:
     """Return what each panel shows, by its number."""
-    notes = [
-        found for one in dashboard["annotations"]["list"] if "expr" in one and (found := _note(prometheus, one, span))
-    ]
+    asked = [one for one in dashboard["annotations"]["list"] if "expr" in one]
+    notes = [found for one in asked if (found := _note(prometheus, one, span))]
     return {
         panel["id"]: {**_panel(prometheus, panel, span), "annotations": notes}
         for panel in dashboard["panels"]
@@ -77,14 +83,8 @@ def _panel(prometheus: Prometheus, panel: dict[str, Any], span: Span) -> dict[st
         if target["exemplar"]:
             found = prometheus.ask("query_exemplars", query=expression, start=span.start, end=span.end)
             exemplars += [(float(ex["timestamp"]), float(ex["value"])) for one in found for ex in one["exemplars"]]
-    return {
-        "x": times,
-        "from": span.start,
-        "to": span.end,
-        "step": span.step,
-        "series": series,
-        "exemplars": _sampled(exemplars, span.step),
-    }
+    shown = {"series": series, "exemplars": _sampled(exemplars, span.step)}
+    return {"x": times, "from": span.start, "to": span.end, "step": span.step} | shown
 
 
 def _note(prometheus: Prometheus, annotation: dict[str, Any], span: Span) -> dict[str, Any] | None:
@@ -101,9 +101,8 @@ def _note(prometheus: Prometheus, annotation: dict[str, Any], span: Span) -> dic
 
 
 def _ranged(prometheus: Prometheus, expression: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = prometheus.ask("query_range", query=expression, start=start, end=end, step=step)[
-        "result"
-    ]
+    answer = prometheus.ask("query_range", query=expression, start=start, end=end, step=step)
+    found: list[dict[str, Any]] = answer["result"]
     return found
 
 
@@ -188,19 +187,15 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     dashboard = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as directory, watched(Path(directory), "1s") as seen:
-        begin = time.time()
         _happen(seen, given.seconds)
-        step = max(1.0, round(given.seconds / 150))
-        end = math.floor(time.time() / step) * step
-        span = Span(math.ceil(begin / step) * step, end, step, 1.0)
-        found = answers(seen.prometheus, dashboard, span)
+        found = answers(seen.prometheus, dashboard, Span.until(time.time(), given.seconds, 1.0))
     with drawn(dashboard, found) as (page, problems):
         sheet = _write(page, dashboard, given.out)
     (given.out / "dashboard.png").write_bytes(sheet)
     if given.sheet:
         given.sheet.parent.mkdir(parents=True, exist_ok=True)
         given.sheet.write_bytes(_small(sheet))
-    print(f"{len(found)} panels in {given.out}", *problems, sep="\n")
+    sys.stdout.write("\n".join((f"{len(found)} panels in {given.out}", *problems, "")))
     return 1 if problems else 0
 
 
