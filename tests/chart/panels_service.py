@@ -166,7 +166,7 @@ TRAFFIC = [
     Panel(
         "Requests by route",
         "Inference requests in a second, by the operation that their path stands for: chat, text_completion, "
-        "embeddings, …",
+        "embeddings and so on.",
         "reqps",
         (Query(requests(ROUTE), f"{{{{{ROUTE}}}}}"),),
         "stack",
