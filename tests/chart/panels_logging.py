@@ -230,7 +230,7 @@ SEGMENTS = [
     ),
     Panel(
         "Shipped records per second",
-        "Records that the destination has acknowledged.",
+        "Records in a second that the destination has acknowledged, by destination. 0 while it is away.",
         "si:rec/s",
         (Query(rates("inference_logging_ship_records_total", ("ship_name",), "ship_name"), "{{ship_name}}"),),
     ),

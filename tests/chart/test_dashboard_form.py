@@ -71,11 +71,9 @@ def test_no_series_is_asked_for_without_what_is_chosen() -> None:
     for expression in EXPRESSIONS.values():
         named = re.findall(r"(?:inference_logging|gen_ai_server)[\w:]*(?=[^\w:])", expression)
         assert len(named) == len(re.findall(r"(?:inference_logging|gen_ai_server)[\w:]*\{", expression))
+    of_requests = 'gen_ai_request_model=~"$model",gen_ai_operation_name=~"$route"'
     for name, labels in series:
-        is_of_requests = re.search(r"gen_ai_server|inference_logging_tokens_total", name)
-        assert bool(is_of_requests) == ('gen_ai_request_model=~"$model",gen_ai_operation_name=~"$route"' in labels), (
-            name
-        )
+        assert bool(re.search(r"gen_ai_server|inference_logging_tokens_total", name)) == (of_requests in labels), name
 
 
 def test_the_interval_of_rates_stands_in_rates_and_nowhere_else() -> None:
