@@ -34,6 +34,7 @@ UPLOT: Final = CHART.parent / "inference_logging" / "pages" / "static" / "vendor
 FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 VARIABLES: Final = ("namespace", "service", "pod", "model", "route")
 WIDTH: Final = 1440
+SCRAPE_S: Final = 5
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Span:
     @classmethod
     def until(cls, now: float, seconds: float, scrape: float) -> Span:
         """Return the last ``seconds``, in about 150 steps of whole seconds, as Grafana aligns them."""
-        step = max(1.0, round(seconds / 150))
+        step = max(scrape, round(seconds / 150))
         end = math.floor(now / step) * step
         return cls(end - round(seconds / step) * step, end, step, scrape)
 
@@ -156,12 +157,15 @@ def _small(picture: bytes) -> bytes:
 
 
 def _happen(seen: Watched, seconds: float) -> None:
-    """Let what the panels are for happen: a listener that hangs, and a deploy."""
-    time.sleep(seconds * 0.4)
-    seen.lose_records()
-    time.sleep(seconds * 0.2)
+    """Let what the panels are for happen: a deploy, a listener that hangs, and a sink that nobody reads any more."""
+    # Until then everything is new, which is marked.
+    time.sleep(130 + seconds * 0.3)
     with seen.completions("completions-1"):
         time.sleep(seconds * 0.3)
+        seen.lose_records()
+        time.sleep(seconds * 0.1)
+        seen.lose_copies()
+        time.sleep(seconds * 0.2)
 
 
 def _sampled(exemplars: list[tuple[float, float]], step: float) -> list[tuple[float, float]]:
@@ -186,9 +190,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300, help="how long the load lasts")
     given = parser.parse_args(arguments)
     dashboard = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as directory, watched(Path(directory), "1s") as seen:
+    with tempfile.TemporaryDirectory() as directory, watched(Path(directory), f"{SCRAPE_S}s") as seen:
         _happen(seen, given.seconds)
-        found = answers(seen.prometheus, dashboard, Span.until(time.time(), given.seconds, 1.0))
+        found = answers(seen.prometheus, dashboard, Span.until(time.time(), given.seconds, SCRAPE_S))
     with drawn(dashboard, found) as (page, problems):
         sheet = _write(page, dashboard, given.out)
     (given.out / "dashboard.png").write_bytes(sheet)

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -95,6 +96,8 @@ class Watched:
     config: Config
     listener: Sidecar
     directory: Path
+    reader: socket.socket
+    """Of the additional sink of the chats."""
 
     @contextlib.contextmanager
     def completions(self, pod: str) -> Iterator[None]:
@@ -104,6 +107,10 @@ class Watched:
         with serving(config, *_command(1), **SETTINGS) as server, Load(server, 1, 0.1):
             Target(server.port, "server", *COMPLETIONS, pod).add_to(self.prometheus.targets)
             yield
+
+    def lose_copies(self) -> None:
+        """End who reads the additional sink."""
+        self.reader.close()
 
     def lose_records(self) -> None:
         """Stop the listener of the chats until their queue has been full."""
@@ -115,12 +122,14 @@ class Watched:
 
 @contextlib.contextmanager
 def watched(directory: Path, interval: str = "200ms", clients: int = 2) -> Iterator[Watched]:
-    """Run all. Nobody reads one of the sinks of the pod of chats: copies are dropped."""
+    """Run all: nothing is lost yet."""
     installed("prometheus")
     config = _config(directory)
     with ExitStack() as running:
+        reader = running.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        reader.bind(("127.0.0.1", 0))
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in {**SETTINGS, SINKS: f"udp://127.0.0.1:{free_port()}"}.items():
+            for name, value in {**SETTINGS, SINKS: f"udp://127.0.0.1:{reader.getsockname()[1]}"}.items():
                 patch.setenv(name, value)
             listener = running.enter_context(Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1"))
             port = wait_until(lambda: _reported_port(listener), "the listener's port")
@@ -130,7 +139,7 @@ def watched(directory: Path, interval: str = "200ms", clients: int = 2) -> Itera
         targets = [Target(port, container, *CHAT, "chat-0") for container, port in ports.items()]
         running.enter_context(Load(server, clients))
         prometheus = running.enter_context(scraping(directory, targets, written_rules(), interval))
-        seen = Watched(prometheus, config, listener, directory)
+        seen = Watched(prometheus, config, listener, directory, reader)
         running.enter_context(seen.completions("completions-0"))
         yield seen
 
