@@ -134,7 +134,7 @@ def drawn(dashboard: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[Pa
             problems = page.evaluate("([panels, found]) => dashboard(panels, found)", [dashboard["panels"], texts])
             # uPlot draws in a microtask, its bars in a frame.
             page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-            yield page, problems
+            yield page, problems + [f"{title}: nothing is drawn" for title in page.evaluate("() => blank()")]
         finally:
             browser.close()
 

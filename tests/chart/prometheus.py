@@ -134,7 +134,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def scraping(
-    directory: Path, targets: Sequence[Target], rules: dict[str, Any], interval: str = "200ms"
+    directory: Path, targets: Sequence[Target], rules: dict[str, Any], interval: str = "1s"
 ) -> Iterator[Prometheus]:
     """Run a Prometheus that scrapes the targets each ``interval`` and evaluates the rules once a second."""
     (directory / "rules.yaml").write_text(yaml.safe_dump(rules))

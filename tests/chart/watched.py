@@ -121,7 +121,7 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watched(directory: Path, interval: str = "200ms", clients: int = 2) -> Iterator[Watched]:
+def watched(directory: Path, interval: str = "1s", clients: int = 2) -> Iterator[Watched]:
     """Run all: nothing is lost yet."""
     installed("prometheus")
     config = _config(directory)
@@ -148,7 +148,7 @@ def _config(directory: Path) -> Config:
     return Config(
         directory=directory / "segments",
         queue_directory=directory / "queues",
-        queue_bytes=1 << 17,
+        queue_bytes=1 << 16,
         max_record_bytes=1 << 14,
         sink_buffer_bytes=1 << 16,
         listener="external",

@@ -201,3 +201,16 @@ function dashboard(panels, found) {
   }
   return problems;
 }
+
+// The titles of panels without colour: grids and axes are grey.
+function blank() {
+  const isColoured = ({0: red, 1: green, 2: blue, 3: alpha}) => alpha > 0 && Math.max(red, green, blue) - Math.min(red, green, blue) > 40;
+  const coloured = canvas => {
+    const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let found = 0;
+    for (let at = 0; at < data.length; at += 4) found += isColoured(data.subarray(at, at + 4));
+    return found;
+  };
+  const shown = panel => [...panel.querySelectorAll("canvas")].reduce((sum, canvas) => sum + coloured(canvas), panel.querySelectorAll(".line b").length);
+  return [...document.querySelectorAll("section:not(.row)")].filter(panel => shown(panel) < 20).map(panel => panel.querySelector("h2").textContent);
+}
