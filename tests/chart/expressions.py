@@ -50,6 +50,12 @@ def once(name: str, labels: tuple[str, ...] = (), also: str = "", function: str 
     return f"max by ({', '.join(('namespace', 'pod', *labels))}) ({inner})"
 
 
+def since(name: str) -> str:
+    """Return the time from what a gauge says to the scrape that brought it."""
+    selected = f"{name}{{{CHOSEN}}}"
+    return f"max by (namespace, pod) (timestamp({selected}) - {selected})"
+
+
 def total(by: str, inner: str) -> str:
     """Return a sum over pods and other labels."""
     return f"sum by ({by}) ({inner})" if by else f"sum ({inner})"

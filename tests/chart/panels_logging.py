@@ -15,6 +15,7 @@ from tests.chart.expressions import (
     once,
     rates,
     recorded,
+    since,
     total,
 )
 
@@ -250,11 +251,12 @@ NODE = [
     ),
     Panel(
         "Since the listener's last round",
-        "A listener makes a round at least every half second; what grows here hangs or is gone.",
+        "What had passed since the last round when the pod was scraped. A listener makes a round at least every "
+        "half second; what grows here hangs or is gone.",
         "s",
         (
             Query(
-                f"time() - {once('inference_logging_writer_heartbeat_timestamp_seconds')}",
+                since("inference_logging_writer_heartbeat_timestamp_seconds"),
                 "{{namespace}}/{{pod}}",
             ),
         ),

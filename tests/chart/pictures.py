@@ -35,6 +35,7 @@ FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-background-networkin
 VARIABLES: Final = ("namespace", "service", "pod", "model", "route")
 WIDTH: Final = 1440
 SCRAPE_S: Final = 5
+COLOURS: Final = 160
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,11 @@ def _write(page: Page, dashboard: dict[str, Any], out: Path) -> bytes:
 
 
 def _small(picture: bytes) -> bytes:
-    """Return a PNG in 64 colours."""
-    reduced, made = Image.open(io.BytesIO(picture)).convert("RGB").quantize(64, dither=Image.Dither.NONE), io.BytesIO()
+    """Return a PNG of few colours."""
+    reduced, made = (
+        Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE),
+        io.BytesIO(),
+    )
     reduced.save(made, "PNG", optimize=True)
     return made.getvalue()
 
@@ -186,11 +190,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a load, draw it, and write the pictures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="where the pictures are written")
-    parser.add_argument("--sheet", type=Path, help="also write the sheet in 64 colours here")
+    parser.add_argument("--sheet", type=Path, help="also write the sheet in few colours here")
     parser.add_argument("--seconds", type=float, default=300, help="how long the load lasts")
     given = parser.parse_args(arguments)
     dashboard = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as directory, watched(Path(directory), f"{SCRAPE_S}s") as seen:
+    with tempfile.TemporaryDirectory() as directory, watched(Path(directory), f"{SCRAPE_S}s", clients=2) as seen:
         _happen(seen, given.seconds)
         found = answers(seen.prometheus, dashboard, Span.until(time.time(), given.seconds, SCRAPE_S))
     with drawn(dashboard, found) as (page, problems):

@@ -107,7 +107,7 @@ class Target:
 class Prometheus:
     """A server that scrapes the targets in a directory."""
 
-    url: str
+    client: httpx.Client
     targets: Path
 
     def query(self, expression: str) -> list[dict[str, Any]]:
@@ -117,7 +117,8 @@ class Prometheus:
 
     def ask(self, path: str, **parameters: Any) -> Any:
         """Return the data of an answer; one other than success fails the test."""
-        answer = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=120).json()
+        # A question about all panels is too long for a URL.
+        answer = self.client.request("POST" if parameters else "GET", f"/api/v1/{path}", data=parameters).json()
         assert answer["status"] == "success", f"{parameters}: {answer.get('error')}"
         return answer["data"]
 
@@ -158,9 +159,10 @@ def scraping(
     with (directory / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
-            running = Prometheus(f"http://{address}", discovered)
-            wait_until(lambda: running.is_up(len(targets)), "all targets to be scraped")
-            yield running
+            with httpx.Client(base_url=f"http://{address}", timeout=120) as client:
+                running = Prometheus(client, discovered)
+                wait_until(lambda: running.is_up(len(targets)), "all targets to be scraped")
+                yield running
         finally:
             process.terminate()
             process.wait(60)

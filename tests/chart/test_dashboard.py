@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -61,46 +61,52 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield running
 
 
-def numbers(prometheus: Prometheus, expression: str) -> list[float]:
-    """Return the values of an expression's series now, without those that are none."""
-    found = [float(one["value"][1]) for one in prometheus.query(expression)]
-    return [value for value in found if math.isfinite(value)]
+def sums(prometheus: Prometheus, expressions: dict[str, str], above: str = "-Inf") -> dict[str, float]:
+    """Return the sums of the expressions' values above ``above`` now, by their names, if there are any; in one "
+    "question.
+    """
+    asked = [f'label_replace(sum(({one}) > {above}), "asked", "{name}", "", "")' for name, one in expressions.items()]
+    return {one["metric"]["asked"]: float(one["value"][1]) for one in prometheus.query(" or ".join(asked))}
 
 
-def without(condition: Callable[[str], bool], names: set[str]) -> set[str]:
-    """Wait until a condition holds for each of the names once; return those for which it never does."""
+def missing(found: Callable[[], set[str]], names: set[str]) -> set[str]:
+    """Wait until each of the names was found once; return those that never are."""
     left = set(names)
 
-    def every_one_did() -> bool:
-        left.difference_update([name for name in left if condition(name)])
+    def every_one_was() -> bool:
+        left.difference_update(found())
         return not left
 
-    try:
-        wait_until(every_one_did, "every one")
-    except AssertionError:
-        return left
-    return set()
+    with contextlib.suppress(AssertionError):
+        wait_until(every_one_was, "every one")
+    return left
 
 
 def test_no_panel_is_without_data(seen: Watched) -> None:
-    def has_data(name: str) -> bool:
-        values = numbers(seen.prometheus, filled_in(EXPRESSIONS[name]))
-        return any(name in QUIET or value > 0 for value in values)
-
-    assert without(has_data, set(EXPRESSIONS)) == set()
-    assert set(EXPRESSIONS) > QUIET
+    quiet = {name: filled_in(EXPRESSIONS[name]) for name in QUIET}
+    others = {name: filled_in(one) for name, one in EXPRESSIONS.items() if name not in QUIET}
+    assert len(others) > 40
+    assert missing(lambda: set(sums(seen.prometheus, others, "0")), set(others)) == set()
+    assert missing(lambda: set(sums(seen.prometheus, quiet)), set(quiet)) == set()
 
 
 def test_every_histogram_of_requests_that_is_asked_leads_to_their_traces(seen: Watched) -> None:
     asked = {name for name, target in TARGETS.items() if target["exemplar"]}
     assert asked
 
-    def has_traces(name: str) -> bool:
-        expression = filled_in(EXPRESSIONS[name])
-        found = seen.prometheus.ask("query_exemplars", query=expression, start=time.time() - 600, end=time.time())
-        return any(re.fullmatch(r"[0-9a-f]{32}", ex["labels"]["trace_id"]) for one in found for ex in one["exemplars"])
+    def traced() -> set[str]:
+        now = time.time()
+        return {name for name in asked if traces(seen.prometheus, filled_in(EXPRESSIONS[name]), now - 600, now)}
 
-    assert without(has_traces, asked) == set()
+    assert missing(traced, asked) == set()
+
+
+def traces(prometheus: Prometheus, expression: str, start: float, end: float) -> list[str]:
+    """Return the traces of an expression's exemplars."""
+    series = prometheus.ask("query_exemplars", query=expression, start=start, end=end)
+    found = [one["labels"]["trace_id"] for each in series for one in each["exemplars"]]
+    assert all(re.fullmatch(r"[0-9a-f]{32}", trace) for trace in found)
+    return found
 
 
 def test_a_pod_that_is_scraped_at_server_and_listener_counts_once(seen: Watched) -> None:
@@ -108,14 +114,16 @@ def test_a_pod_that_is_scraped_at_server_and_listener_counts_once(seen: Watched)
     raw = {name for name, one in EXPRESSIONS.items() if not re.search(r"inference_logging(?::|_ship_)", one)}
     assert len(raw) > 40
 
-    def counts_once(name: str) -> bool:
-        expression = EXPRESSIONS[name]
-        server = expression.replace('pod=~"$pod"', 'pod=~"$pod",container="server"')
-        both, one = (sum(numbers(seen.prometheus, filled_in(asked))) for asked in (expression, server))
+    def counted_once() -> set[str]:
+        asked = {name: filled_in(EXPRESSIONS[name]) for name in raw}
+        server = {
+            name: filled_in(EXPRESSIONS[name].replace('pod=~"$pod"', 'pod=~"$pod",container="server"')) for name in raw
+        }
+        both, one = sums(seen.prometheus, asked), sums(seen.prometheus, server)
         # The endpoints are not scraped at the same instant.
-        return both <= 1.5 * one + 1e-9
+        return {name for name in both.keys() & one.keys() if both[name] <= 1.5 * one[name] + 1e-9}
 
-    assert without(counts_once, raw) == set()
+    assert missing(counted_once, raw) == set()
 
 
 def test_what_is_chosen_narrows_every_expression(seen: Watched) -> None:

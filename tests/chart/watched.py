@@ -45,7 +45,7 @@ SETTINGS = {
 class Load:
     """Clients of a server, until the end: streams, whole answers, refused and failing ones, some that go away."""
 
-    def __init__(self, server: Server, clients: int = 2, pause_s: float = 0.02) -> None:
+    def __init__(self, server: Server, clients: int, pause_s: float) -> None:
         """Take the server that they ask."""
         self._url, self._pause_s, self._ending = server.url, pause_s, threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
@@ -121,7 +121,7 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watched(directory: Path, interval: str = "1s", clients: int = 2) -> Iterator[Watched]:
+def watched(directory: Path, interval: str = "1s", clients: int = 1) -> Iterator[Watched]:
     """Run all: nothing is lost yet."""
     installed("prometheus")
     config = _config(directory)
@@ -137,7 +137,7 @@ def watched(directory: Path, interval: str = "1s", clients: int = 2) -> Iterator
             shipper = _shipping(config, directory, running)
         ports = {"server": server.port, "listener": port, "shipper": shipper}
         targets = [Target(port, container, *CHAT, "chat-0") for container, port in ports.items()]
-        running.enter_context(Load(server, clients))
+        running.enter_context(Load(server, clients, 0.02))
         prometheus = running.enter_context(scraping(directory, targets, written_rules(), interval))
         seen = Watched(prometheus, config, listener, directory, reader)
         running.enter_context(seen.completions("completions-0"))

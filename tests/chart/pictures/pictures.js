@@ -95,8 +95,8 @@ function marks(plot, data) {
 function axes(unit) {
   const look = {stroke: "#555", grid: {stroke: "#0001", width: 1}, ticks: {stroke: "#0002", width: 1}, font: "11px sans-serif"};
   const time = (_, found) => found.map(one => new Date(one * 1000).toISOString().slice(11, 19));
-  const incs = unit === "bytes" ? {incs: Array.from({length: 50}, (_, power) => 2 ** power)} : {};
-  return [{...look, values: time, space: 90, size: 26}, {...look, ...incs, size: 76, values: (_, found) => found.map(one => format(one, unit))}];
+  const incrs = unit === "bytes" ? {incrs: Array.from({length: 50}, (_, power) => 2 ** power)} : {};
+  return [{...look, values: time, space: 62, size: 26}, {...look, ...incrs, size: 76, values: (_, found) => found.map(one => format(one, unit))}];
 }
 
 function lines(body, panel, data) {
