@@ -62,9 +62,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def sums(prometheus: Prometheus, expressions: dict[str, str], above: str = "-Inf") -> dict[str, float]:
-    """Return the sums of the expressions' values above ``above`` now, by their names, if there are any; in one "
-    "question.
-    """
+    """Return the sums of what is above ``above`` now, by the names of the expressions that have any."""
     asked = [f'label_replace(sum(({one}) > {above}), "asked", "{name}", "", "")' for name, one in expressions.items()]
     return {one["metric"]["asked"]: float(one["value"][1]) for one in prometheus.query(" or ".join(asked))}
 
