@@ -152,10 +152,8 @@ def _write(page: Page, dashboard: dict[str, Any], out: Path) -> bytes:
 
 def _small(picture: bytes) -> bytes:
     """Return a PNG of few colours."""
-    reduced, made = (
-        Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE),
-        io.BytesIO(),
-    )
+    made = io.BytesIO()
+    reduced = Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     reduced.save(made, "PNG", optimize=True)
     return made.getvalue()
 

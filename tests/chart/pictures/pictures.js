@@ -131,7 +131,7 @@ function lines(body, panel, data) {
   };
   const place = make("div", "plot", body);
   body.prepend(place);
-  new uPlot({width: body.clientWidth, height, legend: {show: false}, cursor: {show: false}, axes: axes(unit), scales: {x: {range: [data.from, data.to]}, y},
+  new uPlot({padding: [8, 24, 0, 0], width: body.clientWidth, height, legend: {show: false}, cursor: {show: false}, axes: axes(unit), scales: {x: {range: [data.from, data.to]}, y},
     series: [{}, ...series], hooks: {drawClear: [plot => { areas(plot); marks(plot, data); }]}}, [data.x, ...order.map(one => columns[one])], place);
 }
 
@@ -162,7 +162,7 @@ function heatmap(body, panel, data) {
   const [x, y] = axes(panel.options.yAxis.unit), all = rows.map((_, place) => place + 1);
   const label = place => place < 1 ? "0 s" : Number.isFinite(rows[place - 1].edge) ? format(rows[place - 1].edge, panel.options.yAxis.unit) : "+Inf";
   const labels = {...y, splits: () => [0, ...all], values: (_, found) => found.map((one, at) => at % Math.ceil(all.length / 8) ? "" : label(one))};
-  new uPlot({width: body.clientWidth, height: body.clientHeight - 16, legend: {show: false}, cursor: {show: false}, axes: [x, labels],
+  new uPlot({padding: [8, 24, 0, 0], width: body.clientWidth, height: body.clientHeight - 16, legend: {show: false}, cursor: {show: false}, axes: [x, labels],
     scales: {x: {range: [data.from, data.to]}, y: {range: [0, rows.length]}}, series: [{}, {show: true, stroke: "transparent"}],
     hooks: {draw: [draw]}}, [data.x, data.x.map(() => 0)], body);
   make("div", "scale", body, `white: none; dark: ${format(most, panel.options.cellValues.unit)} in a bucket; ${data.exemplars.length} exemplars`);
