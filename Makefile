@@ -91,7 +91,8 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help vendor docs build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+# Every target whose name is a word: none of them is a file.
+.PHONY: $(shell sed -nE 's/^([a-z][a-z-]*):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -235,7 +236,7 @@ test-python: $(NATIVE)
 # The tools are compiled beside vLLM's tests, which need none of them.
 test-real: build ## Run the tests with the wheel, vLLM, Triton, Parsl, Kubernetes, brokers and collectors
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
-	@($(call require,prometheus-node-exporter,prometheus-node-exporter,one panel of the dashboard; its test is skipped)) || true
+	@($(call require,chromium,chromium,drawing the dashboard; without it that is not tested)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@($(call require,buildah,buildah,the tests of the image; without it they are skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
@@ -403,6 +404,11 @@ bench-native: build c listener ## Measure calls from C++ beside spdlog, write(2)
 	@($(call require,wrk,wrk,the load on the proxy)) || true
 	$(PYTHON) loadtests/bench_native.py
 	$(PYTHON) loadtests/bench_proxy.py
+
+dashboard-pictures: build ## Draw every panel of Grafana's dashboard from a real load, into build/dashboard and docs/images (nine minutes)
+	@$(call require,prometheus,prometheus,asking what the panels ask)
+	@$(call require,chromium,chromium,drawing)
+	$(PYTHON) -m tests.chart.pictures build/dashboard --sheet docs/images/dashboard.png
 
 tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (the first time about fifteen minutes)
 	@$(call install_tools,--all)

@@ -15,24 +15,32 @@ path: {{ $config.metrics_path | quote }}
 {{- end }}
 {{- end }}
 
-{{/* What is scraped of a pod: (list root monitor). */}}
+{{/*
+What is scraped of a pod: (list root kind monitor). All endpoints get the label `service`, by which the dashboard chooses;
+for a ServiceMonitor the operator adds it.
+*/}}
 {{- define "inference-logging.scraped" -}}
 {{- $root := index . 0 }}
-{{- $monitor := index . 1 }}
+{{- $monitor := index . 2 }}
+{{- $each := dict "interval" $monitor.interval }}
+{{- if eq (index . 1) "PodMonitor" }}
+{{- $service := dict "targetLabel" "service" "replacement" (include "inference-logging.fullname" $root) }}
+{{- $_ := set $each "relabelings" (list $service) }}
+{{- end }}
 {{- with include "inference-logging.metrics" $root | fromYaml }}
 - port: {{ .name }}
   path: {{ .path }}
-  interval: {{ $monitor.interval }}
+  {{- toYaml $each | nindent 2 }}
 {{- end }}
 {{- if ne $root.Values.shipper.type "none" }}
 - port: ship-metrics
   path: {{ (include "inference-logging.shipper" $root | fromYaml).metricsPath }}
-  interval: {{ $monitor.interval }}
+  {{- toYaml $each | nindent 2 }}
 {{- end }}
 {{- with $monitor.serverPath }}
 - port: {{ ternary "triton-metrics" "http" (eq $root.Values.preset "triton") }}
   path: {{ . }}
-  interval: {{ $monitor.interval }}
+  {{- toYaml $each | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -1,6 +1,6 @@
-"""What of the chart comes from the package: the schema of its values, and the defaults that its templates count with.
+"""What of the chart is made: schema and defaults of its values from the package, the dashboard from tables of panels.
 
-``python -m tests.chart.generated`` writes both; a test fails while they are not what the package says.
+``python -m tests.chart.generated`` writes all; a test fails while one is not what its source says.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import yaml
 
 from inference_logging import Config
 from inference_logging.config.schema import file_schema
+from tests.chart.dashboard import written
 from tests.chart.values_schema import values
 
 CHART: Final = Path(__file__).parents[2] / "helm"
@@ -45,6 +46,7 @@ def files() -> dict[Path, str]:
     head = "# The package's defaults that templates count with; written by `python -m tests.chart.generated`.\n"
     return {
         CHART / "values.schema.json": f"{text}\n",
+        CHART / "files" / "dashboard.json": written(),
         CHART / "files" / "defaults.yaml": head + yaml.safe_dump(defaults),
     }
 

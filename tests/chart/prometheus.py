@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import subprocess
@@ -50,8 +51,18 @@ def render(template: str, **values: Any) -> dict[str, Any]:
     return found
 
 
+def written_rules() -> dict[str, Any]:
+    """Return the groups of rules, as Prometheus reads them, with the chart's thresholds; helm is not needed."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["alerts"]["thresholds"]
+    alerts = (CHART / "files" / "alerts.yaml").read_text()
+    for name, value in values.items():
+        alerts = alerts.replace(f"${{{name}}}", str(value))
+    texts = (alerts, (CHART / "files" / "recordings.yaml").read_text())
+    return {"groups": [group for text in texts for group in yaml.safe_load(text)["groups"]]}
+
+
 def rendered_rules(**thresholds: float | None) -> dict[str, Any]:
-    """Return the groups of rules, as Prometheus reads them, that helm makes of the chart."""
+    """Return the groups of alerts, as Prometheus reads them, that helm makes of the chart."""
     alerts = {"enabled": True, "runbookUrl": RUNBOOK, "thresholds": thresholds}
     spec: dict[str, Any] = render("prometheusrule.yaml", alerts=alerts)["spec"]
     return spec
@@ -60,7 +71,7 @@ def rendered_rules(**thresholds: float | None) -> dict[str, Any]:
 def nearest_aggregations(expression: str) -> dict[str, str]:
     """Return what each series of ours is aggregated by first, by its name and where it stands; empty: by nothing."""
     found = {}
-    for series in re.finditer(r"\b(?:inference_logging|gen_ai)_\w+(?=\{)", expression):
+    for series in re.finditer(r"\b(?:inference_logging|gen_ai)[\w:]+(?=\{)", expression):
         depth, nearest = 0, ""
         for at in range(series.start() - 1, -1, -1):
             depth += {")": 1, "(": -1}.get(expression[at], 0)
@@ -75,39 +86,45 @@ def nearest_aggregations(expression: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Target:
-    """What is scraped, under which labels; the operator adds namespace and pod in a cluster."""
+    """What is scraped, under which labels; in a cluster the operator adds them."""
 
     port: int
     container: str
-    pod: str = "chat-0"
-    namespace: str = "serving"
+    namespace: str
+    service: str
+    pod: str
 
-    def as_config(self) -> dict[str, Any]:
-        """Return the scrape configuration."""
-        labels = {"namespace": self.namespace, "pod": self.pod, "container": self.container}
-        return {
-            "job_name": self.container,
-            "static_configs": [{"targets": [f"127.0.0.1:{self.port}"], "labels": labels}],
-        }
+    def add_to(self, directory: Path) -> None:
+        """Have it scraped by the Prometheus that looks for its targets there."""
+        labels = {"namespace": self.namespace, "service": self.service, "pod": self.pod, "container": self.container}
+        content = [{"targets": [f"127.0.0.1:{self.port}"], "labels": labels}]
+        written = directory / f"{self.pod}-{self.container}.new"
+        written.write_text(json.dumps(content))
+        written.rename(written.with_suffix(".json"))
 
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A server that scrapes."""
+    """A server that scrapes the targets in a directory."""
 
-    url: str
+    client: httpx.Client
+    targets: Path
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the series that an expression gives now; an answer other than success fails the test."""
-        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=120).json()
-        assert answer["status"] == "success", f"{expression}: {answer.get('error')}"
-        found: list[dict[str, Any]] = answer["data"]["result"]
+        found: list[dict[str, Any]] = self.ask("query", query=expression)["result"]
         return found
+
+    def ask(self, path: str, **parameters: Any) -> Any:
+        """Return the data of an answer; one other than success fails the test."""
+        # A question about all panels is too long for a URL.
+        answer = self.client.request("POST" if parameters else "GET", f"/api/v1/{path}", data=parameters).json()
+        assert answer["status"] == "success", f"{parameters}: {answer.get('error')}"
+        return answer["data"]
 
     def rules(self) -> list[dict[str, Any]]:
         """Return all rules with what became of them."""
-        answer = httpx.get(f"{self.url}/api/v1/rules", timeout=120).json()
-        return [rule for group in answer["data"]["groups"] for rule in group["rules"]]
+        return [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
 
     def is_up(self, targets: int) -> bool:
         """Return whether it answers and has scraped so many targets without an error."""
@@ -117,13 +134,19 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def scraping(directory: Path, targets: Sequence[Target], rules: dict[str, Any]) -> Iterator[Prometheus]:
-    """Run a Prometheus that scrapes the targets five times a second and evaluates the rules once a second."""
+def scraping(
+    directory: Path, targets: Sequence[Target], rules: dict[str, Any], interval: str = "1s"
+) -> Iterator[Prometheus]:
+    """Run a Prometheus that scrapes the targets each ``interval`` and evaluates the rules once a second."""
     (directory / "rules.yaml").write_text(yaml.safe_dump(rules))
+    discovered = directory / "targets"
+    discovered.mkdir()
+    for target in targets:
+        target.add_to(discovered)
     configuration = {
-        "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],
-        "scrape_configs": [target.as_config() for target in targets],
+        "scrape_configs": [{"job_name": "pods", "file_sd_configs": [{"files": [f"{discovered}/*.json"]}]}],
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(configuration))
     address = f"127.0.0.1:{free_port()}"
@@ -132,13 +155,14 @@ def scraping(directory: Path, targets: Sequence[Target], rules: dict[str, Any]) 
         f"--config.file={directory / 'prometheus.yml'}",
         f"--web.listen-address={address}",
     ]
-    command += [f"--storage.tsdb.path={directory / 'tsdb'}", "--log.level=error"]
+    command += [f"--storage.tsdb.path={directory / 'tsdb'}", "--log.level=error", "--enable-feature=exemplar-storage"]
     with (directory / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
-            running = Prometheus(f"http://{address}")
-            wait_until(lambda: running.is_up(len(targets)), "all targets to be scraped")
-            yield running
+            with httpx.Client(base_url=f"http://{address}", timeout=120) as client:
+                running = Prometheus(client, discovered)
+                wait_until(lambda: running.is_up(len(targets)), "all targets to be scraped")
+                yield running
         finally:
             process.terminate()
             process.wait(60)

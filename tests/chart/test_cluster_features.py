@@ -76,6 +76,10 @@ def test_a_monitor_scrapes_the_listener_wherever_it_is_and_the_shipper(mode: str
     scraped = {(one["port"], one["path"]) for one in monitor.get("endpoints", monitor.get("podMetricsEndpoints"))}
     ours = ("metrics", "/metrics") if mode == "sidecar" else ("http", "/metrics/logging")
     assert scraped == {ours, ("ship-metrics", "/metrics"), ("http", "/metrics")}
+    # The operator gives the label `service` to what a ServiceMonitor scrapes.
+    service = [{"targetLabel": "service", "replacement": release.one("Service")["metadata"]["name"]}]
+    relabelled = [one.get("relabelings") for one in monitor.get("endpoints", monitor.get("podMetricsEndpoints"))]
+    assert relabelled == [service if kind == "PodMonitor" else None] * 3
     # Each is a port that there is.
     named = {port["name"] for container in release.containers.values() for port in container.get("ports", [])}
     assert {port for port, _ in scraped} <= (named if kind == "PodMonitor" else set(ports(release)))

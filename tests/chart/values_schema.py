@@ -249,6 +249,6 @@ def values(config: Schema) -> Schema:
         serviceMonitor=MONITOR,
         podMonitor=MONITOR,
         alerts=closed(enabled=FLAG, labels=STRINGS, runbookUrl=TEXT, thresholds=THRESHOLDS),
-        dashboard=closed(enabled=FLAG, labels=STRINGS, annotations=STRINGS, folder=TEXT),
+        dashboard=closed(enabled=FLAG, recordingRules=FLAG, labels=STRINGS, annotations=STRINGS, folder=TEXT),
         **{"global": {"type": "object", "description": f"of a chart that this one is part of, {PASSED_ON}"}},
     )

@@ -1,0 +1,185 @@
+"""Two pods under load, one with a listener, an audit lane, a shipper and losses, and a Prometheus that scrapes all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from inference_logging import Config
+from tests.chart.prometheus import Prometheus, Target, installed, scraping, written_rules
+from tests.servers import Server, free_port, serving
+from tests.sidecars import Sidecar, environment
+from tests.support import wait_until
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+CHAT = ("serving", "chat")
+COMPLETIONS = ("batch", "completions")
+"""Namespace and service of each."""
+MODELS = ("large", "small")
+TENANTS = ("acme", "example", "somebody")
+SINKS = "INFERENCE_LOGGING_ADDITIONAL_SINKS"
+SETTINGS = {
+    "INFERENCE_LOGGING_RECORD_HEADERS": "x-tenant=tenant.id",
+    "INFERENCE_LOGGING_METRICS_TENANTS": ",".join(TENANTS[:2]),
+    "PYTHONPATH": os.pathsep.join((str(EXAMPLES), *filter(None, (os.environ.get("PYTHONPATH"),)))),
+}
+"""What all servers have in their environment."""
+
+
+class Load:
+    """Clients of a server, until the end: streams, whole answers, refused and failing ones, some that go away."""
+
+    def __init__(self, server: Server, clients: int, pause_s: float) -> None:
+        """Take the server that they ask."""
+        self._url, self._pause_s, self._ending = server.url, pause_s, threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, client: int) -> None:
+        drawn, number = random.Random(client), 0
+        with httpx.Client(base_url=self._url, timeout=120) as connection:
+            while not self._ending.wait(drawn.expovariate(1 / self._pause_s)):
+                number += 1
+                # While a server ends or begins anew, there is none.
+                with contextlib.suppress(httpx.TransportError):
+                    self._one(connection, drawn, number)
+
+    def _one(self, client: httpx.Client, drawn: random.Random, number: int) -> None:
+        headers = {"x-tenant": drawn.choice(TENANTS)}
+        tokens, pace = 1 + int(drawn.expovariate(1 / 12)), drawn.choice((60, 200, 1000))
+        texts = {"messages": [{"role": "user", "content": "word " * drawn.randint(1, 300)}]}
+        whole = {"model": drawn.choice(MODELS), "max_tokens": tokens, "tokens_per_second": pace, **texts}
+        streamed = {**whole, "stream": True, "stream_options": {"include_usage": True}}
+        client.post("/v1/chat/completions", json=streamed if number % 2 else whole, headers=headers)
+        client.post("/v1/completions", json={**whole, "max_tokens": number % 24}, headers=headers)  # 0: refused
+        if number % 30 == 0:
+            client.post("/v1/embeddings", json=whole)  # not there
+            client.post("/v1/responses", json=whole)  # fails
+        if number % 10 == 0:
+            client.post("/audited")
+            client.get("/health")
+        if number % 25 == 0:
+            with client.stream("POST", "/v1/chat/completions", json={**streamed, "max_tokens": 500}) as answer:
+                next(answer.iter_raw())  # and goes away
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Everything together."""
+
+    prometheus: Prometheus
+    config: Config
+    listener: Sidecar
+    directory: Path
+    reader: socket.socket
+    """Of the additional sink of the chats."""
+
+    @contextlib.contextmanager
+    def completions(self, pod: str) -> Iterator[None]:
+        """Run another pod for completions, whose server listens itself."""
+        directory = self.directory / pod
+        config = Config(directory=directory / "segments", queue_directory=directory / "queues", metrics_path="/metrics")
+        with serving(config, *_command(1), **SETTINGS) as server, Load(server, 1, 0.1):
+            Target(server.port, "server", *COMPLETIONS, pod).add_to(self.prometheus.targets)
+            yield
+
+    def lose_copies(self) -> None:
+        """End who reads the additional sink."""
+        self.reader.close()
+
+    def lose_records(self) -> None:
+        """Stop the listener of the chats until their queue has been full."""
+        self.listener.signal(signal.SIGSTOP)
+        dropped = 'sum(increase(inference_logging_records_dropped_total{reason="queue_full"}[10m])) > 0'
+        wait_until(lambda: self.prometheus.query(dropped), "a queue to be full")
+        self.listener.signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def watched(directory: Path, interval: str = "1s", clients: int = 1) -> Iterator[Watched]:
+    """Run all: nothing is lost yet."""
+    installed("prometheus")
+    config = _config(directory)
+    with ExitStack() as running:
+        reader = running.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        reader.bind(("127.0.0.1", 0))
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**SETTINGS, SINKS: f"udp://127.0.0.1:{reader.getsockname()[1]}"}.items():
+                patch.setenv(name, value)
+            listener = running.enter_context(Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1"))
+            port = wait_until(lambda: _reported_port(listener), "the listener's port")
+            server = running.enter_context(serving(config, *_command(2)))
+            shipper = _shipping(config, directory, running)
+        ports = {"server": server.port, "listener": port, "shipper": shipper}
+        targets = [Target(port, container, *CHAT, "chat-0") for container, port in ports.items()]
+        running.enter_context(Load(server, clients, 0.02))
+        prometheus = running.enter_context(scraping(directory, targets, written_rules(), interval))
+        seen = Watched(prometheus, config, listener, directory, reader)
+        running.enter_context(seen.completions("completions-0"))
+        yield seen
+
+
+def _config(directory: Path) -> Config:
+    return Config(
+        directory=directory / "segments",
+        queue_directory=directory / "queues",
+        queue_bytes=1 << 16,
+        max_record_bytes=1 << 14,
+        sink_buffer_bytes=1 << 16,
+        listener="external",
+        metrics_path="/metrics",
+        sample_ratio=0.5,
+        flush_interval_s=0.1,
+        rotate_bytes=1 << 15,
+        quota_bytes=5 << 14,
+        compress="zstd",
+        compress_keep_segments=1,
+        audit="on",
+        audit_directory=directory / "audit",
+    )
+
+
+def _command(workers: int) -> tuple[str, ...]:
+    options = ("--app-dir", str(HERE), "--port", "{port}", "--workers", str(workers), "--no-access-log")
+    return ("uvicorn", "watched_app:app", *options)
+
+
+def _reported_port(listener: Sidecar) -> int | None:
+    found = [re.search(r"serves /metrics on port (\d+)", line) for line in listener.lines]
+    return next((int(match[1]) for match in found if match), None)
+
+
+def _shipping(config: Config, directory: Path, running: ExitStack) -> int:
+    """Run a shipper to a database; return the port of its metrics."""
+    port = free_port()
+    command = [sys.executable, "-m", "inference_logging.cli.main", "ship", "--metrics-port", str(port)]
+    given: dict[str, Any] = {**environment(config), "INFERENCE_LOGGING_SHIP_TO": f"sqlite://{directory / 'shipped.db'}"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=given)
+    running.callback(process.wait, 60)
+    running.callback(process.terminate)
+    return port
