@@ -175,6 +175,8 @@ impl Catalog {
                 None => todo.push((listed, place)),
             }
         }
+        let damaged = known.iter().filter(|(_, entry)| entry.is_damaged.load(Ordering::Relaxed));
+        let damaged = damaged.map(|(name, _)| name.clone()).collect();
         todo.sort_by(|(one, _), (other, _)| other.name.begun_unix_milli.cmp(&one.name.begun_unix_milli));
         let there: HashSet<&SegmentName> = kept.keys().chain(todo.iter().map(|(listed, _)| &listed.name)).collect();
         work.builds.retain(|name, _| there.contains(name));
@@ -184,6 +186,7 @@ impl Catalog {
             memory: AtomicU64::new(memory),
             next: AtomicUsize::new(0),
             todo: &todo,
+            damaged,
             catalog: self,
             work: Mutex::new(std::mem::take(&mut *work)),
             found: Mutex::new((kept, Instant::now())),
@@ -278,6 +281,8 @@ struct Round<'a> {
     memory: AtomicU64,
     next: AtomicUsize,
     todo: &'a [(listing::Listed, usize)],
+    /// Those whose index file is not to be used.
+    damaged: HashSet<SegmentName>,
     catalog: &'a Catalog,
     work: Mutex<Work>,
     found: Mutex<(BTreeMap<SegmentName, Arc<Entry>>, Instant)>,
@@ -329,6 +334,7 @@ impl Round<'_> {
     fn index(&self, listed: &listing::Listed, place: &Place, source: Source) -> Entry {
         let build = lock(&self.work).builds.remove(&listed.name);
         if build.is_none()
+            && !self.damaged.contains(&listed.name)
             && let Some(image) = place.cache.as_ref().and_then(|cache| cache.load(&listed.name.to_string()).ok())
             && (image.facts.identity == source.identity
                 || is_compressed_since(&source, &image.facts.identity, image.facts.content_bytes))
@@ -364,7 +370,7 @@ impl Round<'_> {
             self.problem(&listed.name, &"its index would be too large: it is not indexed");
             return self.entry(listed, place, None);
         }
-        let is_live = !no_writer;
+        let is_live = !no_writer && build.builder.footer.is_none();
         if !ended && !is_live {
             lock(&self.work).builds.insert(listed.name.clone(), build);
             return self.entry(listed, place, None);
