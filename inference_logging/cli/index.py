@@ -49,7 +49,5 @@ def command(
     """
     config = configuration(config_file=config_file, service_name=service_name)
     options = [f"--prefix={name}" for name in prefixes or ()]
-    options += native.options(
-        {"--service-name": service_name, "--cache-directory": cache_directory, "--json": as_json}
-    )
+    options += native.options({"--service-name": service_name, "--cache-directory": cache_directory, "--json": as_json})
     return native.run(["index", *options, "--", *map(str, directories)], config)
