@@ -91,7 +91,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help vendor build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help vendor build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native bench-view onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -399,6 +399,9 @@ bench-native: build c listener ## Measure calls from C++ beside spdlog, write(2)
 	@($(call require,wrk,wrk,the load on the proxy)) || true
 	$(PYTHON) loadtests/bench_native.py
 	$(PYTHON) loadtests/bench_proxy.py
+
+bench-view: build ## Measure the index of segments over 10 GB that it makes: first rows, filters, memory, and query (three minutes)
+	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_view.py $(BENCH_OPTIONS)
 
 tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (the first time about fifteen minutes)
 	@$(call install_tools,--all)

@@ -54,7 +54,8 @@ def make(directory: Path, size_bytes: int, processes: int = 2) -> int:
 def _write_pod(directory: Path, size_bytes: int, count: int, place: int) -> None:
     """Write the segments of a pod, of which all pods together have ``count``."""
     server, pod = _PODS[place]
-    boot_id, lines, body = f"{0xB007000 + place:016x}", [], b""
+    boot_id, body = f"{0xB007000 + place:016x}", b""
+    lines: list[bytes] = []
     for number, _ in enumerate(range(place, count, len(_PODS)), 1):
         begun = _BEGUN + timedelta(hours=number - 1)
         if not lines:
