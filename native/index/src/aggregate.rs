@@ -2,16 +2,17 @@
 
 use crate::block::Block;
 use crate::builder::TIME;
-use crate::catalog::Snapshot;
 use crate::columns;
+use crate::entry::Snapshot;
 use crate::image::Unreadable;
 use crate::labels::Labels;
 use crate::query::{Query, Wrong};
 use crate::record::{Json, Record};
-use crate::scan::{View, Visitor};
+use crate::scan::Visitor;
 use crate::search::{Reached, search};
 use crate::sketch::Sketch;
 use crate::values::{counts, most_frequent, name};
+use crate::view::View;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 

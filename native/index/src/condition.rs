@@ -186,7 +186,7 @@ fn ascii_digits(text: &str) -> Option<String> {
     let mut after_digit = false;
     while let Some(character) = characters.next() {
         if character == '_' {
-            if !after_digit || !characters.peek().is_some_and(|next| digit(*next).is_some()) {
+            if !after_digit || characters.peek().is_none_or(|next| digit(*next).is_none()) {
                 return None;
             }
             after_digit = false;

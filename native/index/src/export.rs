@@ -3,10 +3,10 @@
 
 use crate::block::{Decoded, Values};
 use crate::builder::{ODD, TIME};
-use crate::catalog::{Entry, Snapshot};
 use crate::columns::{self, COLUMNS, EVENT, Kind, RESOURCE, TIMESTAMP};
+use crate::entry::{Entry, Snapshot};
+use crate::filter::hex;
 use crate::image::{Image, Reader};
-use crate::scan::hex;
 use lines::json::number::{push_float, push_integer};
 use lines::json::timestamp::SecondCache;
 use std::io::{self, Write};

@@ -3,10 +3,11 @@
 use crate::block::{Decoded, Values};
 use crate::builder::TIME;
 use crate::columns::{self, COLUMNS, Kind, SEVERITY, SEVERITY_TEXT, TIMESTAMP};
+use crate::filter::hex;
 use crate::image::Unreadable;
 use crate::record::Json;
-use crate::scan::{View, hex};
 use crate::times;
+use crate::view::View;
 use std::collections::HashMap;
 
 /// For each record the place of its value, 0 for none; and the values, from place 1 on.

@@ -2,13 +2,14 @@
 
 use crate::block::Block;
 use crate::builder::{ODD, OFFSET, TIME};
-use crate::catalog::{Entry, Snapshot};
 use crate::columns::{COLUMNS, RESOURCE, SEVERITY};
+use crate::entry::{Entry, Snapshot};
 use crate::image::{Image, Unreadable};
 use crate::query::{Order, Query, Wrong};
 use crate::record::{Json, Record};
-use crate::scan::{View, Visitor, read_record, wanted};
+use crate::scan::{Visitor, read_record, wanted};
 use crate::search::{Reached, search};
+use crate::view::View;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -1,6 +1,7 @@
 //! Runs a query over all segments, by several threads.
 
-use crate::catalog::{Entry, Snapshot, THREADS};
+use crate::catalog::THREADS;
+use crate::entry::{Entry, Snapshot};
 use crate::query::Query;
 use crate::scan::{Failed, Scan, Visitor};
 use std::sync::atomic::{AtomicUsize, Ordering};

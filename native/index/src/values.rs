@@ -1,13 +1,14 @@
 //! Answers `values`: how often each value of a field occurs.
 
 use crate::block::Block;
-use crate::catalog::Snapshot;
+use crate::entry::Snapshot;
 use crate::image::Unreadable;
 use crate::labels::Labels;
 use crate::query::{Query, Wrong};
 use crate::record::{Json, Record};
-use crate::scan::{View, Visitor};
+use crate::scan::Visitor;
 use crate::search::{Reached, search};
+use crate::view::View;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 

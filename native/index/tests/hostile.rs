@@ -8,7 +8,7 @@ use std::fs;
 #[test]
 fn lines_that_are_no_records_are_left_out_and_counted() {
     let place = Place::new();
-    let deep = [b"{\"event_name\":\"request\",\"a\":".repeat(1), vec![b'['; 200_000]].concat();
+    let deep = [b"{\"event_name\":\"request\",\"a\":".to_vec(), vec![b'['; 200_000]].concat();
     let mut lines = requests(20);
     lines.extend([
         b"{".to_vec(),

@@ -58,7 +58,7 @@ pub fn stamp(nano: u64) -> String {
 }
 
 pub fn request(number: u64) -> Vec<u8> {
-    let outcome = if number % 10 == 0 { "error" } else { "ok" };
+    let outcome = if number.is_multiple_of(10) { "error" } else { "ok" };
     let duration = (number as f64 + 0.5) / 1000.0;
     let head = stamp(number * 1_000_000);
     json!({
