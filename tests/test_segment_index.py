@@ -78,6 +78,17 @@ conditions = st.tuples(
 ).map("".join)  # fmt: skip
 
 
+def conditions_on(rows: list[dict[str, Any]]) -> st.SearchStrategy[str]:
+    """Make conditions whose values occur in the records, or parts of them, and others."""
+    pairs = [(name, value) for row in rows for name, value in row.items() if isinstance(value, str | int | float)]
+    if not pairs:
+        return conditions
+    operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"])
+    parts = st.sampled_from([slice(None), slice(None), slice(1), slice(1, None)])
+    near = st.tuples(st.sampled_from(pairs), operators, parts)
+    return st.one_of(near.map(lambda drawn: f"{drawn[0][0]}{drawn[1]}{str(drawn[0][1])[drawn[2]]}"), conditions)
+
+
 def open_index(directory: Path, cache: Path) -> SegmentIndex:
     index = SegmentIndex([directory], None, cache)
     while not json.loads(index.refresh(10))["done"]:
@@ -129,10 +140,11 @@ RESOURCES = {"service.name": "chat", "k8s.pod.name": "pod-1"}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
-@given(st.lists(records, min_size=1, max_size=12), st.lists(conditions, min_size=1, max_size=3), st.booleans())
+@given(st.lists(records, min_size=1, max_size=12), st.data(), st.booleans())
 def test_conditions_find_what_python_finds(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], where: list[str], compressed: bool
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], data: st.DataObject, compressed: bool
 ) -> None:
+    drawn = data.draw(st.lists(conditions_on(rows), min_size=10, max_size=20))
     directory = tmp_path_factory.mktemp("segments")
     path = write_segment(directory, rows, resource=RESOURCES)
     by_key = {
@@ -143,11 +155,11 @@ def test_conditions_find_what_python_finds(
         path.unlink()
         write_segment(directory, rows, resource=RESOURCES, compressed=True)
     index = open_index(directory, tmp_path_factory.mktemp("cache"))
-    wanted = expected(by_key, where)
-    assert found(index, where=where) == wanted
-    assert sum(ask(index, "aggregate", where=where)["count"]) == len(wanted)
-    again = open_index(directory, tmp_path_factory.mktemp("cache"))
-    assert found(again, where=where, order="oldest") == wanted
+    for where in ([], drawn[:2], *([one] for one in drawn)):
+        wanted = expected(by_key, where)
+        assert found(index, where=where) == wanted, where
+    assert sum(ask(index, "aggregate", where=drawn[:1])["count"]) == len(expected(by_key, drawn[:1]))
+    assert found(index, where=drawn[:1], order="oldest") == expected(by_key, drawn[:1])
 
 
 def severity(record: Mapping[str, Any]) -> int | None:
