@@ -25,7 +25,7 @@ SUFFICES = [
     "SELECT count(DISTINCT \"url.path\"), '*' AS star FROM requests -- the end",
 ]
 NEEDS_LINES = [
-    "SELECT * FROM requests", "SELECT requests FROM requests LIMIT 1", "FROM logs", "DESCRIBE requests",
+    "SELECT * FROM requests", "SELECT requests FROM requests", "FROM logs", "DESCRIBE requests",
     "SELECT message FROM logs", "SELECT COLUMNS('dur.*') FROM requests",
     "SELECT a.pid FROM requests a NATURAL JOIN logs b",
     "SELECT attributes->>'n' FROM logs", "SUMMARIZE requests", "SELECT n FROM records",
