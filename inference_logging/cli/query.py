@@ -16,10 +16,12 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from inference_logging.cli import query_index
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import Place, of_segments
@@ -30,7 +32,7 @@ from inference_logging.segments import Segment, read_segment
 from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, Statement
 
 _IS_RECORD: Final = "(event_name NOT IN ('segment.header', 'segment.footer') OR pid IS NOT NULL)"
 """Headers and footers name no process."""
@@ -93,12 +95,16 @@ class _Command(click.Command):
     help=f"Ask a ready-made question instead: {', '.join(QUESTIONS)}; list describes them.",
 )  # fmt: skip
 @click.option("--show-sql", is_flag=True, help="Print the SQL of --example instead of running it.")
-def command(sql: str | None, place: Place, form: str, example: str | None, show_sql: bool) -> None:
+@click.option("--no-index", is_flag=True, help="Read the lines of all segments, also where the index would suffice.")
+def command(sql: str | None, place: Place, form: str, example: str | None, show_sql: bool, no_index: bool) -> None:
     """Run one SELECT over the segments of DIRECTORY (default: the configured one).
 
     SQL of - is read from standard input. Tables: `requests`, `logs` (application records) and `records` (all, with
     every field that occurs). Names with dots stand in double quotes: "http.route", "k8s.pod.name". Plain and compressed
     segments are read, also while they are written. Needs DuckDB (extra `query`).
+
+    Where the statement names only columns that are indexed, they are read from the index instead of the lines; it is
+    made where it is missing (see `index`), for 64 MB of segments or more.
     """
     if example == "list":
         click.echo("\n".join(f"{name:<20} {question.summary}" for name, question in QUESTIONS.items()))
@@ -108,27 +114,38 @@ def command(sql: str | None, place: Place, form: str, example: str | None, show_
     if show_sql:
         click.echo(sql)
         return
-    connection = _connect(place.segments())
-    import duckdb
+    segments = place.segments()
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingExtraError("query", "duckdb", "query") from None
 
     try:
         statements = duckdb.extract_statements(sys.stdin.read() if sql == "-" else sql or "")
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise click.UsageError("SQL must be one SELECT: segments are only read")
-        answer = connection.execute(statements[0])
-        names = [column[0] for column in answer.description or ()]
-        types = [str(column[1]) for column in answer.description or ()]
-        if any(_WITH_ZONE in kind for kind in types):
-            answer = connection.execute(_in_utc(statements[0].query, types))
-        nested = [kind == "JSON" for kind in types]
-        rows = chain.from_iterable(iter(lambda: answer.fetchmany(_ROWS_AT_ONCE), []))
-        _FORMS[form](names, (_parsed(row, nested) for row in rows) if any(nested) else rows)
+        with TemporaryDirectory(prefix="inference-logging-") as folder:
+            use_index = not no_index and place.path.is_dir()
+            indexed = query_index.connect(statements[0].query, segments, Path(folder)) if use_index else None
+            _answer(indexed or _connect(segments), statements[0], form)
     except duckdb.Error as error:
         # The engine marks the place on a line of its own.
         words = "\n".join(map(safe, str(error).splitlines()))
         # An error before the engine reads anything is a wrong command line: unknown names, wrong syntax.
         is_wrong = isinstance(error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException)
         raise (WrongStatementError if is_wrong else click.ClickException)(words) from None
+
+
+def _answer(connection: DuckDBPyConnection, statement: Statement, form: str) -> None:
+    """Run the statement and write its rows."""
+    answer = connection.execute(statement)
+    names = [column[0] for column in answer.description or ()]
+    types = [str(column[1]) for column in answer.description or ()]
+    if any(_WITH_ZONE in kind for kind in types):
+        answer = connection.execute(_in_utc(statement.query, types))
+    nested = [kind == "JSON" for kind in types]
+    rows = chain.from_iterable(iter(lambda: answer.fetchmany(_ROWS_AT_ONCE), []))
+    _FORMS[form](names, (_parsed(row, nested) for row in rows) if any(nested) else rows)
 
 
 def _in_utc(sql: str, types: Sequence[str]) -> str:
@@ -151,10 +168,8 @@ def _parsed(row: tuple[Any, ...], nested: list[bool]) -> tuple[Any, ...]:
 
 def _connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
     """Open a database in memory that has the views, and can open these files and nothing else."""
-    try:
-        import duckdb
-    except ImportError:
-        raise MissingExtraError("query", "duckdb", "query") from None
+    import duckdb
+
     paths = [str(segment.path) for segment in segments]
     connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
     connection.execute("SET TimeZone = 'UTC'")

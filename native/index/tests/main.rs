@@ -1,0 +1,13 @@
+//! All tests of the index as one program.
+
+// By the name that the other crates of the workspace use.
+extern crate inferlog_index as index;
+
+mod block;
+mod catalog;
+mod condition;
+mod hostile;
+mod image;
+mod json;
+mod segment;
+mod sketch;
