@@ -26,6 +26,7 @@ class MemoryIndex:
         self._directories, self._prefixes = directories, prefixes
         self._read: dict[str, int] = {}
         self._resources: dict[str, dict[str, Any]] = {}
+        self._places: dict[str, str] = {}
         self._rows: list[tuple[str, int, dict[str, Any], bytes]] = []
         """Key, time, record with its resource, and line; in the order of arrival."""
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -35,6 +36,7 @@ class MemoryIndex:
         for directory in self._directories:
             for segment in segments(directory, self._prefixes) if directory.is_dir() else ():
                 if not segment.compressed:
+                    self._places[segment.name] = str(directory)
                     self._take(segment.name, segment.path)
         size = sum(self._read.values())
         progress = {"segments": len(self._read), "indexed_segments": len(self._read), "bytes": size}
@@ -64,6 +66,7 @@ class MemoryIndex:
             row
             for row in rows
             if first <= row[1] < end
+            and ("directories" not in query or self._places[row[0].rpartition(":")[0]] in query["directories"])
             and (not query.get("events") or row[2].get("event_name") in query["events"])
             and str(row[2].get("trace_id", "")).startswith(query.get("trace", ""))
             and text in row[3].lower()

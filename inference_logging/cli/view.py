@@ -86,7 +86,7 @@ def command(
         directories = directories or (configured.directory,)
     names = (*(prefixes or ()), *([service_name] if service_name is not None else ()))
     chosen = _directories(directories)
-    return _serve(chosen, names or None, host, port, cache_directory, links, opens=not no_browser)
+    return _serve(chosen, names or None, host, port, cache_directory, links, config_file, opens=not no_browser)
 
 
 def _directories(given: Sequence[Path]) -> tuple[Path, ...]:
@@ -106,6 +106,7 @@ def _serve(
     port: int,
     cache_directory: Path | None,
     links: tuple[Link, ...],
+    config_file: Path | None,
     *,
     opens: bool,
 ) -> int:
@@ -123,7 +124,7 @@ def _serve(
     except HostError as error:
         raise click.BadParameter(str(error), param_hint="--host") from None
     listening = bind(address, port)
-    view = View(open_index(directories, prefixes, cache_directory), Content(directories, prefixes, links))
+    view = View(open_index(directories, prefixes, cache_directory), Content(directories, prefixes, links, config_file))
     serving = Serving(view, listening)
     for directory in directories:
         if not directory.is_dir():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,17 +21,27 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import inference_logging
+from inference_logging.errors import MissingExtraError
 from inference_logging.view import queries
+from inference_logging.view.books import Verified
+from inference_logging.view.compare import compare
+from inference_logging.view.export import Exports, Made, archive
+from inference_logging.view.export import content as content_of
 from inference_logging.view.index import Index
 from inference_logging.view.links import Link
 from inference_logging.view.live import Live
+from inference_logging.view.logging_itself import Itself
 from inference_logging.view.meanings import fields_with_meaning
+from inference_logging.view.paging import asked
 from inference_logging.view.queries import Check, QueryError
 from inference_logging.view.record import GoneRecordError, Records
 from inference_logging.view.refresher import Refresher
 from inference_logging.view.workers import BusyError, GoneError, Workers
 
 _QUERY_THREADS: Final = 4
+_SLOW_THREADS: Final = 2
+_VERIFY_WAIT_S: Final = 20.0
+_LONGEST_STATEMENT: Final = 16 << 10
 _PACKAGE: Final = Path(inference_logging.__file__).parent
 STATIC: Final = _PACKAGE / "view" / "static"
 SHARED_STATIC: Final = _PACKAGE / "pages" / "static"
@@ -41,6 +54,13 @@ class Content(NamedTuple):
     directories: tuple[Path, ...]
     prefixes: tuple[str, ...] | None
     links: tuple[Link, ...]
+    config_file: Path | None = None
+
+    def verify_arguments(self) -> list[str]:
+        """Return the command line of the `verify` that reads the same segments."""
+        options = [f"--prefix={name}" for name in self.prefixes or ()]
+        options += [f"--config={self.config_file}"] if self.config_file is not None else []
+        return [*options, "--", *map(str, self.directories)]
 
 
 class View:
@@ -52,7 +72,11 @@ class View:
         self.refresher = Refresher(index)
         self.workers = Workers("query", _QUERY_THREADS)
         self.live = Live(index, self.refresher, self.workers)
+        self.slow = Workers("slow", _SLOW_THREADS, most_waiting=8)
         self.records = Records(index, content.directories)
+        self.verified = Verified(content.verify_arguments())
+        self.itself = Itself(index, content.directories, content.prefixes, self.verified)
+        self.exports = Exports(index, self.records, content.directories)
 
     def app(self) -> Starlette:
         """Return the ASGI application; its paths have no token."""
@@ -65,12 +89,16 @@ class View:
             Route("/api/values", self._from_index("values", queries.VALUES, required=("field",))),
             Route("/api/record", self._record),
             Route("/api/live", self._live),
+            Route("/api/logging", self._logging),
+            Route("/api/compare", self._compare),
+            Route("/api/export", self._export),
             Mount("/static/pages", StaticFiles(directory=SHARED_STATIC, check_dir=False)),
             Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
         ]
         handlers: dict[Any, Any] = {
             QueryError: lambda _, error: answer({"error": str(error)}, 400),
             HTTPException: lambda _, error: answer({"error": error.detail}, error.status_code),
+            MissingExtraError: lambda _, error: answer({"error": str(error)}, 400),
             GoneRecordError: lambda _, error: answer({"error": str(error)}, 404),
             BusyError: lambda *_: answer({"error": "too many questions wait for an answer: ask again"}, 503),
             GoneError: lambda *_: Response(status_code=_CLIENT_LEFT),
@@ -85,8 +113,10 @@ class View:
     def close(self, wait_s: float) -> bool:
         """End; return whether all threads have ended within ``wait_s``."""
         self.live.close()
+        self.verified.close()
         self.workers.close()
-        return self.refresher.close(wait_s) and self.workers.is_idle()
+        self.slow.close()
+        return self.refresher.close(wait_s) and self.workers.is_idle() and self.slow.is_idle()
 
     async def _page(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html", media_type="text/html; charset=utf-8")
@@ -125,7 +155,7 @@ class View:
         ask: Callable[[bytes], bytes] = getattr(self.index, kind)
 
         async def respond(request: Request) -> Response:
-            query = queries.encoded(queries.read(request.query_params.get("q"), checks, required=required))
+            query = queries.read(request.query_params.get("q"), checks, required=required)
             return _json(await self.workers.run(request, lambda _: asked(ask, query)))
 
         return respond
@@ -142,12 +172,29 @@ class View:
         return StreamingResponse(self.live.events(request, query), media_type="text/event-stream")
 
 
-def asked(ask: Callable[[bytes], bytes], query: bytes) -> bytes:
-    """Return the index's answer; what it finds wrong with a query is a ``QueryError``."""
-    try:
-        return ask(query)
-    except ValueError as error:
-        raise QueryError(f"q: {error}") from None
+    async def _logging(self, request: Request) -> Response:
+        return answer(await self.slow.run(request, self.itself.answer))
+
+    async def _compare(self, request: Request) -> Response:
+        a, b = (queries.read(request.query_params.get(side), queries.AGGREGATE, side) for side in ("a", "b"))
+        return answer(await self.slow.run(request, partial(compare, self.index, a, b)))
+
+    async def _export(self, request: Request) -> Response:
+        query = queries.read(request.query_params.get("q"), queries.ROWS)
+        form, with_statement = request.query_params.get("format", ""), request.query_params.get("statement") == "1"
+
+        def make(given_up: threading.Event) -> Made:
+            account = self.verified.look(_VERIFY_WAIT_S) if form != "csv" else {}
+            made = self.exports.make(form, query, account, given_up)
+            return archive(made) if with_statement else made
+
+        made = await self.slow.run(request, make)
+        headers = {
+            "content-disposition": f'attachment; filename="{made.name}"',
+            "content-length": str(made.bytes),
+            "inference-logging-statement": json.dumps(made.statement)[:_LONGEST_STATEMENT],
+        }
+        return StreamingResponse(content_of(made), media_type=made.media_type, headers=headers)
 
 
 def answer(content: object, status: int = 200) -> Response:

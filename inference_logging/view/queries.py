@@ -98,7 +98,7 @@ def _trace(name: str, value: Any) -> str:
 _TIME: Final = _whole(0, (1 << 63) - 1)
 _FILTER: Final[dict[str, Check]] = {
     "where": _conditions, "events": _texts, "from_ns": _TIME, "to_ns": _TIME, "trace": _trace, "text": text,
-    "budget_s": _seconds,
+    "directories": _texts, "budget_s": _seconds,
 }  # fmt: skip
 
 ROWS: Final[dict[str, Check]] = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from inference_logging.shipping.line import unix_nano
 from inference_logging.view import queries
 from inference_logging.view.index import Index
 from inference_logging.view.meanings import described
+from inference_logging.view.paging import records_of, rows_of
 from inference_logging.view.queries import Query, QueryError
 
 MOST_LOGS: Final = 200
@@ -25,6 +27,7 @@ MOST_NEIGHBOURS: Final = 200
 MOST_STATS: Final = 50
 
 _KEY: Final = re.compile(r"(?P<segment>[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}):\d{1,20}", re.ASCII)
+_KEPT_HEADERS: Final = 1000
 _SLACK_NS: Final = 2_000_000_000
 """Records are made in threads of their own clocks' order: a record of a request may come a little after its end."""
 _STATS_NS: Final = 30_000_000_000
@@ -42,6 +45,7 @@ class Records:
     def __init__(self, index: Index, directories: Sequence[Path]) -> None:
         """Read from the segments of ``directories``."""
         self._index, self._directories = index, directories
+        self._header_of = lru_cache(_KEPT_HEADERS)(self._header)
 
     def whole(self, key: str) -> dict[str, Any]:
         """Return a record and what belongs to it. Raises ``QueryError``, ``GoneRecordError``."""
@@ -72,23 +76,23 @@ class Records:
 
     def resource(self, key: str) -> dict[str, Any]:
         """Return what the header of a key's segment says of the process that wrote it."""
-        header = next((one for one in self._header(key.rpartition(":")[0])), None)
-        found = header.get("resource") if header is not None else None
+        found = self._header_of(key.rpartition(":")[0]).get("resource")
         return found if isinstance(found, dict) else {}
 
-    def _header(self, name: str) -> Iterator[Record]:
-        """Yield the first line of a segment, if it is there and is a header."""
+    def _header(self, name: str) -> Record:
+        """Return the header of a segment; empty where the segment is gone, or has none."""
         for directory in self._directories:
             for path in (directory / name, directory / f"{name}.zst"):
                 segment = Segment.parse(path)
                 if segment is None or not path.is_file():
                     continue
                 try:
-                    record = next(iter(read_segment(segment, framing=True)), None)
+                    record = next(read_segment(segment, framing=True), None)
                 except (CorruptLineError, OSError):
                     continue
                 if record is not None and is_framing(record):
-                    yield record
+                    return record
+        return {}
 
     def _inside(self, key: str, record: Record, begin_ns: int, end_ns: int) -> dict[str, Any]:
         """Return the records that were made inside a request, and its chunks."""
@@ -99,10 +103,10 @@ class Records:
         ids = own or ({**span, "trace": trace_id} if isinstance(trace_id, str) and trace_id else None)
         if ids is None:
             return {"logs": [], "chunks": []}
-        chunks = self._rows({**(own or ids), "events": ["request.chunk"]}, MOST_CHUNKS)
+        chunks = rows_of(self._index, {**(own or ids), "events": ["request.chunk"]}, MOST_CHUNKS)
         wanted = {**ids, "where": [*ids.get("where", []), "event_name!=request", "event_name!=request.chunk"]}
-        logs = [row for row in self._rows(wanted, MOST_LOGS + 1) if row["key"] != key][:MOST_LOGS]
-        return {"logs": self._lines(logs), "chunks": self._lines(chunks)}
+        logs = [row for row in rows_of(self._index, wanted, MOST_LOGS + 1) if row["key"] != key][:MOST_LOGS]
+        return {"logs": records_of(self._index, logs), "chunks": records_of(self._index, chunks)}
 
     def _beside(self, key: str, record: Record, begin_ns: int, end_ns: int) -> list[dict[str, Any]]:
         """Return the requests of the same process that ran at the same time."""
@@ -117,7 +121,7 @@ class Records:
         }
         if isinstance(record.get("pid"), int):
             query["where"].append(f"pid={record['pid']}")
-        rows = self._rows(query, queries.MOST_ROWS)
+        rows = rows_of(self._index, query, queries.MOST_ROWS)
         beside = [row for row in rows if row["key"] != key and _begin_ns(row) < end_ns]
         return beside[:MOST_NEIGHBOURS]
 
@@ -130,26 +134,7 @@ class Records:
             "order": "oldest",
         }
         of_process = {**query, "where": [f"boot_id={record.get('boot_id')}"]}
-        return self._lines(self._rows(of_process, MOST_STATS) or self._rows(query, MOST_STATS))
-
-    def _rows(self, query: Query, most: int) -> list[dict[str, Any]]:
-        """Return up to ``most`` rows, a page at a time."""
-        found: list[dict[str, Any]] = []
-        page: Query = {**query, "budget_s": queries.BUDGET_S}
-        while len(found) < most:
-            page["limit"] = min(queries.MOST_ROWS, most - len(found))
-            answer = orjson.loads(self._index.rows(queries.encoded(page)))
-            found += answer["rows"]
-            if answer.get("next") is None or not answer["rows"]:
-                break
-            page["after"] = answer["next"]
-        return found
-
-    def _lines(self, rows: Sequence[Mapping[str, Any]]) -> list[Record]:
-        """Return the whole records of rows, each with its key; those that are gone are left out."""
-        keys = [row["key"] for row in rows]
-        records = orjson.loads(self._index.lines(orjson.dumps(keys))) if keys else []
-        return [{"key": key, **record} for key, record in zip(keys, records, strict=True) if isinstance(record, dict)]
+        return records_of(self._index, rows_of(self._index, of_process, MOST_STATS) or rows_of(self._index, query, MOST_STATS))
 
 
 def span_ns(record: Mapping[str, Any]) -> tuple[int, int]:
