@@ -25,7 +25,7 @@ from inference_logging.errors import MissingExtraError
 from inference_logging.view import queries
 from inference_logging.view.books import Verified
 from inference_logging.view.compare import compare
-from inference_logging.view.export import Exports, Made, archive
+from inference_logging.view.export import Exports, Made, archive, known_format
 from inference_logging.view.export import content as content_of
 from inference_logging.view.index import Index
 from inference_logging.view.links import Link
@@ -181,7 +181,8 @@ class View:
 
     async def _export(self, request: Request) -> Response:
         query = queries.read(request.query_params.get("q"), queries.ROWS)
-        form, with_statement = request.query_params.get("format", ""), request.query_params.get("statement") == "1"
+        form = known_format(request.query_params.get("format", ""))
+        with_statement = request.query_params.get("statement") == "1"
 
         def make(given_up: threading.Event) -> Made:
             account = self.verified.look(_VERIFY_WAIT_S) if form != "csv" else {}

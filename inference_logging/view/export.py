@@ -55,6 +55,13 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
+def known_format(name: str) -> str:
+    """Return the name of a format. Raises ``QueryError``."""
+    if name not in FORMATS:
+        raise QueryError(f"format={name[:80]!r}: must be one of {', '.join(FORMATS)}")
+    return name
+
+
 class Made(NamedTuple):
     """A file, the statement that belongs to it, and how a browser stores it."""
 
@@ -73,9 +80,7 @@ class Exports:
         self._index, self._records, self._directories = index, records, directories
 
     def make(self, form: str, query: Query, books: Mapping[str, Any], given_up: threading.Event) -> Made:
-        """Return a file. Raises ``QueryError``, ``GoneError``, ``MissingExtraError``, OSError."""
-        if form not in FORMATS:
-            raise QueryError(f"format={form[:80]!r}: must be one of {', '.join(FORMATS)}")
+        """Return a file of a known format. Raises ``QueryError``, ``GoneError``, ``MissingExtraError``, OSError."""
         file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by who sends it
         try:
             if form == "csv":

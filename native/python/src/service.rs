@@ -21,7 +21,7 @@ use queue::published::housekeeping::{HousekeepingWords, REASONS as REMOVAL_REASO
 use queue::published::sinks::{SinkRole, SinkWords};
 use queue::published::totals;
 use queue::system::now_monotonic_nano;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
