@@ -265,7 +265,7 @@ impl<'a> Scan<'a> {
         }
         odd.iter().for_each(|row| mask[usize::from(*row)] = true);
         self.within_time(&mut view, &mut mask)?;
-        self.from_offset(&mut view, &mut mask)?;
+        self.after_begin(&mut view, &mut mask)?;
         scanned.rows += block.rows as u64;
         let chosen = |row: &u16| mask[usize::from(*row)];
         let all = 0..block.rows as u16;
@@ -292,7 +292,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn from_offset(&self, view: &mut View<'_, 'a>, mask: &mut [bool]) -> Result<(), Failed> {
+    fn after_begin(&self, view: &mut View<'_, 'a>, mask: &mut [bool]) -> Result<(), Failed> {
         if self.begin == 0 {
             return Ok(());
         }
