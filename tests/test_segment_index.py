@@ -302,9 +302,12 @@ def test_a_wrong_query_is_refused_by_name_and_value(index: SegmentIndex, query: 
         index.rows(b"{")
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        SegmentIndex([tmp_path / "nowhere"], None, None)
+def test_a_directory_that_is_not_there_has_no_segments_yet_and_a_file_is_named(tmp_path: Path) -> None:
+    index = SegmentIndex([tmp_path / "nowhere"], None, tmp_path / "cache")
+    assert json.loads(index.refresh(10.0))["segments"] == 0
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="file"):
+        SegmentIndex([tmp_path / "file"], None, tmp_path / "cache")
 
 
 def test_live_segments_grow_and_keep_their_whole_lines(tmp_path: Path) -> None:

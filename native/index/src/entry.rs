@@ -43,8 +43,10 @@ impl Entry {
         })?;
         let content = self.image.as_ref().map_or(0, |image| image.facts.content_bytes);
         let same = if source.identity.compressed == self.identity.compressed {
+            // A file that has grown has a writer, also one without the lock: a copy that goes on, for example.
+            let grown = self.is_live || source.identity.bytes > self.identity.bytes;
             source.identity.inode == self.identity.inode
-                && (source.identity == self.identity || self.is_live && source.identity.bytes >= content)
+                && (source.identity == self.identity || grown && source.identity.bytes >= content)
         } else {
             is_compressed_since(&source, &self.identity, content)
         };

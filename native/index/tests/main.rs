@@ -5,6 +5,7 @@ extern crate inferlog_index as index;
 
 mod block;
 mod catalog;
+mod chosen;
 mod condition;
 mod hostile;
 mod image;

@@ -75,6 +75,13 @@ impl PySegmentIndex {
         line.map(|line| PyBytes::new(py, &line)).ok_or_else(|| PyKeyError::new_err(key.to_owned()))
     }
 
+    /// Return whole records by a list of keys: a list with null for each that is gone.
+    ///
+    /// Raises ValueError if it is no list of texts.
+    fn lines<'py>(&self, py: Python<'py>, keys: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        answer(py, py.detach(|| face::lines(&self.0, keys)))
+    }
+
     /// Write fields of the records of an event, or of all, as CSV into a new file; return how many records.
     ///
     /// Raises ValueError with the reason if columns do not have it all, OSError if the file cannot be written.
