@@ -6,7 +6,8 @@ from typing import Final, Literal
 
 from inference_logging.bench.figures import Text, bytes_text, estimate_text, ratio_text, time_text
 from inference_logging.bench.result import FapilogResult
-from inference_logging.stats.summary import Table, short_count
+from inference_logging.pages.content import Table
+from inference_logging.stats.summary import short_count
 
 _Figure = Literal[
     "calls_per_s",

@@ -1,41 +1,27 @@
-"""The plots of the page of `stats --html`: each has its figures in words as well."""
+"""The plots of the page of `stats --html`, as data: each has its figures in words as well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import accumulate, pairwise
+import math
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 from inference_logging.cli.terminal import safe
+from inference_logging.pages.content import Plot, is_wide
 from inference_logging.stats.counts import Counts, Group
-from inference_logging.stats.drawing import (
-    DAY_S,
-    FIRST,
-    GRID,
-    SECOND,
-    THIRD,
-    WIDE_RANGE,
-    Plot,
-    formatter,
-    height_of,
-    horizontal,
-    legend,
-    log_axis,
-    names_axis,
-    plot,
-    powers_of_ten,
-    short,
-    time_axis,
-)
 from inference_logging.stats.sketch import Sketch
-from inference_logging.stats.summary import count_text, duration_text, short_count
+from inference_logging.stats.summary import count_text, duration_text
 
-_MOST_BARS: Final = 10
+_MOST_BARS: Final = 15
 _LEAST_S: Final = 1e-6  # nothing is shorter on a logarithmic scale
+_HEATMAP_ROWS: Final = 40
+SHARES: Final = {"share that took at most so long": {"mode": "cumulative"}, "share that took longer": {"mode": "tail"}}
+"""The views of a distribution: the second shows what is rare, on a logarithmic axis."""
 
 
 def plots(counts: Counts) -> Iterator[Plot]:
-    """Draw each plot that has data."""
+    """Return each plot that has data."""
     whole = counts.total()
     models = {name: group for name, group in counts.by_model().items() if group.input_tokens or group.output_tokens}
     has_course = len(counts.time_line.intervals) > 1
@@ -46,6 +32,7 @@ def plots(counts: Counts) -> Iterator[Plot]:
     if whole.duration.count:
         if has_course:
             yield _durations_over_time(counts)
+            yield _heatmap(counts)
         yield _distribution(whole)
         yield _routes(counts.by_route())
     if models:
@@ -53,159 +40,127 @@ def plots(counts: Counts) -> Iterator[Plot]:
 
 
 def _over_time(counts: Counts) -> Plot:
-    line = counts.time_line
+    width_s = counts.time_line.width_s
     beginnings, intervals = _intervals(counts)
-    ok = [interval.ok / line.width_s if interval else 0.0 for interval in intervals]
-    failed = [interval.failed / line.width_s if interval else 0.0 for interval in intervals]
-
-    def draw(axes: Any) -> None:
-        axes.stairs(ok, beginnings, fill=True, color=FIRST, label="ok")
-        both = [a + b for a, b in zip(ok, failed, strict=True)]
-        axes.stairs(both, beginnings, baseline=ok, fill=True, color=SECOND, label="not ok")
-        axes.set_ylabel("requests per second")
-        axes.set_ylim(bottom=0)
-        time_axis(axes)
-        legend(axes, 2)
-
+    ok = [interval.ok / width_s if interval else 0.0 for interval in intervals]
+    failed = [interval.failed / width_s if interval else 0.0 for interval in intervals]
     words = (
-        f"Requests per second, by the time at which they ended, in intervals of {line.width_s} s: at most "
+        f"Requests per second, by the time at which they ended, in intervals of {width_s} s: at most "
         f"{max(map(sum, zip(ok, failed, strict=True))):.3g} per second."
     )
-    return plot("over-time", "Requests over time", words, 3.0, draw)
+    series = [{"name": "ok", "values": ok}, {"name": "not ok", "values": failed}]
+    data = {
+        "x": beginnings, "width": width_s, "series": series, "unit": "1/s", "style": "bars", "stacked": True,
+        "sync": "time",
+    }  # fmt: skip
+    return Plot("over-time", "Requests over time", words, "lines", data)
 
 
 def _durations_over_time(counts: Counts) -> Plot:
     beginnings, intervals = _intervals(counts)
-    middles = [(a + b) / 2 for a, b in pairwise(beginnings)]
-
-    def draw(axes: Any) -> None:
-        drawn: list[float] = []
-        for share, name, colour in ((0.5, "p50", FIRST), (0.99, "p99", SECOND)):
-            heights = [interval.duration.quantile(share) if interval else None for interval in intervals]
-            seconds = [height if height is not None else float("nan") for height in heights]
-            drawn += [height for height in heights if height]
-            axes.plot(middles, seconds, color=colour, linewidth=1.6, marker=".", markersize=4, label=name)
-        axes.set_ylabel("duration")
-        if drawn and max(drawn) > WIDE_RANGE * min(drawn):
-            axes.set_yscale("log")
-            powers_of_ten(axes.yaxis, *axes.get_ylim())
-        else:
-            axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(formatter(duration_text))
-        time_axis(axes)
-        legend(axes, 2)
-
+    series = [
+        {"name": name, "values": [interval.duration.quantile(share) if interval else None for interval in intervals]}
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    ]
+    values = [value for one in series for value in one["values"]]
+    data = {"x": beginnings, "series": series, "unit": "s", "log": is_wide(values), "sync": "time"}  # type: ignore[arg-type]
     words = "Duration of requests over time: the median and the 99th percentile of each interval."
-    return plot("durations", "Duration over time", words, 3.0, draw)
+    return Plot("durations", "Duration over time", words, "lines", data)
+
+
+def _heatmap(counts: Counts) -> Plot:
+    beginnings, intervals = _intervals(counts)
+    found = [list(interval.duration.bars()) if interval else [] for interval in intervals]
+    ends = [end for bars in found for bar in bars for end in bar[:2] if end > 0]
+    low, high = (min(ends), max(ends)) if ends else (_LEAST_S, 1.0)
+    step = math.log(high / low) / _HEATMAP_ROWS if high > low else 1.0
+    cells = [[0.0] * _HEATMAP_ROWS for _ in intervals]
+    for cell, bars in zip(cells, found, strict=True):
+        for lower, upper, weight in bars:
+            place = math.log(max(math.sqrt(lower * upper), low) / low) / step
+            cell[min(int(place), _HEATMAP_ROWS - 1)] += weight
+    edges = [low * math.exp(step * row) for row in range(_HEATMAP_ROWS + 1)]
+    data = {
+        "x": beginnings, "width": counts.time_line.width_s, "edges": edges, "cells": cells, "unit": "s",
+        "cellUnit": "{request}", "sync": "time",
+    }  # fmt: skip
+    words = (
+        f"How many requests took how long, by the time at which they ended; from {duration_text(low)} to "
+        f"{duration_text(high)}, on a logarithmic scale. The darker, the more."
+    )
+    return Plot("heat", "Durations of all requests over time", words, "heatmap", data)
 
 
 def _distribution(whole: Group) -> Plot:
     curves = [
-        ("duration", whole.duration, FIRST),
-        ("time to first chunk", whole.first_chunk, SECOND),
-        ("time per chunk", whole.chunk_gap, THIRD),
+        ("duration", whole.duration),
+        ("time to first chunk", whole.first_chunk),
+        ("time per chunk", whole.chunk_gap),
     ]
-
-    def draw(axes: Any) -> None:
-        for name, sketch, colour in curves:
-            if sketch.count:
-                axes.plot(*_cumulated(sketch), color=colour, linewidth=1.8, label=name, drawstyle="steps-post")
-        log_axis(axes, duration_text)
-        axes.yaxis.set_major_formatter(formatter("{:.0%}".format))
-        axes.set_ylim(0, 1.02)
-        axes.set_ylabel("share of requests")
-        legend(axes, 3)
-
+    series = [{"name": name, **_counted(sketch)} for name, sketch in curves if sketch.count]
     parts = (
         f"{name}: median {duration_text(sketch.quantile(0.5))}, 99th percentile {duration_text(sketch.quantile(0.99))}"
-        for name, sketch, _ in curves
+        for name, sketch in curves
         if sketch.count
     )
     words = f"Share of requests that took at most so long, on a logarithmic scale. {'; '.join(parts)}."
-    return plot("distribution", "Times", words, 3.4, draw, "Times")
+    return Plot("distribution", "Times", words, "distribution", {"series": series, "unit": "s"}, SHARES, "Times")
 
 
 def _outcomes(whole: Group) -> Plot:
     ordered = sorted(whole.outcomes.items(), key=lambda item: (item[0] != "ok", -item[1]))[:_MOST_BARS]
-    shares = [f"{count_text(count)}  ({count / whole.requests:.2%})" for _, count in ordered]
-
-    def draw(axes: Any) -> None:
-        colours = [FIRST if name == "ok" else SECOND for name, _ in ordered]
-        bars = axes.barh([short(name) for name, _ in ordered], [count for _, count in ordered], color=colours)
-        axes.bar_label(bars, shares, padding=4)
-        horizontal(axes, "requests")
-
+    names = [name for name, _ in ordered]
+    series = [
+        {"name": title, "values": [count if (name == "ok") is is_ok else None for name, count in ordered]}
+        for title, is_ok in (("ok", True), ("not ok", False))
+    ]
+    texts = [f"{count_text(count)} ({count / whole.requests:.2%})" for _, count in ordered]
     words = "Requests by outcome: " + ", ".join(f"{safe(name)} {count_text(count)}" for name, count in ordered) + "."
-    return plot("outcomes", "Outcomes", words, height_of(len(ordered)), draw, "Outcomes")
+    data = {"labels": names, "series": series, "texts": texts, "unit": "{request}", "stacked": True}
+    return Plot("outcomes", "Outcomes", words, "bars", data, table="Outcomes")
 
 
 def _routes(groups: dict[str, Group]) -> Plot:
     shown = [(name, group) for name, group in groups.items() if group.duration.count][:_MOST_BARS]
     names = [name for name, _ in shown]
     p50, p99 = ([max(group.duration.quantile(share) or 0.0, _LEAST_S) for _, group in shown] for share in (0.5, 0.99))
-
-    def draw(axes: Any) -> None:
-        places = range(len(names))
-        axes.hlines(places, p50, p99, color=GRID, linewidth=2)
-        for values, label, colour, side in ((p50, "p50", FIRST, "right"), (p99, "p99", SECOND, "left")):
-            axes.scatter(values, places, s=60, color=colour, label=label, zorder=2)
-            for place, value in zip(places, values, strict=True):
-                gap = (-8 if side == "right" else 8, 0)
-                axes.annotate(
-                    duration_text(value), (value, place), gap, textcoords="offset points", ha=side, va="center"
-                )
-        axes.set_yticks(places, [short(name) for name in names])
-        axes.set_ylim(len(names) - 0.5, -0.5)
-        log_axis(axes, duration_text)
-        names_axis(axes, "duration")
-        legend(axes, 2)
-
     listed = (f"{safe(n)}: {duration_text(a)}, {duration_text(b)}" for n, a, b in zip(names, p50, p99, strict=True))
     words = "Median and 99th percentile of the duration by route, the most used first. " + "; ".join(listed) + "."
-    return plot("routes", "By route", words, height_of(len(shown)), draw, "By route")
+    series = [{"name": "p50", "values": p50}, {"name": "p99", "values": p99}]
+    data = {"labels": names, "series": series, "unit": "s", "mark": "dot", "log": is_wide([*p50, *p99])}
+    return Plot("routes", "By route", words, "bars", data, table="By route")
 
 
 def _tokens(models: dict[str, Group]) -> Plot:
     shown = list(models.items())[:_MOST_BARS]
-    names = [name for name, _ in shown]
-
-    def draw(axes: Any) -> None:
-        read = [group.input_tokens for _, group in shown]
-        written = [group.output_tokens for _, group in shown]
-        _paired(axes, names, (read, "input"), (written, "output"), count_text)
-        axes.xaxis.set_major_formatter(formatter(short_count))
-        horizontal(axes, "tokens")
-
+    series = [
+        {"name": "input", "values": [group.input_tokens for _, group in shown]},
+        {"name": "output", "values": [group.output_tokens for _, group in shown]},
+    ]
     listed = (f"{safe(n)}: {count_text(g.input_tokens)} in, {count_text(g.output_tokens)} out" for n, g in shown)
     words = "Tokens by model. " + "; ".join(listed) + "."
-    return plot("tokens", "Tokens by model", words, height_of(2 * len(shown)), draw, "Tokens by model")
+    data = {"labels": [name for name, _ in shown], "series": series, "unit": "{token}"}
+    return Plot("tokens", "Tokens by model", words, "bars", data, table="Tokens by model")
 
 
-def _intervals(counts: Counts) -> tuple[list[float], list[Any]]:
-    """Return the ends of the intervals, as matplotlib's days, and the requests of each; None for an empty one."""
+def _intervals(counts: Counts) -> tuple[list[int], list[Any]]:
+    """Return the beginnings of the intervals, in seconds since 1970, and what is in each; None for an empty one."""
     line = counts.time_line
     indices = range(min(line.intervals), max(line.intervals) + 1)
-    ends = [index * line.width_s / DAY_S for index in [*indices, indices.stop]]
-    return ends, [line.intervals.get(index) for index in indices]
+    return [index * line.width_s for index in indices], [line.intervals.get(index) for index in indices]
 
 
-def _cumulated(sketch: Sketch) -> tuple[list[float], list[float]]:
-    bars = [bar for bar in sketch.bars() if bar[1] > 0] or [(_LEAST_S, _LEAST_S, 0.0)]
-    zeros = sketch.zeros
-    shares = [(zeros + sum_) / sketch.count for sum_ in accumulate(weight for _, _, weight in bars)]
-    return [bars[0][0], *(upper for _, upper, _ in bars)], [zeros / sketch.count, *shares]
-
-
-def _paired(
-    axes: Any,
-    names: list[str],
-    first: tuple[list[float], str],
-    second: tuple[list[float], str],
-    text: Callable[[float], str],
-) -> None:
-    for offset, (values, label), colour in ((-0.2, first, FIRST), (0.2, second, SECOND)):
-        places = [place + offset for place in range(len(names))]
-        bars = axes.barh(places, values, 0.38, color=colour, label=label)
-        axes.bar_label(bars, [text(value) for value in values], padding=4)
-    axes.set_yticks(range(len(names)), [short(name) for name in names])
-    legend(axes, 2)
+def _counted(sketch: Sketch) -> dict[str, list[float]]:
+    """Return a sketch as ascending edges and what lies between each two of them."""
+    bars = [bar for bar in sketch.bars() if bar[1] > 0]
+    if not bars:
+        return {"edges": [0.0, _LEAST_S], "counts": [sketch.zeros]}
+    edges, counts = ([0.0, bars[0][0]], [sketch.zeros]) if sketch.zeros else ([bars[0][0]], [])
+    for (lower, upper, weight), (after, _, _) in pairwise([*bars, (math.inf, 0.0, 0.0)]):
+        edges.append(upper)
+        counts.append(weight)
+        # Neighbours share an end that was computed twice; further away, nothing lies between.
+        if upper * 1.001 < after < math.inf:
+            edges.append(after)
+            counts.append(0.0)
+    return {"edges": edges, "counts": counts}

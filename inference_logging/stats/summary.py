@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
+from inference_logging.pages.content import Table
 from inference_logging.stats.counts import Counts, Group
 from inference_logging.stats.sketch import RELATIVE_ERROR, Sketch
 
@@ -20,15 +21,6 @@ MOST_ROWS: Final = 50
 """Models or routes that a table shows."""
 
 _NOTHING: Final = "–"
-
-
-class Table(NamedTuple):
-    """A table of text: the first column names the row, the others hold figures."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
 
 
 def figures(counts: Counts) -> dict[str, Any]:

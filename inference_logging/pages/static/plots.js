@@ -1,0 +1,15 @@
+// The plots of every page. Each function draws in an element, and returns {update(data), destroy()}.
+
+import { bars } from "./plot_bars.js";
+import { distribution } from "./plot_distribution.js";
+import { heatmap } from "./plot_heatmap.js";
+import { lines } from "./plot_lines.js";
+
+export { bars, distribution, heatmap, lines };
+
+const KINDS = { bars, distribution, heatmap, lines };
+
+/** Draw `plots` ([{id, kind, data}]) in the elements with these ids; return what each function returned, by id. */
+export function renderAll(plots) {
+  return Object.fromEntries(plots.map(({ id, kind, data }) => [id, KINDS[kind](document.getElementById(id), data)]));
+}
