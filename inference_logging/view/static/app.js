@@ -110,4 +110,6 @@ function Progress({ progress }) {
 }
 
 listen();
-render(html`<${App} />`, document.getElementById("app"));
+const root = document.getElementById("app");
+root.replaceChildren();
+render(html`<${App} />`, root);

@@ -10,12 +10,12 @@ const NUMBERS = { BIGINT: true, DOUBLE: true, INTEGER: true, number: true, integ
 
 /** Columns that are there before anybody chooses, in their order. `fields`: the first that a row has counts. */
 export const COLUMNS = [
-  { id: "time", label: "Time", fields: ["timestamp"], width: 96 },
+  { id: "time", label: "Time", fields: ["timestamp"], width: 88 },
   { id: "status", label: "Status", fields: ["http.response.status_code"], width: 58, sort: true },
-  { id: "outcome", label: "Outcome", fields: ["outcome"], width: 118 },
-  { id: "route", label: "Route", fields: ["http.route", "url.path", "rpc.method", "triton.model_name"], width: 170, grow: 2 },
+  { id: "outcome", label: "Outcome", fields: ["outcome"], width: 126 },
+  { id: "route", label: "Route", fields: ["http.route", "url.path", "rpc.method", "triton.model_name"], width: 150, grow: 2 },
   { id: "model", label: "Model", fields: ["gen_ai.request.model", "gen_ai.response.model", "triton.model_name"], width: 118, grow: 1 },
-  { id: "duration", label: "Duration", fields: ["duration_s"], unit: "s", width: 170, grow: 2, sort: true },
+  { id: "duration", label: "Duration", fields: ["duration_s"], unit: "s", width: 160, grow: 2, sort: true },
   { id: "first", label: "First chunk", fields: ["gen_ai.response.time_to_first_chunk"], unit: "s", width: 88, sort: true },
   { id: "input", label: "Tokens in", fields: ["gen_ai.usage.input_tokens"], unit: "1", width: 76, sort: true },
   { id: "output", label: "Tokens out", fields: ["gen_ai.usage.output_tokens"], unit: "1", width: 82, sort: true },

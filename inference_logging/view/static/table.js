@@ -39,7 +39,7 @@ export function RequestTable(given) {
   const click = (event) => clicked(event, onFilter, onOpen);
   const greatest = greatestDuration(items, rows);
   const index = rows.findIndex((row) => row.key === current);
-  return html`<div class="grid-frame ${isNarrow ? "narrow" : ""}" style=${{ "--columns": template(columns) }}>
+  return html`<div class="grid-frame ${isNarrow ? "narrow" : ""}" style=${{ "--columns": template(columns), "--least": `${leastWidth(columns)}px` }}>
     <div class="grid" ref=${scroller} role="grid" tabindex="0" aria-label="Requests" aria-rowcount=${(total ?? rows.length) + 1}
       aria-colcount=${columns.length} aria-activedescendant=${index >= 0 ? `row-${index}` : undefined}
       onScroll=${() => onTop(scroller.current.scrollTop < LINE)} onClick=${click}>
@@ -62,6 +62,12 @@ export function RequestTable(given) {
 
 function template(columns) {
   return columns.map(({ width, grow }) => (grow ? `minmax(${width}px, ${grow}fr)` : `${width}px`)).join(" ");
+}
+
+const GAP = 14;
+
+function leastWidth(columns) {
+  return columns.reduce((sum, { width }) => sum + width + GAP, GAP);
 }
 
 function greatestDuration(items, rows) {

@@ -48,16 +48,22 @@ export function Engine({ model, scale, at }) {
     const most = unit === "ratio" ? 1 : Math.max(1, ...points.map((point) => point[key]));
     const now = at === null ? null : points.filter((point) => point.at <= at).at(-1);
     const label = now ? format(now[key], unit) : `≤ ${format(most, unit)}`;
-    return html`<${Lane} key=${key} name=${name} height=${HEIGHT} scale=${scale} class="engine">
-      <path class="state e-${key}" d=${steps(points, key, most, scale)} />
-      <text class="state-text" x=${scale.end} y="11" text-anchor="end">${label}</text>
+    return html`<${Lane} key=${key} name=${name} note=${label} height=${HEIGHT} scale=${scale} class="engine">
+      <path class="state e-${key}" d=${steps(inView(points, scale), key, most, scale)} />
     <//>`;
   });
+}
+
+/** The reports that are in view, and the last one before: its state still holds at the left edge. */
+function inView(points, scale) {
+  const before = points.filter(({ at }) => at <= scale.from).slice(-1);
+  return [...before, ...points.filter(({ at }) => at > scale.from && at <= scale.to)];
 }
 
 function steps(points, key, most, scale) {
   const y = (value) => (HEIGHT - 3 - (value / most) * (HEIGHT - 8)).toFixed(2);
   const x = (second) => Math.max(scale.labels, Math.min(scale.width, scale.x(second))).toFixed(2);
+  if (!points.length) return "";
   const first = points[0];
   let path = `M${x(first.at)} ${HEIGHT - 2}`;
   points.forEach((point, index) => { path += `V${y(point[key])}H${x(points[index + 1]?.at ?? scale.to)}`; });
