@@ -2,8 +2,8 @@
 
     python loadtests/view_records.py FOLDER --requests 6000
 
-A small model of an engine (a queue, slots, speed that falls with the batch) gives the times, so that what a page draws of
-them has the shape of real traffic: a burst, a queue that grows, stalls, clients that give up, an error that repeats.
+A small model of an engine (a queue, slots, speed that falls with the batch) gives the times, so that what a page draws
+of them has the shape of real traffic: a burst, a queue that grows, stalls, clients that give up, an error that repeats.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import random
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -25,8 +26,8 @@ TENANTS: Final = ("acme", "globex", "initech", "umbrella", "hooli")
 MODELS: Final = ("llama-3.1-8b", "qwen2.5-7b")
 MESSAGES: Final = (
     ("Summarise the incident of last night in three sentences.", "At 02:14 the queue of pod chat-1 filled up. "),
-    ("Write a haiku about shared memory.", "Two pens, one page, bright / each line is kept where it falls / no one waits to write "),
-    ("What is the difference between prefill and decode?", "Prefill reads the whole prompt at once; decode makes a token at a time. "),
+    ("Write a haiku about shared memory.", "Two pens, one page, bright; each line is kept where it falls. "),
+    ("What is the difference between prefill and decode?", "Prefill reads the whole prompt; decode makes a token at a time. "),
 )  # fmt: skip
 STACK: Final = (
     "Traceback (most recent call last):\n"
@@ -59,7 +60,7 @@ def make(folder: Path, requests: int, seconds: float, end: datetime, seed: int =
     folder.mkdir(parents=True, exist_ok=True)
     for pod in pods:
         _add_statistics(pod, seconds)
-        _write(folder, pod, begin, chance)
+        _write(folder, pod, begin)
 
 
 def _arrivals(chance: random.Random, requests: int, seconds: float) -> list[float]:
@@ -121,7 +122,7 @@ def _outcome(chance: random.Random, made: _Made) -> tuple[str, list[float]]:
         return "error", []
     if dice < 0.006:
         return "error", []
-    if dice < 0.03 or made.queued > 3 and dice < 0.5:
+    if dice < 0.03 or (made.queued > 3 and dice < 0.5):
         return "client_disconnect", made.gaps[: len(made.gaps) // 3]
     return ("timeout", made.gaps) if sum(made.gaps) > 22 else ("ok", made.gaps)
 
@@ -207,11 +208,15 @@ def _add_statistics(pod: Pod, seconds: float) -> None:
         pod.lines.append((seconds * 0.61, {"severity_text": "ERROR", "event_name": "log.dropped", **lost}))
 
 
-def _write(folder: Path, pod: Pod, begin: datetime, chance: random.Random) -> None:
+def _write(folder: Path, pod: Pod, begin: datetime) -> None:
     """Write the pod's lines as sealed segments, with the header and the footer that the listener writes."""
     pod.lines.sort(key=lambda line: line[0])
     sequence = [0]
     per_segment = max(1, -(-len(pod.lines) // 3))
+    accepted = sum(line["event_name"] not in ("log.dropped", "process.ended") for _, line in pod.lines)
+    refused = {"queue_full": {"INFO": 18}} if any("dropped" in line for _, line in pod.lines) else {}
+    ended = {"how": "closed", "accepted": accepted, "written": accepted, "reasons": refused, "sampled_out": {}}
+    pod.lines.append((pod.lines[-1][0], {"severity_text": "INFO", "event_name": "process.ended", **ended}))
     for number, at in enumerate(range(0, len(pod.lines), per_segment), 1):
         lines = list(_stamped(pod, begin, pod.lines[at : at + per_segment], sequence))
         _write_segment(folder, pod, number, lines, sequence[0])
@@ -222,10 +227,12 @@ def _stamped(
 ) -> Iterator[tuple[datetime, dict[str, Any]]]:
     for second, line in lines:
         at = begin + timedelta(seconds=second)
-        head = {"timestamp": stamp(at), "severity_text": line.pop("severity_text"), "event_name": line.pop("event_name")}
-        if head["event_name"] == "log.dropped":  # the listener's own: it has no number
-            sequence[0] += line["dropped"]
-            line["lost"] = [[sequence[0] - line["dropped"], sequence[0] - 1]]
+        head = {
+            "timestamp": stamp(at),
+            "severity_text": line.pop("severity_text"),
+            "event_name": line.pop("event_name"),
+        }
+        if head["event_name"] in ("log.dropped", "process.ended"):  # the listener's own: they have no number
             yield at, {**head, "boot_id": pod.boot_id, "pid": pod.pid, **line}
         else:
             yield at, {**head, "boot_id": pod.boot_id, "pid": pod.pid, "seq": sequence[0], **line}
@@ -241,7 +248,12 @@ def _write_segment(
     folder: Path, pod: Pod, number: int, lines: list[tuple[datetime, dict[str, Any]]], accepted: int
 ) -> None:
     begun = lines[0][0]
-    resource = {"service.name": "chat", "service.version": pod.version, "k8s.pod.name": pod.name, "k8s.namespace.name": "prod"}
+    resource = {
+        "service.name": "chat",
+        "service.version": pod.version,
+        "k8s.pod.name": pod.name,
+        "k8s.namespace.name": "prod",
+    }
     header = {
         "timestamp": stamp(begun), "event_name": "segment.header", "schema_version": 1, "boot_id": pod.boot_id,
         "segment": number, "resource": resource,
@@ -249,12 +261,14 @@ def _write_segment(
     numbers = [line["seq"] for _, line in lines if "seq" in line]
     dropped = {"queue_full": {"INFO": 18}} if any(line["event_name"] == "log.dropped" for _, line in lines) else {}
     process = {"boot_id": pod.boot_id, "pid": pod.pid}
+    content = b"".join(orjson.dumps(line) + b"\n" for line in (line for _, line in lines))
     footer = {
         "timestamp": stamp(lines[-1][0]), "event_name": "segment.footer", "segment": number, "records": len(lines),
+        "bytes": len(content), "crc32": f"{zlib.crc32(content):08x}",
         "spans": [{**process, "first": numbers[0], "last": numbers[-1], "records": len(numbers)}],
         "processes": [{**process, "accepted": accepted, "written": accepted, "in_queue": 0, "dropped": dropped}],
     }  # fmt: skip
-    content = b"".join(orjson.dumps(line) + b"\n" for line in [header, *(line for _, line in lines), footer])
+    content = orjson.dumps(header) + b"\n" + content + orjson.dumps(footer) + b"\n"
     time = begun.strftime("%Y%m%dT%H%M%S.%f")[:-3]
     (folder / f"chat-{time}Z-{pod.boot_id}-{number:06}.jsonl").write_bytes(content)
 
