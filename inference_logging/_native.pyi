@@ -15,6 +15,7 @@ __all__ = [
     "HealthReason",
     "HealthWatch",
     "Json",
+    "LaneWatch",
     "LeastSeverity",
     "LineChain",
     "Metrics",
@@ -293,6 +294,26 @@ class Metrics:
     def __new__(cls, watch: HealthWatch, python_version: str) -> Metrics: ...
     def families(self) -> list[tuple[str, str, str, str, list[_Sample]]]: ...
     def render(self, accept: str) -> tuple[bytes, str]: ...
+
+@final
+class LaneWatch:
+    def __new__(
+        cls,
+        queue_directory: Path,
+        *,
+        backlog_records: float,
+        backlog_ratio: float,
+        pressured_ratio: float,
+        clear_ratio: float,
+        oldest_age_s: float,
+        stuck_after_s: float,
+    ) -> LaneWatch: ...
+    def look(self) -> Health: ...
+    def queues(self) -> list[dict[str, Any]]: ...
+    def totals(self) -> dict[str, Any]: ...
+    def requests(self) -> dict[str, Any]: ...
+    def listener_stats(self) -> dict[str, Any]: ...
+    def sinks(self) -> list[dict[str, Any]]: ...
 
 @final
 class Comparison:

@@ -57,9 +57,14 @@ def bootstrap(values: Sequence[float], estimate: Callable[[Sequence[float]], flo
     if not values:
         raise ValueError("values=[]: an interval needs at least one value")
     draw = random.Random(_SEED).choices
-    drawn = sorted(estimate(draw(values, k=len(values))) for _ in range(RESAMPLES))
-    tail = int((1 - _LEVEL) / 2 * RESAMPLES)
-    return Interval(estimate(values), drawn[tail], drawn[-1 - tail])
+    return of_draws(estimate(values), [estimate(draw(values, k=len(values))) for _ in range(RESAMPLES)])
+
+
+def of_draws(value: float, draws: Sequence[float]) -> Interval:
+    """Return an estimate with the interval that its values in resamples have: the percentile bootstrap."""
+    ordered = sorted(draws)
+    tail = int((1 - _LEVEL) / 2 * len(ordered))
+    return Interval(value, ordered[tail], ordered[-1 - tail])
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:

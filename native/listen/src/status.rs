@@ -7,4 +7,5 @@ pub mod health;
 pub mod lane;
 pub mod metrics;
 mod number;
+pub mod outside;
 mod per_process;

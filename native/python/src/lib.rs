@@ -27,6 +27,7 @@ mod held;
 mod hot_path;
 mod inspect;
 mod keywords;
+mod lane_watch;
 mod metrics;
 mod middleware;
 mod request_ids;
@@ -76,6 +77,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<status::PyHealth>()?;
     module.add_class::<status::PyHealthWatch>()?;
     module.add_class::<status::PyMetrics>()?;
+    module.add_class::<lane_watch::LaneWatch>()?;
     module.add_class::<comparison::PyComparison>()?;
     module.add("received", bind(&functions::RECEIVED, module.as_any())?)?;
     module.add("handled", bind(&stdlib::HANDLED, module.as_any())?)?;

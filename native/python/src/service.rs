@@ -21,7 +21,7 @@ use queue::published::housekeeping::{HousekeepingWords, REASONS as REMOVAL_REASO
 use queue::published::sinks::{SinkRole, SinkWords};
 use queue::published::totals;
 use queue::system::now_monotonic_nano;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -177,32 +177,43 @@ impl PyService {
     /// machine started). Two items concern this process: `queue_missing`, whether its queue is not where a listener
     /// finds it, and `queue_renewals`, how often another queue has replaced a missing one.
     fn listener_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = PyDict::new(py);
-        let page = self.control.page();
-        stats.set_item("leader", py.detach(|| inspect::leader(&self.directory)).name())?;
-        stats.set_item("heartbeat_age_s", self.control.heartbeat_age_s(now_monotonic_nano()))?;
-        stats.set_item("leader_pid", page.leader_pid.load(Ordering::Relaxed))?;
-        stats.set_item("leaders", page.leaders.load(Ordering::Relaxed))?;
-        stats.set_item("heartbeat_unix_nano", page.heartbeat_unix_nano.load(Ordering::Relaxed))?;
-        stats.set_item("records_written", page.records_written.load(Ordering::Relaxed))?;
-        stats.set_item("taken_from_queues", page.taken_from_queues.load(Ordering::Acquire))?;
-        stats.set_item("bytes_written", page.bytes_written.load(Ordering::Relaxed))?;
-        stats.set_item("batches_written", page.batches_written.load(Ordering::Relaxed))?;
-        stats.set_item("sink_errors", page.sink_errors.load(Ordering::Relaxed))?;
+        let stats = listener_dict(py, &self.control, &self.directory)?;
         stats.set_item("queue_missing", py.detach(|| self.service.producer.is_lost_sight_of()))?;
         stats.set_item("queue_renewals", self.service.producer.renewals())?;
-        stats.set_item("restarts", page.listener_restarts.load(Ordering::Relaxed))?;
-        stats.set_item("fallback_active", page.fallback_active.load(Ordering::Relaxed) != 0)?;
-        stats.set_item("listener_cpu_s", page.listener_cpu_nano.load(Ordering::Relaxed) as f64 / 1e9)?;
-        housekeeping_items(&stats, &page.housekeeping)?;
         Ok(stats)
     }
 
     /// Return what the leading listener publishes about each of its sinks, the primary first.
     fn sinks<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let rows = self.control.page().sinks.iter();
-        rows.filter_map(|row| row.role().map(|role| sink_dict(py, row, role))).collect()
+        sink_dicts(py, &self.control)
     }
+}
+
+/// What the leading listener of a queue directory publishes, and its state.
+pub fn listener_dict<'py>(py: Python<'py>, control: &Control, directory: &Path) -> PyResult<Bound<'py, PyDict>> {
+    let stats = PyDict::new(py);
+    let page = control.page();
+    stats.set_item("leader", py.detach(|| inspect::leader(directory)).name())?;
+    stats.set_item("heartbeat_age_s", control.heartbeat_age_s(now_monotonic_nano()))?;
+    stats.set_item("leader_pid", page.leader_pid.load(Ordering::Relaxed))?;
+    stats.set_item("leaders", page.leaders.load(Ordering::Relaxed))?;
+    stats.set_item("heartbeat_unix_nano", page.heartbeat_unix_nano.load(Ordering::Relaxed))?;
+    stats.set_item("records_written", page.records_written.load(Ordering::Relaxed))?;
+    stats.set_item("taken_from_queues", page.taken_from_queues.load(Ordering::Acquire))?;
+    stats.set_item("bytes_written", page.bytes_written.load(Ordering::Relaxed))?;
+    stats.set_item("batches_written", page.batches_written.load(Ordering::Relaxed))?;
+    stats.set_item("sink_errors", page.sink_errors.load(Ordering::Relaxed))?;
+    stats.set_item("restarts", page.listener_restarts.load(Ordering::Relaxed))?;
+    stats.set_item("fallback_active", page.fallback_active.load(Ordering::Relaxed) != 0)?;
+    stats.set_item("listener_cpu_s", page.listener_cpu_nano.load(Ordering::Relaxed) as f64 / 1e9)?;
+    housekeeping_items(&stats, &page.housekeeping)?;
+    Ok(stats)
+}
+
+/// What the leading listener publishes about each of its sinks, the primary first.
+pub fn sink_dicts<'py>(py: Python<'py>, control: &Control) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let rows = control.page().sinks.iter();
+    rows.filter_map(|row| row.role().map(|role| sink_dict(py, row, role))).collect()
 }
 
 /// Adds the removed segments by reason, and the compressed ones.

@@ -22,7 +22,7 @@ type PySample = (&'static str, Vec<(&'static str, String)>, f64, Option<PyExempl
 /// Name, kind, unit, help and samples.
 type PyFamily = (&'static str, &'static str, &'static str, &'static str, Vec<PySample>);
 
-fn now() -> Now {
+pub fn now() -> Now {
     Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
 }
 
@@ -43,6 +43,13 @@ impl From<&Reason> for HealthReason {
 /// A state with every reason for it; the worst reason decides.
 #[pyclass(frozen, name = "Health", module = "inference_logging._native")]
 pub struct PyHealth(Arc<Health>);
+
+impl PyHealth {
+    /// What an assessment has found.
+    pub fn of(found: Arc<Health>) -> Self {
+        Self(found)
+    }
+}
 
 #[pymethods]
 impl PyHealth {

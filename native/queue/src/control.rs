@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
+const NAME: &str = "control";
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGC\0");
 const VERSION: u32 = 5;
 /// More than is used: later words need no larger size.
@@ -101,7 +102,22 @@ impl Control {
     /// # Errors
     /// As [`shared_page::map`].
     pub fn open(directory: &Path) -> io::Result<Self> {
-        shared_page::map(directory, "control", BYTES, MAGIC, VERSION).map(|(page, file)| Self(page, file))
+        shared_page::map(directory, NAME, BYTES, MAGIC, VERSION).map(|(page, file)| Self(page, file))
+    }
+
+    /// Maps the control page of `directory` for a process that only looks: it creates none.
+    ///
+    /// # Errors
+    /// `NotFound`: no process of this version has used the directory; otherwise as [`shared_page::map`].
+    pub fn find(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(format!("{NAME}-{VERSION}"));
+        let facts = path.symlink_metadata()?;
+        // A page that is cut short would be made whole.
+        if !facts.is_file() || facts.len() != BYTES as u64 {
+            let reason = format!("{} is not a {NAME} file of version {VERSION}", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        Self::open(directory)
     }
 
     /// A page of this process alone, with the places of the last leader's writes. A leader that works beside the leader

@@ -3,7 +3,7 @@
 use super::health::FailingSink;
 use crate::service::Service;
 use crate::sink::Now;
-use queue::control::Control;
+use queue::control::{Control, ControlPage};
 use queue::inspect::{self, QueueSnapshot};
 use queue::lock::Holder;
 use queue::published::sinks::{SinkState, SinkWords};
@@ -60,10 +60,15 @@ impl Source for Lane {
             fallback_active: page.fallback_active.load(Ordering::Relaxed) != 0,
             queue_missing: self.service.producer.is_lost_sight_of(),
             queue_renewals: self.service.producer.renewals(),
-            failing: page.sinks.iter().filter_map(|sink| failing(sink, now.unix_nano)).collect(),
+            failing: failing_of(page, now.unix_nano),
             dead_producers: totals::dead_producers(&self.directory),
         }
     }
+}
+
+/// The sinks of a page that take nothing at the moment.
+pub(super) fn failing_of(page: &ControlPage, unix_nano: u64) -> Vec<FailingSink> {
+    page.sinks.iter().filter_map(|sink| failing(sink, unix_nano)).collect()
 }
 
 fn failing(sink: &SinkWords, unix_nano: u64) -> Option<FailingSink> {

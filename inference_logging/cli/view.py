@@ -1,0 +1,166 @@
+"""`inference-logging view`: a page over folders of segments, live or sealed, in the browser of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from inference_logging.cli.examples import examples
+from inference_logging.cli.main import INTERRUPTED
+from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configuration
+from inference_logging.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from inference_logging.view.links import Link
+
+
+def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[str]) -> tuple[Link, ...]:
+    """Read the values of --trace-url; a wrong one is a usage error."""
+    from inference_logging.view.links import parse_link
+
+    try:
+        return tuple(parse_link(text) for text in given)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from None
+
+
+@click.command(
+    "view",
+    epilog=examples(
+        "inference-logging view",
+        "inference-logging view logs --port 8090 --no-browser",
+        "inference-logging view logs-before logs-after",
+        "inference-logging view --trace-url 'Jaeger=https://jaeger.example.com/trace/{trace_id}'",
+    ),
+)
+@click.argument("directories", nargs=-1, metavar="[DIR]...", type=click.Path(path_type=Path))
+@CONFIG
+@SERVICE_NAME
+@PREFIX
+@click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address; no other is taken.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Where to listen; 0: a free port."
+)
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option(
+    "--cache-directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the index is kept. Default: inference-logging in XDG_CACHE_HOME, else in ~/.cache.",
+)
+@click.option(
+    "--trace-url", "links", multiple=True, metavar="NAME=URL", callback=_links,
+    help="Link from a trace to another page: an address with {trace_id} in it; may be repeated.",
+)  # fmt: skip
+def command(
+    directories: tuple[Path, ...],
+    config_file: Path | None,
+    service_name: str | None,
+    prefixes: Sequence[str] | None,
+    host: str,
+    port: int,
+    no_browser: bool,
+    cache_directory: Path | None,
+    links: tuple[Link, ...],
+) -> int:
+    """Open a page with the requests of each DIR (default: the configured one), live, until Ctrl-C.
+
+    The page has a list with filters, the time line of a request, plots over time, a comparison, and the state of the
+    logging itself. It reads the segments and changes nothing, and shows no more than they have. An index of them is
+    made in the background and kept in the cache directory.
+
+    Only this machine can open it, and only by the printed address, whose random part is new with each start. From
+    another machine, forward the port by ssh -L as it is printed.
+    """
+    if not directories or config_file is not None or service_name is not None:
+        configured = configuration(config_file=config_file, service_name=service_name)
+        directories = directories or (configured.directory,)
+    names = (*(prefixes or ()), *([service_name] if service_name is not None else ()))
+    chosen = _directories(directories)
+    return _serve(chosen, names or None, host, port, cache_directory, links, config_file, opens=not no_browser)
+
+
+def _directories(given: Sequence[Path]) -> tuple[Path, ...]:
+    """Return each directory once; one that does not exist yet is waited for. A file is a usage error."""
+    found: dict[Path, Path] = {}
+    for path in given:
+        if path.exists() and not path.is_dir():
+            raise click.UsageError(f"{path}: not a directory; view reads directories of segments")
+        found.setdefault(path.resolve(), path)
+    return tuple(found.values())
+
+
+def _serve(
+    directories: tuple[Path, ...],
+    prefixes: tuple[str, ...] | None,
+    host: str,
+    port: int,
+    cache_directory: Path | None,
+    links: tuple[Link, ...],
+    config_file: Path | None,
+    *,
+    opens: bool,
+) -> int:
+    try:
+        from inference_logging.view.app import Content, View
+        from inference_logging.view.server import HostError, Serving, bind, loopback
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("starlette", "uvicorn", "h11"):
+            raise
+        raise MissingExtraError("view", error.name.partition(".")[0], "view") from None
+    from inference_logging.view.index import open_index
+
+    try:
+        address = loopback(host)
+    except HostError as error:
+        raise click.BadParameter(str(error), param_hint="--host") from None
+    listening = bind(address, port)
+    view = View(open_index(directories, prefixes, cache_directory), Content(directories, prefixes, links, config_file))
+    serving = Serving(view, listening)
+    for directory in directories:
+        if not directory.is_dir():
+            click.echo(f"inference-logging view: waits for {directory}, which is not there yet", err=True)
+
+    def started() -> None:
+        click.echo(f"{serving.url} (elsewhere: ssh -L {_forwarded(serving.host, serving.port)}); Ctrl-C ends it")
+        sys.stdout.flush()
+        if opens:
+            _open(serving.url)
+
+    has_ended = serving.run(started)
+    if not has_ended:
+        # A thread still searches. It only reads, and index files appear whole: nothing is lost.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
+    return INTERRUPTED
+
+
+def _forwarded(host: str, port: int) -> str:
+    """Return what follows `ssh -L` on another machine: the same port, since the page checks its own name."""
+    name = f"[{host}]" if ":" in host else host
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "USER"  # an id without a name, as in containers
+    return f"{port}:{name}:{port} {user}@{socket.gethostname()}"
+
+
+def _open(url: str) -> None:
+    """Open the page in a browser, if there is one with windows: one of text would take the terminal."""
+    if sys.platform != "linux" or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))):
+        threading.Thread(target=_open_now, args=(url,), daemon=True).start()
+
+
+def _open_now(url: str) -> None:
+    with contextlib.suppress(Exception):
+        webbrowser.open(url)

@@ -1,0 +1,148 @@
+"""Questions of the page: read, checked and bounded before the index sees them.
+
+The forms are those of the index. What is wrong is a sentence that names parameter and value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+import orjson
+
+from inference_logging.cli.where import Condition
+
+Query = dict[str, Any]
+
+LONGEST_QUERY_BYTES: Final = 32 << 10
+MOST_ROWS: Final = 1000
+BUDGET_S: Final = 2.0
+"""How long one question may search without an index, unless it says less."""
+_MOST_BUDGET_S: Final = 10.0
+_LONGEST_TEXT: Final = 4096
+_MOST_IN_LIST: Final = 100
+_SHOWN: Final = 80
+"""Characters of a wrong value in a sentence."""
+
+Check = Callable[[str, Any], Any]
+"""Returns the value of a parameter in its final form; raises ``QueryError``."""
+
+
+class QueryError(ValueError):
+    """A question that can't be answered; the message names parameter and value."""
+
+
+def _refuse(name: str, value: Any, allowed: str) -> QueryError:
+    shown = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    cut = repr(shown) if isinstance(value, str) else shown
+    return QueryError(f"{name}={cut if len(cut) <= _SHOWN else cut[:_SHOWN] + '…'}: {allowed}")
+
+
+def whole(name: str, value: Any, least: int, most: int) -> int:
+    """Return a whole number between two others, which may be given as text: 64 bits are too many for a browser."""
+    text = str(value) if not isinstance(value, bool) else ""
+    digits = text.removeprefix("-")
+    if isinstance(value, int | str) and digits.isascii() and digits.isdecimal() and len(digits) <= 20:
+        if least <= (number := int(text)) <= most:
+            return number
+    raise _refuse(name, value, f"must be a whole number from {least} to {most}")
+
+
+def _whole(least: int, most: int) -> Check:
+    return lambda name, value: whole(name, value, least, most)
+
+
+def _seconds(name: str, value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not 0 < value <= _MOST_BUDGET_S:
+        raise _refuse(name, value, f"must be a number of seconds above 0, at most {_MOST_BUDGET_S:g}")
+    return float(value)
+
+
+def text(name: str, value: Any) -> str:
+    """Return a text that is not too long."""
+    if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
+        raise _refuse(name, value, f"must be a text of at most {_LONGEST_TEXT:,} characters")
+    return value
+
+
+def _name(name: str, value: Any) -> str | None:
+    return None if value is None else text(name, value)
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or len(value) > _MOST_IN_LIST:
+        raise _refuse(name, value, f"must be a list of at most {_MOST_IN_LIST} texts")
+    return [text(f"{name}[{at}]", one) for at, one in enumerate(value)]
+
+
+def _conditions(name: str, value: Any) -> list[str]:
+    found = _texts(name, value)
+    for at, one in enumerate(found):
+        try:
+            Condition.parse(one)
+        except ValueError as error:
+            raise QueryError(f"{name}[{at}]: {error}") from None
+    return found
+
+
+def _trace(name: str, value: Any) -> str:
+    digits = text(name, value).strip().lower()
+    if not 1 <= len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
+        raise _refuse(name, value, "must be the first of a trace id's 32 hexadecimal digits")
+    return digits
+
+
+_TIME: Final = _whole(0, (1 << 63) - 1)
+_FILTER: Final[dict[str, Check]] = {
+    "where": _conditions, "events": _texts, "from_ns": _TIME, "to_ns": _TIME, "trace": _trace, "text": text,
+    "directories": _texts, "budget_s": _seconds,
+}  # fmt: skip
+
+ROWS: Final[dict[str, Check]] = {
+    **_FILTER, "order": text, "limit": _whole(1, MOST_ROWS), "after": text, "fields": _texts,
+}  # fmt: skip
+AGGREGATE: Final[dict[str, Check]] = {
+    **_FILTER, "buckets": _whole(1, 1000), "group_by": _name, "groups_limit": _whole(1, 200), "fields": _texts,
+    "heatmap": _name, "heatmap_rows": _whole(2, 200),
+}  # fmt: skip
+VALUES: Final[dict[str, Check]] = {**_FILTER, "field": text, "limit": _whole(1, MOST_ROWS)}
+"""The parameters of each kind of question, with their checks."""
+
+
+def read(given: str | None, checks: Mapping[str, Check], name: str = "q", required: Collection[str] = ()) -> Query:
+    """Return the question that the parameter ``name`` of a URL has, which is JSON. Raises ``QueryError``."""
+    found = _json(given or "{}", name)
+    query: Query = {}
+    for key, value in found.items():
+        if key not in checks:
+            near = difflib.get_close_matches(key, list(checks), 1)
+            raise _refuse(f"{name}.{key[:_SHOWN]}", value, f"unknown{f', the nearest is {near[0]!r}' if near else ''}")
+        if value is not None:
+            query[key] = checks[key](f"{name}.{key}", value)
+    for key in required:
+        if key not in query:
+            raise QueryError(f"{name}.{key}: is required")
+    if query.get("from_ns", 0) > query.get("to_ns", 1 << 63):
+        raise _refuse(f"{name}.from_ns", query["from_ns"], f"must not be after to_ns={query['to_ns']}")
+    query.setdefault("budget_s", BUDGET_S)
+    return query
+
+
+def _json(given: str, name: str) -> dict[str, Any]:
+    if len(given.encode("utf-8", "surrogatepass")) > LONGEST_QUERY_BYTES:
+        raise QueryError(f"{name}: {len(given):,} characters are too many, at most {LONGEST_QUERY_BYTES:,} bytes")
+    try:
+        found = orjson.loads(given)
+    except orjson.JSONDecodeError as error:
+        raise _refuse(name, given, f"must be JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise _refuse(name, given, "must be a JSON object")
+    return found
+
+
+def encoded(query: Query) -> bytes:
+    """Return a question as the index takes it."""
+    return orjson.dumps(query)

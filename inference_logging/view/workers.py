@@ -1,0 +1,73 @@
+"""Threads that work for requests, so that the event loop never waits: a few of them, with a bounded queue."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from starlette.requests import Request
+
+Result = TypeVar("Result")
+
+_MOST_WAITING: Final = 64
+
+
+class BusyError(Exception):
+    """Too many requests wait already."""
+
+
+class GoneError(Exception):
+    """The client has left: nobody reads the answer."""
+
+
+class Workers:
+    """A few threads. Call from the event loop."""
+
+    def __init__(self, name: str, threads: int, most_waiting: int = _MOST_WAITING) -> None:
+        """Start no thread before the first request."""
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"inference-logging-view-{name}")
+        self._most = threads + most_waiting
+        self._under_way = 0
+
+    async def run(self, request: Request, work: Callable[[threading.Event], Result]) -> Result:
+        """Return what ``work`` returns; its argument is set once the client has left, so that it can give up.
+
+        Raises ``BusyError`` where too many wait, ``GoneError`` once the client has left, and what ``work`` raises.
+        """
+        if self._under_way >= self._most:
+            raise BusyError
+        given_up = threading.Event()
+        self._under_way += 1
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work, given_up)
+        future.add_done_callback(self._ended)
+        left = asyncio.ensure_future(_left(request))
+        try:
+            await asyncio.wait({future, left}, return_when=asyncio.FIRST_COMPLETED)
+            if future.done():
+                return future.result()
+            raise GoneError
+        finally:
+            given_up.set()
+            left.cancel()
+            future.cancel()  # what waits for a thread will not run
+
+    def _ended(self, future: asyncio.Future[Result]) -> None:
+        self._under_way -= 1
+        if not future.cancelled():
+            future.exception()  # of a client that has left: asked for, so that asyncio does not complain
+
+    def close(self) -> None:
+        """Take nothing more; what runs goes on."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def is_idle(self) -> bool:
+        """Return whether no thread runs any more, after ``close``."""
+        return not any(thread.is_alive() for thread in self._pool._threads)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,142 @@
+"""Questions of the page: what is taken, and the sentence for what is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference_logging.view.meanings import MEANINGS, fields_with_meaning, unit
+from inference_logging.view.queries import AGGREGATE, LONGEST_QUERY_BYTES, ROWS, VALUES, QueryError, read
+
+
+def refused(query: object, checks: Any = ROWS, **more: Any) -> str:
+    text = query if isinstance(query, str) else json.dumps(query)
+    with pytest.raises(QueryError) as error:
+        read(text, checks, **more)
+    return str(error.value)
+
+
+def test_every_parameter_of_rows_is_taken_as_it_is() -> None:
+    query = {
+        "where": ["outcome=error", "duration_s>1", "url.path~/v1/"],
+        "events": ["request"],
+        "from_ns": 1_700_000_000_000_000_000,
+        "to_ns": 1_800_000_000_000_000_000,
+        "trace": "4bf92f",
+        "text": "hello",
+        "order": "-duration_s",
+        "limit": 10,
+        "after": "cursor",
+        "fields": ["duration_s"],
+        "directories": ["/logs"],
+        "budget_s": 0.5,
+    }
+    assert read(json.dumps(query), ROWS) == query
+
+
+def test_times_may_be_texts_since_a_browser_has_no_64_bits() -> None:
+    assert read('{"from_ns": "1732432000123456789"}', ROWS)["from_ns"] == 1732432000123456789
+
+
+def test_nothing_and_null_are_the_defaults() -> None:
+    assert read(None, ROWS) == read("", ROWS) == read('{"where": null}', ROWS) == {"budget_s": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("{", "q='{': must be JSON"),
+        ("[1]", "q='[1]': must be a JSON object"),
+        ("NaN", "must be JSON"),
+        ({"limit": 0}, "q.limit=0: must be a whole number from 1 to 1000"),
+        ({"limit": 1001}, "q.limit=1001: must be"),
+        ({"limit": 1.5}, "q.limit=1.5: must be"),
+        ({"limit": True}, "q.limit=true: must be"),
+        ({"limit": "ten"}, "q.limit='ten': must be"),
+        ({"limit": "١"}, "q.limit='١': must be"),
+        ({"from_ns": -1}, "q.from_ns=-1: must be a whole number from 0"),
+        ({"to_ns": 1 << 63}, f"q.to_ns={1 << 63}: must be"),
+        ({"from_ns": 2, "to_ns": 1}, "q.from_ns=2: must not be after to_ns=1"),
+        ({"where": "outcome=ok"}, "q.where='outcome=ok': must be a list"),
+        ({"where": ["outcome"]}, "q.where[0]: 'outcome': must be FIELD, one of"),
+        ({"where": [1]}, "q.where[0]=1: must be a text"),
+        ({"where": ["a=b"] * 101}, "q.where="),
+        ({"events": {"a": 1}}, 'q.events={"a":1}: must be a list'),
+        ({"trace": "xyz"}, "q.trace='xyz': must be the first of a trace id's 32"),
+        ({"trace": ""}, "q.trace='': must be"),
+        ({"text": 5}, "q.text=5: must be a text"),
+        ({"text": "x" * 5000}, "q.text='xxx"),
+        ({"budget_s": 0}, "q.budget_s=0: must be a number of seconds above 0"),
+        ({"budget_s": 3600}, "q.budget_s=3600: must be"),
+        ({"budget_s": True}, "q.budget_s=true: must be"),
+        ({"wher": []}, "q.wher=[]: unknown, the nearest is 'where'"),
+        ({"since": "now"}, "q.since='now': unknown"),
+    ],
+)
+def test_a_wrong_question_names_parameter_and_value(query: object, said: str) -> None:
+    assert said in refused(query)
+
+
+def test_other_questions_have_parameters_of_their_own() -> None:
+    assert read('{"buckets": 60, "group_by": "tenant.id", "heatmap": "duration_s"}', AGGREGATE)["buckets"] == 60
+    assert "q.buckets=0" in refused({"buckets": 0}, AGGREGATE)
+    assert "a.heatmap_rows=1000" in refused({"heatmap_rows": 1000}, AGGREGATE, name="a")
+    assert refused({}, VALUES, required=("field",)) == "q.field: is required"
+
+
+def test_a_long_question_is_refused_before_it_is_read() -> None:
+    said = refused(json.dumps({"text": "x" * LONGEST_QUERY_BYTES}))
+    assert f"at most {LONGEST_QUERY_BYTES:,} bytes" in said
+    assert len(said) < 200
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.text() | st.integers(), st.lists))
+def test_no_value_of_any_parameter_raises_anything_else(value: Any) -> None:
+    for name in ROWS:
+        text = json.dumps({name: value})
+        try:
+            assert set(read(text, ROWS)) <= {name, "budget_s"}
+        except QueryError as error:
+            assert name in str(error) or "must be JSON" in str(error)
+            assert len(str(error)) < 400
+
+
+@given(st.text())
+def test_no_text_raises_anything_else(text: str) -> None:
+    try:
+        read(text, ROWS)
+    except QueryError as error:
+        assert str(error).startswith("q")
+
+
+def test_every_known_field_has_a_meaning() -> None:
+    found = {one["name"]: one for one in fields_with_meaning([])}
+    assert [name for name, one in found.items() if not one["meaning"] and name != "attributes"] == []
+    assert found["duration_s"]["unit"] == "s"
+    assert found["duration_s"]["meaning"] == "Seconds until the last part of the answer."
+    assert all(meaning.endswith((".", "…")) for meaning in MEANINGS.values())
+
+
+def test_fields_of_the_index_come_first_and_an_unknown_one_has_no_meaning() -> None:
+    found = fields_with_meaning([{"name": "app.own", "type": "text"}, {"name": "duration_s", "type": "number"}])
+    assert [one["name"] for one in found[:2]] == ["app.own", "duration_s"]
+    assert found[0] == {"name": "app.own", "type": "text", "unit": "", "meaning": "", "indexed": True}
+    assert found[1]["indexed"]
+    assert not found[2]["indexed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("duration_s", "s"), ("chunk_gap_max_us", "us"), ("gen_ai.usage.output_tokens", "{token}"),
+        ("gen_ai.response.output_tokens_per_second", "{token}/s"), ("engine.prompt_tokens_per_s", "{token}/s"),
+        ("http.request.body.size", "By"), ("gen_ai.response.time_to_first_chunk", "s"), ("outcome", ""),
+        ("gen_ai.response.time_per_output_token", "s"), ("chunks", "{chunk}"),
+    ],
+)  # fmt: skip
+def test_each_unit_is_that_of_its_field(name: str, expected: str) -> None:
+    assert unit(name) == expected
