@@ -9,6 +9,9 @@ from typing import Any
 
 import report
 from demo_turns import Cost
+from inference_logging.pages.content import Plot, Table
+from inference_logging.pages.page import Section
+from inference_logging.pages.parts import figure, table_of
 from inference_logging.stats.interval import Interval
 
 HEIGHT = 3.6
@@ -18,16 +21,12 @@ _HEADS = ("", "without", "added by logging", "with ÷ without", "the control", "
 def write(out: Path, costs: Sequence[Cost], facts: dict[str, str], remarks: Sequence[str]) -> Path:
     """Write report.html and report.png into ``out``; return the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
-    title = "What recording every request and every chunk costs"
-    section = "<h2>By turns within one process</h2>\n"
+    parts = []
     if costs:
-        words = "; ".join(f"{name}: {found}" for name, found, _ in _ratios(costs))
-        draw = partial(_draw, _ratios(costs))
-        report.picture(draw, out / "report.png", HEIGHT)
-        section += report.plot(draw, "turns", title, words, HEIGHT) + _table(costs)
-    page = out / "report.html"
-    page.write_text(report.page_of(title, section, facts, remarks), encoding="utf-8")
-    return page
+        report.picture(partial(_draw, _ratios(costs)), out / "report.png", HEIGHT)
+        parts = [figure(_plot(_ratios(costs))), table_of(_table(costs))]
+    sections = [Section("By turns within one process", parts)]
+    return report.write_page(out, "What recording every request and every chunk costs", sections, facts, remarks)
 
 
 def _ratios(costs: Sequence[Cost]) -> list[tuple[str, Interval, Interval]]:
@@ -49,13 +48,37 @@ def _draw(found: Sequence[tuple[str, Interval, Interval]], figure: Any) -> None:
     axes.set_xlabel("ratio to the same server without logging, with its interval of 95 %")
 
 
-def _table(costs: Sequence[Cost]) -> str:
-    rows = []
+def _plot(found: Sequence[tuple[str, Interval, Interval]]) -> Plot:
+    measured = [one for _, one, _ in found]
+    control = [one for _, _, one in found]
+    data = {
+        "labels": [name for name, _, _ in found], "unit": "x", "mark": "dot",
+        "rules": [{"value": 1, "name": "the same"}],
+        "series": [
+            {"name": "with logging", "colour": "third", **_ends(measured)},
+            {"name": "without once more (the control)", "colour": "quiet", **_ends(control)},
+        ],
+        "texts": [f"{one.value:.4f} (control {other.value:.4f})" for _, one, other in found],
+    }  # fmt: skip
+    words = "Ratio to the same server without logging, with its interval of 95 %. "
+    words += "; ".join(f"{name}: {one}, the control {other}" for name, one, other in found)
+    return Plot("turns", "Ratio to the same server without logging", f"{words}.", "bars", data)
+
+
+def _ends(found: Sequence[Interval]) -> dict[str, list[float]]:
+    return {
+        "values": [one.value for one in found],
+        "low": [one.low for one in found],
+        "high": [one.high for one in found],
+    }
+
+
+def _table(costs: Sequence[Cost]) -> Table:
+    rows: list[tuple[str, ...]] = []
     for cost in costs:
         added = f"{cost.added_cpu_us.value:.2f} ± {cost.added_cpu_us.half:.2f} µs"
-        rows.append(
-            (f"CPU time, {cost.name}", f"{cost.unlogged_cpu_us:.1f} µs", added, cost.cpu, cost.cpu_control, cost.blocks)
-        )
+        ratios = (str(cost.cpu), str(cost.cpu_control), str(cost.blocks))
+        rows.append((f"CPU time, {cost.name}", f"{cost.unlogged_cpu_us:.1f} µs", added, *ratios))
         rate = f"{cost.unlogged_rps:,.0f}/s" if cost.saturated else f"not saturated ({cost.busy:.0%} of its core)"
-        rows.append((f"requests, {cost.name}", rate, "", cost.rps, cost.rps_control, cost.blocks))
-    return report.table(_HEADS, rows)
+        rows.append((f"requests, {cost.name}", rate, "", str(cost.rps), str(cost.rps_control), str(cost.blocks)))
+    return Table("Costs", _HEADS, rows)

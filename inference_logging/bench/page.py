@@ -30,22 +30,17 @@ from inference_logging.bench.result import (
     Result,
 )
 from inference_logging.bench.series import Grown, Series
-from inference_logging.stats import document
-from inference_logging.stats.document import figure, table_of, text
-from inference_logging.stats.summary import Table, count_text
+from inference_logging.pages import page as pages
+from inference_logging.pages.content import Table
+from inference_logging.pages.page import Section
+from inference_logging.pages.parts import figure, folded, headline, listing, paragraph, table_of, text
+from inference_logging.stats.summary import count_text
 
-_STYLE: Final = """
-details { margin: .6rem 0; } summary { cursor: pointer; } h3 { margin: 1rem 0 .2rem; font-size: 1rem; }
-pre { background: var(--panel); border-radius: .5rem; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem;
-  margin: .4rem 0; }
-p.warning { color: var(--second); font-weight: 600; } p.words { max-width: 46rem; }
-table.goals :is(td, th):last-child { text-align: left; white-space: normal; min-width: 9rem; }
-"""
 _WORDS: Final = {
     "latency-open": (
         "Calls are due at a constant rate, and a call's latency counts from the moment at which it was due: a stall "
         "counts for every call that had to wait behind it. This is what a server's requests feel. A point is a "
-        "quantile, the grey line reaches to the longest call. The axis is logarithmic."
+        "quantile, the grey one the longest call."
     ),
     "latency-closed": (
         "Each thread calls again as soon as its call has returned. This is what a call costs where nothing waits for "
@@ -79,35 +74,37 @@ _WORDS: Final = {
 
 def write(path: Path, result: Result, growth: Sequence[Series] = ()) -> None:
     """Write the page to ``path``. Raises ``OSError`` if it can't be written."""
-    document.write(path, page(result, growth))
+    pages.write(path, page(result, growth))
 
 
 def write_growth(path: Path, grown: Grown) -> None:
     """Write the page of `bench growth` alone to ``path``. Raises ``OSError`` if it can't be written."""
-    parts = [f"<p>{_place(grown['machine'], grown['command'], grown['made'])}</p>", _warning(grown["quick"])]
-    content = "\n".join([*parts, _growth(grown["growth"])])
-    document.write(path, document.document("How the cost of logging grows", content, _STYLE))
+    intro = [paragraph(_place(grown["machine"], grown["command"], grown["made"])), _warning(grown["quick"])]
+    sections = [Section(series["title"], _growth_parts(series)) for series in grown["growth"]]
+    pages.write(path, pages.document("How the cost of logging grows", intro, sections))
 
 
 def page(result: Result, growth: Sequence[Series] = ()) -> str:
     """Return the page."""
-    parts = [
-        f"<p>{_place(result['machine'], result['command'], result['made'])}</p>",
+    intro = [
+        paragraph(_place(result["machine"], result["command"], result["made"])),
         _warning(result["quick"]),
-        document.headline(_headline(result)),
-        _section("Goals", _goals(result["goals"])),
-        _section("How it was measured", *_method(result)),
-        *(_section(plot.title, _said(_WORDS.get(plot.name, "")), figure(plot)) for plot in all_plots(result)),
+        headline(_headline(result)),
+    ]
+    sections = [
+        Section("Goals", [_goals(result["goals"])]),
+        Section("How it was measured", list(_method(result))),
+        *(Section(plot.title, [paragraph(_WORDS.get(plot.name, "")), figure(plot)]) for plot in all_plots(result)),
         _fapilog(result["fapilog"]),
         _growth(growth),
-        _section("All figures", *_figures(result)),
-        _section("What was compared", *_peers(result)),
+        Section("All figures", list(_figures(result))),
+        Section("What was compared", list(_peers(result))),
     ]
-    return document.document("What logging costs on this machine", "\n".join(filter(None, parts)), _STYLE)
+    return pages.document("What logging costs on this machine", intro, sections)
 
 
 def _place(machine: Machine, command: str, made: str) -> str:
-    return text(
+    return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB; Linux {machine['kernel']}; "
         f"Python {machine['python']}; files on {machine['files_on'] or 'an unknown file system'}. "
         f"{made[:19].replace('T', ' ')} UTC, by {command}"
@@ -115,9 +112,8 @@ def _place(machine: Machine, command: str, made: str) -> str:
 
 
 def _warning(quick: bool) -> str:
-    if not quick:
-        return ""
-    return '<p class="warning">A quick run: it shows that the benchmark works, the figures mean nothing.</p>'
+    words = "A quick run: it shows that the benchmark works, the figures mean nothing."
+    return paragraph(words, "warning") if quick else ""
 
 
 def _headline(result: Result) -> Iterator[tuple[str, str]]:
@@ -143,9 +139,7 @@ def _goals(goals: Sequence[Goal]) -> str:
     missed = sum(goal["verdict"].startswith(NOT_REACHED) for goal in goals)
     unknown = sum(goal["verdict"].startswith(NOT_MEASURED) for goal in goals)
     note = f"{missed} not reached, {unknown} not measured. A goal is judged by its value, not by the interval's end."
-    return table_of(Table("Goals", ("ratio within this run", "goal", "found", "verdict"), rows, note)).replace(
-        "<table>", '<table class="goals">', 1
-    )
+    return table_of(Table("Goals", ("ratio within this run", "goal", "found", "verdict"), rows, note), "goals")
 
 
 def _goal_value(goal: Goal) -> str:
@@ -157,20 +151,20 @@ def _goal_value(goal: Goal) -> str:
 def _method(result: Result) -> Iterator[str]:
     rates = result["open_rate_per_s"]
     listed = ", ".join(f"{count_text(rate)} with {threads_text(int(count))}" for count, rate in rates.items())
-    yield _said(
+    yield paragraph(
         "A cell is one way of logging with one number of threads, one kind of loop and one size of record. Each cell "
         "runs in a process of its own, so that no library's threads or memory are in another's figures. All cells run "
         f"once in a round, in a shuffled order, so that a slow phase of the machine falls on none of them alone. There "
         f"{'were' if result['rounds'] > 1 else 'was'} {result['rounds']} round{'s' if result['rounds'] > 1 else ''}; a "
         f"cell lasts {result['seconds_per_cell']:g} s."
     )
-    yield _said(f"In the open loop, calls per second of all threads together: {listed}." if listed else "")
-    yield _said(
+    yield paragraph(f"In the open loop, calls per second of all threads together: {listed}." if listed else "")
+    yield paragraph(
         "All write the same record. Each library is configured as its own documentation recommends for production; the "
         "settings stand at the end of the page. The empty call is the control: it shows what the loop, the clock and "
         "the machine take, and that is in every other figure too."
     )
-    yield _said(_resolution_text(result))
+    yield paragraph(_resolution_text(result))
 
 
 def _resolution_text(result: Result) -> str:
@@ -195,20 +189,18 @@ def _resolution_text(result: Result) -> str:
     )
 
 
-def _fapilog(found: FapilogResult | None) -> str:
-    if found is None:
-        return ""
-    said = (_said(paragraph.replace("\n", " ")) for paragraph in found["method"].split("\n\n"))
-    return _section("By fapilog's own method", *said, *map(table_of, fapilog_tables(found)))
+def _fapilog(found: FapilogResult | None) -> Section:
+    said = [paragraph(part.replace("\n", " ")) for part in found["method"].split("\n\n")] if found else []
+    return Section("By fapilog's own method", [*said, *map(table_of, fapilog_tables(found) if found else ())])
 
 
-def _growth(growth: Iterable[Series]) -> str:
-    sections = [
-        f"<h3>{text(series['title'])}</h3>{_said(series['sentence'])}{figure(growth_plot(series))}"
-        f"{_said(series['words'])}"
-        for series in growth
-    ]
-    return _section("How the cost grows", *sections) if sections else ""
+def _growth(growth: Iterable[Series]) -> Section:
+    parts = [part for series in growth for part in (f"<h3>{text(series['title'])}</h3>", *_growth_parts(series))]
+    return Section("How the cost grows", parts)
+
+
+def _growth_parts(series: Series) -> list[str]:
+    return [paragraph(series["sentence"]), figure(growth_plot(series)), paragraph(series["words"])]
 
 
 def _figures(result: Result) -> Iterator[str]:
@@ -217,10 +209,11 @@ def _figures(result: Result) -> Iterator[str]:
     for loop in cells.loops:
         for size in cells.sizes:
             tables = "".join(_cells_table(cells, loop, size, threads) for threads in cells.threads)
-            heading = f"{LOOP_NAMES[loop]}, records of {bytes_text(size)}"
-            yield f"<details><summary>{text(heading)}</summary>{tables}</details>"
+            yield folded(f"{LOOP_NAMES[loop]}, records of {bytes_text(size)}", tables)
     if cells.all:
-        yield _said("Below each figure stands its interval of 95 %. Accepted, refused and arrived are of all rounds.")
+        yield paragraph(
+            "Below each figure stands its interval of 95 %. Accepted, refused and arrived are of all rounds."
+        )
 
 
 def _cells_table(cells: Cells, loop: str, size: int, threads: int) -> str:
@@ -236,26 +229,20 @@ def _cells_table(cells: Cells, loop: str, size: int, threads: int) -> str:
         late = "did not keep up with the rate" if cell["kept_up"] is False else None
         undrained = "was not done within the limit" if not cell["drained"] else None
         notes += [f"{cells.title(peer)}: {note}." for note in (late, undrained, cell["problem"]) if note]
-    return table_of(Table("", heads, rows, " ".join(notes))) if rows else ""
+    ours = cells.ours(cells.peers)
+    return (
+        table_of(Table(f"{LOOP_NAMES[loop]}, {bytes_text(size)}, {heads[0]}", heads, rows, " ".join(notes)), ours=ours)
+        if rows
+        else ""
+    )
 
 
 def _peers(result: Result) -> Iterator[str]:
     missing = [(peer["title"], peer["missing"]) for peer in result["peers"] if peer["missing"] is not None]
     if missing:
         rows = [(title, str(reason)) for title, reason in missing]
-        yield table_of(Table("", ("not measured here", "reason"), rows)).replace("<table>", '<table class="goals">', 1)
+        yield table_of(Table("Not measured", ("not measured here", "reason"), rows), "goals")
     for peer in result["peers"]:
         if peer["missing"] is None:
             library = f" ({peer['library']} {peer['version']})" if peer["library"] else ""
-            # Line breaks stay: each line is safe by itself.
-            settings = "\n".join(text(line) for line in peer["settings"].splitlines())
-            yield f"<details><summary>{text(peer['title'] + library)}</summary><pre>{settings}</pre></details>"
-
-
-def _section(title: str, *parts: str) -> str:
-    content = "\n".join(filter(None, parts))
-    return f"\n<h2>{text(title)}</h2>\n{content}" if content else ""
-
-
-def _said(words: str) -> str:
-    return f'<p class="words">{text(words)}</p>' if words else ""
+            yield folded(peer["title"] + library, listing(peer["settings"]))

@@ -159,25 +159,21 @@ def _bench(chosen: dict[str, Any], out: Path | None, as_json: bool) -> None:
     from inference_logging.bench.run import Plan
     from inference_logging.bench.text import lines
 
-    write = _page_writer(out) if out is not None else None
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)  # an error about it comes before the work
     result = _measured(Plan(**chosen))
-    if write is not None:
-        write(result)
+    if out is not None:
+        _write(out, result)
         click.echo(f"wrote result.json and page.html to {out}", err=as_json)
     for line in [_content(result)] if as_json else lines(result):
         click.echo(line)
 
 
-def _page_writer(out: Path) -> Callable[[Result], None]:
-    from inference_logging.bench import page  # an error about a missing extra comes before the work
+def _write(out: Path, result: Result) -> None:
+    from inference_logging.bench import page
 
-    out.mkdir(parents=True, exist_ok=True)
-
-    def write(result: Result) -> None:
-        (out / "result.json").write_text(_content(result) + "\n", encoding="utf-8")
-        page.write(out / "page.html", result)
-
-    return write
+    (out / "result.json").write_text(_content(result) + "\n", encoding="utf-8")
+    page.write(out / "page.html", result)
 
 
 def _content(result: Result) -> str:

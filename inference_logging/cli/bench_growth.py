@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
-    help="Write growth.json and growth.html there; the directory is made. Needs matplotlib (extra `bench`).",
+    help="Write growth.json and growth.html there; the directory is made.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of sentences.")
 @click.option("--quick", is_flag=True, help="Two short rounds at few places: to see that it works.")
@@ -41,7 +41,7 @@ def command(out: Path | None, *, as_json: bool, quick: bool) -> None:
     each quantity says what the figures prove. All of it takes about 3 minutes.
     """
     if out is not None:
-        from inference_logging.bench import page  # an error about a missing extra comes before the work
+        from inference_logging.bench import page
 
         found = measured(out, quick, as_json)
         (out / "growth.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

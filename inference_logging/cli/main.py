@@ -1,7 +1,7 @@
 """The entry point of `inference-logging`: finds the command, and turns its end into an exit code.
 
 Each command is a file beside this one with a `command` object. The list of commands is defined here, so that `--help`
-and a mistyped name load neither the commands nor their dependencies (DuckDB, matplotlib).
+and a mistyped name load neither the commands nor their dependencies (DuckDB).
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
               help="Write the report as JSON too.")  # fmt: skip
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Write a page with plots too. Needs matplotlib (extra `cli`).",
+    help="Write a page with plots too: one file that needs nothing else.",
 )  # fmt: skip
 @click.option(
     "--requests", "requests_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -126,9 +126,6 @@ def command(
     from inference_logging.replay import report
     from inference_logging.replay.player import Pace
     from inference_logging.replay.run import Server, run
-
-    if html is not None:
-        import inference_logging.replay.plots  # noqa: F401 - if matplotlib is missing, nothing is sent
 
     server = Server(url, headers, timeout_s, str(ca_file) if ca_file is not None else None)
     pace = Pace(speed, concurrency)

@@ -41,7 +41,7 @@ _PROGRESS_FROM_BYTES: Final = 16 << 20
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write a page with plots instead: one file that needs nothing else. Needs matplotlib (extra `cli`).",
+    help="Write a page with plots instead: one file that needs nothing else.",
 )
 def command(
     place: Place,
@@ -60,7 +60,6 @@ def command(
         raise click.UsageError("--json and --html exclude each other")
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since must be before --until: no record can lie between them")
-    write = _writer(html) if html is not None else None
     chosen = [segment for segment in place.segments() if _may_hold(segment, since)]
     with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
         counts, damage = count(chosen, Window.of(since, until), advance)
@@ -68,20 +67,15 @@ def command(
         click.echo(f"inference-logging: {safe(damaged)}", err=True)
     if counts.corrupt_lines > len(damage):
         click.echo(f"inference-logging: {counts.corrupt_lines:,} lines could not be counted", err=True)
-    if write is not None:
-        write(counts, str(place.path))
+    if html is not None:
+        from inference_logging.stats import report
+
+        report.write(html, counts, str(place.path))
         click.echo(f"wrote {html}")
     elif as_json:
         click.echo(json.dumps(figures(counts), indent=2, ensure_ascii=True))
     else:
         _print(counts)
-
-
-def _writer(path: Path) -> Callable[[Counts, str], object]:
-    """Return the writer of the page. Loads matplotlib first, so that an error about it comes before much is read."""
-    from inference_logging.stats import report
-
-    return lambda counts, source: report.write(path, counts, source)
 
 
 def _may_hold(segment: Segment, since: float | None) -> bool:

@@ -10,6 +10,13 @@ WIDE_RANGE: Final = 10.0
 """From here on an axis is logarithmic."""
 
 
+SHARES: Final[Mapping[str, Mapping[str, str]]] = {
+    "share that took at most so long": {"mode": "cumulative"},
+    "share that took longer": {"mode": "tail"},
+}
+"""The views of a distribution: the second shows what is rare, on a logarithmic axis."""
+
+
 class Table(NamedTuple):
     """A table of text: the first column names the row, the others hold figures."""
 

@@ -44,7 +44,7 @@ def _for_its_owner(path: str, flags: int) -> int:
 
 
 def document(title: str, intro: Iterable[str], sections: Iterable[Section]) -> str:
-    """Return the page; ``title`` is text, ``intro`` and the parts of ``sections`` are HTML. Empty sections are left out."""
+    """Return the page without empty sections; ``title`` is text, ``intro`` and the parts of ``sections`` are HTML."""
     shown = [section for section in sections if any(section.parts)]
     title = text(title)
     content = "\n".join([*filter(None, intro), _listed(shown), *_sections(shown)])
@@ -72,9 +72,7 @@ def _digest(content: str) -> str:
 def _listed(sections: Sequence[Section]) -> str:
     if len(sections) < _LEAST_LISTED:
         return ""
-    links = "".join(
-        f'<li><a href="#{name}">{text(section.title)}</a></li>' for name, section in _named(sections)
-    )
+    links = "".join(f'<li><a href="#{name}">{text(section.title)}</a></li>' for name, section in _named(sections))
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
 
 

@@ -50,6 +50,12 @@ def figure(plot: Plot) -> str:
     )
 
 
+def side_by_side(plots: Iterable[Plot]) -> str:
+    """Return plots with headings, beside each other where there is room."""
+    shown = "".join(f"<div><h3>{text(plot.title)}</h3>{figure(plot)}</div>" for plot in plots)
+    return f'<div class="plots">{shown}</div>'
+
+
 def table_of(table: Table, kind: str = "", ours: Collection[str] = ()) -> str:
     """Return a table; what stands behind a line break in a cell is small print, but not in the first column.
 

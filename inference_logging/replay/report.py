@@ -7,11 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from inference_logging.pages import page as pages
+from inference_logging.pages.content import Table
+from inference_logging.pages.page import Section
+from inference_logging.pages.parts import figure, paragraph, table_of
+from inference_logging.pages.parts import headline as first_figures
 from inference_logging.replay.client import NOT_SENT, UNFINISHED
 from inference_logging.replay.comparison import SHARES, Times, compare, quantiles
 from inference_logging.replay.player import Pace, Result, State
+from inference_logging.replay.plots import plots
 from inference_logging.replay.schedule import Schedule
-from inference_logging.stats.summary import Table, duration_text
+from inference_logging.stats.summary import duration_text
 
 VERSION: Final = 1
 _MOST_ERRORS: Final = 5
@@ -147,16 +153,15 @@ def tables(replayed: Replayed) -> list[Table]:
 
 
 def write_page(path: Path, replayed: Replayed) -> None:
-    """Write the page, for its owner to read. Raises ``OSError``, and ``MissingExtraError`` without matplotlib."""
-    from inference_logging.replay.plots import plots
-    from inference_logging.stats import document
-
-    parts = [f"<p>{document.text(replayed.file)} ({replayed.form}) to {document.text(replayed.url)}</p>"]
-    parts.append(document.headline(headline(replayed)))
-    parts += [f"<p>{document.text(note)}</p>" for note in notes(replayed)]
-    drawn = [f"\n<h2>{document.text(plot.title)}</h2>\n{document.figure(plot)}" for plot in plots(replayed.comparison)]
-    listed = [f"\n<h2>{document.text(table.title)}</h2>\n{document.table_of(table)}" for table in tables(replayed)]
-    document.write(path, document.document("Replay beside the recorded run", "".join([*parts, *listed, *drawn])))
+    """Write the page, for its owner to read. Raises ``OSError``."""
+    intro = [
+        paragraph(f"{replayed.file} ({replayed.form}) to {replayed.url}"),
+        first_figures(headline(replayed)),
+        *map(paragraph, notes(replayed)),
+    ]
+    listed = [Section(table.title, [table_of(table)]) for table in tables(replayed)]
+    drawn = [Section(plot.title, [figure(plot)]) for plot in plots(replayed.comparison)]
+    pages.write(path, pages.document("Replay beside the recorded run", intro, [*listed, *drawn]))
 
 
 def _rows(times: Times) -> Iterator[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from inference_logging.cli.terminal import safe
-from inference_logging.pages.content import Plot, is_wide
+from inference_logging.pages.content import SHARES, Plot, is_wide
 from inference_logging.stats.counts import Counts, Group
 from inference_logging.stats.sketch import Sketch
 from inference_logging.stats.summary import count_text, duration_text
@@ -16,8 +16,6 @@ from inference_logging.stats.summary import count_text, duration_text
 _MOST_BARS: Final = 15
 _LEAST_S: Final = 1e-6  # nothing is shorter on a logarithmic scale
 _HEATMAP_ROWS: Final = 40
-SHARES: Final = {"share that took at most so long": {"mode": "cumulative"}, "share that took longer": {"mode": "tail"}}
-"""The views of a distribution: the second shows what is rare, on a logarithmic axis."""
 
 
 def plots(counts: Counts) -> Iterator[Plot]:
@@ -156,7 +154,7 @@ def _counted(sketch: Sketch) -> dict[str, list[float]]:
     if not bars:
         return {"edges": [0.0, _LEAST_S], "counts": [sketch.zeros]}
     edges, counts = ([0.0, bars[0][0]], [sketch.zeros]) if sketch.zeros else ([bars[0][0]], [])
-    for (lower, upper, weight), (after, _, _) in pairwise([*bars, (math.inf, 0.0, 0.0)]):
+    for (_, upper, weight), (after, _, _) in pairwise([*bars, (math.inf, 0.0, 0.0)]):
         edges.append(upper)
         counts.append(weight)
         # Neighbours share an end that was computed twice; further away, nothing lies between.

@@ -54,7 +54,8 @@ class BarPlot {
       : series.flatMap((one) => [one.values, one.low ?? [], one.high ?? []]).flat();
     const ruled = (data.rules ?? []).map((rule) => rule.value);
     const found = [...values, ...ruled].filter((value) => isNumber(value) && (!data.log || value > 0));
-    const track = Math.max(120, (this.frame.root.clientWidth || 600) * (this.frame.root.clientWidth < 640 ? 0.95 : 0.5));
+    const width = this.frame.root.clientWidth || 600;
+    const track = Math.max(120, width * (width < 544 ? 0.95 : 0.5)); // theme.css puts names above the bars from there
     if (data.log) {
       const [low, high] = data.range ?? [Math.min(...found) / 1.4, Math.max(...found) * 1.4];
       this.ticks = found.length ? logTicks(low, high, Math.max(2, Math.floor(track / 72)), data.unit === "B" ? 2 : 10) : [];
@@ -84,7 +85,7 @@ class BarPlot {
     let left = 0;
     series.forEach((one, index) => {
       const value = one.values[at];
-      if (!isNumber(value)) return;
+      if (!isNumber(value) || value === 0) return;
       const bar = placed("bars-bar", this.data.stacked ? this.place(left) : 0);
       bar.style.width = `${this.place(value)}%`;
       bar.style.background = `var(--${one.colour})`;
@@ -138,7 +139,8 @@ class BarPlot {
 
   axis() {
     const labels = this.ticks.map((tick) => {
-      const label = placed("", this.place(tick));
+      const place = this.place(tick);
+      const label = placed(place < 3 ? "first" : place > 97 ? "last" : "", place);
       label.textContent = formatTick(tick, this.data.unit);
       return label;
     });

@@ -5,11 +5,12 @@ import { across, pointText, scale, upwards } from "./plot_axes.js";
 import { colourOf, Frame, onResize, onScheme, paint } from "./plot_frame.js";
 
 const HEIGHT = 240;
+const MOST_IN_ORDER = 4;
 const DASHES = [[], [6, 3], [2, 3]];
 
 /**
  * Draw lines. `data`: {x: numbers ascending, series: [{name, values (null: nothing), unit?, colour?, low?, high?, dash?,
- * fill?}], unit, xUnit? ("time"), xTitle?, log?, xLog?, style? ("line", "steps", "bars"), stacked?, width? (of a bar, as
+ * fill?, thickness?}], unit, yTitle?, xUnit? ("time"), xTitle?, xTicks?, log?, xLog?, style? ("line", "steps", "bars"), stacked?, width? (of a bar, as
  * x), yRange?, marks? [{x, name}], thresholds? [{value, name, colour?}], label?, height?, sync?, onSelect?(from, to)}.
  */
 export function lines(element, data) {
@@ -40,7 +41,8 @@ export class LinePlot {
     this.frame.showEmpty(marks === 0);
     this.frame.showLegend(data.series, () => this.redraw(), (index) => this.plot?.setSeries(index === null ? null : index + 1, { focus: true }));
     const shape = JSON.stringify([this.units, data.series.map((one) => [one.name, one.unit, one.colour, one.fill, one.dash]),
-      data.log, data.xLog, data.xUnit, data.style, data.stacked, data.width, data.yRange, data.height, data.xTitle]);
+      data.log, data.xLog, data.xUnit, data.style, data.stacked, data.width, data.yRange, data.height, data.xTitle, data.xTicks,
+      data.series.map((one) => this.extent(one.unit ?? data.unit ?? "1"))]);
     if (this.plot && this.shape === shape) {
       this.plot.setData(this.columns(), !this.isZoomed);
       if (this.isZoomed) this.plot.redraw();
@@ -66,9 +68,9 @@ export class LinePlot {
       ...(xUnit === "time" ? { tzDate: (unix_s) => window.uPlot.tzDate(new Date(unix_s * 1e3), "Etc/UTC") } : {}),
       focus: { alpha: data.series.length > 3 ? 0.25 : 1 },
       scales: { x: { ...scale(data.xLog, { pad: Boolean(data.xLog) }), time: xUnit === "time", ...this.xRange() },
-        ...Object.fromEntries(units.map((unit) => [unit, scale(data.log, { fixed: data.yRange })])) },
-      axes: [across(xUnit, data.xLog, data.xTitle),
-        ...units.slice(0, 2).map((unit, index) => upwards(unit, unit, data.log, index === 1))],
+        ...Object.fromEntries(units.map((unit) => [unit, scale(data.log, { fixed: data.yRange, extent: this.extent(unit) })])) },
+      axes: [across(xUnit, data.xLog, data.xTitle, data.xTicks),
+        ...units.slice(0, 2).map((unit, index) => upwards(unit, unit, data.log, index === 1, index ? undefined : data.yTitle))],
       series: [{}, ...this.drawn().map(({ one, index }) => this.seriesOptions(one, index, unitOf(one)))],
       cursor: { y: false, points: { size: 8 }, focus: { prox: 24 }, dataIdx: (plot, _, nearest, x) => this.nearest(nearest, x),
         drag: { x: true, y: false, setScale: !data.onSelect }, ...(data.sync ? { sync: { key: data.sync } } : {}) },
@@ -83,7 +85,7 @@ export class LinePlot {
     const paths = bars ? window.uPlot.paths.bars({ size: [1, Infinity], align: 1, gap: 1 })
       : data.style === "steps" ? window.uPlot.paths.stepped({ align: 1 }) : undefined;
     const solid = bars || data.stacked;
-    return { scale: unit, stroke: () => paint(colourOf(one, index)), width: bars ? 0 : 1.8, paths, spanGaps: false,
+    return { scale: unit, stroke: () => paint(colourOf(one, index)), width: bars ? 0 : one.thickness ?? 1.8, paths, spanGaps: false,
       show: !this.frame.hidden.has(one.name), dash: one.dash ?? DASHES[Math.floor(index / 6) % 3],
       ...(solid || one.fill ? { fill: () => paint(colourOf(one, index)) + (solid ? "" : "22") } : {}),
       points: bars || data.points === false ? { show: false } : { size: 5, fill: () => paint(colourOf(one, index)) } };
@@ -110,6 +112,13 @@ export class LinePlot {
     const { data } = this;
     if (data.style !== "bars" || data.xLog) return {};
     return { range: (_, low, high) => [low, high === this.data.x.at(-1) ? high + this.step() : high] };
+  }
+
+  /** Return what a vertical scale holds beside the values. */
+  extent(unit) {
+    const ends = this.data.series.filter((one) => (one.unit ?? this.data.unit ?? "1") === unit && one.low)
+      .flatMap((one) => [...one.low, ...one.high]).filter((value) => value !== null);
+    return unit === this.units[0] ? [...ends, ...(this.data.thresholds ?? []).map((one) => one.value)] : ends;
   }
 
   step() {
@@ -139,7 +148,9 @@ export class LinePlot {
   /** Return name, value and colour of each series at a point, the values as they were given. */
   rows(at) {
     const { data } = this;
-    return data.series.map((one, index) => ({ one, index })).filter(({ one }) => !this.frame.hidden.has(one.name))
+    const listed = data.series.map((one, index) => ({ one, index }));
+    if (listed.length > MOST_IN_ORDER) listed.sort((a, b) => (b.one.values[at] ?? -Infinity) - (a.one.values[at] ?? -Infinity));
+    return listed.filter(({ one }) => !this.frame.hidden.has(one.name))
       .map(({ one, index }) => {
         const unit = one.unit ?? data.unit ?? "1";
         const reach = one.low?.[at] !== undefined && one.low?.[at] !== null
