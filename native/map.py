@@ -14,7 +14,20 @@ from textwrap import fill
 HERE = Path(__file__).parent
 README = HERE / "README.md"
 _DRAWING = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
-CRATES = ("ring", "queue", "request", "parameters", "lines", "segments", "listen", "rust", "listener", "c", "python")
+CRATES = (
+    "ring",
+    "queue",
+    "request",
+    "parameters",
+    "lines",
+    "segments",
+    "index",
+    "listen",
+    "rust",
+    "listener",
+    "c",
+    "python",
+)
 # The name in imports, where it is another one than that of the folder.
 _IMPORTED = {"rust": "inferlog"}
 _COMMENT = re.compile(r"//.*")

@@ -34,6 +34,7 @@ mod request_ids;
 mod response_header;
 mod route;
 mod sampler;
+mod segment_index;
 mod service;
 mod set_fields;
 mod settings;
@@ -79,6 +80,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<status::PyMetrics>()?;
     module.add_class::<lane_watch::LaneWatch>()?;
     module.add_class::<comparison::PyComparison>()?;
+    module.add_class::<segment_index::PySegmentIndex>()?;
     module.add("received", bind(&functions::RECEIVED, module.as_any())?)?;
     module.add("handled", bind(&stdlib::HANDLED, module.as_any())?)?;
     module.add("finish", bind(&functions::FINISH, module.as_any())?)?;
