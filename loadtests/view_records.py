@@ -27,7 +27,7 @@ MODELS: Final = ("llama-3.1-8b", "qwen2.5-7b")
 MESSAGES: Final = (
     ("Summarise the incident of last night in three sentences.", "At 02:14 the queue of pod chat-1 filled up. "),
     ("Write a haiku about shared memory.", "Two pens, one page, bright; each line is kept where it falls. "),
-    ("What is the difference between prefill and decode?", "Prefill reads the whole prompt; decode makes a token at a time. "),
+    ("How do prefill and decode differ?", "Prefill reads the prompt at once; decode makes one token after another. "),
 )  # fmt: skip
 STACK: Final = (
     "Traceback (most recent call last):\n"
@@ -265,7 +265,7 @@ def _write_segment(
     footer = {
         "timestamp": stamp(lines[-1][0]), "event_name": "segment.footer", "segment": number, "records": len(lines),
         "bytes": len(content), "crc32": f"{zlib.crc32(content):08x}",
-        "spans": [{**process, "first": numbers[0], "last": numbers[-1], "records": len(numbers)}],
+        "spans": [{**process, "first": numbers[0], "last": numbers[-1], "records": len(numbers)}] if numbers else [],
         "processes": [{**process, "accepted": accepted, "written": accepted, "in_queue": 0, "dropped": dropped}],
     }  # fmt: skip
     content = orjson.dumps(header) + b"\n" + content + orjson.dumps(footer) + b"\n"

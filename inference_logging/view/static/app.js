@@ -1,6 +1,6 @@
 // The application: header, pages by the URL, the keys that work everywhere.
 
-import { html, render, useEffect, useMemo, useReducer, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
+import { html, render, useEffect, useErrorBoundary, useMemo, useReducer, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
 import { useAnswer } from "./api.js";
 import { ComparePage } from "./compare.js";
 import { Help, listen, useKeys } from "./keys.js";
@@ -33,10 +33,16 @@ function App() {
       <h1 class="unseen">${TITLES[page]}</h1>
       ${answer.error && !meta ? html`<${Failure} error=${answer.error} what="The description of this folder" retry=${answer.reload} />`
         : !meta ? html`<${Loading} what="the folder" />`
-          : html`<${View} key=${page + key} recordKey=${key} params=${params} meta=${meta} now=${now} />`}
+          : html`<${Guarded} key=${page + key}><${View} recordKey=${key} params=${params} meta=${meta} now=${now} /><//>`}
     </main>
     <${Notices} />
     ${isHelp && html`<${Help} onClose=${() => setHelp(false)} />`}`;
+}
+
+/** A page that cannot be drawn says so, and the others still work. */
+function Guarded({ children }) {
+  const [error, reset] = useErrorBoundary((problem) => console.error(problem));
+  return error ? html`<${Failure} error=${error} what="This page" retry=${reset} />` : children;
 }
 
 function useMeta(data, progress) {

@@ -74,7 +74,7 @@ function Suggestions({ meta, params }) {
 
 function Split({ field, name, params }) {
   const { data } = useAnswer(address("values", { q: { field, events: ["request"], limit: 2 } }));
-  const values = (data?.values ?? []).map((one) => String(one.value)).sort();
+  const values = (data ?? []).map((one) => String(one.value)).sort();
   if (values.length < 2) return null;
   const of = (side, value) => [...(params[`${side}.where`] ?? []).filter((one) => !one.startsWith(`${field}=`)), `${field}=${value}`];
   return html`<button type="button" class="link" title="${oneLine(values[0], 40)} and ${oneLine(values[1], 40)}" onClick=${() => change({ "a.where": of("a", values[0]), "b.where": of("b", values[1]) })}>${name}</button>`;

@@ -109,7 +109,7 @@ function useOffers(text, meta, conditions) {
     const abort = new AbortController();
     const query = { field, where: conditions, limit: 50 };
     fetchJson("values", { q: query }, abort.signal).then(
-      (answer) => setValues({ field, list: answer.values }),
+      (list) => setValues({ field, list }),
       () => setValues({ field, list: [] }),
     );
     return () => abort.abort();

@@ -9,12 +9,13 @@ import { full, nanoseconds } from "./times.js";
 
 export function LoggingPage() {
   // Where books are still being made, the page asks again soon.
-  const answer = useAnswer("api/logging", (data) => (data?.books ? 30_000 : 2000));
+  const answer = useAnswer("api/logging", (data) => (data?.books && !data.books_running ? 15_000 : 1500));
   const { data, error, reload } = answer;
   if (error && !data) return html`<${Failure} error=${error} what="The account of the logging" retry=${reload} />`;
   if (!data) return html`<${Loading} what="the account: it reads all segments once" />`;
   return html`<div class="logging-body">
-    <${Books} books=${data.books} problem=${data.problem ?? data.error} />
+    <${Lanes} lanes=${data.lanes ?? []} />
+    <${Books} data=${data} />
     <div class="two"><${Cost} cost=${data.cost ?? {}} /><${Segments} of=${data.books?.segments} seconds=${data.books?.seconds} /></div>
     <${Gaps} processes=${data.processes ?? []} />
     <${Drops} drops=${data.drops ?? []} />
@@ -26,13 +27,30 @@ export function LoggingPage() {
 
 const COUNTS = [["accepted", "accepted"], ["written", "written"], ["in_queue", "in the queue"], ["lost", "lost"], ["missing", "missing"], ["removed", "removed by retention"], ["doubled", "doubled"]];
 
-function Books({ books, problem }) {
+/** How the logging of running processes is now, by queue directory. */
+function Lanes({ lanes }) {
+  if (!lanes.length) return null;
+  return html`<section class="card-plot" aria-label="Now"><div class="card-head"><h3>Now</h3><span class="quiet-text">of the queue directories that the segments name and that still exist</span></div>
+    <ul class="lanes">${lanes.map((lane) => html`<li key=${lane.queue_directory}>
+      <span class="outcome ${LANE_KINDS[lane.state] ?? "bad"}">${oneLine(textOf(lane.state ?? "unknown"), 40)}</span> <code>${oneLine(lane.queue_directory, 120)}</code>
+      ${lane.listener && html`<span class="quiet-text">heartbeat ${format(lane.listener.heartbeat_age_s, "s")} ago, ${format(lane.listener.records_written, "1")} records written</span>`}
+      ${(lane.queues ?? []).map((queue) => html`<span key=${`${queue.boot_id}${queue.pid}`} class="fill"><i>pid ${oneLine(textOf(queue.pid), 12)}: ${format(queue.in_queue, "1")} waiting</i>
+        <meter min="0" max=${queue.capacity_bytes || 1} value=${queue.used_bytes ?? 0} aria-label="Fill of the queue of pid ${queue.pid}"></meter></span>`)}
+      ${[...(lane.reasons ?? []).map((one) => one.text), lane.error].filter(Boolean).map((text) => html`<p class="bad">${oneLine(textOf(text), 400)}</p>`)}</li>`)}</ul>
+  </section>`;
+}
+
+const LANE_KINDS = { ok: "ok", pressured: "abort" };
+
+function Books({ data }) {
+  const { books, books_error: problem, books_age_s: age } = data;
   if (!books) return html`<p class="banner" role="status">${problem ? oneLine(textOf(problem), 400) : "The account is being made: all segments are read once."}</p>`;
   const totals = books.totals ?? {};
   const dropped = sumOf(totals.dropped);
   return html`<section class="card-plot books ${books.balanced ? "" : "unbalanced"}" aria-label="Books">
     <div class="card-head"><h2>${books.balanced ? "The books balance" : "The books do not balance"}</h2>
-      <span class="quiet-text">${books.balanced ? "Every record that was accepted is written, or it is known where it went." : `${(books.problems ?? []).length} ${books.problems?.length === 1 ? "problem" : "problems"}`}</span></div>
+      <span class="quiet-text">${books.balanced ? "Every record that was accepted is written, or it is known where it went." : `${(books.problems ?? []).length} ${books.problems?.length === 1 ? "problem" : "problems"}`}</span>
+      <span class="quiet-text card-link">${data.books_running ? "being made again" : age !== undefined && age !== null ? `made ${format(age, "s")} ago` : ""}</span></div>
     <dl class="tiles books-tiles">${COUNTS.map(([name, label]) => html`<div key=${name}><dt>${label}</dt><dd class=${["lost", "missing", "doubled"].includes(name) && totals[name] ? "bad" : ""}>${format(totals[name] ?? 0, "1")}</dd></div>`)}
       <div><dt>refused (dropped)</dt><dd class=${dropped ? "bad" : ""}>${format(dropped, "1")}</dd></div></dl>
     ${books.problems?.length > 0 && html`<ul class="problem-list">${books.problems.slice(0, 50).map((one, index) => html`<li key=${index}><${Problem} problem=${one} /></li>`)}</ul>`}
@@ -42,8 +60,8 @@ function Books({ books, problem }) {
 
 function Problem({ problem }) {
   if (problem === null || typeof problem !== "object") return html`<${LongText} text=${textOf(problem)} limit=${400} />`;
-  const { kind, title, ...rest } = problem;
-  return html`${(title ?? kind) && html`<b>${oneLine(textOf(title ?? kind), 120)}</b>`}
+  const { kind, text, ...rest } = problem;
+  return html`${kind && html`<b>${oneLine(textOf(kind).replaceAll("_", " "), 120)}</b> `}${text && html`<bdi>${oneLine(textOf(text), 400)}</bdi>`}
     <p class="quiet-text">${Object.entries(rest).filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => html`<span class="member"><i>${name}</i> <bdi>${oneLine(textOf(value), 300)}</bdi></span> `)}</p>`;
 }
 
@@ -85,8 +103,8 @@ const processName = (one) => html`<code>${oneLine(textOf(one.boot_id ?? ""), 20)
 
 function Gaps({ processes }) {
   const gaps = processes.flatMap((one) => (one.gaps ?? []).map((gap) => ({ one, gap })));
-  const rows = gaps.slice(0, 200).map(({ one, gap }) => [processName(one), `${format(gap.first, "1")} – ${format(gap.last, "1")}`, format(gap.records ?? gap.last - gap.first + 1, "1"), short(gap.why ?? gap.reason ?? gap.kind ?? gap.state, 160), short(gap.where ?? gap.segment ?? gap.after ?? "", 120)]);
-  return html`<${Table} title="Gaps by name" note=${gaps.length ? `${gaps.length}` : ""} head=${["Process", "Numbers", "Records", "Why", "Where"]} rows=${rows} empty="No number is missing in any process." />`;
+  const rows = gaps.slice(0, 200).map(({ one, gap }) => [processName(one), `${format(gap.first, "1")} – ${format(gap.last, "1")}`, format(gap.records ?? gap.last - gap.first + 1, "1"), short(gap.reason ?? "not known", 80), short(gap.detail ?? "", 200), when(gap.from), when(gap.to)]);
+  return html`<${Table} title="Gaps by name" note=${gaps.length ? `${gaps.length}` : ""} head=${["Process", "Numbers", "Records", "Why", "What is known", "After", "Before"]} rows=${rows} empty="No number is missing in any process." />`;
 }
 
 function Drops({ drops }) {
@@ -104,15 +122,12 @@ function Processes({ processes }) {
 }
 
 function Sinks({ sinks }) {
-  const rows = sinks.map((one) => [short(one.name ?? one.kind ?? one.sink), short(one.state ?? one.health ?? (one.failing ? "failing" : "ok")), short(members(one), 400)]);
-  return html`<${Table} title="Sinks" head=${["Sink", "State", "Figures"]} rows=${rows} empty="No listener of this folder runs here now, so no sink has a state." />`;
+  const rows = sinks.map((one) => [short(one.name), short(one.role), html`<span class="outcome ${one.state === "ok" ? "ok" : "bad"}">${short(one.state)}</span>`, format(one.records_written, "1"), format(one.bytes_written, "B"),
+    html`<span class=${one.records_dropped ? "bad" : ""}>${format(one.records_dropped ?? 0, "1")}</span>`, format(sumOf(one.errors), "1"), one.write_seconds?.count ? format(one.write_seconds.sum / one.write_seconds.count, "s") : "–", short(one.last_error ?? "", 160)]);
+  return html`<${Table} title="Sinks" head=${["Sink", "Role", "State", "Records", "Bytes", "Dropped", "Errors", "Mean write", "Last error"]} rows=${rows} empty="No listener of this folder runs here now, so no sink has a state." />`;
 }
 
-function members(one) {
-  return Object.entries(one).filter(([name]) => !["name", "kind", "sink", "state", "health", "queue_directory"].includes(name)).map(([name, value]) => `${name} ${typeof value === "number" ? format(value, name.endsWith("_s") ? "s" : name.endsWith("bytes") ? "B" : "1") : textOf(value)}`).join(" · ");
-}
-
-const HEAD = new Set(["timestamp", "severity_text", "event_name", "boot_id", "pid", "seq"]);
+const HEAD = new Set(["timestamp", "severity_text", "event_name", "boot_id", "pid", "seq", "key"]);
 
 function Health({ health }) {
   const rows = health.slice(0, 200).map((one) => [when(one.timestamp), html`<span class="s-${/^\w+$/.test(one.severity_text ?? "") ? one.severity_text : "INFO"}"><span class="severity">${short(one.event_name)}</span></span>`, processName(one),
