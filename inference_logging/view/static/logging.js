@@ -17,9 +17,9 @@ export function LoggingPage() {
     <${Lanes} lanes=${data.lanes ?? []} />
     <${Books} data=${data} />
     <div class="two"><${Cost} cost=${data.cost ?? {}} /><${Segments} of=${data.books?.segments} seconds=${data.books?.seconds} /></div>
-    <${Gaps} processes=${data.processes ?? []} />
+    ${data.books && html`<${Gaps} processes=${data.processes ?? []} />`}
     <${Drops} drops=${data.drops ?? []} />
-    <${Processes} processes=${data.processes ?? []} />
+    ${data.books && html`<${Processes} processes=${data.processes ?? []} />`}
     <${Sinks} sinks=${data.sinks ?? []} />
     <${Health} health=${data.health ?? []} />
   </div>`;

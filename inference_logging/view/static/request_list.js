@@ -11,7 +11,9 @@ export class RequestList {
   waiting = [];
   /** Live rows that are not in `rows` and not in `waiting`, since the stream or this page left them out. */
   skipped = 0;
+  /** How many match; null while that is not known. `isLeast`: at least so many. */
   matched = null;
+  isLeast = false;
   answer = null;
   error = null;
   isLoading = false;
@@ -33,7 +35,7 @@ export class RequestList {
   /** Load the newest rows of `query`; with `isLive`, also take those that come. */
   start(query, isLive) {
     this.stop();
-    Object.assign(this, { rows: [], waiting: [], skipped: 0, matched: null, answer: null, error: null, liveCount: 0 });
+    Object.assign(this, { rows: [], waiting: [], skipped: 0, matched: null, isLeast: false, answer: null, error: null, liveCount: 0 });
     this.#keys = new Set();
     this.#query = query;
     this.#next = null;
@@ -94,6 +96,24 @@ export class RequestList {
     }
     this.isLoading = false;
     this.#changed();
+    if (!this.error && this.matched === null) this.#count(abort.signal);
+  }
+
+  /** Ask how many match, where the page of rows did not say: it ends when it is full. */
+  async #count(signal) {
+    if (!this.hasMore) {
+      this.matched = this.rows.length;
+      return;
+    }
+    const { order, fields, ...query } = this.#query;
+    try {
+      const answer = await fetchJson("aggregate", { q: { ...query, buckets: 1, fields: [] } }, signal);
+      this.matched = answer.count.reduce((sum, value) => sum + value, 0);
+      this.isLeast = answer.complete === false;
+      this.#changed();
+    } catch {
+      // The list stands without its total; the next page asks again.
+    }
   }
 
   #append(answer) {

@@ -97,7 +97,7 @@ function useListKeys(list, state) {
 
 /** The line between the filter and the list: how many, live or paused, and how far a search came. */
 function ListState({ list, order, isLive, isPaused, isAtTop, setPaused, params }) {
-  const count = list.matched === null ? `${list.rows.length.toLocaleString("en")}${list.hasMore ? "+" : ""}` : list.matched.toLocaleString("en");
+  const count = list.matched === null ? `${list.rows.length.toLocaleString("en")}${list.hasMore ? "+" : ""}` : `${list.isLeast ? "≥ " : ""}${list.matched.toLocaleString("en")}`;
   return html`<div class="list-state">
     ${isLive && html`<button type="button" class="live ${isPaused ? "paused" : ""}" aria-pressed=${isPaused} title="Pause the live list (p)"
       onClick=${() => setPaused(!isPaused)}><${Icon} path=${isPaused ? ICONS.play : ICONS.pause} size=${14} />${isPaused ? "Resume" : "Pause"}</button>`}
@@ -105,7 +105,7 @@ function ListState({ list, order, isLive, isPaused, isAtTop, setPaused, params }
     <span role="status">${html`<span>${liveWords(isLive, list, isPaused, order)}</span>`}</span>
     ${list.waiting.length > 0 && html`<button type="button" class="waiting" onClick=${() => { setPaused(false); list.release(); document.querySelector(".grid")?.scrollTo(0, 0); }}>
       <${Icon} path=${ICONS.up} size=${12} /> ${list.waiting.length.toLocaleString("en")} new</button>`}
-    <span class="list-count"><b>${count}</b> ${list.matched === 1 ? "request" : "requests"}</span>
+    <span class="list-count" data-unknown=${list.matched === null ? "" : undefined}><b>${count}</b> ${list.matched === 1 ? "request" : "requests"}</span>
     ${list.skipped > 0 && html`<span class="quiet-text" title="More rows came than a page can show; they are in the segments.">${list.skipped.toLocaleString("en")} not shown live</span>`}
     ${list.answer && !list.answer.complete && html`<${Searched} list=${list} />`}
     ${list.error && list.rows.length > 0 && html`<span class="bad" role="alert">${list.error.message} <button type="button" class="link" onClick=${() => list.retry()}>Try again</button></span>`}
