@@ -73,7 +73,7 @@ def is_inert(page: Window) -> None:
       links: [...document.links].filter(link => !/^https?:/.test(link.protocol)).length,
       attributes: [...document.querySelectorAll('#app *')].flatMap(e => e.getAttributeNames()).filter(n => /^on/.test(n)).length})""")
     text = found.pop("text")
-    assert found == {"foreign": 0, "links": 0, "attributes": 0}
+    assert found == {"hacked": None, "polluted": None, "foreign": 0, "links": 0, "attributes": 0}
     assert INVISIBLE.search(text) is None, INVISIBLE.findall(text)
 
 

@@ -53,7 +53,7 @@ function Side({ side, params, meta, data }) {
   const set = (where) => change({ [`${side}.where`]: where });
   const total = data?.count?.reduce((sum, value) => sum + value, 0);
   return html`<section class="card-plot side side-${side}" aria-label="Side ${NAMES[side]}">
-    <div class="card-head"><h2><i class="swatch"></i>${NAMES[side]}</h2>${total !== undefined && html`<span class="quiet-text">${format(total, "1")} requests</span>`}
+    <div class="card-head"><h2 class="side-name"><i class="swatch"></i>${NAMES[side]}</h2>${total !== undefined && html`<span class="quiet-text">${format(total, "1")} requests</span>`}
       <a class="card-link" href=${linkTo({ where: conditions, range: params[`${side}.range`] ?? "", from: params[`${side}.from`] ?? "", to: params[`${side}.to`] ?? "" }, "requests", "")}>its requests</a></div>
     <div class="side-tools"><${ConditionInput} id="where-${side}" conditions=${conditions} meta=${meta} onAdd=${set} />
       <${RangeMenu} params=${params} prefix="${side}." />
@@ -91,9 +91,9 @@ function Found({ data, params }) {
 function Ratios({ data }) {
   const rows = QUANTITIES.filter(([field]) => data.a.fields?.[field]?.count && data.b.fields?.[field]?.count);
   const share = (side) => { const sum = (values) => values.reduce((all, value) => all + value, 0); return sum(data[side].errors) / Math.max(1, sum(data[side].count)); };
-  return html`<section class="card-plot" aria-label="What differs"><div class="card-head"><h3 id="ratios">B compared with A</h3>
+  return html`<section class="card-plot" aria-label="What differs"><div class="card-head"><h2 id="ratios">B compared with A</h2>
       <span class="quiet-text">ratio of the medians with an interval of 95 %; not ok: A ${format(share("a"), "ratio")}, B ${format(share("b"), "ratio")}</span></div>
-    <div class="scroll-x" tabindex="0" role="region" aria-labelledby="ratios"><table class="wide-table ratios"><thead><tr><th scope="col">Quantity</th><th scope="col">A p50</th><th scope="col">B p50</th>
+    <div class="scroll-x" tabindex="0" role="group" aria-labelledby="ratios"><table class="wide-table ratios"><thead><tr><th scope="col">Quantity</th><th scope="col">A p50</th><th scope="col">B p50</th>
       <th scope="col">Ratio</th><th scope="col">Interval</th><th scope="col" class="ratio-head">B is less · the same · more</th><th scope="col">A p99</th><th scope="col">B p99</th><th scope="col">Ratio p99</th></tr></thead>
       <tbody>${rows.map(([field, title, unit]) => html`<${Ratio} key=${field} title=${title} unit=${unit} a=${data.a.fields[field]} b=${data.b.fields[field]} of=${data.fields?.[field] ?? {}} />`)}</tbody></table></div>
   </section>`;
@@ -126,9 +126,9 @@ function Distribution({ data, field, title, unit }) {
 }
 
 function Changed({ changed }) {
-  return html`<section class="card-plot" aria-label="What changed"><div class="card-head"><h3 id="changed">What else is different</h3><span class="quiet-text">shares of values, the largest difference first</span></div>
+  return html`<section class="card-plot" aria-label="What changed"><div class="card-head"><h2 id="changed">What else is different</h2><span class="quiet-text">shares of values, the largest difference first</span></div>
     ${!changed.length ? html`<p class="quiet-text">The shares of outcomes, routes, models, tenants and pods are alike.</p>`
-      : html`<div class="scroll-x" tabindex="0" role="region" aria-labelledby="changed"><table class="wide-table"><thead><tr><th scope="col">Field</th><th scope="col">Value</th><th scope="col">A</th><th scope="col">B</th><th scope="col" class="ratio-head">Share</th></tr></thead>
+      : html`<div class="scroll-x" tabindex="0" role="group" aria-labelledby="changed"><table class="wide-table"><thead><tr><th scope="col">Field</th><th scope="col">Value</th><th scope="col">A</th><th scope="col">B</th><th scope="col" class="ratio-head">Share</th></tr></thead>
         <tbody>${changed.map(({ field, value, share_a: a, share_b: b }) => html`<tr key=${`${field}=${value}`}><th scope="row">${oneLine(field, 60)}</th><td class="left"><bdi>${oneLine(textOf(value), 80)}</bdi></td>
           <td>${format(a, "ratio")}</td><td>${format(b, "ratio")}</td><td class="ratio-cell"><span class="shares" aria-hidden="true"><i class="share-a" style=${{ width: `${a * 100}%` }}></i><i class="share-b" style=${{ width: `${b * 100}%` }}></i></span></td></tr>`)}</tbody></table></div>`}
   </section>`;

@@ -30,7 +30,7 @@ const COUNTS = [["accepted", "accepted"], ["written", "written"], ["in_queue", "
 /** How the logging of running processes is now, by queue directory. */
 function Lanes({ lanes }) {
   if (!lanes.length) return null;
-  return html`<section class="card-plot" aria-label="Now"><div class="card-head"><h3>Now</h3><span class="quiet-text">of the queue directories that the segments name and that still exist</span></div>
+  return html`<section class="card-plot" aria-label="Now"><div class="card-head"><h2>Now</h2><span class="quiet-text">of the queue directories that the segments name and that still exist</span></div>
     <ul class="lanes">${lanes.map((lane) => html`<li key=${lane.queue_directory}>
       <span class="outcome ${LANE_KINDS[lane.state] ?? "bad"}">${oneLine(textOf(lane.state ?? "unknown"), 40)}</span> <code>${oneLine(lane.queue_directory, 120)}</code>
       ${lane.listener && html`<span class="quiet-text">heartbeat ${format(lane.listener.heartbeat_age_s, "s")} ago, ${format(lane.listener.records_written, "1")} records written</span>`}
@@ -73,14 +73,14 @@ function sumOf(counts) {
 
 function Cost({ cost }) {
   const perRequest = cost.hot_path_s_per_request;
-  return html`<section class="card-plot" aria-label="Cost"><div class="card-head"><h3>Cost per request</h3></div>
+  return html`<section class="card-plot" aria-label="Cost"><div class="card-head"><h2>Cost per request</h2></div>
     ${perRequest === null || perRequest === undefined ? html`<p class="quiet-text">Not known: no process of this folder runs here now. A running one measures every 64th request.</p>`
       : html`<p class="big">${format(perRequest, "s")}</p><p class="quiet-text">in the middleware, as it measures itself at every 64th request; ${format(cost.requests, "1")} requests in running processes.</p>`}
   </section>`;
 }
 
 function Segments({ of, seconds }) {
-  return html`<section class="card-plot" aria-label="Segments"><div class="card-head"><h3>Segments</h3></div>
+  return html`<section class="card-plot" aria-label="Segments"><div class="card-head"><h2>Segments</h2></div>
     ${!of ? html`<p class="quiet-text">Not counted yet.</p>`
       : html`<p class="big">${format(of.files, "1")} <small>files, ${format(of.disk_bytes, "B")} on disk</small></p>
         <p class="quiet-text">${format(of.lines, "1")} lines, ${format(of.bytes, "B")} of text · ${format(of.sealed, "1")} sealed, ${format(of.live, "1")} live, ${format(of.compressed, "1")} compressed${seconds ? ` · read in ${format(seconds, "s")}` : ""}</p>`}
@@ -90,9 +90,9 @@ function Segments({ of, seconds }) {
 /** A table in a card; `rows` of cells, `empty` says why there are none. */
 function Table({ title, note, head, rows, empty }) {
   const id = `table-${title.toLowerCase().replace(/\W+/g, "-")}`;
-  return html`<section class="card-plot" aria-label=${title}><div class="card-head"><h3 id=${id}>${title}</h3>${note && html`<span class="quiet-text">${note}</span>`}</div>
+  return html`<section class="card-plot" aria-label=${title}><div class="card-head"><h2 id=${id}>${title}</h2>${note && html`<span class="quiet-text">${note}</span>`}</div>
     ${!rows.length ? html`<p class="quiet-text">${empty}</p>`
-      : html`<div class="scroll-x" tabindex="0" role="region" aria-labelledby=${id}><table class="wide-table texts"><thead><tr>${head.map((one) => html`<th key=${one} scope="col">${one}</th>`)}</tr></thead>
+      : html`<div class="scroll-x" tabindex="0" role="group" aria-labelledby=${id}><table class="wide-table texts"><thead><tr>${head.map((one) => html`<th key=${one} scope="col">${one}</th>`)}</tr></thead>
         <tbody>${rows.map((cells, index) => html`<tr key=${index}>${cells.map((cell, at) => (at ? html`<td key=${at}>${cell}</td>` : html`<th key=${at} scope="row">${cell}</th>`))}</tr>`)}</tbody></table></div>`}
   </section>`;
 }

@@ -21,7 +21,7 @@ export function Groups({ query, params }) {
   const answer = useAnswer(address("aggregate", { q: { ...query, buckets: 1, fields: FIELDS, group_by: by, groups_limit: 50 } }));
   const groups = answer.data?.groups ?? [];
   return html`<section class="card-plot groups" aria-label="By group">
-    <div class="card-head"><h3 id="groups-title">Percentiles by</h3>
+    <div class="card-head"><h2 id="groups-title">Percentiles by</h2>
       <select aria-label="Group by" value=${by} onChange=${(event) => change({ by: event.target.value === "http.route" ? "" : event.target.value })}>
         ${GROUPS.map(([field, name]) => html`<option key=${field} value=${field}>${name}</option>`)}
         ${!GROUPS.some(([field]) => field === by) && html`<option value=${by}>${oneLine(by, 60)}</option>`}
@@ -50,7 +50,7 @@ function GroupTable({ groups, by, params, sort, setSort }) {
   if (!groups.length) return html`<p class="quiet-text">No record has ${oneLine(by, 60)}.</p>`;
   const greatest = Math.max(...groups.map((group) => group.fields?.duration_s?.p99 ?? 0), 1e-9);
   const filter = (value) => (event) => change({ where: withCondition(params.where ?? [], by, value, event.shiftKey ? "!=" : "=") });
-  return html`<div class="scroll-x" tabindex="0" role="region" aria-labelledby="groups-title"><table>
+  return html`<div class="scroll-x" tabindex="0" role="group" aria-labelledby="groups-title"><table>
     <thead><tr><th scope="col">${oneLine(by, 60)}</th>${COLUMNS.map(([id, label]) => html`<th key=${id} scope="col" aria-sort=${id === sort ? "descending" : "none"}>
       <button type="button" class="sort" onClick=${() => setSort(id)}>${label}<span aria-hidden="true">${id === sort ? "↓" : ""}</span></button></th>`)}<th scope="col" class="spread-head">p50 · p95 · p99</th></tr></thead>
     <tbody>${groups.map((group) => html`<tr key=${String(group.value)}><th scope="row">${group.value === null || group.value === undefined ? html`<span class="quiet-text">without</span>`
@@ -72,7 +72,7 @@ export function ShortList({ title, query, href, isFailed }) {
   const answer = useAnswer(address("rows", { q: { ...query, limit: 10 } }));
   const rows = answer.data?.rows ?? [];
   return html`<section class="card-plot" aria-label=${title}>
-    <div class="card-head"><h3>${title}</h3>${answer.data?.matched !== null && answer.data?.matched !== undefined && isFailed && html`<span class="quiet-text">${format(answer.data.matched, "1")}</span>`}
+    <div class="card-head"><h2>${title}</h2>${answer.data?.matched !== null && answer.data?.matched !== undefined && isFailed && html`<span class="quiet-text">${format(answer.data.matched, "1")}</span>`}
       <a class="card-link" href=${href}>all of them</a></div>
     ${answer.error ? html`<${Failure} error=${answer.error} what="The list" retry=${answer.reload} />`
       : !answer.data ? html`<${Loading} what="the list" />`
