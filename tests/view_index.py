@@ -57,15 +57,14 @@ class MemoryIndex:
         self._read[name] = at
 
     def _matching(self, query: dict[str, Any]) -> list[tuple[str, int, dict[str, Any], bytes]]:
-        since = int(query["since"]) if "since" in query and query["since"] != "now" else 0
-        rows = self._rows[since:] if query.get("since") != "now" else []
         conditions = [Condition.parse(text) for text in query.get("where", ())]
         first, end = query.get("from_ns", 0), query.get("to_ns", math.inf)
         text = query.get("text", "").lower().encode()
         return [
             row
-            for row in rows
+            for row in self._rows
             if first <= row[1] < end
+            and ("segments" not in query or _is_in(row[0], query["segments"]))
             and ("directories" not in query or self._places[row[0].rpartition(":")[0]] in query["directories"])
             and (not query.get("events") or row[2].get("event_name") in query["events"])
             and str(row[2].get("trace_id", "")).startswith(query.get("trace", ""))
@@ -78,19 +77,18 @@ class MemoryIndex:
         asked = orjson.loads(query)
         self.asked.append(("rows", asked))
         found = self._matching(asked)
-        if "since" in asked:
-            shown, following = found[-asked.get("limit", 100) :], None
-        else:
-            ordered = sorted(found, key=_by(asked.get("order", "newest")))
-            begin = int(asked.get("after") or 0)
-            end = begin + asked.get("limit", 100)
-            shown, following = ordered[begin:end], str(end) if end < len(ordered) else None
+        ordered = sorted(found, key=_by(asked.get("order", "newest")))
+        begin = int(asked.get("after") or 0)
+        end = begin + asked.get("limit", 100)
+        shown, following = ordered[begin:end], str(end) if end < len(ordered) else None
         rows = [
             {"key": key, "timestamp_ns": str(time_ns), **{k: v for k, v in record.items() if k not in _LEFT_OUT}}
             for key, time_ns, record, _ in shown
         ]
         answer = {"rows": rows, "next": following, "matched": len(found), "complete": True, "searched_to_ns": None}
-        answer |= {"scanned_rows": len(self._rows), "unindexed_bytes": 0, "position": str(len(self._rows))}
+        answer |= {"scanned_rows": len(self._rows), "unindexed_bytes": 0, "reached": {}}
+        if "segments" in asked:
+            answer["reached"] = {name: end for name, end in self._read.items() if name in asked["segments"]}
         return orjson.dumps(answer)
 
     def aggregate(self, query: bytes) -> bytes:
@@ -152,6 +150,11 @@ class MemoryIndex:
         for _, _, record, _ in self._rows:
             kinds |= {k: type(v).__name__ for k, v in record.items() if isinstance(v, int | float | str)}
         return orjson.dumps([{"name": name, "type": kind, "indexed": True} for name, kind in kinds.items()])
+
+
+def _is_in(key: str, segments: dict[str, int]) -> bool:
+    segment, _, offset = key.rpartition(":")
+    return segment in segments and int(offset) >= segments[segment]
 
 
 def _missing(key: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,10 +13,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from inference_logging.view.app import Content, View
-from inference_logging.view.index import Index
+from inference_logging.view.index import Index, open_index
 from inference_logging.view.links import Link
 from inference_logging.view.server import Serving, bind
-from tests.view_index import MemoryIndex
 
 
 class Answer(NamedTuple):
@@ -99,10 +99,16 @@ def _joined(body: bytes) -> bytes:
 def serving(
     directories: Sequence[Path], index: Index | None = None, links: Sequence[Link] = ()
 ) -> Iterator[Client]:
-    """Serve directories with an index, without one with an index in memory, until the end of the block."""
-    used = index if index is not None else MemoryIndex(directories)
-    used.refresh(1.0)
-    view = View(used, Content(tuple(directories), None, tuple(links)))
+    """Serve directories with an index, without one with the native one, until the end of the block."""
+    with tempfile.TemporaryDirectory() as cache:
+        used = index if index is not None else open_index(directories, None, Path(cache))
+        used.refresh(20.0)
+        with _running(View(used, Content(tuple(directories), None, tuple(links)))) as client:
+            yield client
+
+
+@contextmanager
+def _running(view: View) -> Iterator[Client]:
     made = Serving(view, bind("127.0.0.1", 0))
     started = threading.Event()
     thread = threading.Thread(target=made.run, args=(started.set,))

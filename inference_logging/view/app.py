@@ -23,6 +23,7 @@ from starlette.staticfiles import StaticFiles
 import inference_logging
 from inference_logging.errors import MissingExtraError
 from inference_logging.view import queries
+from inference_logging.view.arrivals import Arrivals
 from inference_logging.view.books import Verified
 from inference_logging.view.compare import compare
 from inference_logging.view.export import Exports, Made, archive, known_format
@@ -71,7 +72,7 @@ class View:
         self.index, self.content = index, content
         self.refresher = Refresher(index)
         self.workers = Workers("query", _QUERY_THREADS)
-        self.live = Live(index, self.refresher, self.workers)
+        self.live = Live(self.refresher, self.workers)
         self.slow = Workers("slow", _SLOW_THREADS, most_waiting=8)
         self.records = Records(index, content.directories)
         self.verified = Verified(content.verify_arguments())
@@ -169,7 +170,11 @@ class View:
         query = queries.read(request.query_params.get("q"), queries.ROWS)
         if self.live.is_full():
             raise BusyError
-        return StreamingResponse(self.live.events(request, query), media_type="text/event-stream")
+        content = self.content
+        arrivals = await self.workers.run(
+            request, lambda _: Arrivals(self.index, content.directories, content.prefixes, query)
+        )
+        return StreamingResponse(self.live.events(request, arrivals), media_type="text/event-stream")
 
 
     async def _logging(self, request: Request) -> Response:

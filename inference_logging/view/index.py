@@ -20,7 +20,10 @@ class Index(Protocol):
         """Look for new segments and records, for about ``budget_s`` seconds; return the progress."""
 
     def rows(self, query: bytes) -> bytes:
-        """Return the records that fulfil a query, a page of them, each with its key."""
+        """Return the records that fulfil a query, a page of them, each with its key.
+
+        With ``segments``, offsets by name, only lines from there on; ``reached`` is then where the index of each ends.
+        """
 
     def aggregate(self, query: bytes) -> bytes:
         """Return counts over time, distributions and groups of the records that fulfil a query."""
@@ -42,7 +45,4 @@ def open_index(directories: Sequence[Path], prefixes: Sequence[str] | None, cach
     """Open the index of some directories; one that does not exist yet has no segments. Raises OSError, ValueError."""
     from inference_logging import _native
 
-    made: Index = _native.SegmentIndex(  # type: ignore[attr-defined]
-        list(directories), list(prefixes) if prefixes else None, cache_directory
-    )
-    return made
+    return _native.SegmentIndex(list(directories), list(prefixes) if prefixes else None, cache_directory)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from starlette.requests import Request
 
-from inference_logging.view.index import Index
-from inference_logging.view.queries import Query, encoded
+from inference_logging.view.arrivals import Arrivals
 from inference_logging.view.refresher import Refresher
 from inference_logging.view.workers import BusyError, GoneError, Workers
 
@@ -27,9 +26,9 @@ _PING_S: Final = 15.0
 class Live:
     """The streams of one server."""
 
-    def __init__(self, index: Index, refresher: Refresher, workers: Workers) -> None:
+    def __init__(self, refresher: Refresher, workers: Workers) -> None:
         """Begin without a stream."""
-        self._index, self._refresher, self._workers = index, refresher, workers
+        self._refresher, self._workers = refresher, workers
         self._streams = 0
         self._closed = asyncio.Event()
 
@@ -41,31 +40,30 @@ class Live:
         """Return whether there are as many streams as there may be."""
         return self._streams >= MOST_STREAMS
 
-    async def events(self, request: Request, query: Query) -> AsyncIterator[bytes]:
+    async def events(self, request: Request, arrivals: Arrivals) -> AsyncIterator[bytes]:
         """Iterate over the messages until the client leaves, or the server ends."""
         self._streams += 1
         try:
             yield b"retry: 1000\n\n"
-            async for message in self._messages(request, query):
+            async for message in self._messages(request, arrivals):
                 yield message
         except (BusyError, GoneError):
             return  # the browser connects again
         finally:
             self._streams -= 1
 
-    async def _messages(self, request: Request, query: Query) -> AsyncIterator[bytes]:
-        position = (await self._new(request, query, "now"))["position"]
-        seen, sent_s, said, said_s = self._refresher.looks, time.monotonic(), b"", 0.0
+    async def _messages(self, request: Request, arrivals: Arrivals) -> AsyncIterator[bytes]:
+        seen, sent_s, said, said_s = -1, time.monotonic(), b"", 0.0
         while not await self._pause():
             now_s, looks = time.monotonic(), self._refresher.looks
             if now_s - said_s >= _PROGRESS_S and said != (progress := orjson.dumps(self._refresher.progress)):
                 yield _event("progress", progress)
                 said, said_s, sent_s = progress, now_s, now_s
             if looks != seen:
-                seen, found = looks, await self._new(request, query, position)
-                position = found["position"]
-                if found["rows"]:
-                    yield _event("rows", orjson.dumps(_message(found)))
+                seen = looks
+                rows, skipped = await self._workers.run(request, lambda _: arrivals.next(MOST_ROWS))
+                if rows:
+                    yield _event("rows", orjson.dumps({"rows": rows, "skipped": skipped}))
                     sent_s = now_s
             if now_s - sent_s >= _PING_S:
                 yield b": ping\n\n"
@@ -78,17 +76,6 @@ class Live:
         except asyncio.TimeoutError:
             return False
         return True
-
-    async def _new(self, request: Request, query: Query, position: str) -> dict[str, Any]:
-        wanted = encoded({**query, "since": position, "limit": MOST_ROWS})
-        answer: dict[str, Any] = orjson.loads(await self._workers.run(request, lambda _: self._index.rows(wanted)))
-        return answer
-
-
-def _message(found: dict[str, Any]) -> dict[str, Any]:
-    matched = found.get("matched")
-    skipped = max(0, matched - len(found["rows"])) if matched is not None else 0
-    return {"rows": found["rows"], "skipped": skipped}
 
 
 def _event(name: str, content: bytes) -> bytes:

@@ -32,13 +32,24 @@ pub fn default_root() -> Option<PathBuf> {
     of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache"))).map(|cache| cache.join(FOLDER))
 }
 
+/// Returns the real path of a directory; the plain one of a directory that does not exist yet.
+///
+/// # Errors
+/// It cannot be found out.
+pub fn real(directory: &Path) -> io::Result<PathBuf> {
+    match directory.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(directory),
+        real => real,
+    }
+}
+
 impl Cache {
     /// Opens the place of a directory of segments below `root`, and creates it.
     ///
     /// # Errors
     /// It cannot be created, is a link, or is another user's.
     pub fn open(root: &Path, segments: &Path) -> io::Result<Self> {
-        let real = segments.canonicalize()?;
+        let real = real(segments)?;
         let digest = blake3::hash(real.as_os_str().as_bytes()).to_hex();
         let directory = root.join(&digest[..DIGEST_DIGITS]);
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;

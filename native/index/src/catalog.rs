@@ -135,8 +135,11 @@ impl Catalog {
         let (mut places, mut no_cache, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
         for directory in directories {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", directory.display()));
-            std::fs::read_dir(directory).map_err(named)?;
-            if !seen.insert(directory.canonicalize().map_err(named)?) {
+            match std::fs::read_dir(directory) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error)),
+                _ => {} // one that does not exist yet has no segments yet
+            }
+            if !seen.insert(cache::real(directory).map_err(named)?) {
                 continue;
             }
             let cache = match &root {

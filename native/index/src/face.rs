@@ -6,6 +6,9 @@ use crate::query::{Query, Wrong};
 use crate::{aggregate, rows, values};
 use serde_json::{Value, json};
 
+/// Most keys of one list.
+const MOST_KEYS: usize = 5000;
+
 /// Answers `rows`.
 ///
 /// # Errors
@@ -28,6 +31,22 @@ pub fn aggregate(catalog: &Catalog, query: &[u8]) -> Result<Vec<u8>, Wrong> {
 /// The query is wrong.
 pub fn values(catalog: &Catalog, query: &[u8]) -> Result<Vec<u8>, Wrong> {
     values::values(&Query::read(query, values::MEMBERS)?, &catalog.snapshot()).map(|answer| bytes(&answer))
+}
+
+/// Returns whole records by a list of their keys: a list of the same length, with null for each that is gone.
+///
+/// # Errors
+/// It is no list of texts, or too long.
+pub fn lines(catalog: &Catalog, keys: &[u8]) -> Result<Vec<u8>, Wrong> {
+    let read: Result<Vec<String>, _> = serde_json::from_slice(keys);
+    let keys = read.map_err(|error| Wrong(format!("keys: must be a list of texts: {error}")))?;
+    if keys.len() > MOST_KEYS {
+        return Err(Wrong(format!("keys: {} are too many, at most {MOST_KEYS}", keys.len())));
+    }
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let found = rows::lines(&catalog.snapshot(), &keys);
+    let found: Vec<&[u8]> = found.iter().map(|line| line.as_deref().unwrap_or(b"null")).collect();
+    Ok([b"[".as_slice(), &found.join(b",".as_slice()), b"]"].concat())
 }
 
 /// Returns the indexed fields with their types, those of DuckDB.

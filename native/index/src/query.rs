@@ -4,6 +4,8 @@ use crate::columns::{self, COLUMNS, Kind};
 use crate::condition::{Condition, strip};
 use crate::record::{Json, Record};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const MOST_ROWS: u64 = 1000;
@@ -72,6 +74,10 @@ pub enum Order {
 #[derive(Clone, Debug)]
 pub struct Query {
     pub filters: Vec<Filter>,
+    /// Only segments of these directories, as they were given.
+    pub directories: Option<Vec<String>>,
+    /// Only these segments, and of each only lines from an offset on.
+    pub segments: Option<HashMap<String, u64>>,
     pub from_ns: u64,
     /// Not included.
     pub to_ns: u64,
@@ -90,7 +96,7 @@ pub struct Query {
 }
 
 /// The members that all questions have.
-const COMMON: &[&str] = &["where", "events", "from_ns", "to_ns", "trace", "text", "budget_s"];
+const COMMON: &[&str] = &["where", "events", "from_ns", "to_ns", "trace", "text", "directories", "budget_s"];
 
 impl Query {
     /// Reads a query that has the common members and `own` ones.
@@ -108,6 +114,8 @@ impl Query {
         let budget = members.seconds("budget_s")?.unwrap_or(NO_BUDGET);
         Ok(Self {
             filters: members.filters()?,
+            directories: members.texts("directories")?,
+            segments: members.offsets("segments")?,
             from_ns: members.nanos("from_ns")?.unwrap_or(0),
             to_ns: members.nanos("to_ns")?.unwrap_or(u64::MAX),
             text: members.text("text")?.filter(|text| !text.is_empty()).map(String::into_bytes),
@@ -123,6 +131,18 @@ impl Query {
             heatmap_rows: members.count("heatmap_rows", DEFAULT_HEATMAP_ROWS, MOST_HEATMAP_ROWS)?,
             deadline: Instant::now() + budget,
         })
+    }
+}
+
+impl Query {
+    /// Returns the offset from which lines of a segment are asked for; None if it is not asked for at all.
+    #[must_use]
+    pub fn begin_in(&self, segment: &str, directory: &Path) -> Option<u64> {
+        let is_chosen = |all: &Vec<String>| all.iter().any(|one| Path::new(one) == directory);
+        if !self.directories.as_ref().is_none_or(is_chosen) {
+            return None;
+        }
+        self.segments.as_ref().map_or(Some(0), |offsets| offsets.get(segment).copied())
     }
 }
 
@@ -148,6 +168,14 @@ impl Members<'_> {
         let wrong = || Self::wrong(name, value, "a list of texts");
         let list = value.as_array().ok_or_else(wrong)?;
         list.iter().map(|one| one.as_str().map(str::to_owned).ok_or_else(wrong)).collect::<Result<_, _>>().map(Some)
+    }
+
+    fn offsets(&self, name: &str) -> Result<Option<HashMap<String, u64>>, Wrong> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let wrong = || Self::wrong(name, value, "offsets by the names of segments");
+        let offsets = value.as_object().ok_or_else(wrong)?;
+        let read = |(name, offset): (&String, &Value)| Some((name.clone(), offset.as_u64()?));
+        offsets.iter().map(read).collect::<Option<_>>().map(Some).ok_or_else(wrong)
     }
 
     fn nanos(&self, name: &str) -> Result<Option<u64>, Wrong> {

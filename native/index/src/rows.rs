@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
 /// The members that this question has of its own.
-pub const MEMBERS: &[&str] = &["order", "limit", "after", "fields"];
+pub const MEMBERS: &[&str] = &["order", "limit", "after", "fields", "segments"];
 
 /// The place of a record in the order: the greatest comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +87,8 @@ struct First<'a> {
     segment: Arc<str>,
     heap: BinaryHeap<Reverse<Key>>,
     matched: u64,
+    /// Every record is counted, also those below the first ones.
+    counts_all: bool,
     /// What the last of a full heap has: nothing below it matters to anyone.
     least: &'a AtomicU64,
 }
@@ -128,6 +130,9 @@ impl Visitor for First<'_> {
     }
 
     fn admits(&mut self, block: &Block) -> bool {
+        if self.counts_all {
+            return true;
+        }
         let (best, worst) = match self.order {
             Order::Newest => (block.times.1, block.times.0),
             Order::Oldest => (!block.times.0, !block.times.1),
@@ -187,6 +192,7 @@ pub fn rows(query: &Query, snapshot: &Snapshot) -> Result<Value, Wrong> {
         segment: "".into(),
         heap: BinaryHeap::new(),
         matched: 0,
+        counts_all: query.segments.is_some(),
         least: &least,
     };
     let (found, reached) = search(query, snapshot, query.order == Order::Oldest, make);
@@ -217,6 +223,7 @@ fn answer(
     let shown = shown(query, snapshot, keys);
     json!({
         "rows": shown,
+        "reached": reached_in(query, snapshot),
         "next": next,
         "matched": (reached.is_complete() && !reached.skipped).then_some(matched),
         "complete": reached.is_complete(),
@@ -224,6 +231,13 @@ fn answer(
         "scanned_rows": reached.scanned_rows,
         "unindexed_bytes": reached.unindexed_bytes,
     })
+}
+
+/// Where the index of each segment that was asked for by name ends.
+fn reached_in(query: &Query, snapshot: &Snapshot) -> BTreeMap<String, u64> {
+    let Some(segments) = &query.segments else { return BTreeMap::new() };
+    let asked = snapshot.iter().filter(|entry| segments.contains_key(&*entry.text));
+    asked.filter_map(|entry| Some((entry.text.to_string(), entry.image.as_ref()?.facts.content_bytes))).collect()
 }
 
 /// The rows of these places; what is gone by now is left out.
@@ -298,15 +312,39 @@ fn whole_line(image: &Image, lines: &mut crate::source::Lines, offset: u64) -> O
 /// Returns the line of a record by its key; None if it is gone.
 #[must_use]
 pub fn line(snapshot: &Snapshot, key: &str) -> Option<Vec<u8>> {
-    let (segment, offset) = key.rsplit_once(':')?;
-    let offset: u64 = offset.parse().ok()?;
-    let entry = snapshot.iter().find(|entry| &*entry.text == segment)?;
-    let image = entry.image.as_ref()?;
-    let mut lines = entry.lines().ok()?;
+    lines(snapshot, &[key]).pop().flatten()
+}
+
+/// Returns the lines of records by their keys, None for each that is gone. Each segment is opened and read once.
+#[must_use]
+pub fn lines(snapshot: &Snapshot, keys: &[&str]) -> Vec<Option<Vec<u8>>> {
+    let mut found = vec![None; keys.len()];
+    let mut of_segments = BTreeMap::<&str, Vec<(u64, usize)>>::new();
+    for (at, key) in keys.iter().enumerate() {
+        let place = key.rsplit_once(':').and_then(|(segment, offset)| Some((segment, offset.parse().ok()?)));
+        if let Some((segment, offset)) = place {
+            of_segments.entry(segment).or_default().push((offset, at));
+        }
+    }
+    for entry in snapshot.iter() {
+        let Some(places) = of_segments.get_mut(&*entry.text) else { continue };
+        let Some(image) = &entry.image else { continue };
+        let Ok(mut lines) = entry.lines() else { continue };
+        places.sort_unstable();
+        for (offset, at) in places {
+            found[*at] = record_at(image, &mut lines, *offset);
+        }
+    }
+    found
+}
+
+/// The line of a record that begins at an offset, if one does.
+fn record_at(image: &Image, lines: &mut crate::source::Lines, offset: u64) -> Option<Vec<u8>> {
     if offset > 0 {
+        // The end of the line before it.
         lines.read(offset - 1, 0, false).ok()??;
     }
-    let line = whole_line(image, &mut lines, offset)?;
+    let line = whole_line(image, lines, offset)?;
     Record::read(&line, |_| false).ok()?;
     Some(line)
 }

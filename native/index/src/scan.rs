@@ -157,6 +157,8 @@ pub struct Scan<'a> {
     entry: &'a Entry,
     image: &'a Image,
     tests: Vec<Test<'a>>,
+    /// Lines from this offset on.
+    begin: u64,
     never: bool,
     all_lines: bool,
     /// The names of members that a line must be asked for.
@@ -175,6 +177,7 @@ impl<'a> Scan<'a> {
             entry,
             image,
             tests: Vec::new(),
+            begin: query.begin_in(&entry.text, &entry.directory).unwrap_or(u64::MAX),
             never: false,
             all_lines: query.text.is_some() || fields.iter().any(|field| !is_indexed(image, field)),
             wanted: wanted(query.filters.iter().map(Filter::field).chain(fields.iter().map(String::as_str))),
@@ -247,6 +250,7 @@ impl<'a> Scan<'a> {
         }
         odd.iter().for_each(|row| mask[usize::from(*row)] = true);
         self.within_time(&mut view, &mut mask)?;
+        self.from_offset(&mut view, &mut mask)?;
         scanned.rows += block.rows as u64;
         let chosen = |row: &u16| mask[usize::from(*row)];
         let all = 0..block.rows as u16;
@@ -269,6 +273,16 @@ impl<'a> Scan<'a> {
         }
         for (chosen, time) in mask.iter_mut().zip(view.integers(TIME)?) {
             *chosen &= (from..to).contains(&time.cast_unsigned());
+        }
+        Ok(())
+    }
+
+    fn from_offset(&self, view: &mut View<'_, 'a>, mask: &mut [bool]) -> Result<(), Failed> {
+        if self.begin == 0 {
+            return Ok(());
+        }
+        for (chosen, offset) in mask.iter_mut().zip(view.integers(OFFSET)?) {
+            *chosen &= offset.cast_unsigned() >= self.begin;
         }
         Ok(())
     }

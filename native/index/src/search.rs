@@ -41,7 +41,8 @@ pub fn search<V: Visitor>(
     forward: bool,
     make: impl Fn() -> V + Sync,
 ) -> (Vec<V>, Reached) {
-    let mut order: Vec<&Arc<Entry>> = snapshot.iter().collect();
+    let is_chosen = |entry: &&Arc<Entry>| query.begin_in(&entry.text, &entry.directory).is_some();
+    let mut order: Vec<&Arc<Entry>> = snapshot.iter().filter(is_chosen).collect();
     let last = |entry: &Arc<Entry>| entry.image.as_ref().and_then(|image| image.times());
     if forward {
         order.sort_by_key(|entry| last(entry).map(|times| times.0));

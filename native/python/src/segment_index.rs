@@ -77,6 +77,13 @@ impl PySegmentIndex {
         line.map(|line| PyBytes::new(py, &line)).ok_or_else(|| PyKeyError::new_err(key.to_owned()))
     }
 
+    /// Return whole records by a list of keys: a list with null for each that is gone.
+    ///
+    /// Raises ValueError if it is no list of texts.
+    fn lines<'py>(&self, py: Python<'py>, keys: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        answer(py, py.detach(|| face::lines(&self.0, keys)))
+    }
+
     /// Return the indexed fields with their types.
     #[staticmethod]
     fn fields(py: Python<'_>) -> Bound<'_, PyBytes> {
