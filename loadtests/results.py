@@ -1,11 +1,12 @@
 """Keeps what the benchmarks found, and writes the figures of the README from it: none of them is typed by hand.
 
-    python loadtests/results.py --keep NAME FILE [--keep …] [--update README.md]
+    python loadtests/results.py --keep NAME FILE [--keep …] [--update README.md] [--pages]
 
 A command's result is a part of `loadtests/results/DATE-MACHINE.json`, under the command's name, with the day, the
 machine, the command and the versions that it was found with; the page of `inference-logging bench` stands beside it. A
 part that is measured again on that day and machine takes the old one's place. `--update` writes what stands between the
-two marks in the README: of each part the newest. Figures of a quick run are refused.
+two marks in the README: of each part the newest. `--pages` writes the pages again, without measuring. Figures of a
+quick run are refused.
 """
 
 from __future__ import annotations
@@ -91,6 +92,17 @@ def updated(text: str, parts: Mapping[str, Part]) -> str:
     return f"{before}{BEGIN}\n\n{block(parts)}\n\n{END}{after}"
 
 
+def pages(directory: Path = RESULTS) -> list[Path]:
+    """Write the page beside each file that has figures for one; return the pages."""
+    found = []
+    for path in sorted(directory.glob("*.json")):
+        parts = json.loads(path.read_text(encoding="utf-8"))["parts"]
+        if "peers" in parts or "growth" in parts:
+            _write_page(path.with_suffix(".html"), parts)
+            found.append(path.with_suffix(".html"))
+    return found
+
+
 def _write_page(path: Path, parts: Mapping[str, Any]) -> None:
     """Write the page of the peers and of how cost grows, whichever there are."""
     from inference_logging.bench import page
@@ -123,12 +135,15 @@ def main() -> None:
         "--keep", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="keep the result in FILE as NAME"
     )
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the figures between the marks of this file")
+    parser.add_argument("--pages", action="store_true", help="write the pages of all kept results again")
     parser.add_argument("--directory", type=Path, default=RESULTS, help="loadtests/results unless given")
     options = parser.parse_args()
     try:
         for name, file in options.keep:
             kept = keep(name, json.loads(Path(file).read_text(encoding="utf-8")), options.directory)
             print(f"kept {name} in {kept}")
+        for page in pages(options.directory) if options.pages else ():
+            print(f"wrote {page}")
         if options.update:
             parts = newest(options.directory)
             if not parts:

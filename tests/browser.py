@@ -1,146 +1,101 @@
-"""A real browser, driven through a pipe: what a person would see of a page, not what stands in its source."""
+"""A real browser: what a person would see of a page, not what stands in its source."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(
     BROWSER is None, reason="needs chromium (on Debian: apt-get install chromium); `make test` installs it where it can"
 )
+DESK, PHONE = 1100, 390
 
-DRAWN = """[...document.querySelectorAll('svg')].map(svg => {
-  const box = svg.getBoundingClientRect(), colour = name => {
-    const probe = document.body.appendChild(document.createElement('i'));
-    probe.style.color = `var(--${name})`;
-    const found = getComputedStyle(probe).color;
-    probe.remove();
-    return found;
+DRAWN = """() => [...document.querySelectorAll('figure')].map(figure => {
+  const probe = document.body.appendChild(document.createElement('i'));
+  const rgb = colour => {
+    probe.style.color = colour;
+    return getComputedStyle(probe).color.match(/[0-9.]+/g).slice(0, 3).map(Number);
   };
-  const data = [colour('first'), colour('second')];
-  const marks = [...svg.querySelectorAll('path, use')].filter(mark => {
-    const style = getComputedStyle(mark), size = mark.getBoundingClientRect();
-    return data.includes(style.fill) && size.width > 2 && size.height > 2
-      || data.includes(style.stroke) && size.width + size.height > 20;
-  });
-  return {width: box.width, height: box.height, marks: marks.length,
-    name: document.getElementById(svg.getAttribute('aria-labelledby').split(' ')[0]).textContent,
-    words: document.getElementById(svg.getAttribute('aria-labelledby').split(' ')[1]).textContent};
+  const colours = ['first', 'second', 'third', 'fourth', 'fifth', 'sixth', 'bad', 'quiet'].map(n => rgb(`var(--${n})`));
+  const near = (data, at) => colours.some(c => c.every((part, i) => Math.abs(part - data[at + i]) < 6));
+  let marks = figure.querySelectorAll('.bars-bar, .bars-dot').length;
+  for (const canvas of figure.querySelectorAll('canvas')) {
+    const over = canvas.parentElement.querySelector('.u-over'), ratio = devicePixelRatio;
+    const {data} = canvas.getContext('2d').getImageData(over.offsetLeft * ratio, over.offsetTop * ratio,
+      over.offsetWidth * ratio, over.offsetHeight * ratio);
+    for (let at = 0; at < data.length; at += 4) marks += data[at + 3] > 30 && near(data, at);
+  }
+  probe.remove();
+  const box = figure.querySelector('.plot').getBoundingClientRect();
+  return {name: figure.getAttribute('aria-label'), words: figure.querySelector('figcaption p').textContent,
+    kind: figure.querySelector('.plot').dataset.kind, width: box.width, height: box.height, marks};
 })"""
-"""Each plot: its size, the marks in the colours of data, its name and words."""
+"""Each plot: its name, words, kind and size, and its marks in the colours of data: pixels, or elements of bars."""
 
-OVERLAPS = """[...document.querySelectorAll('svg')].flatMap(svg => {
-  // The box around a slanted label is larger than the label.
-  const slanted = text => /rotate\\(-(?!0|90)/.test(text.getAttribute('transform') + text.style.transform);
-  const texts = [...svg.querySelectorAll('text')].filter(text => !slanted(text))
-    .map(text => [text.textContent, text.getBoundingClientRect()]);
-  const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
-    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
-  return texts.flatMap(([text, box], at) => texts.slice(at + 1)
-    .filter(([_, other]) => meet(box, other)).map(([other]) => `${text} | ${other}`));
-})"""
-"""Pairs of labels of one plot that lie over each other."""
-
-CONTRAST = """(() => {
-  const light = colour => { const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map(Number)
-    .map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+CONTRAST = """() => {
+  const probe = document.body.appendChild(document.createElement('i'));
+  const light = colour => {
+    probe.style.color = colour;
+    const [r, g, b] = getComputedStyle(probe).color.match(/[0-9.]+/g).slice(0, 3).map(Number)
+      .map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
   const paper = light(getComputedStyle(document.body).backgroundColor);
   const against = colour => { const ink = light(colour);
     return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05); };
-  return {paper,
-    text: Math.min(...[...document.querySelectorAll('h1, h2, p, td, th, dt, dd')]
+  const found = {paper,
+    text: Math.min(...[...document.querySelectorAll('h1, h2, h3, p, td, th, dt, dd, small, .plot *')]
       .map(e => against(getComputedStyle(e).color))),
-    labels: Math.min(...[...document.querySelectorAll('svg text')].map(e => against(getComputedStyle(e).fill)))};
-})()"""
-"""The brightness of the page, and the least contrast of its text and of the labels."""
+    labels: against('var(--quiet)'),
+    marks: Math.min(...['first', 'second', 'third', 'fourth', 'fifth', 'sixth', 'bad', 'warn']
+      .map(n => against(`var(--${n})`)))};
+  probe.remove();
+  return found;
+}"""
+"""The brightness of the page; the least contrast of its text, of labels on a canvas, and of the colours of data."""
 
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe")
-
-
-class Page:
-    """One page in the browser. The protocol: JSON messages with a NUL behind each, on two pipes."""
-
-    def __init__(self, to_browser: int, from_browser: int) -> None:
-        """Take the two ends that are ours."""
-        self._to, self._from = to_browser, from_browser
-        self._number, self._session, self._unread = 0, "", b""
-
-    def open(self, path: Path) -> None:
-        """Show the file at ``path``."""
-        self.visit(path.as_uri())
-
-    def visit(self, url: str) -> None:
-        """Show the page at ``url``, and wait until it is loaded."""
-        target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self._call("Page.enable")
-        self._call("Page.navigate", url=url)
-        while self._receive().get("method") != "Page.loadEventFired":
-            pass
-
-    def resize(self, width: int) -> None:
-        """Make the window ``width`` pixels wide."""
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
-
-    def prefer(self, scheme: str) -> None:
-        """Be a user who prefers ``light`` or ``dark``."""
-        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def evaluate(self, expression: str) -> Any:
-        """Return what a JavaScript expression gives in the page."""
-        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    def _call(self, method: str, **params: Any) -> dict[str, Any]:
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": params}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._to, json.dumps(message).encode() + b"\0")
-        while (answer := self._receive()).get("id") != self._number:
-            pass
-        assert "result" in answer, answer
-        result = answer["result"]
-        assert isinstance(result, dict)
-        return result
-
-    def _receive(self) -> dict[str, Any]:
-        while b"\0" not in self._unread:
-            read = os.read(self._from, 1 << 16)
-            assert read, "the browser ended"
-            self._unread += read
-        message, self._unread = self._unread.split(b"\0", 1)
-        parsed = json.loads(message)
-        assert isinstance(parsed, dict)
-        return parsed
+OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 @contextmanager
-def browser(profile: Path) -> Iterator[Page]:
-    """Run a browser with a fresh ``profile``."""
-    assert BROWSER is not None
-    their_in, our_out = os.pipe()
-    our_in, their_out = os.pipe()
-    # The browser reads from descriptor 3 and writes to 4.
-    command = f'exec "$0" "$@" 3<&{their_in} 4>&{their_out} {their_in}<&- {their_out}>&-'
-    arguments = ["bash", "-c", command, BROWSER, *_FLAGS, f"--user-data-dir={profile}"]
-    with subprocess.Popen(arguments, pass_fds=(their_in, their_out), stderr=subprocess.DEVNULL) as process:
-        os.close(their_in)
-        os.close(their_out)
+def browser() -> Iterator[Page]:
+    """Run a browser with a page of ``DESK`` width. One at a time: Playwright's interface has one loop in a thread."""
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=BROWSER, args=flags)
         try:
-            yield Page(our_out, our_in)
+            yield running.new_context(viewport={"width": DESK, "height": 900}).new_page()
         finally:
-            os.close(our_out)
-            os.close(our_in)
-            process.kill()
+            running.close()
+
+
+def is_readable(page: Page, *, least: float = 4.5) -> None:
+    """Assert WCAG 2.2, level AA, in light and in dark: text, labels, and marks (3, the level's figure for graphics)."""
+    papers = []
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        contrast = page.evaluate(CONTRAST)
+        assert contrast["text"] >= least, (scheme, contrast)
+        assert contrast["labels"] >= least, (scheme, contrast)
+        assert contrast["marks"] >= 3, (scheme, contrast)
+        papers.append(contrast["paper"])
+    assert papers[0] < 0.05
+    assert papers[1] > 0.9
+
+
+def violations(page: Page) -> list[str]:
+    """Return what axe-core finds wrong with the page as it is now: rule and element."""
+    from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+
+    found = Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]

@@ -114,7 +114,7 @@ def test_the_page_of_growth_shows_each_sentence_and_plot(tmp_path: Path) -> None
     found = grown()
     page.write_growth(tmp_path / "growth.html", found)
     source = (tmp_path / "growth.html").read_text(encoding="utf-8")
-    assert source.count("<svg") == len(found["growth"])
+    assert source.count("<figure") == len(found["growth"])
     for series in found["growth"]:
         assert series["title"] in source
         assert series["sentence"].replace("'", "&#x27;") in source

@@ -306,7 +306,7 @@ def test_the_command_writes_a_result_of_the_described_form(tmp_path: Path) -> No
         "--seconds", "0.02", "--json", "--out", str(tmp_path / "out"),
     )  # fmt: skip
     assert (done.code, done.err) == (0, f"wrote result.json and page.html to {tmp_path}/out\n")
-    assert "<svg " in (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
+    assert "<figure " in (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
     result = json.loads(done.out)
     assert result == json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
     assert list(differences(result, Result)) == []

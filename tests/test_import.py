@@ -197,7 +197,7 @@ def test_every_package_of_an_extra_is_imported_by_the_package() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = project.split("[project.optional-dependencies]")[1].split("\n[")[0]
     needed = re.findall(r'^    "([a-z0-9-]+)', extras, re.MULTILINE)
-    assert {"duckdb", "matplotlib", "prometheus-client"} <= set(needed)
+    assert {"duckdb", "prometheus-client", "rich"} <= set(needed)
     sources = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     modules = {name: name.replace("-", "[_.]") for name in needed}
     unused = [

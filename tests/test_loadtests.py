@@ -198,7 +198,7 @@ def test_compare_writes_a_report_and_finds_every_record(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("records arrived = requests accepted") == 2
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg ") == 2
+    assert page.count("<figure ") == 8
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
     rows: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["rows"]
     assert [(row["scenario"], row["mode"]) for row in rows] == [
@@ -226,7 +226,7 @@ def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> 
     for text in (*shown, '"event_name": "log"', '"status": "ok"', "records = requests: ", "segment ", "page "):
         assert text in done.stdout
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg ") == 1
+    assert page.count("<figure ") == 1
     assert page.count("CPU time, ") == 2
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 

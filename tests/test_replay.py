@@ -196,7 +196,7 @@ def test_the_report_compares_outcomes_lengths_and_times(replays: Replays) -> Non
     assert 0 < first_chunk["replayed"]["p50"] <= first_chunk["replayed"]["p99"]
     assert report["times"]["duration"]["requests"] == 4
     assert {"Outcomes", "Lengths", "Times"} <= set(replays.out.splitlines())
-    assert replays.page.count("<svg") == 3
+    assert replays.page.count("<figure") == 3
 
 
 def test_a_header_of_the_file_is_sent_and_shown_nowhere(replays: Replays) -> None:

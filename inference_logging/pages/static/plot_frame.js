@@ -68,7 +68,7 @@ export class Frame {
 
   /** Set what the plot is called. */
   name(label) {
-    this.area.setAttribute("aria-label", `${label || "Plot"}; arrow keys read the values`);
+    this.area.setAttribute("aria-label", `${safe(label || "Plot")}; arrow keys read the values`);
   }
 
   /** Show an entry for each series: pressed where it is drawn. `onToggle` is called after a change. */
@@ -109,7 +109,7 @@ export class Frame {
     const beside = left + 14 > across ? left - this.tip.offsetWidth - 14 : left + 14;
     const below = this.area.offsetTop + Math.max(0, Math.min(top, this.area.clientHeight - this.tip.offsetHeight));
     this.tip.style.transform = `translate(${Math.max(0, Math.min(beside, across))}px, ${below}px)`;
-    if (spoken) this.live.textContent = [head, ...rows.map((row) => `${row.name} ${row.value}`)].join("; ");
+    if (spoken) this.live.textContent = safe([head, ...rows.map((row) => `${row.name} ${row.value}`)].join("; "));
   }
 
   /** Hide the tip. */

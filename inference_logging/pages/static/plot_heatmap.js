@@ -22,7 +22,7 @@ class HeatMap {
     this.frame.legend.hidden = true;
     this.cell = null;
     this.set(data);
-    this.endings = [onScheme(() => this.plot?.redraw(false, true)), onResize(this.frame.root, (width) =>
+    this.endings = [onScheme(() => this.plot?.redraw(true, true)), onResize(this.frame.root, (width) =>
       this.plot?.setSize({ width: Math.max(width, 120), height: this.data.height ?? HEIGHT }))];
     this.frame.area.addEventListener("keydown", (event) => this.key(event));
   }
@@ -47,7 +47,7 @@ class HeatMap {
   options(width) {
     const { data } = this;
     return {
-      width, height: data.height ?? HEIGHT, legend: { show: false }, padding: [8, 22, 0, 0],
+      width, height: data.height ?? HEIGHT, legend: { show: false }, padding: [8, 30, 0, 0],
       tzDate: (unix_s) => window.uPlot.tzDate(new Date(unix_s * 1e3), "Etc/UTC"),
       scales: { x: { range: (_, low, high) => [low, high === this.data.x.at(-1) ? high + this.step() : high] },
         y: scale(data.isLog, { fixed: [data.edges[0], data.edges.at(-1)] }) },

@@ -24,7 +24,7 @@ export class LinePlot {
     this.frame = new Frame(element, kind, data.label);
     this.at = null;
     this.set(data);
-    this.endings = [onScheme(() => this.plot?.redraw(false, true)), onResize(this.frame.root, (width) => this.resize(width))];
+    this.endings = [onScheme(() => this.plot?.redraw(true, true)), onResize(this.frame.root, (width) => this.resize(width))];
     this.frame.area.addEventListener("keydown", (event) => this.key(event));
     this.handle = { update: (next) => this.set(next), destroy: () => this.destroy(), get plot() { return null; } };
     Object.defineProperty(this.handle, "plot", { get: () => this.plot });
@@ -64,7 +64,7 @@ export class LinePlot {
     const unitOf = (one) => one.unit ?? data.unit ?? "1";
     const xUnit = data.xUnit ?? "time";
     return {
-      width, height: data.height ?? HEIGHT, legend: { show: false }, padding: [8, 22, 0, 0],
+      width, height: data.height ?? HEIGHT, legend: { show: false }, padding: [8, 30, 0, 0],
       ...(xUnit === "time" ? { tzDate: (unix_s) => window.uPlot.tzDate(new Date(unix_s * 1e3), "Etc/UTC") } : {}),
       focus: { alpha: data.series.length > 3 ? 0.25 : 1 },
       scales: { x: { ...scale(data.xLog, { pad: Boolean(data.xLog) }), time: xUnit === "time", ...this.xRange() },
