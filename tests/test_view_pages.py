@@ -139,7 +139,7 @@ def test_the_whole_state_stands_in_the_url(page: Window, browser: Browser) -> No
     page.page.get_by_role("button", name="Tokens out").click()
     page.page.get_by_role("button", name="Range of time").click()
     page.page.get_by_label("From", exact=True).fill(stamp(10)[:19])
-    page.page.get_by_label("To", exact=True).fill(stamp(500)[:19])
+    page.page.get_by_label("To", exact=True).fill(stamp(40)[:19])  # short: a search in the text has a bound of time
     page.page.get_by_role("button", name="Apply").click()
     page.page.get_by_role("button", name="Choose columns").click()
     page.page.get_by_label("Pod", exact=True).uncheck()
