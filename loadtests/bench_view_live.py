@@ -70,7 +70,11 @@ def measure(page: Page, seconds: float) -> tuple[list[float], float, dict[str, f
 
     def cpu() -> dict[str, float]:
         found = session.send("Performance.getMetrics")["metrics"]
-        return {one["name"]: one["value"] for one in found if one["name"] in ("TaskDuration", "ScriptDuration", "LayoutDuration")}
+        return {
+            one["name"]: one["value"]
+            for one in found
+            if one["name"] in ("TaskDuration", "ScriptDuration", "LayoutDuration")
+        }
 
     def rows() -> int:
         return int("".join(filter(str.isdigit, page.locator(".list-count b").inner_text())))
@@ -117,7 +121,9 @@ def report(written: int, gaps: list[float], rate: float, cpu: dict[str, float]) 
     """Print what was seen."""
     ordered = sorted(gaps)
     dropped = sum(gap > DROPPED_MS for gap in gaps)
-    print(f"{written} records/s written, {rate:.0f}/s counted by the list; load of the machine {os.getloadavg()[0]:.1f}")
+    print(
+        f"{written} records/s written, {rate:.0f}/s counted by the list; load of the machine {os.getloadavg()[0]:.1f}"
+    )
     print(f"{len(gaps)} frames: median {ordered[len(gaps) // 2]:.1f} ms, p99 {ordered[int(len(gaps) * 0.99)]:.1f} ms")
     print(f"longest {ordered[-1]:.1f} ms; {dropped} longer than {DROPPED_MS} ms")
     words = ", ".join(f"{name.removesuffix('Duration').lower()} {share:.1%}" for name, share in cpu.items())

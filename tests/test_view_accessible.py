@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,9 +15,12 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 import inference_logging
-from loadtests import view_records
 from tests.view_browser import chromium, needs_chromium, shown, window
 from tests.view_server import Client
+
+sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
+
+import view_records
 
 pytestmark = [pytest.mark.servers, needs_chromium]
 
@@ -58,7 +62,9 @@ def test_axe_finds_nothing_on_any_page(browser: Browser, client: Client, dark: b
                 continue  # the same parts as the other lists
             page.open(route)
             found = Axe().run(page.page, options=VIOLATIONS).response["violations"]
-            faults |= {name: [(one["id"], [node["target"] for node in one["nodes"]][:3]) for one in found]} if found else {}
+            faults |= (
+                {name: [(one["id"], [node["target"] for node in one["nodes"]][:3]) for one in found]} if found else {}
+            )
         page.open("#/requests")
         page.page.keyboard.press("?")
         faults |= {"help": found} if (found := Axe().run(page.page, options=VIOLATIONS).response["violations"]) else {}
@@ -66,8 +72,11 @@ def test_axe_finds_nothing_on_any_page(browser: Browser, client: Client, dark: b
 
 
 def test_no_page_is_wider_than_a_phone_and_each_shows_its_content(browser: Browser, client: Client) -> None:
-    content = {"requests": ".card", "filtered": ".card", "overview": ".tiles", "compare": ".ratios", "logging": ".card-plot",
-               "request": ".timeline svg", "panel": ".timeline svg"}  # fmt: skip
+    lists, timelines = (
+        dict.fromkeys(("requests", "filtered"), ".card"),
+        dict.fromkeys(("request", "panel"), ".timeline svg"),
+    )
+    content = {**lists, **timelines, "overview": ".tiles", "compare": ".ratios", "logging": ".card-plot"}
     with window(browser, client.serving.url, phone=True, has_touch=True) as page:
         for name, route in routes(client).items():
             page.open(route)

@@ -1,4 +1,4 @@
-"""Texts of strangers on the pages of `view`: HTML, terminal escapes, right-to-left overrides, 1 MB: all of it is text."""
+"""Texts of strangers on the pages of `view`: HTML, escapes of terminals, right-to-left overrides, 1 MB: all is text."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LONG = "x" * 5000
 MEGABYTE = ("<b>&amp;\u202e\x1b[2J " + "y" * 1000 + "\n") * 1000
 INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\ufeff\u2028\U000e0041]")
 IDS = {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "request_id": "00000000000000aa"}
-PAGES = ("#/requests", "#/overview", "#/overview?by=tenant.id", "#/compare?a.where=outcome%3Dok&b.where=outcome%3Derror",
-         "#/logging")  # fmt: skip
+COMPARE = "#/compare?a.where=outcome%3Dok&b.where=outcome%3Derror"
+PAGES = ("#/requests", "#/overview", "#/overview?by=tenant.id", COMPARE, "#/logging")
 
 HOSTILE: dict[str, Any] = {
     **IDS, "outcome": "error", "tenant.id": IMAGE, "http.route": OVERRIDE, "url.path": ESCAPES, "error.type": SCRIPT,
@@ -38,7 +38,9 @@ HOSTILE: dict[str, Any] = {
     ],
     "gen_ai.output.messages": {"dangerouslySetInnerHTML": {"__html": IMAGE}},
     "chunk_gaps_us": ["1", None, {}], "engine.queued_s": "long", "severity_text": IMAGE,
-    "attributes": {IMAGE: SCRIPT, "__proto__": {"polluted": True}, "constructor": OVERRIDE, "a" * 3000: {"b": [ESCAPES]}},
+    "attributes": {
+        IMAGE: SCRIPT, "__proto__": {"polluted": True}, "constructor": OVERRIDE, "a" * 3000: {"b": [ESCAPES]},
+    },
 }  # fmt: skip
 
 
@@ -71,14 +73,17 @@ def is_inert(page: Window) -> None:
       hacked: window.hacked, polluted: ({}).polluted, text: document.body.innerText,
       foreign: document.querySelectorAll('#app script, #app img, #app iframe, #app b.bold, #app [onerror]').length,
       links: [...document.links].filter(link => !/^https?:/.test(link.protocol)).length,
-      attributes: [...document.querySelectorAll('#app *')].flatMap(e => e.getAttributeNames()).filter(n => /^on/.test(n)).length})""")
+      attributes: [...document.querySelectorAll('#app *')].flatMap(element => element.getAttributeNames())
+        .filter(name => /^on/.test(name)).length})""")
     text = found.pop("text")
     assert found == {"hacked": None, "polluted": None, "foreign": 0, "links": 0, "attributes": 0}
     assert INVISIBLE.search(text) is None, INVISIBLE.findall(text)
 
 
 @pytest.mark.parametrize("is_phone", [False, True], ids=["wide", "phone"])
-def test_hostile_texts_are_inert_and_keep_the_layout_on_each_page(browser: Browser, client: Client, is_phone: bool) -> None:
+def test_hostile_texts_are_inert_and_keep_the_layout_on_each_page(
+    browser: Browser, client: Client, is_phone: bool
+) -> None:
     with window(browser, client.serving.url, phone=is_phone) as page:
         for route in (*PAGES, f"#/request/{quote(key_of(client), safe='')}"):
             page.open(route)

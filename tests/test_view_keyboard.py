@@ -71,7 +71,9 @@ def test_j_and_k_move_enter_opens_and_escape_closes(page: Window) -> None:
     press(page, "Enter")
     expect(page.page.locator(".panel h2")).to_be_visible()
     press(page, "j")
-    expect(page.page.locator(".panel .request-head")).to_contain_text("05:00:36.5")  # arrived half a second before its end
+    expect(page.page.locator(".panel .request-head")).to_contain_text(
+        "05:00:36.5"
+    )  # arrived half a second before its end
     press(page, "Escape")
     expect(page.page.locator(".panel")).to_have_count(0)
     assert current(page) == "05:00:37.000"

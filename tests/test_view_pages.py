@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,11 @@ CLOSE_PX = 1.0
 
 
 def a_request(number: int) -> dict[str, Any]:
-    more = {"tenant.id": ("acme", "globex")[number % 2], "gen_ai.request.model": "tiny", "gen_ai.usage.output_tokens": 7}
+    more = {
+        "tenant.id": ("acme", "globex")[number % 2],
+        "gen_ai.request.model": "tiny",
+        "gen_ai.usage.output_tokens": 7,
+    }
     outcome = "error" if number % 1000 == 7 else "ok"
     fields = {"duration_s": 0.05 + number % 97 / 1000, **more}
     return {**request(number * 0.01, outcome), "request_id": f"{number + 4096:016x}", **fields}
@@ -100,7 +105,7 @@ def test_the_slowest_of_100_000_is_found_by_clicks_and_drawn_as_recorded(page: W
         return pytest.approx(begin + seconds * per_s, abs=CLOSE_PX)
 
     borders = (0.0, QUEUED_S, QUEUED_S + PREFILL_S, QUEUED_S + PREFILL_S + DECODE_S)
-    for part, (left, right) in zip(("queue", "prefill", "decode"), zip(borders, borders[1:], strict=False), strict=True):
+    for part, (left, right) in zip(("queue", "prefill", "decode"), itertools.pairwise(borders), strict=True):
         assert box(timeline.locator(f"[data-part={part}] rect")) == (at(left), at(right)), part
     assert box(timeline.locator("[data-part=after] rect")) == (at(DURATION_S), at(DURATION_S + AFTER_S))
     sent = [FIRST_S + sum(GAPS_US[:number]) / 1e6 for number in range(len(GAPS_US) + 1)]
@@ -200,4 +205,6 @@ def test_the_live_list_shows_what_comes_and_counts_what_waits(browser: Browser, 
         expect(page.rows()).to_have_count(3)
         page.page.keyboard.press("p")
         expect(page.rows()).to_have_count(4)
-        assert [one[:12] for one in page.rows().all_inner_texts()] == [f"05:00:0{second}.000" for second in (4, 3, 2, 1)]
+        assert [one[:12] for one in page.rows().all_inner_texts()] == [
+            f"05:00:0{second}.000" for second in (4, 3, 2, 1)
+        ]

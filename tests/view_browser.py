@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, sync_playwright
 
 from inference_logging.view.index import open_index
 from inference_logging.view.links import parse_link
@@ -19,7 +19,8 @@ from tests.view_server import Client, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs chromium (on Debian: apt-get install chromium); `make test` installs it where it can"
+    CHROMIUM is None,
+    reason="needs chromium (on Debian: apt-get install chromium); `make test` installs it where it can",
 )
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 WIDE = {"width": 1440, "height": 900}
@@ -34,7 +35,11 @@ class Window:
         self.page, self.url = page, url
         self.faults: list[str] = []
         page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on("console", lambda line: line.type == "error" and self.faults.append(line.text))
+        page.on("console", self._note)
+
+    def _note(self, line: ConsoleMessage) -> None:
+        if line.type == "error":
+            self.faults.append(line.text)
 
     def open(self, route: str = "#/requests") -> None:
         """Open a route, and wait until nothing is loading."""

@@ -1,7 +1,7 @@
 // The page of requests: the live list, and the request that is open beside it.
 
 import { html, useEffect, useMemo, useReducer, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
-import { chosen, columnsOf, fieldsOf } from "./columns.js";
+import { chosen, COLUMNS, columnsOf, fieldsOf } from "./columns.js";
 import { ExportMenu } from "./export.js";
 import { FilterBar } from "./filters.js";
 import { useKeys } from "./keys.js";
@@ -21,6 +21,7 @@ export function queryOf(params, nowNs) {
 
 export function RequestsPage({ params, meta, now }) {
   const columns = useMemo(() => columnsOf(chosen(params), meta.byName), [params.columns, meta]);
+  const seen = params.open ? beside(columns) : columns;
   const order = params.order ?? "newest";
   const isLive = order === "newest" && !params.to;
   const list = useList(params, columns, order, isLive, now);
@@ -40,13 +41,21 @@ export function RequestsPage({ params, meta, now }) {
       <//>
       <${ListState} list=${list} order=${order} isLive=${isLive} isPaused=${isPaused} isAtTop=${isAtTop} setPaused=${setPaused} params=${params} />
       ${list.rows.length
-        ? html`<${RequestTable} columns=${columns} rows=${list.rows} current=${current} open=${params.open} order=${order}
+        ? html`<${RequestTable} columns=${seen} rows=${list.rows} current=${current} open=${params.open} order=${order}
             total=${list.matched} onOpen=${open} onFilter=${filter} onSort=${sort} onTop=${setAtTop} onEnd=${() => list.more()} />`
         : html`<${NoRows} list=${list} params=${params} meta=${meta} />`}
     </section>
     ${params.open && html`<${RequestPanel} key=${params.open} recordKey=${params.open} meta=${meta} params=${params}
       onFilter=${filter} onClose=${() => change({ open: "" })} />`}
   </div>`;
+}
+
+const BESIDE = new Set(["time", "outcome", "route", "duration", "first"]);
+
+/** Of the usual columns, those that there is room for beside an open request; a choice of one's own stays. */
+function beside(columns) {
+  const isUsual = columns.length === COLUMNS.length && columns.every((column, at) => column === COLUMNS[at]);
+  return isUsual ? columns.filter((column) => BESIDE.has(column.id)) : columns;
 }
 
 function show(key) {
