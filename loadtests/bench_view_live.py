@@ -9,6 +9,7 @@ notes the time of each frame (requestAnimationFrame). A frame is dropped if the 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -44,6 +45,7 @@ def write(path: Path, rate: int, stop: Any) -> None:
     """Append ``rate`` records a second until ``stop`` is set."""
     number, begun = 0, time.monotonic()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # as the listener: without it, nobody writes the segment any more
     while not stop.wait(1 / BATCHES_PER_S):
         due = int((time.monotonic() - begun) * rate)
         os.write(descriptor, b"".join(orjson.dumps(record(one)) + b"\n" for one in range(number, due)))

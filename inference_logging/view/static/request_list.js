@@ -18,7 +18,6 @@ export class RequestList {
   error = null;
   isLoading = false;
   isConnected = null;
-  liveCount = 0;
   #keys = new Set();
   #next = null;
   #isHeld = false;
@@ -35,7 +34,7 @@ export class RequestList {
   /** Load the newest rows of `query`; with `isLive`, also take those that come. */
   start(query, isLive) {
     this.stop();
-    Object.assign(this, { rows: [], waiting: [], skipped: 0, matched: null, isLeast: false, answer: null, error: null, liveCount: 0 });
+    Object.assign(this, { rows: [], waiting: [], skipped: 0, matched: null, isLeast: false, answer: null, error: null });
     this.#keys = new Set();
     this.#query = query;
     this.#next = null;
@@ -131,6 +130,8 @@ export class RequestList {
     stream.addEventListener("error", () => {
       if (stream !== this.#stream) return;
       this.isConnected = false;
+      // After an answer that is an error, such as 503, the browser does not connect again by itself.
+      if (stream.readyState === EventSource.CLOSED) this.#timer = setTimeout(() => this.#listen(), 3000);
       this.#changed();
     });
     stream.addEventListener("rows", (event) => this.#take(JSON.parse(event.data)));
@@ -148,7 +149,8 @@ export class RequestList {
     const fresh = rows.filter((row) => !this.#keys.has(row.key));
     for (const row of fresh) this.#keys.add(row.key);
     this.skipped += skipped;
-    this.liveCount += rows.length + skipped;
+    // What a message leaves out matches as well.
+    if (this.matched !== null) this.matched += fresh.length + skipped;
     if (this.#isHeld) {
       this.waiting = fresh.concat(this.waiting);
       this.skipped += Math.max(0, this.waiting.length - MOST_ROWS);
@@ -159,7 +161,6 @@ export class RequestList {
 
   #prepend(fresh) {
     this.rows = sorted(fresh).concat(this.rows);
-    if (this.matched !== null) this.matched += fresh.length;
     if (this.rows.length <= MOST_ROWS) return;
     for (const row of this.rows.splice(MOST_ROWS)) this.#keys.delete(row.key);
     // The cursor stands behind rows that are gone, so the next page begins at the time of the last row.
