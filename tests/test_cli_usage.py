@@ -107,7 +107,9 @@ def test_the_configured_directory_and_service_are_found_by_file_and_name(
     assert "step" not in chat.out
 
 
-@pytest.mark.parametrize("name", ["tail", "stats", "query", "verify", "view", "ship", "listen", "proxy", "recover", "ctl"])
+@pytest.mark.parametrize(
+    "name", ["tail", "stats", "query", "verify", "view", "ship", "listen", "proxy", "recover", "ctl"]
+)
 def test_a_wrong_configuration_file_is_wrong_everywhere(name: str, directory: Path, tmp_path: Path) -> None:
     arguments = {**READING, "ctl": ["ctl", "show"], "proxy": ["proxy", "--listen", "a:1", "--to", "a:2"]}.get(
         name, [name]

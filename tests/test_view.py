@@ -16,7 +16,7 @@ from starlette.requests import Request
 from inference_logging.view.refresher import Refresher
 from inference_logging.view.workers import BusyError, GoneError, Workers
 from tests.segment_files import BOOT_ID, log, request, write_segment
-from tests.view_index import MemoryIndex
+from tests.view_index import Passing
 from tests.view_server import Client, serving
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -137,26 +137,26 @@ def test_a_question_of_any_length_gets_an_answer_and_the_next_one_too(client: Cl
         assert client.rows(limit=1)
 
 
-def test_what_the_index_finds_wrong_is_a_400(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refusing(MemoryIndex):
+def test_what_the_index_finds_wrong_is_a_400(client: Client, tmp_path: Path) -> None:
+    class Refusing(Passing):
         def rows(self, query: bytes) -> bytes:
             raise ValueError("order=-nothing: not a field with an order")
 
     directories = client.view.content.directories
-    with serving(directories, Refusing(directories)) as other:
+    with serving(directories, Refusing(directories, tmp_path)) as other:
         answer = other.get("api/rows", q={"order": "-nothing"})
         assert (answer.status, answer.json()) == (400, {"error": "q: order=-nothing: not a field with an order"})
 
 
 def test_a_fault_of_ours_is_a_500_without_details_and_the_server_goes_on(
-    client: Client, capfd: pytest.CaptureFixture[str]
+    client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    class Broken(MemoryIndex):
+    class Broken(Passing):
         def aggregate(self, query: bytes) -> bytes:
             raise RuntimeError("secret detail")
 
     directories = client.view.content.directories
-    with serving(directories, Broken(directories)) as other:
+    with serving(directories, Broken(directories, tmp_path)) as other:
         answer = other.get("api/aggregate")
         assert answer.status == 500
         assert b"secret" not in answer.body
@@ -165,7 +165,7 @@ def test_a_fault_of_ours_is_a_500_without_details_and_the_server_goes_on(
 
 
 def test_the_index_is_refreshed_until_the_end_also_after_an_error(tmp_path: Path) -> None:
-    class Faulty(MemoryIndex):
+    class Faulty(Passing):
         looks = 0
 
         def refresh(self, budget_s: float) -> bytes:
@@ -174,7 +174,7 @@ def test_the_index_is_refreshed_until_the_end_also_after_an_error(tmp_path: Path
                 raise OSError("disk is gone")
             return super().refresh(budget_s)
 
-    index = Faulty([tmp_path])
+    index = Faulty([tmp_path], tmp_path / "cache")
     refresher = Refresher(index)
     refresher.start()
     deadline = time.monotonic() + 30
@@ -211,8 +211,7 @@ def test_work_for_a_client_that_leaves_is_given_up() -> None:
             assert given_up.wait(20)
 
         task = asyncio.ensure_future(workers.run(_request(leaves=leaves), work))
-        while not seen.is_set():
-            await asyncio.sleep(0.001)
+        assert await asyncio.get_running_loop().run_in_executor(None, seen.wait, 20)
         leaves.set()
         with pytest.raises(GoneError):
             await task

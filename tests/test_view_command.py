@@ -12,13 +12,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 import pytest
 
+import inference_logging
+import inference_logging.view
 from inference_logging.cli.main import INTERRUPTED, USAGE
 from tests.command_line import run
 from tests.segment_files import request, write_segment
@@ -38,10 +40,10 @@ class Started(NamedTuple):
 
     def get(self, path: str) -> tuple[int, Any]:
         """Return status and content of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        connection.request("GET", f"/{self.token}/{path}")
-        answer = connection.getresponse()
-        return answer.status, orjson.loads(answer.read() or b"null")
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+            connection.request("GET", f"/{self.token}/{path}")
+            answer = connection.getresponse()
+            return answer.status, orjson.loads(answer.read() or b"null")
 
     def wait_for_rows(self, number: int) -> None:
         """Wait until so many records are indexed."""
@@ -75,7 +77,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.mark.servers
-def test_one_line_has_the_address_and_ctrl_c_ends_it_at_once_also_with_a_stream(directory: Path, tmp_path: Path) -> None:
+def test_one_line_has_the_address_and_ctrl_c_ends_it_at_once_with_its_streams(directory: Path, tmp_path: Path) -> None:
     with started(str(directory), cache=tmp_path) as view:
         view.wait_for_rows(2)
         status, found = view.get("api/rows")
@@ -138,7 +140,7 @@ def test_no_host_but_loopback_is_taken(host: str, directory: Path) -> None:
 
 def test_a_wrong_port_and_link_are_named(directory: Path) -> None:
     assert "--port" in refused(str(directory), "--port", "70000")
-    assert "--trace-url: 'Jaeger': must be NAME=" in refused(str(directory), "--trace-url", "Jaeger")
+    assert "'--trace-url': 'Jaeger': must be NAME=" in refused(str(directory), "--trace-url", "Jaeger")
 
 
 def test_a_busy_port_is_named(directory: Path) -> None:
@@ -158,6 +160,7 @@ def test_a_missing_extra_is_named(missing: str, directory: Path, monkeypatch: py
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return of(name, *arguments, **more)
 
+    monkeypatch.setattr(inference_logging, "view", sys.modules["inference_logging.view"])  # put back at the end
     for name in [name for name in sys.modules if name.startswith("inference_logging.view")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)
@@ -170,8 +173,8 @@ def test_a_browser_is_opened_where_there_is_one_and_its_failure_is_nothing(monke
     from inference_logging.cli import view
 
     opened: list[str] = []
-    monkeypatch.setattr(view.threading, "Thread", lambda target, args, daemon: _Now(target, args))
-    monkeypatch.setattr(view.webbrowser, "open", opened.append)
+    monkeypatch.setattr("threading.Thread", _Now)
+    monkeypatch.setattr("webbrowser.open", opened.append)
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     view._open("http://127.0.0.1:1/a/")
@@ -183,15 +186,15 @@ def test_a_browser_is_opened_where_there_is_one_and_its_failure_is_nothing(monke
     def fails(_url: str) -> None:
         raise OSError("no browser")
 
-    monkeypatch.setattr(view.webbrowser, "open", fails)
+    monkeypatch.setattr("webbrowser.open", fails)
     view._open("http://127.0.0.1:1/c/")
 
 
 class _Now:
     """A thread that runs at once."""
 
-    def __init__(self, target: Any, args: Any) -> None:
-        self._run = lambda: target(*args)
+    def __init__(self, target: Any, args: Any, daemon: bool) -> None:
+        self._target, self._args = target, args
 
     def start(self) -> None:
-        self._run()
+        self._target(*self._args)

@@ -43,12 +43,12 @@ def test_the_weights_of_a_resample_count() -> None:
 
 def test_the_interval_holds_the_true_ratio_nearly_always() -> None:
     held = 0
-    for seed in range(40):
+    for seed in range(20):
         source = random.Random(seed)
         found = ratio_of_quantiles(spans(drawn(source, 1.3)), spans(drawn(source, 1.0)), [0.5])
         assert found is not None
         held += found[0].holds(1.3)
-    assert 34 <= held  # of 40 intervals of 95 %; 33 or fewer have a chance of 1 in 1,000
+    assert held >= 16  # of 20 intervals of 95 %; 15 or fewer have a chance of 3 in 1,000
 
 
 def test_bursts_widen_the_interval() -> None:
@@ -102,7 +102,7 @@ def test_ratios_are_of_b_to_a_with_intervals(compared: dict[str, Any]) -> None:
     for name in ("p50", "p90"):
         low, high = duration[f"interval_{name}"]
         assert low < 2.0 < high
-        assert 1.5 < low
+        assert low > 1.5
         assert high < 2.7
     assert duration["interval"] == duration["interval_p50"]
     tokens = compared["fields"]["gen_ai.usage.input_tokens"]

@@ -1,10 +1,11 @@
-"""Files of what is seen: a table for which no program computes a cell, and the formats of `export`, each with a statement."""
+"""Files of what is seen: a table of which no cell is computed, and the formats of `export`; each with its statement."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +17,16 @@ from inference_logging.view import export
 from inference_logging.view.export import FORMATS, Exports
 from inference_logging.view.index import Index
 from inference_logging.view.record import Records
+from inference_logging.view.workers import GoneError
 from tests.segment_files import log, request, stamp, write_segment
-from tests.view_index import MemoryIndex
+from tests.view_index import Passing
 from tests.view_server import Answer, Client, serving
 
-FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(\"http://example.com\")"]
+FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", '=HYPERLINK("http://example.com")']
 BODY = json.dumps({"model": "llama", "messages": [{"role": "user", "content": "hello"}]})
 OUTPUT = [{"role": "assistant", "parts": [{"type": "text", "content": "hi"}], "finish_reason": "stop"}]
 INPUT = [{"role": "user", "parts": [{"type": "text", "content": "hello"}]}]
-TOKENS = {
+TOKENS: dict[str, Any] = {
     "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 3, "http.request.body": BODY,
     "gen_ai.input.messages": INPUT, "gen_ai.output.messages": OUTPUT,
 }  # fmt: skip
@@ -71,10 +73,11 @@ def statement(answer: Answer) -> dict[str, Any]:
 
 def test_the_table_has_the_rows_as_seen_and_the_columns_as_chosen(client: Client) -> None:
     query = {"where": ["url.path!=/hostile"], "events": ["request"], "order": "newest"}
-    answer = download(client, "csv", **query, fields=["timestamp", "request_id", "outcome", "duration_s", "k8s.pod.name"])
+    columns = ["timestamp", "request_id", "outcome", "duration_s", "k8s.pod.name"]
+    answer = download(client, "csv", **query, fields=columns)
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     heads, *rows = csv.reader(io.StringIO(answer.body.decode(), newline=""))
-    assert heads == ["timestamp", "request_id", "outcome", "duration_s", "k8s.pod.name"]
+    assert heads == columns
     assert rows == [
         [stamp(103), "c", "error", "0.5", "chat-0"],
         [stamp(102), "b", "ok", "1.0", "chat-0"],
@@ -167,14 +170,10 @@ def test_what_is_left_out_is_counted_and_nothing_above_the_bound_is_written(
 
 
 def test_an_export_of_a_client_that_has_left_is_given_up(tmp_path: Path) -> None:
-    import threading
-
-    from inference_logging.view.workers import GoneError
-
     write_segment(tmp_path, [request(at / 100) for at in range(2500)])
     gone = threading.Event()
 
-    class Leaving(MemoryIndex):
+    class Leaving(Passing):
         pages = 0
 
         def rows(self, query: bytes) -> bytes:
@@ -182,7 +181,7 @@ def test_an_export_of_a_client_that_has_left_is_given_up(tmp_path: Path) -> None
             gone.set()
             return super().rows(query)
 
-    index = Leaving([tmp_path])
+    index = Leaving([tmp_path], tmp_path / "cache")
     index.refresh(1.0)
     made: Index = index
     exports = Exports(made, Records(made, [tmp_path]), [tmp_path])

@@ -23,6 +23,7 @@ class Stream:
 
     def __init__(self, connection: socket.socket) -> None:
         """Read the head of the answer."""
+        self.deadline_s = time.monotonic() + 60
         self._lines = connection.makefile("rb")
         self.status = int(self._lines.readline().split()[1])
         self.headers = {}
@@ -52,6 +53,7 @@ class Stream:
         """Return the rows of the next messages until there are so many."""
         found: list[dict[str, Any]] = []
         for name, content in self.events():
+            assert time.monotonic() < self.deadline_s, found
             if name == "rows":
                 found += content["rows"]
                 if len(found) >= number:

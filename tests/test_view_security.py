@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from inference_logging.view import security
 from inference_logging.view.links import parse_link
 from inference_logging.view.security import HEADERS, new_token
 from inference_logging.view.server import HostError, bind, loopback
@@ -59,8 +59,13 @@ def test_a_part_of_the_token_and_more_than_it_are_wrong(client: Client) -> None:
 
 def test_the_token_is_compared_in_constant_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
-    of = security.secrets.compare_digest
-    monkeypatch.setattr(security.secrets, "compare_digest", lambda a, b: compared.append((a, b)) or of(a, b))
+    of = secrets.compare_digest
+
+    def compare(given: bytes, token: bytes) -> bool:
+        compared.append((given, token))
+        return of(given, token)
+
+    monkeypatch.setattr("secrets.compare_digest", compare)
     assert client.send("/wrong/api/rows").status == 403
     assert compared == [(b"wrong", client.prefix.rstrip("/").encode())]
 
@@ -94,7 +99,11 @@ def test_the_names_of_this_machine_are_taken(client: Client, host: str) -> None:
 def test_two_hosts_and_a_foreign_absolute_address_are_refused(client: Client) -> None:
     target = client.target("api/rows")
     assert client.send(target, {"Host": f"{client.own}\r\nHost: evil.example.com"}).status == 400
-    for address in (f"http://evil.example.com{target}", f"HTTP://evil.example.com{target}", f"http://{client.own}{target}"):
+    for address in (
+        f"http://evil.example.com{target}",
+        f"HTTP://evil.example.com{target}",
+        f"http://{client.own}{target}",
+    ):
         assert client.send(address).status == 403, address
     assert is_served(client)
 
@@ -240,7 +249,8 @@ def test_a_busy_port_is_named() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "Jaeger", "=https://example.com/{trace_id}", "J=", "J=https://example.com/", "J=javascript:alert({trace_id})",
+        "", "Jaeger", "=https://example.com/{trace_id}", "J=", "J=https://example.com/",
+        "J=javascript:alert({trace_id})",
         "J=https://{trace_id}.example.com/", "J=//example.com/{trace_id}", "J=https:///{trace_id}",
         "J=https://example.com/{trace_id}{span_id}", "J=https://example.com/ {trace_id}", "J=data:text/html,{trace_id}",
         "J=https://example.com/\x1b{trace_id}", "J=https://example.com/\"{trace_id}", "J=file:///etc/{trace_id}",

@@ -119,7 +119,7 @@ class View:
         self.slow.close()
         return self.refresher.close(wait_s) and self.workers.is_idle() and self.slow.is_idle()
 
-    async def _page(self, request: Request) -> Response:
+    async def _page(self, _request: Request) -> Response:
         return FileResponse(STATIC / "index.html", media_type="text/html; charset=utf-8")
 
     async def _meta(self, request: Request) -> Response:
@@ -147,7 +147,7 @@ class View:
             return []  # not a field of these segments
         return [one["value"] for one in found if isinstance(one["value"], str)]
 
-    async def _progress(self, request: Request) -> Response:
+    async def _progress(self, _request: Request) -> Response:
         return answer(self.refresher.progress)
 
     def _from_index(
@@ -175,7 +175,6 @@ class View:
             request, lambda _: Arrivals(self.index, content.directories, content.prefixes, query)
         )
         return StreamingResponse(self.live.events(request, arrivals), media_type="text/event-stream")
-
 
     async def _logging(self, request: Request) -> Response:
         return answer(await self.slow.run(request, self.itself.answer))
@@ -212,7 +211,7 @@ def _json(content: bytes, status: int = 200) -> Response:
     return Response(content, status, media_type="application/json")
 
 
-def _failed(request: Request, error: Exception) -> Response:
+def _failed(_request: Request, error: Exception) -> Response:
     """Answer where this package is at fault; the terminal gets the traceback."""
     traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
     return answer({"error": f"the server failed: {type(error).__name__}; its terminal has the details"}, 500)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -15,6 +15,9 @@ from inference_logging.segments import Segment, segments
 from inference_logging.view.index import Index
 from inference_logging.view.paging import asked
 from inference_logging.view.queries import Query
+
+_MOST_TRIES: Final = 20
+"""Looks in a row that may find a segment changed, before what is missing there is passed over."""
 
 
 class Arrivals:
@@ -24,6 +27,7 @@ class Arrivals:
         """Begin behind all that the index has. Raises ``QueryError`` for a wrong query."""
         self._index, self._directories, self._prefixes = index, directories, prefixes
         self._query = query
+        self._tries = 0
         listed = self._listed()
         sizes = {name: segment.size_bytes() for name, segment in listed.items() if not segment.compressed}
         reached = self._ask(sizes, 1)["reached"]
@@ -37,13 +41,18 @@ class Arrivals:
         if not wanted:
             return [], 0
         answer = self._ask(wanted, most)
+        matched = answer["matched"]
+        if (matched is None or len(answer["rows"]) < min(matched, most)) and self._tries < _MOST_TRIES:
+            self._tries += 1  # a segment has changed under the look: all of it comes with the next one
+            return [], 0
+        self._tries = 0
         for name, end in answer["reached"].items():
             if name in self._sealed:
                 self._places.pop(name, None)
             else:
                 self._places[name] = max(end, self._places.get(name, 0))
         rows: list[dict[str, Any]] = sorted(answer["rows"], key=_place)
-        return rows, max(0, (answer["matched"] or 0) - len(rows))
+        return rows, max(0, (matched or 0) - len(rows))
 
     def _grown(self, listed: Mapping[str, Segment]) -> dict[str, int]:
         """Return the segments that may have more, and the place in each; forget those that are gone."""

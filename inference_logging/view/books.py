@@ -67,7 +67,7 @@ class Verified:
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         begun_s = time.monotonic()
-        found, error = None, ""
+        found, err, error = None, "", ""
         try:
             out, err = process.communicate(timeout=_LONGEST_S)
             found = _bounded(json.loads(out))

@@ -39,7 +39,7 @@ def compare(index: Index, a: Query, b: Query, given_up: threading.Event) -> dict
     found: dict[str, Any] = {"a": sides[0], "b": sides[1], "fields": {}}
     for field in FIELDS:
         of = [side["fields"].get(field) for side in sides]
-        if None not in of:
+        if all(one is not None and one["count"] for one in of):
             spans = [_spans(index, query, field, given_up) for query in (a, b)] if field in WITH_INTERVAL else None
             found["fields"][field] = _ratios(of[0], of[1], spans)
     found["changed"] = _changed(index, (a, b), given_up)

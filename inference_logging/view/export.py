@@ -43,8 +43,12 @@ _LATE_NS: Final = 600_000_000_000
 """Chunks of a request are on record at most this long before its own record."""
 
 FORMATS: Final = ("csv", *KINDS)
-_MEDIA: Final = {"csv": ("text/csv; charset=utf-8", "csv"), "perfetto": ("application/json", "json"),
-                 "sharegpt": ("application/json", "json"), "parquet": ("application/vnd.apache.parquet", "parquet")}  # fmt: skip
+_MEDIA: Final = {
+    "csv": ("text/csv; charset=utf-8", "csv"),
+    "perfetto": ("application/json", "json"),
+    "sharegpt": ("application/json", "json"),
+    "parquet": ("application/vnd.apache.parquet", "parquet"),
+}
 _LINES: Final = ("application/x-ndjson", "jsonl")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """A table's program would compute a text that begins like this."""

@@ -44,9 +44,9 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
     """Return a whole number between two others, which may be given as text: 64 bits are too many for a browser."""
     text = str(value) if not isinstance(value, bool) else ""
     digits = text.removeprefix("-")
-    if isinstance(value, int | str) and digits.isascii() and digits.isdecimal() and len(digits) <= 20:
-        if least <= (number := int(text)) <= most:
-            return number
+    is_whole = isinstance(value, int | str) and digits.isascii() and digits.isdecimal() and len(digits) <= 20
+    if is_whole and least <= (number := int(text)) <= most:
+        return number
     raise _refuse(name, value, f"must be a whole number from {least} to {most}")
 
 
@@ -79,13 +79,15 @@ def _texts(name: str, value: Any) -> list[str]:
 
 
 def _conditions(name: str, value: Any) -> list[str]:
-    found = _texts(name, value)
-    for at, one in enumerate(found):
-        try:
-            Condition.parse(one)
-        except ValueError as error:
-            raise QueryError(f"{name}[{at}]: {error}") from None
-    return found
+    return [_condition(f"{name}[{at}]", one) for at, one in enumerate(_texts(name, value))]
+
+
+def _condition(name: str, text: str) -> str:
+    try:
+        Condition.parse(text)
+    except ValueError as error:
+        raise QueryError(f"{name}: {error}") from None
+    return text
 
 
 def _trace(name: str, value: Any) -> str:

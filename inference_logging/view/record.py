@@ -134,7 +134,8 @@ class Records:
             "order": "oldest",
         }
         of_process = {**query, "where": [f"boot_id={record.get('boot_id')}"]}
-        return records_of(self._index, rows_of(self._index, of_process, MOST_STATS) or rows_of(self._index, query, MOST_STATS))
+        rows = rows_of(self._index, of_process, MOST_STATS) or rows_of(self._index, query, MOST_STATS)
+        return records_of(self._index, rows)
 
 
 def span_ns(record: Mapping[str, Any]) -> tuple[int, int]:

@@ -47,8 +47,6 @@ class Refresher:
                 self.progress = orjson.loads(self._index.refresh(_BUDGET_S))
                 pause_s = _PAUSE_S if self.progress.get("done", True) else 0.0
             except Exception as error:  # noqa: BLE001 - the page shows it, and the next look may go well
-                problems = self.progress.get("problems", [])
-                sentence = f"the index can't be refreshed: {error}"
-                self.progress = {**self.progress, "problems": [*problems, *([] if sentence in problems else [sentence])]}
+                self.progress = {**self.progress, "problems": [f"the index can't be refreshed: {error}"]}
                 pause_s = _AFTER_ERROR_S
             self.looks += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import socket
@@ -70,11 +71,15 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that a signal ends at once, with its streams."""
+    """A server that says when it has started, and that a signal ends at once with its streams."""
 
-    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], object], ending: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ending = ending
+        self._on_started, self._ending = on_started, ending
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
@@ -103,10 +108,8 @@ class Serving:
 
         ``started`` is called once requests are answered.
         """
-        try:
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn has ended, and passes the signal on
             asyncio.run(self._serve(started))
-        except KeyboardInterrupt:
-            pass  # uvicorn has ended, and passes the signal on
         return self._view.close(_WAIT_S)
 
     def stop(self) -> None:
@@ -121,11 +124,6 @@ class Serving:
             guarded, http=_Protocol, ws="none", lifespan="off", access_log=False, log_config=None,
             log_level="critical", server_header=False, proxy_headers=False, timeout_keep_alive=30,
         )  # fmt: skip
-        self._server = _Server(config, self._view.live.close)
+        self._server = _Server(config, started, self._view.live.close)
         self._view.start()
-        serving = asyncio.ensure_future(self._server.serve(sockets=[self._socket]))
-        while not self._server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if not serving.done():
-            started()
-        await serving
+        await self._server.serve(sockets=[self._socket])

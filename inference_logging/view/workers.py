@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 
@@ -41,11 +41,12 @@ class Workers:
             raise BusyError
         given_up = threading.Event()
         self._under_way += 1
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work, given_up)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().run_in_executor(self._pool, work, given_up)
         future.add_done_callback(self._ended)
         left = asyncio.ensure_future(_left(request))
+        either: set[asyncio.Future[Any]] = {future, left}
         try:
-            await asyncio.wait({future, left}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if future.done():
                 return future.result()
             raise GoneError
