@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.servers, needs_browser]
 
 
+DOT = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "page.html"
@@ -107,6 +110,19 @@ def test_hover_shows_the_values_of_a_point_with_their_units(shown: Page) -> None
     assert hover(shown, "times", 5 / 8) == "32 ms duration 68.9 %"
     assert hover(shown, "bars", 0.5, 0.15, ".bars") == "/v1/chat input 4,000 tokens output 1,234 tokens"
     assert hover(shown, "dots", 0.5, 0.1, ".bars") == "ours p50 10 ms (9 ms … 20 ms)"
+
+
+def test_a_finger_on_a_phone_reads_a_value_too(running: Page, written: Path) -> None:
+    opened = running.context.browser
+    assert opened is not None
+    phone = opened.new_context(viewport={"width": PHONE, "height": 800}, has_touch=True, is_mobile=True).new_page()
+    phone.goto(written.as_uri())
+    plot = phone.locator("#plot-lines .u-over")
+    box = plot.bounding_box()
+    assert box is not None
+    plot.tap(position={"x": box["width"] / 2, "y": 40})
+    assert tip(phone, "lines").startswith("2026-11-24 15:00:30 UTC rising 31.6 ms ")
+    phone.context.close()
 
 
 def test_the_pointer_leaves_and_the_tip_is_gone(shown: Page) -> None:
@@ -252,9 +268,10 @@ def test_the_page_asks_nothing_of_the_network_and_could_not(running: Page, writt
     running.wait_for_timeout(200)
     assert asked == [written.as_uri()]
     script = "Object.assign(document.createElement('script'), {src: 'data:text/javascript,1'})"
+    # Each of these is answered where no policy forbids it, without a network.
     for attempt in (
-        "fetch('http://127.0.0.1:9/')",
-        "new Promise((yes, no) => Object.assign(new Image(), {onload: yes, onerror: no, src: 'data:image/gif,'}))",
+        "fetch('data:text/plain,x')",
+        f"new Promise((yes, no) => Object.assign(new Image(), {{onload: yes, onerror: no, src: '{DOT}'}}))",
         f"new Promise((yes, no) => document.body.append(Object.assign({script}, {{onload: yes, onerror: no}})))",
     ):
         refused = running.evaluate(f"({attempt}).then(() => false, () => true)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
@@ -12,6 +13,7 @@ from inference_logging.replay.comparison import Comparison, Times
 from inference_logging.stats.summary import duration_text
 
 _LEAST_S: Final = 1e-9  # a logarithmic scale has no 0
+_NARROW: Final = 1e-4
 _MOST_POINTS: Final = 300
 """Of a line; more make a page larger, and look the same."""
 
@@ -35,10 +37,14 @@ def _distribution(times: Times) -> Plot:
 
 
 def _counted(ordered: list[float]) -> dict[str, list[Any]]:
-    """Return ascending values as edges, and how many values lie between each two of them."""
+    """Return ascending values as edges, and how many values lie between each two of them.
+
+    Each value that is drawn has an interval that is too narrow to be seen, so that a line of few values has steps.
+    """
     ordered = [max(value, _LEAST_S) for value in ordered]
-    shown = [ordered[at] for at in range(0, len(ordered), len(ordered) // _MOST_POINTS + 1)]
-    # The first value lies in an interval as well: one that is too narrow to be seen.
-    edges = [ordered[0] * 0.999, *sorted({*shown, ordered[-1]})]
+    every = len(ordered) // _MOST_POINTS + 1
+    shown = sorted({*ordered[::every], ordered[-1]})
+    edges = [end for value in shown for end in (value * (1 - _NARROW), value)]
+    edges = [edge for edge, after in pairwise([*edges, math.inf]) if edge < after]
     below = [bisect_right(ordered, edge) for edge in edges]
     return {"edges": edges, "counts": [b - a for a, b in pairwise(below)]}

@@ -1,9 +1,8 @@
 // What a page does where scripts run: draws its plots, sorts and filters its tables, switches between light and dark.
 
 import { make } from "./plot_frame.js";
-import { bars, distribution, heatmap, lines } from "./plots.js";
+import { draw } from "./plots.js";
 
-const KINDS = { bars, distribution, heatmap, lines };
 const LEAST_ROWS_TO_FILTER = 6;
 const FACTORS = { ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, KiB: 2 ** 10, MiB: 2 ** 20,
   GiB: 2 ** 30, TiB: 2 ** 40 };
@@ -15,14 +14,14 @@ export function sortable(text) {
   return (sign ? -1 : 1) * Number(digits.replaceAll(",", "")) * (FACTORS[unit] ?? 1);
 }
 
-function draw(figure) {
+function show(figure) {
   const { kind, label, data, views } = JSON.parse(figure.querySelector("script").textContent);
   const names = Object.keys(views);
   let [shown, isLog] = [names[0], Boolean(data.log)];
   const current = () => ({ label, ...data, ...(views[shown] ?? {}),
     ...(kind === "distribution" || kind === "heatmap" ? {} : { log: isLog }) });
   const drawn = figure.querySelector(".drawn");
-  const plot = KINDS[kind](drawn, current());
+  const plot = draw(kind, drawn, current());
   const choices = make("div", "choices");
   if (names.length > 1) {
     choices.append(group("Views", names, () => shown, (name) => { shown = name; plot.update(current()); }));
@@ -39,11 +38,11 @@ function group(label, names, chosen, choose) {
   const buttons = names.map((name) => {
     const button = make("button", "", name);
     button.type = "button";
-    button.addEventListener("click", () => { choose(name); show(); });
+    button.addEventListener("click", () => { choose(name); press(); });
     return button;
   });
-  const show = () => buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(names[at] === chosen())));
-  show();
+  const press = () => buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(names[at] === chosen())));
+  press();
   const element = make("div", "", ...buttons);
   element.setAttribute("role", "group");
   element.setAttribute("aria-label", label);
@@ -113,5 +112,5 @@ function themes() {
 
 themes();
 document.querySelectorAll("main table").forEach((table) => { sorts(table); filters(table); });
-document.querySelectorAll("main figure").forEach(draw);
+document.querySelectorAll("main figure").forEach(show);
 document.documentElement.dataset.ready = "true";

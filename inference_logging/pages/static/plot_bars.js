@@ -55,7 +55,9 @@ class BarPlot {
     const ruled = (data.rules ?? []).map((rule) => rule.value);
     const found = [...values, ...ruled].filter((value) => isNumber(value) && (!data.log || value > 0));
     const width = this.frame.root.clientWidth || 600;
-    const track = Math.max(120, width * (width < 544 ? 0.95 : 0.5)); // theme.css puts names above the bars from there
+    const isNarrow = width < 544; // theme.css puts names above the bars from there
+    const track = Math.max(120, width * (isNarrow ? 0.95 : 0.5));
+    this.edge = isNarrow ? 8 : 3;
     if (data.log) {
       const [low, high] = data.range ?? [Math.min(...found) / 1.4, Math.max(...found) * 1.4];
       this.ticks = found.length ? logTicks(low, high, Math.max(2, Math.floor(track / 72)), data.unit === "B" ? 2 : 10) : [];
@@ -140,7 +142,7 @@ class BarPlot {
   axis() {
     const labels = this.ticks.map((tick) => {
       const place = this.place(tick);
-      const label = placed(place < 3 ? "first" : place > 97 ? "last" : "", place);
+      const label = placed(place < this.edge ? "first" : place > 100 - this.edge ? "last" : "", place);
       label.textContent = formatTick(tick, this.data.unit);
       return label;
     });

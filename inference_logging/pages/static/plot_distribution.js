@@ -9,7 +9,7 @@ const GRID = 200;
  * (true), mode? ("cumulative", "tail", "histogram"), marks? [{x, name}], label?, height?, onSelect?(from, to)}.
  */
 export function distribution(element, data) {
-  return new LinePlot(element, "distribution", data, distributionLines).handle;
+  return new LinePlot(element, "distribution", data, distributionLines).handle();
 }
 
 /** Return the lines of distributions: shares of each series at points that all of them have. */

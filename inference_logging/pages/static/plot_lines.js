@@ -14,7 +14,7 @@ const DASHES = [[], [6, 3], [2, 3]];
  * x), yRange?, marks? [{x, name}], thresholds? [{value, name, colour?}], label?, height?, sync?, onSelect?(from, to)}.
  */
 export function lines(element, data) {
-  return new LinePlot(element, "lines", data).handle;
+  return new LinePlot(element, "lines", data).handle();
 }
 
 /** A plot over a horizontal axis; a distribution is one, whose data are made from counts. */
@@ -26,8 +26,12 @@ export class LinePlot {
     this.set(data);
     this.endings = [onScheme(() => this.plot?.redraw(true, true)), onResize(this.frame.root, (width) => this.resize(width))];
     this.frame.area.addEventListener("keydown", (event) => this.key(event));
-    this.handle = { update: (next) => this.set(next), destroy: () => this.destroy(), get plot() { return null; } };
-    Object.defineProperty(this.handle, "plot", { get: () => this.plot });
+  }
+
+  /** What a caller has: `plot` is uPlot's. */
+  handle() {
+    const drawn = this;
+    return { update: (next) => drawn.set(next), destroy: () => drawn.destroy(), get plot() { return drawn.plot; } };
   }
 
   set(given) {

@@ -9,7 +9,12 @@ export { bars, distribution, heatmap, lines };
 
 const KINDS = { bars, distribution, heatmap, lines };
 
+/** Draw a plot by the name of its function. */
+export function draw(kind, element, data) {
+  return KINDS[kind](element, data);
+}
+
 /** Draw `plots` ([{id, kind, data}]) in the elements with these ids; return what each function returned, by id. */
 export function renderAll(plots) {
-  return Object.fromEntries(plots.map(({ id, kind, data }) => [id, KINDS[kind](document.getElementById(id), data)]));
+  return Object.fromEntries(plots.map(({ id, kind, data }) => [id, draw(kind, document.getElementById(id), data)]));
 }
