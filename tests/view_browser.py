@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
 from inference_logging.view.index import open_index
 from inference_logging.view.links import parse_link
@@ -22,6 +22,9 @@ needs_chromium = pytest.mark.skipif(
     CHROMIUM is None,
     reason="needs chromium (on Debian: apt-get install chromium); `make test` installs it where it can",
 )
+# A machine with few cores has other work as well; nothing here proves a speed.
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 WIDE = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 800}
@@ -96,8 +99,7 @@ def window(browser: Browser, url: str, *, phone: bool = False, dark: bool = Fals
     """Open a window of its own storage. Raises AssertionError at the end if the console complained."""
     size: Any = PHONE if phone else WIDE
     context = browser.new_context(viewport=size, color_scheme="dark" if dark else "light", **more)
-    # A machine with few cores has other work as well; nothing here proves a speed.
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE_MS)
     try:
         opened = Window(context.new_page(), url)
         yield opened

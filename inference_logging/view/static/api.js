@@ -65,7 +65,10 @@ export function useAnswer(where, everyMs = 0) {
     const abort = new AbortController();
     const again = (data) => {
       const ms = typeof everyMs === "function" ? everyMs(data) : everyMs;
-      if (ms && !abort.signal.aborted) timer.current = setTimeout(() => setTurn((number) => number + 1), ms);
+      // A page that nobody looks at does not ask.
+      const tick = () => (document.hidden ? wait() : setTurn((number) => number + 1));
+      const wait = () => { timer.current = setTimeout(tick, ms); };
+      if (ms && !abort.signal.aborted) wait();
     };
     fetchAddress(where, abort.signal).then(
       (data) => { set({ data, error: null, where }); again(data); },

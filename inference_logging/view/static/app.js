@@ -11,6 +11,7 @@ import { RequestPage } from "./request.js";
 import { RequestsPage } from "./requests.js";
 import { keep, kept, nextTheme, onSettings, theme } from "./settings.js";
 import { go, linkTo, PAGES, useRoute } from "./state.js";
+import { oneLine } from "./text.js";
 import { format } from "./pages/format.js";
 
 const TITLES = { requests: "Requests", overview: "Overview", compare: "Compare", logging: "Logging", request: "Request" };
@@ -111,7 +112,7 @@ function Progress({ progress }) {
     ${!progress.done && html`<label class="progress-index" title=${words}><span>Indexing ${format(progress.indexed_bytes, "B")} of ${format(progress.bytes, "B")}</span>
       <progress max=${progress.bytes || 1} value=${progress.indexed_bytes}></progress></label>`}
     ${problems.length > 0 && html`<details class="problems"><summary>${problems.length} ${problems.length === 1 ? "problem" : "problems"}</summary>
-      <ul>${problems.map((text) => html`<li>${text}</li>`)}</ul></details>`}
+      <ul>${problems.map((text) => html`<li>${oneLine(String(text), 600)}</li>`)}</ul></details>`}
   </div>`;
 }
 

@@ -11,10 +11,10 @@ const FORMATS = [
   ["mooncake", "Trace", "Mooncake's form, for load generators"],
 ];
 
-/** The menu of files; each link downloads what `query` finds. */
-export function ExportMenu({ query, label = "Export" }) {
+/** The menu of files; each link downloads what `query` finds. A table has `fields` as its columns, where they are given. */
+export function ExportMenu({ query, fields, label = "Export" }) {
   return html`<${Menu} label=${label} icon="export" title="Export what is seen" align="right">
     ${(close) => html`<ul class="export">${FORMATS.map(([format, name, words]) => html`<li key=${format}>
-      <a href=${address("export", { format, q: query })} download onClick=${close}><b>${name}</b><span>${words}</span></a></li>`)}</ul>`}
+      <a href=${address("export", { format, q: format === "csv" ? { ...query, fields } : query })} download onClick=${close}><b>${name}</b><span>${words}</span></a></li>`)}</ul>`}
   <//>`;
 }

@@ -14,24 +14,27 @@ import { change, linkTo } from "./state.js";
 import { seconds, stampOf, fromSeconds } from "./times.js";
 import { withCondition } from "./where.js";
 
+const EVERY_MS = 15_000;
+
 export function OverviewPage({ params, meta, now }) {
   const asked = JSON.stringify([params.where, params.text, params.trace, params.range, params.from, params.to]);
   const [turn, setTurn] = useState(0);
   const query = useMemo(() => queryOf(params, now()), [asked, turn]);
-  const answer = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: FIELDS, heatmap: "duration_s", heatmap_rows: 40 } }));
-  const isLive = !params.to;
+  // A range without an end is looked at again. One that ends now moves on, which makes it another question each time.
+  const isMoving = Boolean(params.range);
+  const everyMs = isMoving || params.to ? 0 : EVERY_MS;
+  const answer = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: FIELDS, heatmap: "duration_s", heatmap_rows: 40 } }), everyMs);
   useEffect(() => {
-    // A range that has no end moves on; a page that nobody looks at does not ask.
-    const timer = isLive ? setInterval(() => document.hidden || setTurn((number) => number + 1), 15_000) : 0;
+    const timer = isMoving ? setInterval(() => document.hidden || setTurn((number) => number + 1), EVERY_MS) : 0;
     return () => clearInterval(timer);
-  }, [isLive]);
+  }, [isMoving]);
   return html`<div class="overview">
     <${FilterBar} params=${params} meta=${meta}><${ExportMenu} query=${query} /><//>
-    <${Content} answer=${answer} query=${query} params=${params} meta=${meta} />
+    <${Content} answer=${answer} query=${query} params=${params} meta=${meta} everyMs=${everyMs} />
   </div>`;
 }
 
-function Content({ answer, query, params, meta }) {
+function Content({ answer, query, params, meta, everyMs }) {
   const { data, error, reload } = answer;
   if (error && !data) return html`<${Failure} error=${error} what="The overview" retry=${reload} />`;
   if (!data) return html`<${Loading} what="the overview" />`;
@@ -45,11 +48,11 @@ function Content({ answer, query, params, meta }) {
     ${meta.progress && !meta.progress.done && html`<p class="banner" role="status">The index is still being built: figures are those of what is indexed.</p>`}
     ${data.complete === false && html`<p class="banner" role="status">The search ended before all was read: figures are those of what was read. A smaller range is searched whole.</p>`}
     <${Tiles} data=${data} total=${total} />
-    <${Plots} data=${data} query=${query} params=${params} />
-    <${Groups} query=${query} params=${params} />
+    <${Plots} data=${data} query=${query} params=${params} everyMs=${everyMs} />
+    <${Groups} query=${query} params=${params} everyMs=${everyMs} />
     <div class="two">
-      <${ShortList} title="Slowest" query=${{ ...query, order: "-duration_s" }} href=${linkTo({ order: "-duration_s" }, "requests", "")} />
-      <${ShortList} title="Failed" query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"] }, "requests", "")} isFailed=${true} />
+      <${ShortList} title="Slowest" everyMs=${everyMs} query=${{ ...query, order: "-duration_s" }} href=${linkTo({ order: "-duration_s" }, "requests", "")} />
+      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"] }, "requests", "")} isFailed=${true} />
     </div>
   </div>`;
 }
@@ -83,7 +86,7 @@ const region = (field, params) => (from, to, low, high) => {
   change({ range: "", from: stampOf(fromSeconds(from)), to: stampOf(fromSeconds(to)), where });
 };
 
-function Plots({ data, query, params }) {
+function Plots({ data, query, params, everyMs }) {
   const over = useMemo(() => rates(data), [data]);
   const sync = "overview";
   const onSelect = brush;
@@ -97,7 +100,7 @@ function Plots({ data, query, params }) {
       <${Plot} kind="lines" data=${requests} title="Requests per second" />
       <${Plot} kind="lines" data=${tokens} title="Tokens per second" />
       <${Heat} data=${data} field="duration_s" title="Duration" params=${params} />
-      <${FirstHeat} query=${query} params=${params} />
+      <${FirstHeat} query=${query} params=${params} everyMs=${everyMs} />
       <${EngineOverTime} data=${data} query=${query} />
     </div>`;
 }
@@ -109,8 +112,8 @@ function Heat({ data, field, title, params }) {
   return html`<${Plot} kind="heatmap" data=${plot} title=${title} note="requests in each interval, log scale" />`;
 }
 
-function FirstHeat({ query, params }) {
-  const { data } = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: [], heatmap: FIRST, heatmap_rows: 40 } }));
+function FirstHeat({ query, params, everyMs }) {
+  const { data } = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: [], heatmap: FIRST, heatmap_rows: 40 } }), everyMs);
   return data ? html`<${Heat} data=${data} field=${FIRST} title="Time to first chunk" params=${params} />` : html`<div class="card-plot"><${Loading} what="the first chunks" /></div>`;
 }
 
@@ -136,7 +139,7 @@ function EngineOverTime({ data, query }) {
   const lost = useMemo(() => losses?.rows.length && lossesOverTime(losses.rows, data), [losses]);
   const depth = useMemo(() => engine && ({ x: engine.x, unit: "1", label: "Requests in the engines", height: 190, sync: "overview", style: "steps", onSelect: brush,
     series: [{ name: "waiting", values: engine.waiting, colour: "warn", fill: true }, { name: "running", values: engine.running, colour: "first" },
-      { name: "KV cache in use", values: engine.cache.map((value) => (value === null ? null : value)), unit: "ratio", colour: "third", dash: [6, 3] }] }), [engine]);
+      { name: "KV cache in use", values: engine.cache, unit: "ratio", colour: "third", dash: [6, 3] }] }), [engine]);
   const drops = useMemo(() => lost && ({ x: lost.x, unit: "1", label: "Records lost", height: 190, sync: "overview", style: "bars", onSelect: brush,
     series: [{ name: "records lost", values: lost.values, colour: "bad" }] }), [lost]);
   if (error) return html`<div class="card-plot"><${Failure} error=${error} what="The engine's reports" /></div>`;

@@ -15,10 +15,10 @@ const GROUPS = [["http.route", "route"], ["gen_ai.request.model", "model"], ["te
   ["k8s.pod.name", "pod"], ["service.name", "service"], ["error.type", "error"], ["enduser.id", "user"]];
 
 /** Percentiles by the field of `params.by`. */
-export function Groups({ query, params }) {
+export function Groups({ query, params, everyMs }) {
   const by = params.by || "http.route";
   const [sort, setSort] = useState("count");
-  const answer = useAnswer(address("aggregate", { q: { ...query, buckets: 1, fields: FIELDS, group_by: by, groups_limit: 50 } }));
+  const answer = useAnswer(address("aggregate", { q: { ...query, buckets: 1, fields: FIELDS, group_by: by, groups_limit: 50 } }), everyMs);
   const groups = answer.data?.groups ?? [];
   return html`<section class="card-plot groups" aria-label="By group">
     <div class="card-head"><h2 id="groups-title">Percentiles by</h2>
@@ -68,8 +68,8 @@ function Spread({ of, greatest }) {
 }
 
 /** Ten requests of a query, each a link. */
-export function ShortList({ title, query, href, isFailed }) {
-  const answer = useAnswer(address("rows", { q: { ...query, limit: 10 } }));
+export function ShortList({ title, query, href, isFailed, everyMs }) {
+  const answer = useAnswer(address("rows", { q: { ...query, limit: 10 } }), everyMs);
   const rows = answer.data?.rows ?? [];
   return html`<section class="card-plot" aria-label=${title}>
     <div class="card-head"><h2>${title}</h2>${answer.data?.matched !== null && answer.data?.matched !== undefined && isFailed && html`<span class="quiet-text">${format(answer.data.matched, "1")}</span>`}

@@ -68,7 +68,7 @@ export function Menu({ label, icon, title, count, align = "left", children, clas
     if (event.key === "Escape" && isOpen) { event.stopPropagation(); close(); }
   };
   return html`<div class="menu ${name}" ref=${root} onKeyDown=${keys}>
-    <button type="button" class="tool" title=${title} aria-label=${title ?? label} aria-expanded=${isOpen}
+    <button type="button" class="tool" title=${title} aria-label=${title && !title.includes(label) ? `${label} – ${title}` : title ?? label} aria-expanded=${isOpen}
       aria-haspopup="true" onClick=${() => setOpen(!isOpen)}>
       ${icon && html`<${Icon} path=${ICONS[icon]} />`}<span class="tool-label">${label}</span>
       ${count ? html`<span class="count">${count}</span>` : null}

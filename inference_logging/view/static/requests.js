@@ -37,7 +37,7 @@ export function RequestsPage({ params, meta, now }) {
     <section class="requests-list" aria-label="List of requests">
       <${FilterBar} params=${params} meta=${meta}>
         <${ColumnMenu} columns=${columns} meta=${meta} />
-        <${ExportMenu} query=${queryOf(params, now())} />
+        <${ExportMenu} query=${{ ...queryOf(params, now()), order }} fields=${["timestamp", ...fieldsOf(columns)]} />
       <//>
       <${ListState} list=${list} order=${order} isLive=${isLive} isPaused=${isPaused} isAtTop=${isAtTop} setPaused=${setPaused} params=${params} />
       ${list.rows.length
@@ -111,7 +111,7 @@ function ListState({ list, order, isLive, isPaused, isAtTop, setPaused, params }
     ${isLive && html`<button type="button" class="live ${isPaused ? "paused" : ""}" aria-pressed=${isPaused} title="Pause the live list (p)"
       onClick=${() => setPaused(!isPaused)}><${Icon} path=${isPaused ? ICONS.play : ICONS.pause} size=${14} />${isPaused ? "Resume" : "Pause"}</button>`}
     <span class="live-dot ${liveState(isLive, list, isPaused)}" aria-hidden="true"></span>
-    <span role="status">${html`<span>${liveWords(isLive, list, isPaused, order)}</span>`}</span>
+    <span role="status">${liveWords(isLive, list, isPaused, order)}</span>
     ${list.waiting.length > 0 && html`<button type="button" class="waiting" onClick=${() => { setPaused(false); list.release(); document.querySelector(".grid")?.scrollTo(0, 0); }}>
       <${Icon} path=${ICONS.up} size=${12} /> ${list.waiting.length.toLocaleString("en")} new</button>`}
     <span class="list-count" data-unknown=${list.matched === null ? "" : undefined}><b>${count}</b> ${list.matched === 1 ? "request" : "requests"}</span>

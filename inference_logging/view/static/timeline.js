@@ -50,7 +50,7 @@ export function Timeline({ answer, onOpen }) {
         <${Axis} scale=${scale} />
         <${Parts} model=${model} scale=${scale} />
         <${Chunks} model=${model} scale=${scale} at=${at} />
-        <${Gaps} model=${model} scale=${scale} at=${at} />
+        <${Gaps} model=${model} scale=${scale} />
         <${Marks} model=${model} scale=${scale} />
         <${Neighbours} model=${model} scale=${scale} onOpen=${onOpen} />
         <${Engine} model=${model} scale=${scale} at=${at} />`}
