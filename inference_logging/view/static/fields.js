@@ -50,7 +50,7 @@ function Field({ name, value, field, onFilter }) {
   const unit = unitOf(name, field);
   const isLong = typeof value === "string" && value.length > 200 || (value !== null && typeof value === "object");
   return html`<tr>
-    <th scope="row"><bdi class="field-name">${oneLine(name, 120)}</bdi>${field?.meaning && html`<span class="meaning">${field.meaning}</span>`}</th>
+    <th scope="row"><bdi class="field-name">${oneLine(name, 120)}</bdi>${field?.meaning && html`<span class="meaning">${field.meaning.replaceAll("`", "")}</span>`}</th>
     <td>${isLong ? html`<${LongText} text=${textOf(value)} limit=${300} class="mono" />` : html`<bdi class="mono">${oneLine(textOf(value))}</bdi>`}
       ${typeof value === "number" && unit && html` <span class="quiet-text">${readable(value, unit)}</span>`}
       ${canFilter(value) && html`<span class="field-tools">

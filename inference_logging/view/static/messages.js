@@ -61,7 +61,7 @@ export function Exception({ record }) {
 }
 
 const OWN = new Set(["timestamp", "severity_text", "event_name", "boot_id", "pid", "seq", "trace_id", "span_id", "trace_flags",
-  "request_id", "logger", "message", "attributes"]);
+  "request_id", "logger", "message", "attributes", "key"]);
 
 /** The records that the application made inside the request. */
 export function Records({ logs, begin }) {

@@ -64,10 +64,11 @@ function template(columns) {
   return columns.map(({ width, grow }) => (grow ? `minmax(${width}px, ${grow}fr)` : `${width}px`)).join(" ");
 }
 
-const GAP = 14;
+const GAP = 10;
+const EDGES = 28;
 
 function leastWidth(columns) {
-  return columns.reduce((sum, { width }) => sum + width + GAP, GAP);
+  return columns.reduce((sum, { width }) => sum + width + GAP, EDGES - GAP);
 }
 
 function greatestDuration(items, rows) {
