@@ -32,14 +32,15 @@ pub fn default_root() -> Option<PathBuf> {
     of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache"))).map(|cache| cache.join(FOLDER))
 }
 
-/// Returns the real path of a directory; the plain one of a directory that does not exist yet.
+/// Returns the real path of a directory that can be read; the plain one of a directory that does not exist yet.
 ///
 /// # Errors
-/// It cannot be found out.
+/// It cannot be read, or is no directory.
 pub fn real(directory: &Path) -> io::Result<PathBuf> {
-    match directory.canonicalize() {
+    match fs::read_dir(directory) {
+        Ok(_) => directory.canonicalize(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(directory),
-        real => real,
+        Err(error) => Err(error),
     }
 }
 

@@ -57,21 +57,15 @@ impl Entry {
         })?;
         let content = self.image.as_ref().map_or(0, |image| image.facts.content_bytes);
         let same = if source.identity.compressed == self.identity.compressed {
+            // A file that has grown has a writer, also one without the lock: a copy that goes on, for example.
+            let grown = self.is_live || source.identity.bytes > self.identity.bytes;
             source.identity.inode == self.identity.inode
-                && (source.identity == self.identity || self.is_live && source.identity.bytes >= content)
+                && (source.identity == self.identity || grown && source.identity.bytes >= content)
         } else {
-            is_compressed_since(&source, &self.identity, content)
+            source::is_compressed_since(&source, &self.identity, content)
         };
         if same { Ok(Lines::new(source)) } else { Err(NoLines::Gone) }
     }
-}
-
-/// Whether a compressed file holds what the plain one did: compression keeps the time, and states the length.
-fn is_compressed_since(now: &Source, then: &Identity, content_bytes: u64) -> bool {
-    now.identity.compressed
-        && !then.compressed
-        && now.identity.modified_unix_nano == then.modified_unix_nano
-        && now.content_bytes() == Some(content_bytes)
 }
 
 /// All segments at one moment, in the order of their beginning.
@@ -135,10 +129,6 @@ impl Catalog {
         let (mut places, mut no_cache, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
         for directory in directories {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", directory.display()));
-            match std::fs::read_dir(directory) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error)),
-                _ => {} // one that does not exist yet has no segments yet
-            }
             if !seen.insert(cache::real(directory).map_err(named)?) {
                 continue;
             }
@@ -178,6 +168,8 @@ impl Catalog {
                 None => todo.push((listed, place)),
             }
         }
+        let damaged = known.iter().filter(|(_, entry)| entry.is_damaged.load(Ordering::Relaxed));
+        let damaged = damaged.map(|(name, _)| name.clone()).collect();
         todo.sort_by(|(one, _), (other, _)| other.name.begun_unix_milli.cmp(&one.name.begun_unix_milli));
         let there: HashSet<&SegmentName> = kept.keys().chain(todo.iter().map(|(listed, _)| &listed.name)).collect();
         work.builds.retain(|name, _| there.contains(name));
@@ -187,6 +179,7 @@ impl Catalog {
             memory: AtomicU64::new(memory),
             next: AtomicUsize::new(0),
             todo: &todo,
+            damaged,
             catalog: self,
             work: Mutex::new(std::mem::take(&mut *work)),
             found: Mutex::new((kept, Instant::now())),
@@ -266,7 +259,7 @@ fn is_current(entry: &Entry) -> bool {
     let Some(image) = entry.image.as_ref().filter(|_| !entry.is_damaged.load(Ordering::Relaxed)) else { return false };
     source::open(&entry.directory, &entry.name).is_ok_and(|source| {
         source.identity == entry.identity && !(entry.is_live && is_sealed(&source))
-            || !entry.is_live && is_compressed_since(&source, &entry.identity, image.facts.content_bytes)
+            || !entry.is_live && source::is_compressed_since(&source, &entry.identity, image.facts.content_bytes)
     })
 }
 
@@ -281,6 +274,8 @@ struct Round<'a> {
     memory: AtomicU64,
     next: AtomicUsize,
     todo: &'a [(listing::Listed, usize)],
+    /// Those whose index file is not to be used.
+    damaged: HashSet<SegmentName>,
     catalog: &'a Catalog,
     work: Mutex<Work>,
     found: Mutex<(BTreeMap<SegmentName, Arc<Entry>>, Instant)>,
@@ -332,9 +327,10 @@ impl Round<'_> {
     fn index(&self, listed: &listing::Listed, place: &Place, source: Source) -> Entry {
         let build = lock(&self.work).builds.remove(&listed.name);
         if build.is_none()
+            && !self.damaged.contains(&listed.name)
             && let Some(image) = place.cache.as_ref().and_then(|cache| cache.load(&listed.name.to_string()).ok())
             && (image.facts.identity == source.identity
-                || is_compressed_since(&source, &image.facts.identity, image.facts.content_bytes))
+                || source::is_compressed_since(&source, &image.facts.identity, image.facts.content_bytes))
         {
             return self.entry(listed, place, Some((source.identity, image, false)));
         }
@@ -367,7 +363,7 @@ impl Round<'_> {
             self.problem(&listed.name, &"its index would be too large: it is not indexed");
             return self.entry(listed, place, None);
         }
-        let is_live = !no_writer;
+        let is_live = !no_writer && build.builder.footer.is_none();
         if !ended && !is_live {
             lock(&self.work).builds.insert(listed.name.clone(), build);
             return self.entry(listed, place, None);

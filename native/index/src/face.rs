@@ -2,9 +2,14 @@
 
 use crate::catalog::{Catalog, Progress};
 use crate::columns::{COLUMNS, Kind, RESOURCE, SEVERITY, TIMESTAMP};
+use crate::export::{self, Refused};
 use crate::query::{Query, Wrong};
 use crate::{aggregate, rows, values};
 use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::io::BufWriter;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// Most keys of one list.
 const MOST_KEYS: usize = 5000;
@@ -47,6 +52,15 @@ pub fn lines(catalog: &Catalog, keys: &[u8]) -> Result<Vec<u8>, Wrong> {
     let found = rows::lines(&catalog.snapshot(), &keys);
     let found: Vec<&[u8]> = found.iter().map(|line| line.as_deref().unwrap_or(b"null")).collect();
     Ok([b"[".as_slice(), &found.join(b",".as_slice()), b"]"].concat())
+}
+
+/// Writes `fields` of an event's records, or of all, as CSV into a new file, which only this user can read.
+///
+/// # Errors
+/// Columns do not have it all, or the file cannot be written.
+pub fn export(catalog: &Catalog, fields: &[String], event: Option<&str>, path: &Path) -> Result<u64, Refused> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    export::export(&catalog.snapshot(), fields, event, &mut BufWriter::new(file))
 }
 
 /// Returns the indexed fields with their types, those of DuckDB.

@@ -10,6 +10,7 @@
 //! rows, aggregate, values      the questions
 //!   ├ scan                     the records of a segment that fulfil a query, by columns and where needed by lines
 //!   └ query, condition         what is asked, with the grammar of `--where`
+//! export                       columns as CSV, for SQL
 //! record, json                 a line, parsed or only walked over; columns: which keys are indexed
 //! ```
 //!
@@ -24,6 +25,7 @@ pub mod cache;
 pub mod catalog;
 pub mod columns;
 pub mod condition;
+pub mod export;
 pub mod face;
 pub mod image;
 pub mod json;

@@ -192,19 +192,19 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// Passes the records that fulfil the query, block by block; the last block first unless `forward`.
+    /// Passes the records that fulfil the query, block by block; the newest block first unless `forward`. The first block
+    /// that matters is searched whatever the budget is if `at_least_one`, so that a repeated question gets on.
     ///
     /// # Errors
     /// The index or the segment cannot be read.
-    pub fn run(&self, visitor: &mut impl Visitor, forward: bool) -> Result<Scanned, Failed> {
+    pub fn run(&self, visitor: &mut impl Visitor, forward: bool, at_least_one: bool) -> Result<Scanned, Failed> {
         let mut reader = self.image.reader().map_err(Unreadable::from)?;
         let mut scanned = Scanned::default();
         let mut lines = None;
-        // A compressed segment is read from its beginning.
-        let forward = forward || self.all_lines && self.image.facts.identity.compressed;
-        let count = self.image.blocks.len();
-        for step in 0..count {
-            let at = if forward { step } else { count - 1 - step };
+        let by_lines = self.all_lines && self.image.facts.identity.compressed;
+        let mut may_stop = !at_least_one;
+        let mut last_time = None;
+        for at in self.order(forward, by_lines) {
             let block = &self.image.blocks[at].1;
             if block.times.1 < self.query.from_ns || block.times.0 >= self.query.to_ns {
                 continue;
@@ -213,15 +213,29 @@ impl<'a> Scan<'a> {
                 scanned.skipped = true;
                 continue;
             }
-            let late = step > 0 && Instant::now() >= self.query.deadline;
-            if late || !self.block(&mut reader, at, &mut lines, visitor, &mut scanned)? {
+            // Two blocks that end at one moment are searched together.
+            let is_late = may_stop && last_time != Some(block.times.1) && Instant::now() >= self.query.deadline;
+            let can_stop = may_stop && !is_late;
+            if is_late || !self.block(&mut reader, at, &mut lines, visitor, &mut scanned, can_stop)? {
                 scanned.stopped_at = scanned.stopped_at.max(Some(block.times.1));
-                if late {
-                    continue; // for the times of the others
-                }
+                continue; // for the times of the others
             }
+            last_time = Some(block.times.1);
+            may_stop |= !by_lines;
         }
         Ok(scanned)
+    }
+
+    /// The places of the blocks. A compressed segment whose lines are read is read from its beginning.
+    fn order(&self, forward: bool, by_lines: bool) -> Vec<usize> {
+        let blocks = &self.image.blocks;
+        let mut order: Vec<usize> = (0..blocks.len()).collect();
+        if !by_lines && forward {
+            order.sort_by_key(|at| blocks[*at].1.times.0);
+        } else if !by_lines {
+            order.sort_by_key(|at| std::cmp::Reverse(blocks[*at].1.times.1));
+        }
+        order
     }
 
     /// Returns whether the block was searched to its end.
@@ -232,6 +246,7 @@ impl<'a> Scan<'a> {
         lines: &mut Option<Lines>,
         visitor: &mut impl Visitor,
         scanned: &mut Scanned,
+        can_stop: bool,
     ) -> Result<bool, Failed> {
         let block = &self.image.blocks[at].1;
         let has_odd = block.section(ODD).is_some();
@@ -256,14 +271,14 @@ impl<'a> Scan<'a> {
         let all = 0..block.rows as u16;
         if self.all_lines {
             let rows: Vec<u16> = all.filter(chosen).collect();
-            return self.lines(&mut view, &rows, lines, visitor);
+            return self.lines(&mut view, &rows, lines, visitor, can_stop);
         }
         let odd: Vec<u16> = odd.into_iter().filter(chosen).collect();
         let rows: Vec<u16> = all.filter(chosen).filter(|row| odd.binary_search(row).is_err()).collect();
         if !rows.is_empty() {
             visitor.columns(&mut view, &rows)?;
         }
-        self.lines(&mut view, &odd, lines, visitor)
+        self.lines(&mut view, &odd, lines, visitor, can_stop)
     }
 
     fn within_time(&self, view: &mut View<'_, 'a>, mask: &mut [bool]) -> Result<(), Failed> {
@@ -293,6 +308,7 @@ impl<'a> Scan<'a> {
         rows: &[u16],
         lines: &mut Option<Lines>,
         visitor: &mut impl Visitor,
+        can_stop: bool,
     ) -> Result<bool, Failed> {
         if rows.is_empty() {
             return Ok(true);
@@ -306,7 +322,7 @@ impl<'a> Scan<'a> {
             None => lines.insert(self.entry.lines()?),
         };
         for (at, row) in rows.iter().map(|row| usize::from(*row)).enumerate() {
-            if at > 0 && at % LINES_AT_ONCE == 0 && Instant::now() >= self.query.deadline {
+            if can_stop && at > 0 && at % LINES_AT_ONCE == 0 && Instant::now() >= self.query.deadline {
                 return Ok(false);
             }
             let offset = offsets[row].cast_unsigned();

@@ -53,10 +53,10 @@ pub fn search<V: Visitor>(
     let ended = Mutex::new(Vec::new());
     let run = || {
         let (mut visitor, mut reached) = (make(), Reached::default());
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(entry) = order.get(at) else { break };
-            one(query, entry, forward, at == 0, &mut visitor, &mut reached);
+        // The first segment that matters is the first one of some thread.
+        let mut is_first = true;
+        while let Some(entry) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            is_first &= !one(query, entry, forward, is_first, &mut visitor, &mut reached);
         }
         ended.lock().unwrap_or_else(PoisonError::into_inner).push((visitor, reached));
     };
@@ -74,6 +74,7 @@ pub fn search<V: Visitor>(
     (visitors, reached)
 }
 
+/// Searches a segment; returns whether it did, and not only left it out.
 fn one<V: Visitor>(
     query: &Query,
     entry: &Entry,
@@ -81,26 +82,27 @@ fn one<V: Visitor>(
     is_first: bool,
     visitor: &mut V,
     reached: &mut Reached,
-) {
+) -> bool {
     let Some(image) = &entry.image else {
         reached.unindexed_bytes += entry.disk_bytes;
-        return;
+        return false;
     };
     let within = |times: (u64, u64)| times.1 >= query.from_ns && times.0 < query.to_ns;
     let mut blocks = image.blocks.iter().filter(|(_, block)| within(block.times)).peekable();
     if blocks.peek().is_none() {
-        return;
+        return false;
     }
     if !blocks.any(|(_, block)| visitor.admits(block)) {
         reached.skipped = true;
-        return;
+        return false;
     }
     if !is_first && Instant::now() >= query.deadline {
         reached.stopped_at = reached.stopped_at.max(image.times().map(|times| times.1));
-        return;
+        return false;
     }
     visitor.begin(entry);
-    let scanned = Scan::new(query, entry, image, visitor.fields()).and_then(|scan| scan.run(visitor, forward));
+    let scanned =
+        Scan::new(query, entry, image, visitor.fields()).and_then(|scan| scan.run(visitor, forward, is_first));
     match scanned {
         Ok(scanned) => {
             reached.scanned_rows += scanned.rows;
@@ -114,4 +116,5 @@ fn one<V: Visitor>(
             reached.unindexed_bytes += entry.disk_bytes;
         }
     }
+    true
 }

@@ -1,4 +1,4 @@
-//! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify`, `ctl` and `proxy`.
+//! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify`, `index`, `ctl`, `proxy`.
 //!
 //! The program `inference-logging-listener` contains them. `inference-logging` reads the configuration and calls them.
 //!
@@ -11,6 +11,7 @@
 //!   └ held                     queues that can be read after their files are gone
 //! verify                       the command: reads segments and queues
 //!   └ report                   what was found, in words
+//! index                        the command: makes the index of segments
 //! ctl                          the command: changes what running servers do, for a while
 //!   ├ control                  run-time changes to a queue directory
 //!   └ cleaning                 removal of queue directories that are out of use
@@ -40,6 +41,7 @@ mod failure;
 mod held;
 pub mod host;
 mod http;
+mod index;
 mod listen;
 mod listeners;
 mod options;
@@ -63,6 +65,7 @@ Commands:
   listen   Be the listener of servers that only produce: a sidecar.
   recover  Write what dead servers left in their queues.
   verify   Prove that no record is missing, or name each gap.
+  index    Make the index that view and query answer from.
   ctl      Change level, sampling and capture while the servers run.
   proxy    Record the requests of a server that has no hook.
 
@@ -81,6 +84,7 @@ pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
         "listen" => listen::run(host, arguments),
         "recover" => recover::run(host, arguments),
         "verify" => verify::run(host, arguments),
+        "index" => self::index::run(host, arguments),
         "ctl" => ctl::run(host, arguments),
         #[cfg(feature = "proxy")]
         "proxy" => proxy::run(host, arguments),

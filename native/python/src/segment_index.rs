@@ -1,9 +1,10 @@
 //! `SegmentIndex`: the index of directories of segments, questions and answers as JSON.
 
 use index::catalog::Catalog;
+use index::export::Refused;
 use index::query::Wrong;
 use index::{face, rows};
-use pyo3::exceptions::{PyKeyError, PyOSError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::path::PathBuf;
@@ -31,10 +32,7 @@ impl PySegmentIndex {
     ) -> PyResult<Self> {
         let prefixes = prefixes.unwrap_or_default();
         let begun = py.detach(|| Catalog::new(&directories, prefixes, cache_directory.as_deref()));
-        begun.map(Self).map_err(|error| match error.raw_os_error() {
-            Some(code) => PyOSError::new_err((code, error.to_string())),
-            None => PyOSError::new_err(error.to_string()),
-        })
+        Ok(Self(begun?))
     }
 
     /// Look for segments and index them for about `budget_s` seconds, the newest first; return the progress.
@@ -82,6 +80,17 @@ impl PySegmentIndex {
     /// Raises ValueError if it is no list of texts.
     fn lines<'py>(&self, py: Python<'py>, keys: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         answer(py, py.detach(|| face::lines(&self.0, keys)))
+    }
+
+    /// Write fields of the records of an event, or of all, as CSV into a new file; return how many records.
+    ///
+    /// Raises ValueError with the reason if columns do not have it all, OSError if the file cannot be written.
+    fn export(&self, py: Python<'_>, fields: Vec<String>, event: Option<String>, path: PathBuf) -> PyResult<u64> {
+        let written = py.detach(|| face::export(&self.0, &fields, event.as_deref(), &path));
+        written.map_err(|refused| match refused {
+            Refused::NotEnough(why) => PyValueError::new_err(why),
+            Refused::System(error) => error.into(),
+        })
     }
 
     /// Return the indexed fields with their types.

@@ -1,0 +1,325 @@
+"""`SegmentIndex`: what it answers is what Python finds in the lines, whatever they hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inference_logging._native import SegmentIndex
+from inference_logging.cli.where import Condition
+from tests.segment_files import BEGUN, log, request, stamp, write_segment
+
+FIELDS = [field["name"] for field in json.loads(SegmentIndex.fields())]
+NUMBERS = [
+    "duration_s", "http.response.status_code", "gen_ai.usage.input_tokens", "engine.queued_s", "pid", "seq", "chunks",
+]  # fmt: skip
+TEXTS = ["outcome", "tenant.id", "http.route", "error.type", "logger", "event_name", "severity_text", "enduser.id"]
+IDS = ["trace_id", "span_id", "request_id", "boot_id"]
+# Fields that are not indexed, and ways to fields.
+OTHERS = [
+    "message", "attributes", "attributes.n", "attributes.a.b", "gen_ai", "http", "http.response", "service.name",
+    "severity", "outcome.x", "k8s", "timestamp",
+]  # fmt: skip
+
+words = st.sampled_from(["ok", "error", "", "é😀", 'a"b\\c', "x\ny\t\x00", "1", "1.0", "null", "'", "it's", "\u2028"])
+numbers = st.one_of(
+    st.integers(-3, 600),
+    st.integers(-(2**63), 2**64 - 1),
+    st.sampled_from([0.5, 1.0, 1e-7, 1e16, 1.5, 2.0**53, -0.0, 1e300, 123456.789012, 0.1 + 0.2]),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+ids = st.one_of(
+    st.integers(0, 2**128 - 1).map(lambda number: f"{number:032x}"),
+    st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}"),
+    words,
+)
+scalars = st.one_of(st.none(), st.booleans(), numbers, words)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["n", "a", "b", "a.b", "id", "x"]), inner, max_size=3),
+    ),
+    max_leaves=5,
+)
+usual = st.fixed_dictionaries(
+    {},
+    optional={
+        "timestamp": st.one_of(st.integers(0, 100).map(stamp), words),
+        **dict.fromkeys(NUMBERS, numbers),
+        **dict.fromkeys(TEXTS, words),
+        **dict.fromkeys(IDS, ids),
+    },
+)
+odd = st.dictionaries(st.sampled_from(NUMBERS + TEXTS + IDS + OTHERS + ["tenant", "error"]), values, max_size=4)
+records = st.tuples(usual, odd, st.integers(0, 3)).map(
+    lambda parts: {**parts[0], **(parts[1] if parts[2] == 0 else {})}
+)
+conditions = st.tuples(
+    st.sampled_from(NUMBERS + TEXTS + IDS + OTHERS),
+    st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"]),
+    st.one_of(
+        words,
+        ids,
+        numbers.map(str),
+        st.sampled_from([
+            "1_000", "inf", "-inf", "nan", "1e400", "١٢", "9" * 40, "-" + "9" * 40, "1_", "0x1", "true", "{'n': 1}", "None",
+            "2026-11-21T05:00:50", " 5 ", "+1", "9007199254740993", "INFO", "9",
+        ]),
+    ),
+).map("".join)  # fmt: skip
+
+
+def open_index(directory: Path, cache: Path) -> SegmentIndex:
+    index = SegmentIndex([directory], None, cache)
+    while not json.loads(index.refresh(10))["done"]:
+        pass
+    return index
+
+
+def ask(index: SegmentIndex, question: str, **query: Any) -> Any:
+    return json.loads(getattr(index, question)(json.dumps(query).encode()))
+
+
+def found(index: SegmentIndex, **query: Any) -> set[str]:
+    """Return the keys of all pages."""
+    keys: set[str] = set()
+    answer = ask(index, "rows", limit=50, **query)
+    while True:
+        page = [row["key"] for row in answer["rows"]]
+        assert not keys & set(page), "a row came twice"
+        keys |= set(page)
+        if answer["next"] is None:
+            assert answer["complete"]
+            return keys
+        answer = ask(index, "rows", limit=50, after=answer["next"], **query)
+
+
+def lines_of(path: Path, resource: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the records of a plain segment by their keys, with what its header gives to each."""
+    offset, by_key = 0, {}
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            record = None
+        is_framing = isinstance(record, dict) and (
+            record.get("event_name") in ("segment.header", "segment.footer") and "pid" not in record
+        )
+        if isinstance(record, dict) and not is_framing:
+            by_key[f"{path.name}:{offset}"] = {**resource, **record}
+        offset += len(line) + 1
+    return by_key
+
+
+def expected(by_key: Mapping[str, Mapping[str, Any]], where: Iterable[str]) -> set[str]:
+    parsed = [Condition.parse(text) for text in where]
+    return {key for key, record in by_key.items() if all(condition.holds(record) for condition in parsed)}
+
+
+RESOURCES = {"service.name": "chat", "k8s.pod.name": "pod-1"}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(st.lists(records, min_size=1, max_size=12), st.lists(conditions, min_size=1, max_size=3), st.booleans())
+def test_conditions_find_what_python_finds(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], where: list[str], compressed: bool
+) -> None:
+    directory = tmp_path_factory.mktemp("segments")
+    path = write_segment(directory, rows, resource=RESOURCES)
+    by_key = {
+        key: {"severity": number, **record} if (number := severity(record)) is not None else record
+        for key, record in lines_of(path, RESOURCES).items()
+    }
+    if compressed:
+        path.unlink()
+        write_segment(directory, rows, resource=RESOURCES, compressed=True)
+    index = open_index(directory, tmp_path_factory.mktemp("cache"))
+    wanted = expected(by_key, where)
+    assert found(index, where=where) == wanted
+    assert sum(ask(index, "aggregate", where=where)["count"]) == len(wanted)
+    again = open_index(directory, tmp_path_factory.mktemp("cache"))
+    assert found(again, where=where, order="oldest") == wanted
+
+
+def severity(record: Mapping[str, Any]) -> int | None:
+    names = ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"]
+    text = record.get("severity_text")
+    return 1 + 4 * names.index(text) if text in names else None
+
+
+@pytest.mark.parametrize("text", ["", "outcome", "=x", " =x", "a b", "a!b"])
+def test_text_that_is_no_condition_is_refused_as_python_refuses_it(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match="must be FIELD") as theirs:
+        Condition.parse(text)
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(ValueError, match="must be FIELD") as ours:
+        ask(SegmentIndex([tmp_path / "logs"], None, tmp_path), "rows", where=[text])
+    assert str(theirs.value).split(": ")[1] in str(ours.value)
+
+
+@pytest.fixture(name="logs")
+def _logs(tmp_path: Path) -> Path:
+    directory = tmp_path / "logs"
+    many = [
+        request(
+            n / 100, "ok" if n % 50 else "error", duration_s=n / 1000 + 0.0005, chunks=n % 90,
+            **{"tenant.id": f"t{n % 5}", "gen_ai.usage.output_tokens": n % 700, "adjusted_count": 1.0 + n % 2},
+        )
+        for n in range(4000)
+    ]  # fmt: skip
+    write_segment(directory, many, resource=RESOURCES)
+    write_segment(directory, [log(50, f"note {n}") for n in range(30)], number=2, second=50, compressed=True)
+    write_segment(directory, [request(60 + n, duration_s=9.5) for n in range(20)], number=3, second=60, sealed=False)
+    return directory
+
+
+@pytest.fixture(name="index")
+def _index(logs: Path, tmp_path: Path) -> SegmentIndex:
+    return open_index(logs, tmp_path / "cache")
+
+
+def python_records(logs: Path) -> list[dict[str, Any]]:
+    from inference_logging.segments import read_records
+
+    return list(read_records(logs))
+
+
+def test_orders_and_pages_are_those_of_sorting(logs: Path, index: SegmentIndex) -> None:
+    durations = sorted((r["duration_s"] for r in python_records(logs) if "duration_s" in r), reverse=True)
+    query: dict[str, Any] = {"order": "-duration_s", "limit": 700, "fields": ["duration_s"]}
+    pages = []
+    answer = ask(index, "rows", **query)
+    pages += answer["rows"]
+    while answer["next"]:
+        answer = ask(index, "rows", **query, after=answer["next"])
+        pages += answer["rows"]
+    assert [row["duration_s"] for row in pages] == durations
+    newest = ask(index, "rows", limit=1000)["rows"]
+    stamps = [int(row["timestamp_ns"]) for row in newest]
+    assert stamps == sorted(stamps, reverse=True)
+    oldest = ask(index, "rows", limit=1000, order="oldest")["rows"]
+    assert [int(row["timestamp_ns"]) for row in oldest] == sorted(int(row["timestamp_ns"]) for row in oldest)
+    assert not {row["key"] for row in newest} & {row["key"] for row in oldest}
+
+
+def test_rows_have_the_fields_of_their_lines_and_of_their_segment(index: SegmentIndex) -> None:
+    (row,) = ask(index, "rows", where=["service.name=chat", "seq=1000"])["rows"]
+    record = orjson.loads(index.line(row["key"]))
+    assert record["seq"] == 1000
+    assert row.items() >= {"tenant.id": "t0", "service.name": "chat", "severity": 9, "duration_s": 0.1005}.items()
+    assert {name: value for name, value in row.items() if name in record} == {
+        name: value for name, value in record.items() if name in FIELDS and name != "timestamp"
+    }
+
+
+def test_the_aggregate_is_that_of_python(logs: Path, index: SegmentIndex) -> None:
+    requests = [record for record in python_records(logs) if record["event_name"] == "request"]
+    answer = ask(
+        index, "aggregate", events=["request"], group_by="tenant.id", groups_limit=2, buckets=7, heatmap="duration_s"
+    )
+    assert sum(answer["count"]) == len(requests)
+    assert sum(answer["errors"]) == sum(record["outcome"] != "ok" for record in requests)
+    assert sum(answer["weighted"]) == sum(record.get("adjusted_count", 1) for record in requests)
+    tokens = sum(r.get("gen_ai.usage.output_tokens", 0) * r.get("adjusted_count", 1) for r in requests)
+    assert sum(answer["output_tokens"]) == tokens
+    assert answer["outcomes"] == {"ok": 3940, "error": 80}
+    assert sum(map(sum, answer["heatmap"]["cells"])) == len(requests)
+    assert [group["value"] for group in answer["groups"]] == ["t0", "t1"]
+    assert sum(answer["groups"][0]["count"]) == 800
+    weighted = sorted((r["duration_s"], r.get("adjusted_count", 1.0)) for r in requests)
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)):
+        left = share * sum(weight for _, weight in weighted)
+        for exact, weight in weighted:
+            left -= weight
+            if left <= 0:
+                assert math.isclose(answer["fields"]["duration_s"][name], exact, rel_tol=0.01)
+                break
+
+
+def test_values_come_with_their_counts(index: SegmentIndex) -> None:
+    assert ask(index, "values", field="tenant.id", limit=2) == [
+        {"value": "t0", "count": 800}, {"value": "t1", "count": 800},
+    ]  # fmt: skip
+    assert ask(index, "values", field="http.response.status_code", where=["outcome=error"]) == [
+        {"value": 500, "count": 80}
+    ]
+    assert ask(index, "values", field="message", text="NOTE 2")[0]["count"] == 1
+    assert ask(index, "values", field="k8s.pod.name", events=["log"]) == []
+
+
+def test_text_is_found_with_its_escapes_resolved(tmp_path: Path) -> None:
+    directory = tmp_path / "logs"
+    write_segment(directory, [log(1, 'say "Hi" to\tÉva'), log(2, "nothing")])
+    index = open_index(directory, tmp_path / "cache")
+    assert len(found(index, text='SAY "hi" TO\té'.replace("é", "É"))) == 1
+    assert len(found(index, text="É")) == 1
+    assert found(index, text="\\t") == set()
+
+
+def test_times_and_traces_bound_the_answer(index: SegmentIndex) -> None:
+    at = int((BEGUN.timestamp() + 10) * 1e9)
+    rows = ask(index, "rows", from_ns=at, to_ns=str(at + 1_000_000_000), limit=1000)
+    assert (len(rows["rows"]), rows["matched"]) == (100, 100)
+    assert len(found(index, trace=f"{1000:032x}")) == 1
+    assert len(found(index, trace=f" {'0' * 29}3E8".lower())) == 1
+    assert found(index, trace="f") == set()
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ({"limit": 0}, "limit=0"), ({"limit": 1001}, "limit=1001"), ({"where": "x=1"}, "where="),
+        ({"order": "outcome"}, "order="), ({"after": "x"}, "after="), ({"unknown": 1}, "unknown"),
+        ({"from_ns": -1}, "from_ns=-1"), ({"budget_s": "1"}, "budget_s="), ({"text": 3}, "text=3"),
+        ({"events": [1]}, "events="),
+    ],
+)  # fmt: skip
+def test_a_wrong_query_is_refused_by_name_and_value(index: SegmentIndex, query: dict[str, Any], names: str) -> None:
+    with pytest.raises(ValueError, match=names):
+        ask(index, "rows", **query)
+    with pytest.raises(ValueError, match="query: not JSON"):
+        index.rows(b"{")
+
+
+def test_a_directory_that_is_not_there_has_no_segments_yet_and_a_file_is_named(tmp_path: Path) -> None:
+    index = SegmentIndex([tmp_path / "nowhere"], None, tmp_path / "cache")
+    assert json.loads(index.refresh(10.0))["segments"] == 0
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="file"):
+        SegmentIndex([tmp_path / "file"], None, tmp_path / "cache")
+
+
+def test_live_segments_grow_and_keep_their_whole_lines(tmp_path: Path) -> None:
+    directory, cache = tmp_path / "logs", tmp_path / "cache"
+    path = write_segment(directory, [log(1)], sealed=False, tail=b'{"timestamp":')
+    index = open_index(directory, cache)
+    assert len(found(index)) == 1
+    whole = path.read_bytes().rpartition(b"\n")[0] + b"\n"
+    path.write_bytes(whole + orjson.dumps(log(2)) + b"\n")
+    index.refresh(1)
+    assert len(found(index)) == 2
+    path.write_bytes(whole)
+    index.refresh(1)
+    assert len(found(index)) == 1
+
+
+def test_only_chosen_prefixes_are_read_and_one_segment_once(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    path = write_segment(one, [log(1)])
+    write_segment(one, [log(2)], prefix="more")
+    other.mkdir()
+    (other / path.name).write_bytes(path.read_bytes())
+    index = SegmentIndex([one, other], ["svc"], tmp_path / "cache")
+    progress = json.loads(index.refresh(1))
+    assert (progress["segments"], progress["rows"]) == (1, 1)
+    assert any("is in" in problem for problem in progress["problems"])
+    assert SegmentIndex([one, one], None, tmp_path / "cache").refresh(1).count(b'"segments":2') == 1
