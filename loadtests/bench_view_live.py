@@ -112,14 +112,25 @@ def main() -> None:
                 page.goto(f"{url}#/requests")
                 settle(page)
                 gaps, rate, cpu = measure(page, given.seconds)
+                browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
+                page.wait_for_timeout(given.seconds * 250)
+                longest_ms = longest_task_ms(browser.stop_tracing())
                 browser.close()
         finally:
             stop.set()
             writer.join()
-    report(given.rate, gaps, rate, cpu)
+    report(given.rate, gaps, rate, cpu, longest_ms)
 
 
-def report(written: int, gaps: list[float], rate: float, cpu: dict[str, float]) -> None:
+def longest_task_ms(trace: bytes) -> float:
+    """Return the most CPU time that one task of the page's main thread took: what a busy machine does not change."""
+    events = orjson.loads(trace)["traceEvents"]
+    main = {(one["pid"], one["tid"]) for one in events if one.get("args", {}).get("name") == "CrRendererMain"}
+    tasks = [one["tdur"] for one in events if (one.get("pid"), one.get("tid")) in main and "tdur" in one]
+    return max(tasks, default=0) / 1000
+
+
+def report(written: int, gaps: list[float], rate: float, cpu: dict[str, float], longest_ms: float) -> None:
     """Print what was seen."""
     ordered = sorted(gaps)
     dropped = sum(gap > DROPPED_MS for gap in gaps)
@@ -129,7 +140,7 @@ def report(written: int, gaps: list[float], rate: float, cpu: dict[str, float]) 
     print(f"{len(gaps)} frames: median {ordered[len(gaps) // 2]:.1f} ms, p99 {ordered[int(len(gaps) * 0.99)]:.1f} ms")
     print(f"longest {ordered[-1]:.1f} ms; {dropped} longer than {DROPPED_MS} ms")
     words = ", ".join(f"{name.removesuffix('Duration').lower()} {share:.1%}" for name, share in cpu.items())
-    print(f"CPU of the page's main thread, of one core: {words}")
+    print(f"CPU of the page's main thread, of one core: {words}; longest task {longest_ms:.1f} ms of CPU time")
 
 
 if __name__ == "__main__":

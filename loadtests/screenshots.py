@@ -94,7 +94,7 @@ def pictures(browser: Browser, url: str, stalled: str, out: Path) -> Iterator[Pa
             page.close()
             # Pages have few colours: a palette of them is a third of the size.
             with Image.open(path) as picture:
-                picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+                picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, 8, dither=Image.Dither.NONE).save(
                     path, optimize=True
                 )
             yield path
