@@ -347,6 +347,12 @@ demo: build ## Show what logging costs by turns, then the main job: an arrival t
 	@($(call require,wrk,wrk,the cost of logging by turns; without it that is not measured)) || true
 	$(PYTHON) loadtests/demo.py
 
+screenshots: build ## Take pictures of each page of `view`, light, dark and on a phone, into docs/images (needs chromium)
+	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/screenshots.py --out docs/images
+
+bench-view-live: build ## Measure the frames of the live list of `view` under 2,000 records a second (needs chromium)
+	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_view_live.py
+
 bench: build ## Measure emit, listener, middleware and server, as ratios in one interleaved run
 	@$(call require,wrk,wrk,the load on a real server)
 	$(PYTHON) loadtests/bench.py $(BENCH_OPTIONS)

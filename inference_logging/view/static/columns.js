@@ -1,0 +1,84 @@
+// The columns of the list of requests.
+
+import { html } from "./pages/vendor/htm/standalone.module.js";
+import { format } from "./pages/format.js";
+import { kept } from "./settings.js";
+import { oneLine, textOf } from "./text.js";
+import { clock } from "./times.js";
+
+const NUMBERS = { BIGINT: true, DOUBLE: true, INTEGER: true, number: true, integer: true, float: true };
+
+/** Columns that are there before anybody chooses, in their order. `fields`: the first that a row has counts. */
+export const COLUMNS = [
+  { id: "time", label: "Time", fields: ["timestamp"], width: 88 },
+  { id: "status", label: "Status", fields: ["http.response.status_code"], width: 58, sort: true },
+  { id: "outcome", label: "Outcome", fields: ["outcome"], width: 126 },
+  { id: "route", label: "Route", fields: ["http.route", "url.path", "rpc.method", "triton.model_name"], width: 140, grow: 2 },
+  { id: "model", label: "Model", fields: ["gen_ai.request.model", "gen_ai.response.model", "triton.model_name"], width: 104, grow: 1 },
+  { id: "duration", label: "Duration", fields: ["duration_s"], unit: "s", width: 140, grow: 2, sort: true },
+  { id: "first", label: "First chunk", fields: ["gen_ai.response.time_to_first_chunk"], unit: "s", width: 88, sort: true },
+  { id: "input", label: "Tokens in", fields: ["gen_ai.usage.input_tokens"], unit: "1", width: 76, sort: true },
+  { id: "output", label: "Tokens out", fields: ["gen_ai.usage.output_tokens"], unit: "1", width: 76, sort: true },
+  { id: "rate", label: "Tokens/s", fields: ["gen_ai.response.output_tokens_per_second"], unit: "1", width: 74, sort: true },
+  { id: "tenant", label: "Tenant", fields: ["tenant.id"], width: 82, grow: 1 },
+  { id: "pod", label: "Pod", fields: ["k8s.pod.name", "host.name"], width: 84, grow: 1 },
+];
+const BY_ID = new Map(COLUMNS.map((column) => [column.id, column]));
+
+/** Return the ids of the columns that are shown: those of the URL, else those that this browser keeps. */
+export function chosen(params) {
+  const given = params.columns?.split(",").filter(Boolean);
+  return given?.length ? given : kept("columns", COLUMNS.map((column) => column.id));
+}
+
+/** Return the columns of ids; what is no id of ours is the name of a field. */
+export function columnsOf(ids, fields) {
+  return ids.map((id) => {
+    if (BY_ID.has(id)) return BY_ID.get(id);
+    const field = fields.get(id);
+    const isNumber = NUMBERS[field?.type] ?? false;
+    return { id, label: id, fields: [id], unit: isNumber ? (field?.unit ?? "1") : undefined, width: 130, grow: 1,
+      sort: isNumber && field?.indexed !== false };
+  });
+}
+
+/** Return which field of a column a row has, and its value. */
+export function found(column, row) {
+  for (const name of column.fields) {
+    if (row[name] !== undefined && row[name] !== null) return [name, row[name]];
+  }
+  return [column.fields[0], undefined];
+}
+
+/** Return the kind of an outcome, which has a colour: `ok`, `abort` or `bad`. */
+export function kindOf(outcome) {
+  if (outcome === undefined || outcome === "ok") return "ok";
+  return outcome === "client_disconnect" ? "abort" : "bad";
+}
+
+/** Return the content of a cell. */
+export function cell(column, row, greatest) {
+  const [, value] = found(column, row);
+  if (column.id === "time") return clock(row.timestamp_ns);
+  if (value === undefined) return html`<span class="absent">–</span>`;
+  if (column.id === "outcome") return html`<span class="outcome ${kindOf(value)}">${oneLine(textOf(value))}</span>`;
+  if (column.id === "duration") return bar(row, value, greatest);
+  if (column.unit !== undefined && typeof value === "number") return format(value, column.unit);
+  return oneLine(textOf(value));
+}
+
+/** The bar of a duration: the dark part is the wait for the first chunk. */
+function bar(row, duration, greatest) {
+  const share = (value) => `${Math.max(0, Math.min(100, (value / greatest) * 100)).toFixed(2)}%`;
+  const first = row["gen_ai.response.time_to_first_chunk"];
+  return html`<span class="bar" aria-hidden="true">
+      <i class="bar-all ${kindOf(row.outcome)}" style=${{ width: share(duration) }}></i>
+      ${first !== undefined && html`<i class="bar-first" style=${{ width: share(Math.min(first, duration)) }}></i>`}
+    </span><span class="bar-value">${format(duration, "s")}</span>`;
+}
+
+/** Return which fields the rows must have for these columns. */
+export function fieldsOf(columns) {
+  const always = ["outcome", "duration_s", "gen_ai.response.time_to_first_chunk", "http.response.status_code"];
+  return [...new Set([...always, ...columns.flatMap((column) => column.fields)])].filter((name) => name !== "timestamp");
+}

@@ -1,0 +1,148 @@
+// The overview: how much, how fast, how well, over the range of time that is chosen or brushed.
+
+import { html, useEffect, useMemo, useState } from "./pages/vendor/htm/standalone.module.js";
+import { format } from "./pages/format.js";
+import { address, fetchJson, useAnswer } from "./api.js";
+import { ExportMenu } from "./export.js";
+import { FilterBar } from "./filters.js";
+import { engineOverTime, engineReports, FIELDS, FIRST, lossesOverTime, rates, bucketsOf } from "./overview_data.js";
+import { Groups, ShortList } from "./overview_tables.js";
+import { Empty, Failure, Loading } from "./parts.js";
+import { Plot } from "./plot.js";
+import { queryOf } from "./requests.js";
+import { change, linkTo } from "./state.js";
+import { seconds, stampOf, fromSeconds } from "./times.js";
+import { withCondition } from "./where.js";
+
+const EVERY_MS = 15_000;
+
+export function OverviewPage({ params, meta, now }) {
+  const asked = JSON.stringify([params.where, params.text, params.trace, params.range, params.from, params.to]);
+  const [turn, setTurn] = useState(0);
+  const query = useMemo(() => queryOf(params, now()), [asked, turn]);
+  // A range without an end is looked at again. One that ends now moves on, which makes it another question each time.
+  const isMoving = Boolean(params.range);
+  const everyMs = isMoving || params.to ? 0 : EVERY_MS;
+  const answer = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: FIELDS, heatmap: "duration_s", heatmap_rows: 40 } }), everyMs);
+  useEffect(() => {
+    const timer = isMoving ? setInterval(() => document.hidden || setTurn((number) => number + 1), EVERY_MS) : 0;
+    return () => clearInterval(timer);
+  }, [isMoving]);
+  return html`<div class="overview">
+    <${FilterBar} params=${params} meta=${meta}><${ExportMenu} query=${query} /><//>
+    <${Content} answer=${answer} query=${query} params=${params} meta=${meta} everyMs=${everyMs} />
+  </div>`;
+}
+
+function Content({ answer, query, params, meta, everyMs }) {
+  const { data, error, reload } = answer;
+  if (error && !data) return html`<${Failure} error=${error} what="The overview" retry=${reload} />`;
+  if (!data) return html`<${Loading} what="the overview" />`;
+  const total = data.count.reduce((sum, value) => sum + value, 0);
+  if (!total) {
+    const isIndexing = meta.progress && !meta.progress.done;
+    return html`<${Empty} title=${isIndexing ? "Nothing yet: the index is still being built." : "No request matches."}>
+      <p><button type="button" onClick=${() => change({ where: [], text: "", trace: "", range: "", from: "", to: "" })}>Look at everything</button></p><//>`;
+  }
+  return html`<div class="overview-body">
+    ${meta.progress && !meta.progress.done && html`<p class="banner" role="status">The index is still being built: figures are those of what is indexed.</p>`}
+    ${data.complete === false && html`<p class="banner" role="status">The search ended before all was read: figures are those of what was read. A smaller range is searched whole.</p>`}
+    <${Tiles} data=${data} total=${total} />
+    <${Plots} data=${data} query=${query} params=${params} everyMs=${everyMs} />
+    <${Groups} query=${query} params=${params} everyMs=${everyMs} />
+    <div class="two">
+      <${ShortList} title="Slowest" everyMs=${everyMs} query=${{ ...query, order: "-duration_s" }} href=${linkTo({ order: "-duration_s" }, "requests", "")} />
+      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"] }, "requests", "")} isFailed=${true} />
+    </div>
+  </div>`;
+}
+
+function Tiles({ data, total }) {
+  const span = Math.max(1e-9, seconds(data.to_ns) - seconds(data.from_ns));
+  const sum = (values) => values.reduce((all, value) => all + value, 0);
+  const weighted = sum(data.weighted ?? data.count);
+  const errors = sum(data.errors);
+  const of = (field, name) => data.fields?.[field]?.[name];
+  const tiles = [
+    ["Requests", format(total, "1"), `${format(weighted / span, "1/s")} on average`],
+    ["Not ok", format((errors / total) * 100, "%"), `${format(errors, "1")} requests`, errors ? "bad" : ""],
+    ["Duration p50", format(of("duration_s", "p50"), "s"), `p95 ${format(of("duration_s", "p95"), "s")}`],
+    ["Duration p99", format(of("duration_s", "p99"), "s"), `greatest ${format(of("duration_s", "max"), "s")}`],
+    ["First chunk p50", format(of(FIRST, "p50"), "s"), `p95 ${format(of(FIRST, "p95"), "s")}`],
+    ["First chunk p99", format(of(FIRST, "p99"), "s"), `greatest ${format(of(FIRST, "max"), "s")}`],
+    ["Tokens out", format(sum(data.output_tokens) / span, "{token}/s").replace(" tokens/s", "/s"), `${format(sum(data.output_tokens), "1")} tokens`],
+    ["Tokens in", format(sum(data.input_tokens) / span, "{token}/s").replace(" tokens/s", "/s"), `${format(sum(data.input_tokens), "1")} tokens`],
+  ];
+  return html`<dl class="tiles">${tiles.map(([label, value, note, kind]) => html`<div key=${label}><dt>${label}</dt><dd class=${kind ?? ""}>${value}<small>${note}</small></dd></div>`)}</dl>`;
+}
+
+const brush = (from, to) => change({ range: "", from: stampOf(fromSeconds(from)), to: stampOf(fromSeconds(to)) });
+
+/** A region of a heat map is a range of time and of the value. */
+const region = (field, params) => (from, to, low, high) => {
+  const bound = (value) => String(Number(value.toPrecision(4)));
+  const rest = (params.where ?? []).filter((one) => !new RegExp(`^${field.replace(/[.]/g, "\\.")}(>=|<)`).test(one));
+  const where = withCondition(withCondition(rest, field, bound(low), ">="), field, bound(high), "<");
+  change({ range: "", from: stampOf(fromSeconds(from)), to: stampOf(fromSeconds(to)), where });
+};
+
+function Plots({ data, query, params, everyMs }) {
+  const over = useMemo(() => rates(data), [data]);
+  const sync = "overview";
+  const onSelect = brush;
+  const requests = useMemo(() => ({ x: over.x, unit: "1/s", label: "Requests per second", height: 190, sync, onSelect,
+    series: [{ name: "requests", values: over.requests, colour: "first", fill: true }, { name: "not ok", values: over.errors, colour: "bad", fill: true }] }), [over]);
+  const tokens = useMemo(() => ({ x: over.x, unit: "{token}/s", label: "Tokens per second", height: 190, sync, onSelect,
+    series: [{ name: "out", values: over.output, colour: "third", fill: true }, { name: "in", values: over.input, colour: "fourth" }] }), [over]);
+  return html`<p class="hint">Drag over a plot to look at that range; a region of a heat map also bounds the value.
+      ${params.from && html` <button type="button" class="link" onClick=${() => history.back()}>back to the range before</button>`}</p>
+    <div class="two">
+      <${Plot} kind="lines" data=${requests} title="Requests per second" />
+      <${Plot} kind="lines" data=${tokens} title="Tokens per second" />
+      <${Heat} data=${data} field="duration_s" title="Duration" params=${params} />
+      <${FirstHeat} query=${query} params=${params} everyMs=${everyMs} />
+      <${EngineOverTime} data=${data} query=${query} />
+    </div>`;
+}
+
+function Heat({ data, field, title, params }) {
+  const plot = useMemo(() => data.heatmap && ({ x: bucketsOf(data).x, edges: data.heatmap.edges, cells: data.heatmap.cells, unit: "s",
+    label: `${title} over time`, height: 230, sync: "overview", onSelect: region(field, params) }), [data, params.where]);
+  if (!plot || !data.heatmap.cells.length) return null;
+  return html`<${Plot} kind="heatmap" data=${plot} title=${title} note="requests in each interval, log scale" />`;
+}
+
+function FirstHeat({ query, params, everyMs }) {
+  const { data } = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: [], heatmap: FIRST, heatmap_rows: 40 } }), everyMs);
+  return data ? html`<${Heat} data=${data} field=${FIRST} title="Time to first chunk" params=${params} />` : html`<div class="card-plot"><${Loading} what="the first chunks" /></div>`;
+}
+
+/** Use the engine's reports and the losses of the range. They belong to processes, so conditions on requests don't count. */
+function useEngine(data, query) {
+  const [state, set] = useState({ reports: null, losses: null, error: null });
+  const range = { from_ns: data.from_ns, to_ns: data.to_ns, where: query.where.filter((one) => /^(k8s\.|service\.|host\.)/.test(one)) };
+  useEffect(() => {
+    const abort = new AbortController();
+    const drops = { ...range, events: ["log.dropped"], limit: 1000, fields: ["dropped"] };
+    Promise.all([engineReports(range, abort.signal), fetchJson("rows", { q: drops }, abort.signal)]).then(
+      ([reports, losses]) => set({ reports, losses, error: null }),
+      (error) => error.name === "AbortError" || set({ reports: null, losses: null, error }),
+    );
+    return () => abort.abort();
+  }, [JSON.stringify(range)]);
+  return state;
+}
+
+function EngineOverTime({ data, query }) {
+  const { reports, losses, error } = useEngine(data, query);
+  const engine = useMemo(() => reports?.rows.length && engineOverTime(reports.rows, data), [reports]);
+  const lost = useMemo(() => losses?.rows.length && lossesOverTime(losses.rows, data), [losses]);
+  const depth = useMemo(() => engine && ({ x: engine.x, unit: "1", label: "Requests in the engines", height: 190, sync: "overview", style: "steps", onSelect: brush,
+    series: [{ name: "waiting", values: engine.waiting, colour: "warn", fill: true }, { name: "running", values: engine.running, colour: "first" },
+      { name: "KV cache in use", values: engine.cache, unit: "ratio", colour: "third", dash: [6, 3] }] }), [engine]);
+  const drops = useMemo(() => lost && ({ x: lost.x, unit: "1", label: "Records lost", height: 190, sync: "overview", style: "bars", onSelect: brush,
+    series: [{ name: "records lost", values: lost.values, colour: "bad" }] }), [lost]);
+  if (error) return html`<div class="card-plot"><${Failure} error=${error} what="The engine's reports" /></div>`;
+  return html`${depth && html`<${Plot} kind="lines" data=${depth} title="Queue and engine" note=${`${engine.engines} ${engine.engines === 1 ? "engine" : "engines"}${reports.isWhole ? "" : "; the newest 5,000 reports"}`} />`}
+    ${drops && html`<${Plot} kind="lines" data=${drops} title="Losses" note=${`${format(lost.total, "1")} records`}><a class="card-link" href=${linkTo({}, "logging", "")}>books</a><//>`}`;
+}

@@ -1,0 +1,109 @@
+// One request: as a panel beside the list, and as a page.
+
+import { html } from "./pages/vendor/htm/standalone.module.js";
+import { format } from "./pages/format.js";
+import { address, useAnswer } from "./api.js";
+import { kindOf } from "./columns.js";
+import { ExportMenu } from "./export.js";
+import { Fields } from "./fields.js";
+import { useKeys } from "./keys.js";
+import { Exception, Messages, Records } from "./messages.js";
+import { Empty, Failure, Icon, ICONS, Loading, notice } from "./parts.js";
+import { change, go, linkTo } from "./state.js";
+import { copy, oneLine, textOf } from "./text.js";
+import { Timeline } from "./timeline.js";
+import { arrival } from "./timeline_model.js";
+import { full } from "./times.js";
+import { asCommand, withCondition } from "./where.js";
+
+/** The panel beside the list. */
+export function RequestPanel({ recordKey, meta, params, onFilter, onClose }) {
+  const answer = useAnswer(address("record", { key: recordKey }));
+  const open = (key) => change({ open: key });
+  return html`<aside class="panel" aria-label="The request that is open">
+    <div class="panel-tools"><a class="tool" href=${linkTo({ open: "" }, "request", recordKey)} title="Open as a page (o)"><${Icon} path=${ICONS.open} /> Page</a>
+      <button type="button" class="tool" aria-label="Close" title="Close (Esc)" onClick=${onClose}><${Icon} path=${ICONS.close} /></button></div>
+    <${Body} answer=${answer} meta=${meta} params=${params} onFilter=${onFilter} onOpen=${open} />
+  </aside>`;
+}
+
+/** The page of one request. */
+export function RequestPage({ recordKey, params, meta }) {
+  const answer = useAnswer(address("record", { key: recordKey }));
+  const back = () => (history.length > 1 ? history.back() : go(linkTo({}, "requests", "")));
+  const filter = (field, value, isNot) => go(linkTo({ where: withCondition(params.where ?? [], field, value, isNot ? "!=" : "=") }, "requests", ""));
+  useKeys({ Escape: back });
+  return html`<div class="request-page">
+    <p class="crumb"><a href=${linkTo({}, "requests", "")}><${Icon} path=${ICONS.left} size=${12} /> Requests</a></p>
+    <${Body} answer=${answer} meta=${meta} params=${params} onFilter=${filter} onOpen=${(key) => go(linkTo({}, "request", key))} />
+  </div>`;
+}
+
+function Body({ answer, meta, params, onFilter, onOpen }) {
+  const { data, error, isLoading, reload } = answer;
+  if (error?.status === 404) {
+    return html`<${Empty} title="This record is gone."><p>Its segment was removed by retention, or the address is of another folder.</p><//>`;
+  }
+  if (error) return html`<${Failure} error=${error} what="The request" retry=${reload} />`;
+  if (isLoading || !data) return html`<${Loading} what="the request" />`;
+  const { record, logs = [] } = data;
+  return html`<article class="request">
+    <${Head} data=${data} meta=${meta} params=${params} onFilter=${onFilter} />
+    <section aria-label="Timeline"><${Timeline} answer=${data} onOpen=${onOpen} /></section>
+    <${Exception} record=${record} />
+    <${Messages} record=${record} />
+    <${Records} logs=${logs} begin=${arrival(record)} />
+    <${Fields} record=${record} resource=${data.resource ?? {}} meta=${meta} onFilter=${onFilter} />
+  </article>`;
+}
+
+function Head({ data, meta, params, onFilter }) {
+  const { record } = data;
+  const route = record["http.route"] ?? record["url.path"] ?? record["rpc.method"] ?? record["triton.model_name"] ?? record.event_name;
+  const begun = arrival(record);
+  return html`<header class="request-head">
+    <h2><span class="outcome ${kindOf(record.outcome)}">${oneLine(textOf(record.outcome ?? ""))}</span>
+      <span class="method">${oneLine(textOf(record["http.request.method"] ?? ""))}</span> <bdi>${oneLine(textOf(route), 120)}</bdi></h2>
+    <p class="quiet-text">${begun === null ? "" : html`arrived ${full(begun)} · `}<code>${oneLine(textOf(record.request_id ?? ""), 40)}</code>
+      ${data.resource?.["k8s.pod.name"] && html` · <bdi>${oneLine(textOf(data.resource["k8s.pod.name"]), 60)}</bdi>`} · pid ${record.pid ?? "?"}</p>
+    <${Figures} record=${record} />
+    <${Actions} record=${record} meta=${meta} params=${params} onFilter=${onFilter} />
+  </header>`;
+}
+
+const FIGURES = [
+  ["Status", "http.response.status_code", null], ["Duration", "duration_s", "s"], ["First chunk", "gen_ai.response.time_to_first_chunk", "s"],
+  ["Tokens in", "gen_ai.usage.input_tokens", "1"], ["Tokens out", "gen_ai.usage.output_tokens", "1"],
+  ["Tokens/s", "gen_ai.response.output_tokens_per_second", "1"], ["Chunks", "chunks", "1"], ["Largest gap", "chunk_gap_max_us", "us"],
+  ["Preemptions", "engine.preemptions", "1"],
+];
+
+function Figures({ record }) {
+  const there = FIGURES.filter(([, field]) => typeof record[field] === "number");
+  const print = (value, unit) => (unit === null ? String(value) : unit === "us" ? format(value / 1e6, "s") : format(value, unit));
+  return html`<dl class="figures">${there.map(([label, field, unit]) => html`<div key=${field} title=${field}>
+    <dt>${label}</dt><dd>${print(record[field], unit)}</dd></div>`)}</dl>`;
+}
+
+function Actions({ record, meta, params, onFilter }) {
+  const trace = record.trace_id;
+  const identity = record.request_id ? `request_id=${record.request_id}` : "";
+  const copied = async (text, words) => notice((await copy(text)) ? `Copied: ${words}` : "The clipboard is not available here.");
+  const directory = meta.directories[0] ?? "logs";
+  const conditions = identity ? [identity] : params.where ?? [];
+  return html`<div class="actions">
+    ${trace && html`<button type="button" onClick=${() => onFilter("trace_id", trace, false)}><${Icon} path=${ICONS.filter} size=${13} />This trace</button>`}
+    <button type="button" title=${asCommand(conditions, directory)} onClick=${() => copied(asCommand(conditions, directory), "a command of the shell")}>
+      <${Icon} path=${ICONS.copy} size=${13} />Copy as tail --where</button>
+    <button type="button" onClick=${() => copied(JSON.stringify(record, null, 2), "the record as JSON")}><${Icon} path=${ICONS.copy} size=${13} />JSON</button>
+    ${identity && html`<${ExportMenu} query=${{ where: [identity], events: ["request"] }} />`}
+    ${trace && (meta.links ?? []).map((link) => html`<a key=${link.name} class="button" target="_blank" rel="noopener noreferrer" href=${traceLink(link.template, record)}>
+      ${oneLine(link.name, 40)} <${Icon} path=${ICONS.open} size=${12} /></a>`)}
+  </div>`;
+}
+
+/** Fill a template of `--trace-url`; what is not http(s) leads nowhere. */
+function traceLink(template, record) {
+  const filled = template.replaceAll(/\{(trace_id|span_id|request_id)\}/g, (_, name) => encodeURIComponent(record[name] ?? ""));
+  return /^https?:\/\//i.test(filled) ? filled : undefined;
+}
