@@ -110,6 +110,7 @@ unsafe fn begin(log: inferlog::Log, start: &RequestStart<'_>) -> Option<inferlog
             traceparent: start.traceparent.given(),
             tracestate: &tracestate,
             request_id: start.x_request_id.given(),
+            headers: &[],
             content: start.content_type.given().map(Content::of_type),
             is_private: start.is_private,
             model: model.as_ref(),

@@ -5,11 +5,12 @@ use crate::log::Log;
 use crate::model::{Model, ServedModel, Tensor, list};
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
+use request::added::Members;
 use request::capture::Content;
 use request::fields::Group;
 use request::ids::RequestIds;
 use request::in_flight::facts::BODY_HEAD_BYTES;
-use request::observer::{Chunks, Observer, RequestSource, RequestTexts};
+use request::observer::{Chunks, Observer, ObserverSettings, RequestSource, RequestTexts};
 use request::outcome::Ending;
 use request::requests::Start;
 use request::rpc::RpcStatus;
@@ -31,6 +32,9 @@ pub struct RequestStart<'a> {
     pub tracestate: &'a [&'a [u8]],
     /// The header `X-Request-Id`.
     pub request_id: Option<&'a [u8]>,
+    /// Name and value of each header, of which `record_headers` are recorded; [`Log::records_headers`] says whether there
+    /// are any. None of them counts with a model.
+    pub headers: &'a [(&'a [u8], &'a [u8])],
     /// The content of the request's body. Of a JSON body the model and its parameters are recorded.
     pub content: Option<Content<'a>>,
     /// The client forbids storing texts of its request.
@@ -56,6 +60,12 @@ pub struct Request {
 }
 
 impl Log {
+    /// Whether the configuration names headers that are recorded.
+    #[must_use]
+    pub fn records_headers(self) -> bool {
+        self.requests.settings.recorded.has_headers()
+    }
+
     /// Begins a request: ids, the sampler's decision, and a slot of the flight recorder, so that a request that the
     /// process does not survive is on record. None if logging is switched off.
     #[must_use]
@@ -84,6 +94,9 @@ impl Log {
         };
         let settings = &self.requests.settings;
         let mut observer = self.requests.begin(&mut ids, &begun, |sampler| sampler.trusts(start.client_address));
+        if model.is_none() {
+            observer.identify(recorded(settings, start.headers));
+        }
         let content = start.content.filter(|_| model.is_none());
         if let Some(content) = content.filter(|content| *content == Content::Json || settings.texts.is_on()) {
             observer.capture_request(content, start.is_private, settings);
@@ -104,6 +117,13 @@ impl Log {
             generation: self.requests.producer.generation(),
         })
     }
+}
+
+/// Of a request's headers, those that are recorded.
+pub(crate) fn recorded(settings: &ObserverSettings, headers: &[(&[u8], &[u8])]) -> Members {
+    let mut members = Members::default();
+    headers.iter().for_each(|(name, value)| settings.recorded.take(name, value, &mut members));
+    members
 }
 
 impl Request {
