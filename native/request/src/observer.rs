@@ -409,7 +409,8 @@ impl Observer {
             RequestSource::Model(ModelFacts { served, tensors, usage }) => {
                 let (stream, _) = self.stream_and_bodies(b"", settings);
                 let added = Self::added(added.as_deref(), producer);
-                ModelRecord { identity, end, duration, stream, sampling, added, usage, served, tensors, exception }.push(to);
+                ModelRecord { identity, end, duration, stream, sampling, added, usage, served, tensors, exception }
+                    .push(to);
                 MODEL_REQUEST
             }
         };

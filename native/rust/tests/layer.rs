@@ -170,7 +170,9 @@ async fn recorded_headers_and_members_of_the_body_say_whose_request_it_was() {
     }));
     let address = recorded.serve(app()).await;
     let mut request = post("/v1/chat/completions", &json!({"model": "llama", "user": "user-7"}));
-    for (name, value) in [("x-tenant", "acme"), ("x-team", "search"), ("x-other", "no"), ("authorization", "Bearer secret")] {
+    for (name, value) in
+        [("x-tenant", "acme"), ("x-team", "search"), ("x-other", "no"), ("authorization", "Bearer secret")]
+    {
         request.headers_mut().insert(name, value.parse().expect("a value"));
     }
     read(Http::Two.send(address, request).await).await;
