@@ -94,7 +94,7 @@ impl Log {
         };
         let settings = &self.requests.settings;
         let mut observer = self.requests.begin(&mut ids, &begun, |sampler| sampler.trusts(start.client_address));
-        if model.is_none() {
+        if model.is_none() && !start.headers.is_empty() {
             observer.identify(recorded(settings, start.headers));
         }
         let content = start.content.filter(|_| model.is_none());

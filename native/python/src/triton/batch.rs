@@ -142,7 +142,9 @@ impl ModelShared {
         let path = self.path.as_bytes();
         let start = Start { now: batch.now, method: b"", path, protocol_version: b"", client_address: b"", model };
         let mut observer = self.requests.begin(&mut ids, &start, |sampler| sampler.trusts(""));
-        observer.identify(members);
+        if !members.is_empty() {
+            observer.identify(members);
+        }
         let is_left_out = !observer.head().kept && !self.requests.runtime.is_active();
         State::new(observer, ids, given, parameters, (batch.now, is_left_out))
     }
