@@ -26,7 +26,7 @@ VENV = Path(__file__).parent.parent.parent / ".venv-vllm"
 MODEL = VENV / "models" / "tiny"
 ADAPTER = VENV / "models" / "adapter"
 MIDDLEWARE = ("--middleware", "inference_logging.InferenceLoggingMiddleware")
-START_DEADLINE_S = 1200.0
+START_DEADLINE_S = 240.0
 STOP_DEADLINE_S = 10.0
 
 # No process for the worker and no scheduling ahead: on few cores their busy waiting holds streams back for a second.

@@ -140,6 +140,20 @@ fn put(to: &mut [c_char], text: &[u8]) {
     to.iter_mut().zip(text).for_each(|(to, byte)| *to = *byte as c_char);
 }
 
+/// Takes note of a header of the request, of which those are recorded that `record_headers` names. Of a request that a model
+/// serves none is.
+///
+/// # Safety
+/// `request` is NULL or under way; the texts live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn inferlog_request_header(request: *mut Request, name: Text<'_>, value: Text<'_>) {
+    // SAFETY: the caller's promise.
+    if let Some(request) = unsafe { request.as_mut() } {
+        // SAFETY: the caller's promise.
+        unsafe { request.0.header(name.bytes(), value.bytes()) };
+    }
+}
+
 /// Takes note of the next bytes of the request's body.
 ///
 /// # Safety

@@ -55,6 +55,8 @@ pub struct Request {
     protocol_version: Box<str>,
     client_address: Box<str>,
     model: Option<Box<ServedModel>>,
+    /// Those that are recorded.
+    headers: Members,
     /// The generation of processes in which the request began.
     generation: u32,
 }
@@ -94,8 +96,9 @@ impl Log {
         };
         let settings = &self.requests.settings;
         let mut observer = self.requests.begin(&mut ids, &begun, |sampler| sampler.trusts(start.client_address));
-        if model.is_none() && !start.headers.is_empty() {
-            observer.identify(recorded(settings, start.headers));
+        let headers = if model.is_none() { recorded(settings, start.headers) } else { Members::default() };
+        if !headers.is_empty() {
+            observer.identify(headers.clone());
         }
         let content = start.content.filter(|_| model.is_none());
         if let Some(content) = content.filter(|content| *content == Content::Json || settings.texts.is_on()) {
@@ -114,6 +117,7 @@ impl Log {
             protocol_version: start.protocol_version.into(),
             client_address: start.client_address.into(),
             model,
+            headers,
             generation: self.requests.producer.generation(),
         })
     }
@@ -137,6 +141,16 @@ impl Request {
     #[must_use]
     pub const fn log(&self) -> Log {
         self.log
+    }
+
+    /// Takes note of a header of the request, in addition to those that it began with. Of a request that a model serves none
+    /// is recorded.
+    pub fn header(&mut self, name: &[u8], value: &[u8]) {
+        let headers = recorded(&self.log.requests.settings, &[(name, value)]);
+        if self.model.is_none() && !headers.is_empty() {
+            self.headers.add_all(&headers);
+            self.observer.identify(self.headers.clone());
+        }
     }
 
     /// Takes note of the next bytes of the request's body.
