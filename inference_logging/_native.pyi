@@ -190,7 +190,7 @@ class ModelLog:
         datatypes: dict[str, tuple[str, int]],
         only_input: str | None,
         traces: bool,
-        read_parameters: Callable[[str], tuple[str | None, str | None, str | None]],
+        read_parameters: Callable[[str], tuple[str | None, str | None, str | None, list[tuple[str, str]]]],
         failed: Callable[[Exception], None],
         raised: Callable[[list[ModelRequest], BaseException], None],
         returned: Callable[[list[ModelRequest], Any], Any],

@@ -20,6 +20,7 @@ from bench_capture import capture
 from bench_emit import emit, tail
 from bench_features import features
 from bench_flight import flight
+from bench_identity import identity
 from bench_listener import listener
 from bench_middleware import middleware
 from bench_report import Report, machine
@@ -44,6 +45,7 @@ SECTIONS: dict[str, Callable[[bool], Report]] = {
     "audit": audit,
     "middleware": middleware,
     "features": features,
+    "identity": identity,
     "flight": flight,
     "capture": capture,
     "uvicorn": uvicorn,

@@ -68,8 +68,10 @@ def records_of(
 
             await middleware(scope, receive, send)
 
-    asyncio.run(main())
-    middleware._close()
+    try:
+        asyncio.run(main())
+    finally:
+        middleware._close()
     return [line for line in read_lines(config.directory) if line["event_name"] == "request"]
 
 

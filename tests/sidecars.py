@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from inference_logging import Config
+from tests.books import variables
 from tests.support import wait_until
 
 PYTHON = (sys.executable, "-m", "inference_logging.cli.main")
@@ -20,8 +21,7 @@ _PATIENCE_S = 180.0
 
 def environment(config: Config) -> dict[str, str]:
     """Return the environment that gives another process the same configuration."""
-    settings = {f"INFERENCE_LOGGING_{name.upper()}": str(getattr(config, name)) for name in config.model_fields_set}
-    return {**os.environ, **settings}
+    return {**os.environ, **variables(config)}
 
 
 class Sidecar:

@@ -39,6 +39,7 @@ def run_bench(tmp_path: Path, *sections: str) -> tuple[str, dict[str, Any]]:
         "verify",
         "audit",
         "middleware",
+        "identity",
         "flight",
     ],
 )
@@ -59,6 +60,15 @@ def test_each_feature_has_a_figure_and_all_of_them_together(tmp_path: Path) -> N
     names = [figure["name"] for figure in found["sections"]["features"]["figures"]]
     assert {"response_header", "slow_s", "the middleware with all of these on, in all"} <= set(names)
     assert len(names) == len(set(names))
+
+
+def test_each_feature_of_identity_has_a_figure_beside_a_control_and_the_goal_is_judged(tmp_path: Path) -> None:
+    _, found = run_bench(tmp_path, "identity")
+    figures = {figure["name"]: figure for figure in found["sections"]["identity"]["figures"]}
+    assert {"record_headers, 3", "metrics_tenants", "control: the same twice, over all of these"} <= set(figures)
+    assert [name for name, figure in figures.items() if figure["goal"]] == ["resource and record_headers, 3"]
+    assert figures["resource and record_headers, 3"]["goal"]["bound"] == 0.15
+    assert all(figure["low"] <= figure["median"] <= figure["high"] for figure in figures.values())
 
 
 def test_the_capture_of_texts_has_figures_for_the_request_and_for_the_listener(tmp_path: Path) -> None:

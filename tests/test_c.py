@@ -94,7 +94,7 @@ def test_a_forked_child_has_a_queue_of_its_own(program: Path, configure: Configu
 
 
 def test_requests_have_the_records_of_the_middleware(program: Path, configure: Configure) -> None:
-    config = configure()
+    config = configure(record_headers=["x-tenant=tenant.id", "x-team"])
     ids, counts = run(program, "requests", config)
     assert counts == "5 5 0"
     trace_id, span_id, request_id = ids.split()
@@ -111,8 +111,12 @@ def test_requests_have_the_records_of_the_middleware(program: Path, configure: C
         "client.address": "192.0.2.7",
         "http.response.status_code": 200,
         "gen_ai.request.model": "tiny",
+        "tenant.id": "acme",
+        "http.request.header.x-team": "search",
     }
     assert {name: whole.get(name) for name in expected} == expected
+    assert not [name for name in whole if "other" in name]
+    assert "tenant.id" not in failed
     assert whole["chunks"] == 2
     assert failed["error.type"] == "std::bad_alloc"
     inside, outside = read_records(config.directory, "c.step")

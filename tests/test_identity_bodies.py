@@ -70,3 +70,52 @@ def test_a_kept_body_is_redacted_as_all_texts_are(configure: Configure) -> None:
 def test_a_kept_body_needs_room_in_a_record() -> None:
     with pytest.raises(ConfigError, match="max_record_bytes=65536: must be at least"):
         Config(capture_body="raw", capture_text_bytes="64KiB", max_record_bytes="64KiB")
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "find", "description": 'a "find" é', "parameters": {"n": [1, 2.5e3, None]}},
+    },
+    {"type": "function", "function": {"name": "own"}},
+]
+NAMED = [{"type": "function", "name": "find"}, {"type": "function", "name": "own"}]
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize(("mode", "expected"), [("full", TOOLS), ("names", NAMED)])
+def test_tools_are_whole_where_that_is_asked_for_and_stand_there_once(
+    configure: Configure, place: str, mode: str, expected: object
+) -> None:
+    long = {"messages": [{"role": "user", "content": "x" * 100_000}]}
+    body = {"model": "m", "tools": TOOLS, **long} if place == "first" else {**long, "tools": TOOLS, "user": "u"}
+    assert served(configure(capture_tools=mode), {}, body)["gen_ai.tool.definitions"] == expected
+
+
+def test_of_tools_that_a_client_does_not_show_there_are_the_names(configure: Configure) -> None:
+    record = served(configure(capture_tools="full"), {"x-no-capture": "1"}, {"tools": TOOLS})
+    assert record["gen_ai.tool.definitions"] == NAMED
+
+
+def test_of_tools_that_are_not_wholly_captured_there_are_the_names_that_were(configure: Configure) -> None:
+    long = {"type": "function", "function": {"name": "long", "description": "x" * 100_000}}
+    record = served(configure(capture_tools="full"), {}, {"tools": [*TOOLS, long]})
+    assert record["gen_ai.tool.definitions"][:2] == NAMED
+    assert "description" not in json.dumps(record["gen_ai.tool.definitions"])
+
+
+def test_whole_tools_are_redacted_as_all_texts(configure: Configure) -> None:
+    tools = [{"type": "function", "function": {"name": "mail", "description": "writes to canary@example.com"}}]
+    config = configure(capture_tools="full", redact_patterns=["email"])
+    (found,) = served(config, {}, {"tools": tools})["gen_ai.tool.definitions"]
+    assert "canary" not in found["function"]["description"]
+    assert b"canary@" not in everything(config.directory)
+
+
+@pytest.mark.parametrize(
+    "tools", [b'[{"name":"a",}]', b'[{"name":"a" "b":1}]', b'"text"', b"[01]", b"[" * 99 + b"]" * 99, b'{"a":1}']
+)
+def test_tools_that_are_no_list_of_json_leave_a_line_that_is(configure: Configure, tools: bytes) -> None:
+    record = served(configure(capture_tools="full"), {}, b'{"model":"m","tools":' + tools + b"}")
+    assert record["gen_ai.request.model"] == "m"
+    assert isinstance(record.get("gen_ai.tool.definitions", []), list)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -224,6 +227,31 @@ def test_locust_sends_the_same_file(replays: Replays, tmp_path: Path) -> None:
     rows = {(row["method"], row["name"]): row for row in json.loads(done.stdout)}
     assert rows[("POST", "/v1/chat/completions")]["num_requests"] >= len(ASKED) - 1
     assert rows[("SSE", "/v1/chat/completions: time to first chunk")]["num_requests"] >= 5
+
+
+def test_a_terminal_shows_how_far_it_is(replays: Replays, tmp_path: Path) -> None:
+    config = Config(directory=tmp_path / "segments", queue_directory=tmp_path / "queues", queue_bytes=1 << 20)
+    command = [sys.executable, "-m", "inference_logging.cli.main", "replay", str(replays.first.file), "--url"]
+    terminal, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
+    with (
+        uvicorn(config, app="replayed_app:app") as server,
+        subprocess.Popen([*command, server.url], stdout=subprocess.PIPE, stderr=theirs, env=environment) as process,
+    ):
+        os.close(theirs)
+        shown = _read_all(terminal)
+        assert process.wait(60) == 0
+    assert f"/{len(ASKED)}" in shown
+    assert "under way, last sent" in shown
+
+
+def _read_all(terminal: int) -> str:
+    """Return what is written to a terminal until nobody has it open."""
+    shown = b""
+    with os.fdopen(terminal, "rb", buffering=0) as screen, contextlib.suppress(OSError):
+        while part := screen.read(65_536):
+            shown += part
+    return shown.decode(errors="replace")
 
 
 def test_ctrl_c_ends_with_a_report_of_what_was_done(replays: Replays, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from fastapi import FastAPI, WebSocket
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from inference_logging import InferenceLoggingMiddleware, get_logger
+from inference_logging import Config, InferenceLoggingMiddleware, current_request, get_logger
+from tests.identity import HEADERS, SECRET, everything
 from tests.support import TRACE_ID, TRACEPARENT, Client, Message, Receive, Recorded, Send, http_scope
 
 CONNECT: Message = {"type": "websocket.connect"}
@@ -192,3 +193,43 @@ def test_a_record_that_cannot_be_made_is_no_failure_of_the_connection(
     asyncio.run(served(scope(), client.receive, client.send))
     assert client.sent == [ACCEPT]
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_connection_has_the_recorded_headers_of_its_handshake_and_what_the_application_sets(
+    keyed: Callable[..., Config],
+) -> None:
+    recorded = Recorded(keyed(record_headers=[*HEADERS, "x-user=enduser.id"]))
+    kept: list[Any] = []
+
+    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        request = current_request()
+        assert request is not None
+        assert request.set(**{"enduser.id": "of the application"}, room=7)
+        kept.append(request)
+        scope["headers"] = []
+        await receive()
+        await send(ACCEPT)
+
+    headers = [(b"x-tenant", b"acme"), (b"X-Team", b" search "), (b"authorization", f"Bearer {SECRET}".encode())]
+    recorded.serve(app, scope(headers=[*headers, (b"x-user", b"u-1"), (b"x-other", b"no")]), [CONNECT])
+    record = connection(recorded)
+    assert (record["tenant.id"], record["http.request.header.x-team"]) == ("acme", "search")
+    assert record["enduser.id"] == "of the application"
+    assert record["attributes"] == {"room": 7}
+    assert record["api_key.hash"].startswith("blake3-keyed:")
+    assert not any("other" in name for name in record)
+    assert kept[0].set(late=1) is False
+    recorded.close()
+    assert SECRET.encode() not in everything(recorded.config.directory)
+
+
+def test_a_connection_that_fails_has_both_its_headers_and_its_exception(keyed: Callable[..., Config]) -> None:
+    recorded = Recorded(keyed(record_headers=HEADERS))
+    with pytest.raises(ZeroDivisionError):
+        recorded.serve(
+            sending(error=ZeroDivisionError("as it must")), scope(headers=[(b"x-tenant", b"acme")]), [CONNECT]
+        )
+    record = connection(recorded)
+    recorded.close()
+    assert (record["tenant.id"], record["exception.type"]) == ("acme", "ZeroDivisionError")
+    assert "members" not in record

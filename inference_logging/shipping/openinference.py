@@ -74,10 +74,17 @@ def _texts(record: Record, kind: str) -> Iterator[tuple[str, Any]]:
     system = record.get("gen_ai.system_instructions")
     if isinstance(system, list) and system:
         sides["input"] = [{"role": "system", "parts": system}, *sides["input"]]
+    yield from _tools(record)
     for side, messages in sides.items():
         for at, message in enumerate(messages):
             prefix = f"llm.{side}_messages.{at}.message"
             yield from ((f"{prefix}.{name}", value) for name, value in _message(message))
+
+
+def _tools(record: Record) -> Iterator[tuple[str, str]]:
+    """Return the tools that are on record whole: a name alone is no schema."""
+    whole = [tool for tool in _messages(record, "gen_ai.tool.definitions") if not set(tool) <= {"type", "name"}]
+    yield from ((f"llm.tools.{at}.tool.json_schema", orjson.dumps(tool).decode()) for at, tool in enumerate(whole))
 
 
 def _value(side: str, messages: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

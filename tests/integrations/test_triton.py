@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,22 +13,43 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integrations.triton_server import VENV, TritonServer, assert_books_balance, serving
+from inference_logging.started import configuration_digest
+from tests.integrations.triton_server import (
+    EXIT_TIMEOUT_S,
+    INSTANCES,
+    VENV,
+    TritonServer,
+    assert_books_balance,
+    serving,
+)
 from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT
 
 pytestmark = pytest.mark.triton
 
+KEY = "sk-canary-of-triton"
+TOKEN = "hf_canary0123456789"
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "triton_repository"
 
 
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """Serve all models; at its end all books must balance."""
-    settings: dict[str, Any] = {"triton_parameters": "do,user", "triton_metrics": "on"}
-    with serving(tmp_path_factory.mktemp("triton"), "--http-header-forward-pattern=traceparent", **settings) as server:
+    place = tmp_path_factory.mktemp("triton")
+    (place / "key").write_bytes(bytes(32))
+    settings: dict[str, Any] = {
+        "triton_parameters": "do,user",
+        "triton_metrics": "on",
+        "server_record": "on",
+        "record_headers": ["x-tenant=tenant.id", "authorization:hash=api_key.hash"],
+        "capture_hash_key_file": place / "key",
+    }
+    forwarded = "--http-header-forward-pattern=(?i)traceparent|x-.*|authorization"
+    with serving(place, forwarded, environment={"HF_TOKEN": TOKEN}, **settings) as server:
         yield server
         assert server.stops()
     assert_books_balance(server)
+    written = b"".join(path.read_bytes() for path in server.config.directory.rglob("*") if path.is_file())
+    assert not [secret for secret in (KEY, TOKEN, "canary") if secret.encode() in written]
 
 
 def test_a_request_over_http_is_on_record(triton: TritonServer) -> None:
@@ -66,6 +88,38 @@ def test_the_trace_of_a_forwarded_header_goes_on(triton: TritonServer) -> None:
     triton.client.post("/v2/models/echo/infer", json=body, headers={"traceparent": TRACEPARENT.decode()})
     record = triton.record("traced")
     assert (record["trace_id"], record["parent_span_id"]) == (TRACE_ID, PARENT_ID)
+
+
+def test_forwarded_headers_say_whose_request_it_was(triton: TritonServer) -> None:
+    body = {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}], "id": "identified"}
+    headers = {"X-Tenant": "acme", "x-other": "no", "Authorization": f"Bearer {KEY}"}
+    triton.client.post("/v2/models/echo/infer", json=body, headers=headers)
+    record = triton.record("identified")
+    assert record["tenant.id"] == "acme"
+    assert record["api_key.hash"].startswith("blake3-keyed:")
+    assert not [name for name in record if "other" in name]
+
+
+def test_each_instance_says_at_its_start_what_it_runs(triton: TritonServer) -> None:
+    records = triton.records("server.started")
+    assert len(records) == INSTANCES
+    echo = [record for record in records if record["model.name"] == "echo"]
+    assert len(echo) == 2
+    for record in echo:
+        assert (record["engine.name"], record["model.version"]) == ("triton", "1")
+        assert record["engine.parallelism"] == {"instances": 2}
+        assert record["configuration.digest"] == configuration_digest(triton.config)
+        assert record["process.runtime.version"] == platform.python_version()
+        arguments = record["engine.arguments"]
+        assert arguments["model_config.backend"] == "python"
+        assert (arguments["model_config.max_batch_size"], arguments["model_config.dynamic_batching"]) == (8, True)
+        assert arguments["model_config.decoupled"] is False
+        assert arguments["model_instance_kind"] == "CPU"
+        assert (arguments["server.exit-timeout-secs"], arguments["server.disable-auto-complete-config"]) == (
+            str(EXIT_TIMEOUT_S),
+            "true",
+        )
+        assert not {"engine.version", "model.digest"} & set(record), "this Triton has neither"
 
 
 def test_requests_of_a_batch_are_on_record_one_by_one(triton: TritonServer) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import platform
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
 
 import httpx
 import pytest
 
+from inference_logging.started import configuration_digest
 from tests.books import assert_books_balance
-from tests.integrations.vllm_server import ADAPTER, VllmServer, serving
+from tests.integrations.vllm_server import ADAPTER, MODEL, VENV, VllmServer, serving
 from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT, wait_until
 
 pytestmark = pytest.mark.vllm
 
 KEY = "a-key-that-nobody-should-read"
+TOKEN = "hf_canary0123456789"
+PASSWORD = "a-password-of-an-argument"
 BODY = {"prompt": "hello", "max_tokens": 4}
 
 
@@ -59,26 +65,63 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
     flags = (
         *("--enable-log-requests", "--enable-request-id-headers"),
         *("--otlp-traces-endpoint", collector.endpoint),
+        *("--api-key", KEY, "--hf-token", PASSWORD, "--seed", "7", "--dtype", "bfloat16"),
         *("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"adapter={ADAPTER}"),
     )
     variables = {
-        "VLLM_API_KEY": KEY,
+        "HF_TOKEN": TOKEN,
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
         "OTEL_BSP_SCHEDULE_DELAY": "100",
     }
-    settings = {"wrap_health_path": "/health", "metrics_registry": "default"}
+    settings = {"wrap_health_path": "/health", "metrics_registry": "default", "server_record": "on"}
     with serving(tmp_path_factory.mktemp("flags"), *flags, environment=variables, **settings) as server:
         server.client.headers["authorization"] = f"Bearer {KEY}"
         yield server
     assert_books_balance(server.config)
     written = [path.read_bytes() for path in server.place.rglob("*") if path.is_file()]
     assert KEY not in server.output
-    assert not [True for content in written if KEY.encode() in content]
+    for secret in (KEY, TOKEN, PASSWORD):
+        assert not [True for content in written if secret.encode() in content]
 
 
 def test_a_request_without_the_key_is_recorded_as_refused(flagged: VllmServer) -> None:
     answer = httpx.post(f"{flagged.url}/v1/completions", json=BODY, headers={"x-request-id": "no-key"})
     assert flagged.record("no-key")["http.response.status_code"] == answer.status_code == 401
+
+
+def test_the_record_of_the_start_says_what_runs_and_with_which_arguments(flagged: VllmServer) -> None:
+    (record,) = wait_until(lambda: flagged.records("server.started"), "the record of the start")
+    assert record["engine.name"] == "vllm"
+    versions = {"engine.version": "vllm", "telemetry.distro.version": "inferlog", "server.version": "uvicorn"}
+    assert {name: record[name] for name in versions} == {name: installed(one) for name, one in versions.items()}
+    names = ("fastapi", "starlette", "torch", "transformers")
+    assert {name: record["framework.versions"].get(name) for name in names} == {name: installed(name) for name in names}
+    assert (record["server.name"], record["telemetry.distro.name"]) == ("uvicorn", "inferlog")
+    assert (record["process.runtime.name"], record["process.runtime.version"]) == (
+        "cpython",
+        platform.python_version(),
+    )
+    assert record["configuration.digest"] == configuration_digest(flagged.config)
+    assert (record["model.name"], record["model.dtype"], record["model.max_tokens"]) == (str(MODEL), "bfloat16", 8192)
+    assert not {"model.revision", "model.quantization", "model.digest"} & set(record), "this model has none"
+    assert record["engine.parallelism"] == {"tensor": 1, "pipeline": 1, "data": 1, "expert": False}
+    given = {
+        "model_config.max_model_len": 8192,
+        "model_config.seed": 7,
+        "model_config.enforce_eager": True,
+        "scheduler_config.max_num_seqs": 32,
+        "lora_config.max_lora_rank": 8,
+        "load_config.load_format": "auto",
+    }
+    assert given.items() <= record["engine.arguments"].items()
+    text = json.dumps(record)
+    assert not [secret for secret in (KEY, TOKEN, PASSWORD) if secret in text]
+
+
+def installed(distribution: str) -> str:
+    """Return the version that is installed beside vLLM."""
+    (found,) = metadata.distributions(name=distribution, path=[str(packages) for packages in VENV.glob("lib/*/*")])
+    return found.version
 
 
 def test_health_keeps_its_meaning_and_tells_our_state(flagged: VllmServer) -> None:

@@ -214,7 +214,7 @@ class TritonServer:
 
 @contextlib.contextmanager
 def serving(directory: Path, *flags: str, **settings: Any) -> Iterator[TritonServer]:
-    """Start a server and wait until it is ready."""
+    """Start a server with these settings, and perhaps an ``environment``, and wait until it is ready."""
     server = TritonServer(directory, *flags, **settings)
     try:
         server.wait_until_ready()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import random
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,19 +17,20 @@ import pytest
 
 from inference_logging.shipping import Shipper, Source
 from inference_logging.shipping.kafka import KafkaDestination
-from tests.segment_files import request, write_segment
 from tests.shipping.kafka import TOPIC, Kafka
+from tests.support import read_records
 
 pytestmark = pytest.mark.shipping
 
 PODS: Final = 50
 REQUESTS: Final = 40
-ARRIVED: Final = "CREATE TABLE arrived AS SELECT unnest(?)::JSON AS resource, unnest(?)::JSON AS record"
+PROGRAM: Final = Path(__file__).with_name("pods.py")
 SLOWEST: Final = """
 SELECT resource ->> '$."k8s.pod.name"' AS pod, record ->> '$."tenant.id"' AS tenant,
-       (record ->> '$.duration_s')::DOUBLE AS duration_s
-FROM arrived WHERE record ->> '$.event_name' = 'request' ORDER BY duration_s DESC LIMIT 10
+       (record ->> '$.duration_s')::DOUBLE AS duration_s, record ->> '$.client_request_id' AS request
+FROM arrived WHERE record ->> '$.event_name' = 'request' ORDER BY duration_s DESC, request LIMIT 10
 """
+Served = tuple[str, str, float, str]
 
 
 @dataclass
@@ -44,24 +47,36 @@ def test_pod_and_tenant_of_the_slowest_requests_are_one_question(
     start: Callable[[Kafka], Kafka], tmp_path: Path
 ) -> None:
     kafka = start(Kafka(tmp_path / "kafka"))
-    chance = random.Random(50)
-    expected: list[tuple[str, str, float]] = []
-    for pod in range(PODS):
-        served = [(f"tenant-{chance.randrange(7)}", chance.uniform(0.0, 100.0)) for _ in range(REQUESTS)]
-        expected += [(f"pod-{pod}", tenant, duration_s) for tenant, duration_s in served]
-        records = [request(at, tenant__id=tenant, duration_s=took) for at, (tenant, took) in enumerate(served)]
-        write_segment(tmp_path / f"pod-{pod}", records, resource={"service.name": "svc", "k8s.pod.name": f"pod-{pod}"})
+    served = serve(tmp_path)
+    assert len(served) == PODS * REQUESTS
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(lambda pod: ship(tmp_path / f"pod-{pod}", kafka), range(PODS)))
-    arrived = kafka.values_by_resource()
-    assert len(arrived) == PODS * REQUESTS
-    columns = [[text.decode() for text in column] for column in zip(*arrived, strict=True)]
+    arrived = [(json.loads(resource), json.loads(record)) for resource, record in kafka.values_by_resource()]
+    requests = [one for one in arrived if one[1]["event_name"] == "request"]
+    assert len(requests) == PODS * REQUESTS
+    assert len({resource["service.instance.id"] for resource, _ in requests}) == PODS
+    assert {resource["service.name"] for resource, _ in requests} == {"svc"}
+    columns = [[json.dumps(one) for one in column] for column in zip(*arrived, strict=True)]
     with duckdb.connect() as database:
         database.execute(
             "CREATE TABLE arrived AS SELECT unnest(?)::JSON AS resource, unnest(?)::JSON AS record", columns
         )
         found = database.execute(SLOWEST).fetchall()
-    assert found == sorted(expected, key=lambda one: -one[2])[:10]
+    assert found == sorted(served, key=lambda one: (-one[2], one[3]))[:10]
+
+
+def serve(directory: Path) -> list[Served]:
+    """Let all pods serve; return pod and tenant of each request as the client knows them, and how long it took."""
+    command = [sys.executable, str(PROGRAM), str(directory), str(PODS), str(REQUESTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stderr
+    sent = [line.split(" ") for line in done.stdout.splitlines()]
+    took = {
+        record["client_request_id"]: record["duration_s"]
+        for pod in range(PODS)
+        for record in read_records(directory / f"pod-{pod}", "request")
+    }
+    return [(pod, tenant, took[name], name) for pod, name, tenant in sent]
 
 
 def ship(directory: Path, kafka: Kafka) -> None:

@@ -272,6 +272,18 @@ def test_without_texts_a_chat_has_model_tokens_and_parameters() -> None:
     }
 
 
+def test_tools_are_shown_where_they_are_on_record_whole() -> None:
+    whole = {"type": "function", "function": {"name": "find", "parameters": {}}}
+    named = {"type": "function", "name": "find"}
+
+    def tools(*definitions: object) -> dict[str, Any]:
+        found = shown(**{"gen_ai.operation.name": "chat", "gen_ai.tool.definitions": list(definitions)})
+        return {name: value for name, value in found.items() if name.startswith("llm.tools")}
+
+    assert tools(whole) == {"llm.tools.0.tool.json_schema": orjson.dumps(whole).decode()}
+    assert tools(named) == tools() == {}
+
+
 def test_messages_of_a_chat_are_shown_with_their_tools() -> None:
     call = {"type": "tool_call", "id": "1", "name": "weather", "arguments": '{"city":"Bonn"}'}
     answer = {"type": "tool_call_response", "id": "1", "response": "rain"}

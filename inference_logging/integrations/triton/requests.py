@@ -25,6 +25,7 @@ from inference_logging.application import get_logger
 from inference_logging.config import Config
 from inference_logging.context import REQUEST
 from inference_logging.integrations.triton.metrics import TritonMetrics
+from inference_logging.integrations.triton.started import reported_by
 from inference_logging.logger import Logger, open_tracebacks
 from inference_logging.off import NoModelLog
 from inference_logging.settings import settings
@@ -46,11 +47,6 @@ _KSERVE: Final = {
 
 _log = get_logger("inference_logging.triton")
 _open: list[RequestLog] = []
-
-
-def _reported(args: Mapping[str, str]) -> dict[str, object]:
-    """Return what Triton tells of a model for ``server.started``."""
-    return {"engine.name": "triton", "model.name": args["model_name"], "model.version": args["model_version"]}
 
 
 class RequestLog:
@@ -83,7 +79,7 @@ class RequestLog:
         self._failed = False
         if is_on:
             _watch(pb_utils.InferenceRequest)
-            record_start(self._logger, _reported(args))
+            record_start(self._logger, reported_by(args, json.loads(args["model_config"])))
         _open.append(self)
 
     def _model_log(self, args: Mapping[str, str], pb_utils: Any) -> ModelLog:
@@ -142,14 +138,16 @@ class RequestLog:
                 self._metrics = None
                 self._report(error)
 
-    def _read_parameters(self, text: str) -> tuple[str | None, str | None, str | None]:
+    def _read_parameters(self, text: str) -> tuple[str | None, str | None, str | None, list[tuple[str, str]]]:
         given = json.loads(text)
         kept = {name: given[name] for name in self.config.triton_parameters if name in given}
         while kept and len(json.dumps(kept)) > MAX_PARAMETERS_CHARACTERS:
             kept.popitem()
         trace = (given.get(name) for name in ("traceparent", "tracestate"))
         parent, state = (value if isinstance(value, str) else None for value in trace)
-        return parent, state, json.dumps(kept) if kept else None
+        texts = given.items() if self.config.record_headers else ()
+        headers = [(name, value) for name, value in texts if isinstance(value, str)]
+        return parent, state, json.dumps(kept) if kept else None, headers
 
     def _report(self, error: Exception) -> None:
         if not self._failed:

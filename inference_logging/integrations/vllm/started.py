@@ -40,7 +40,7 @@ def reported_by(client: Any) -> dict[str, object]:
         "engine.name": "vllm",
         "engine.version": getattr(sys.modules.get("vllm"), "__version__", None),
         "model.name": getattr(model, "model", None),
-        "model.revision": getattr(model, "revision", None),
+        "model.revision": getattr(model, "revision", None) or _commit_of(model),
         "model.dtype": None if dtype is None else str(dtype).removeprefix("torch."),
         "model.quantization": getattr(model, "quantization", None),
         "model.max_tokens": getattr(model, "max_model_len", None),
@@ -53,6 +53,11 @@ def reported_by(client: Any) -> dict[str, object]:
     }
     simple = {name: value if isinstance(value, dict) else _simple(value) for name, value in found.items()}
     return {name: value for name, value in simple.items() if value is not None and value != {}}
+
+
+def _commit_of(model: Any) -> object:
+    """Return the commit of the hub's repository that was loaded where no revision was asked for."""
+    return getattr(getattr(model, "hf_config", None), "_commit_hash", None)
 
 
 def _simple(value: object) -> str | int | float | bool | None:

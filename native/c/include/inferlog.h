@@ -415,6 +415,17 @@ inferlog_request *inferlog_request_begin(const inferlog_log *log, const inferlog
 bool inferlog_request_ids(const inferlog_request *request, inferlog_ids *ids);
 
 /*
+ Takes note of a header of the request, of which those are recorded that `record_headers` names. Of a request that a model
+ serves none is.
+
+ Requires:
+ `request` is NULL or under way; the texts live during the call.
+ */
+void inferlog_request_header(inferlog_request *request,
+                             inferlog_text name,
+                             inferlog_text value);
+
+/*
  Takes note of the next bytes of the request's body.
 
  Requires:

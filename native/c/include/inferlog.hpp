@@ -112,6 +112,9 @@ class request {
   ~request() { end(INFERLOG_END_FAILED, "abandoned"); }
 
   inferlog_request* get() const noexcept { return handle_; }
+  void header(std::string_view name, std::string_view value) const noexcept {
+    inferlog_request_header(handle_, text_of(name), text_of(value));
+  }
   void body(std::string_view bytes) const noexcept { inferlog_request_body(handle_, text_of(bytes)); }
   void answer(std::uint16_t status, std::string_view content_type = {}) const noexcept {
     inferlog_request_answer(handle_, status, text_of(content_type));

@@ -35,6 +35,6 @@ pub use model::{Model, Tensor};
 pub use request::{
     End, Ids, Request, RequestStart, inferlog_request_answer, inferlog_request_begin, inferlog_request_body,
     inferlog_request_chunk, inferlog_request_disconnect, inferlog_request_emit, inferlog_request_end,
-    inferlog_request_ids, inferlog_request_tensors,
+    inferlog_request_header, inferlog_request_ids, inferlog_request_tensors,
 };
 pub use text::Text;

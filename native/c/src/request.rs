@@ -110,6 +110,7 @@ unsafe fn begin(log: inferlog::Log, start: &RequestStart<'_>) -> Option<inferlog
             traceparent: start.traceparent.given(),
             tracestate: &tracestate,
             request_id: start.x_request_id.given(),
+            headers: &[],
             content: start.content_type.given().map(Content::of_type),
             is_private: start.is_private,
             model: model.as_ref(),
@@ -137,6 +138,20 @@ pub unsafe extern "C" fn inferlog_request_ids(request: *const Request, ids: *mut
 fn put(to: &mut [c_char], text: &[u8]) {
     to.fill(0);
     to.iter_mut().zip(text).for_each(|(to, byte)| *to = *byte as c_char);
+}
+
+/// Takes note of a header of the request, of which those are recorded that `record_headers` names. Of a request that a model
+/// serves none is.
+///
+/// # Safety
+/// `request` is NULL or under way; the texts live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn inferlog_request_header(request: *mut Request, name: Text<'_>, value: Text<'_>) {
+    // SAFETY: the caller's promise.
+    if let Some(request) = unsafe { request.as_mut() } {
+        // SAFETY: the caller's promise.
+        unsafe { request.0.header(name.bytes(), value.bytes()) };
+    }
 }
 
 /// Takes note of the next bytes of the request's body.

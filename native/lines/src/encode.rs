@@ -36,6 +36,7 @@ use queue::event::FIRST_USER_ID;
 use queue::record::{BodyKind, BodyText, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
 use request::capture::packed::Unpacked;
 use std::cell::OnceCell;
+use std::ops::Range;
 use std::sync::Arc;
 
 mod process;
@@ -265,6 +266,8 @@ struct Expanded {
     /// The usage that the response declares: it takes precedence over the engine's.
     usage: bool,
     cached: bool,
+    /// Where the names of a request's tools are in the line.
+    tools: Range<usize>,
 }
 
 impl Expanded {
@@ -306,9 +309,10 @@ fn push_fields<'a>(
                 }
             }
             Some(Ok(Value::Body(body))) if plan.members == Some(position) => {
-                extract::push_members(out, body.head, request.as_ref(), hash_key, |name, text| {
-                    watch.member(name, text)
-                });
+                let seen = |name, text| watch.member(name, text);
+                if extract::push_members(out, body.head, request.as_ref(), hash_key, seen) {
+                    out.drain(std::mem::take(&mut expanded.tools));
+                }
             }
             Some(Ok(Value::Body(body))) => {
                 if body.kind.is_request() {
@@ -321,6 +325,9 @@ fn push_fields<'a>(
                     };
                     let extracted = extract::push_facts(out, &body, given.semconv);
                     watch.extracted(body.kind, &extracted);
+                    if body.kind.is_request() {
+                        expanded.tools = extracted.tools;
+                    }
                     rate.set_answer_tokens(extracted.tokens[1]);
                     (expanded.usage, expanded.cached) =
                         (expanded.usage | extracted.usage, expanded.cached | extracted.cached);

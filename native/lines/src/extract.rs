@@ -19,6 +19,7 @@ use keys::{Key, LEVELS};
 use scan::{Visit, scan};
 
 use queue::record::{Body, BodyKind};
+use std::ops::Range;
 
 mod facts;
 mod keys;
@@ -45,6 +46,8 @@ pub struct ExtractedFacts<'a> {
     pub cached: bool,
     /// The tokens of the input and of the output, as far as the body declares them.
     pub tokens: [Option<u64>; 2],
+    /// Where the names of the tools are in the line; empty: there are none.
+    pub tools: Range<usize>,
 }
 
 /// Append the facts in `body` to `out`, each as `,"key":value`, in the names of `semconv`.
@@ -54,8 +57,8 @@ pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>, semconv: Semconv) -> E
             let mut facts = RequestFacts::default();
             scan(without_mark(body.head), Resume::default(), &mut facts);
             scan_end(body.tail, &mut facts);
-            facts.push(out);
-            ExtractedFacts { model: facts.model, ..ExtractedFacts::default() }
+            let tools = facts.push(out);
+            ExtractedFacts { model: facts.model, tools, ..ExtractedFacts::default() }
         }
         BodyKind::Response => {
             let mut facts = ResponseFacts::new(false);

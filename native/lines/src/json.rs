@@ -5,5 +5,6 @@ pub mod escape;
 pub mod hex;
 pub mod lex;
 pub mod number;
+pub mod rewrite;
 pub mod text;
 pub mod timestamp;

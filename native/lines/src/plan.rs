@@ -6,6 +6,7 @@ use crate::rate::RateFields;
 use crate::series::observe::Roles;
 use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
 use request::fields::MEMBERS;
+use request::websocket;
 
 /// The way from records of one event to lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct LinePlan {
     pub name_json: Box<[u8]>,
     /// The meaning of a request's fields for the histograms; empty for other events.
     pub roles: Roles,
-    /// Where the members are that the configuration adds to a request.
+    /// Where the members are that the configuration adds to a request or a WebSocket connection.
     pub members: Option<usize>,
     /// The fields of a request that count for rates; none for other events.
     pub rates: RateFields,
@@ -39,7 +40,8 @@ impl From<EventSchema> for LinePlan {
         escape::push_string(&mut name_json, schema.name.as_bytes());
         let roles = if is_request { Roles::of_request(&schema.fields) } else { Roles::default() };
         let rates = if is_request { RateFields::of_request(&schema.fields) } else { RateFields::default() };
-        let members = schema.fields.iter().position(|field| is_request && field == MEMBERS);
+        let has_members = is_request || schema.name == websocket::NAME;
+        let members = schema.fields.iter().position(|field| has_members && field == MEMBERS);
         let keys = schema.fields.iter().enumerate();
         let keys = keys.map(|(at, field)| Key::of(field, roles.are_observed_at(at) || rates.are_at(at)));
         Self { keys: keys.collect(), name_json: name_json.into(), roles, members, rates, schema }

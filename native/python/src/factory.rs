@@ -24,7 +24,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyTuple};
 use queue::system::now_monotonic_nano;
-use request::added::FewMembers;
+use request::added::{FewMembers, Members};
 use request::ids::{IdSource, RequestIds};
 use request::requests::Start;
 use request::sampler::Sampler;
@@ -90,13 +90,19 @@ impl RequestFactory {
     fn websocket_ids(&self, scope: &Bound<'_, PyAny>) -> PyResult<PyRequestIds> {
         let scope = scope_dict(scope)?;
         let head = RequestStart::read(item(&scope, &self.shared.keys.headers));
+        let recorded = &self.shared.requests.settings.recorded;
+        let headers = if recorded.has_headers() {
+            recorded_headers(item(&scope, &self.shared.keys.headers), recorded)
+        } else {
+            Members::default()
+        };
         self.shared.look_for_others(scope.py());
         let (mut ids, has_span) = self.ids_at(scope.py(), &head);
         let path = item(&scope, &self.shared.keys.path).map(Borrowed::to_owned);
         // The decision counts only for the flags that go to other services: a connection is always recorded.
         let trusts = |sampler: &Sampler| self.shared.trusts(sampler, &scope);
         self.shared.requests.decide(&mut ids, text_of(&path).as_bytes(), now_monotonic_nano(), trusts);
-        Ok(PyRequestIds::new(ids, has_span))
+        Ok(PyRequestIds::with_headers(ids, has_span, headers))
     }
 
     /// Emit the record of an ended WebSocket connection; `websocket.rs` describes the values.

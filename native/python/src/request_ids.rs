@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::record::Trace;
-use request::added::AddedFields;
+use request::added::{AddedFields, Members};
 use request::ids::{RequestIds, hex16, parse_span_id, traceparent};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -23,11 +23,27 @@ const ENDED: u8 = 4;
 ///
 /// A context that outlives the request (a timer that was started in it) keeps only this part of it alive.
 #[pyclass(frozen, name = "RequestIds", module = "inference_logging._native")]
-pub struct PyRequestIds(IdsCell);
+pub struct PyRequestIds {
+    cell: IdsCell,
+    /// The recorded headers of a WebSocket connection's handshake; those of a request are in its observer.
+    headers: Members,
+}
 
 impl PyRequestIds {
-    pub const fn new(ids: RequestIds, settled: bool) -> Self {
-        Self(IdsCell::new(ids, settled))
+    pub fn new(ids: RequestIds, settled: bool) -> Self {
+        Self::with_headers(ids, settled, Members::default())
+    }
+
+    /// The ids of a connection whose handshake had these headers.
+    pub const fn with_headers(ids: RequestIds, settled: bool, headers: Members) -> Self {
+        Self { cell: IdsCell::new(ids, settled), headers }
+    }
+
+    /// What is added to the record of a connection: fields of the application go before headers of the same name.
+    pub fn added(&self, py: Python<'_>) -> AddedFields {
+        let mut added = self.fields(py).unwrap_or_default();
+        added.members.add_all(&self.headers);
+        added
     }
 }
 
@@ -36,7 +52,7 @@ impl Deref for PyRequestIds {
 
     #[inline]
     fn deref(&self) -> &IdsCell {
-        &self.0
+        &self.cell
     }
 }
 
@@ -67,7 +83,7 @@ impl IdsCell {
     pub fn object(&self, py: Python<'_>) -> PyResult<Py<PyRequestIds>> {
         let state = GilCell::new(self.state.with(py, |state| state.clone()));
         let flags = AtomicU8::new(self.flags.load(Ordering::Relaxed));
-        Py::new(py, PyRequestIds(Self { state, flags }))
+        Py::new(py, PyRequestIds { cell: Self { state, flags }, headers: Members::default() })
     }
 
     /// Whether the application wants the record kept.

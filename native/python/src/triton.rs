@@ -55,8 +55,8 @@ pub struct ModelShared {
     path: String,
     /// None: tensors are not recorded.
     tensors: Option<Tensors>,
-    /// `read(parameters)` takes the request's parameters as JSON. It returns `traceparent`, `tracestate` and the
-    /// recorded parameters, as JSON.
+    /// `read(parameters)` takes the request's parameters as JSON. It returns `traceparent`, `tracestate`, the recorded
+    /// parameters as JSON, and name and value of those that can be recorded headers.
     read_parameters: Held,
     /// `failed(error)`: something could not be read.
     failed: Held,
@@ -231,7 +231,7 @@ impl ModelShared {
     fn enter<'py>(&self, begun: &Bound<'py, PyList>) -> Option<Bound<'py, PyAny>> {
         let py = begun.py();
         let only = (begun.len() == 1).then(|| begun.get_item(0)).and_then(Result::ok)?;
-        let ids = only.cast::<ModelRequest>().ok()?.get().ids(py);
+        let ids = only.cast::<ModelRequest>().ok()?.get().ids(py).ok()?;
         self.context.0.call1(py, (ids,)).ok()
     }
 

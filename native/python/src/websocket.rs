@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyTuple};
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::fields::Group;
-use request::websocket::{FIELDS, NAME};
+use request::websocket::{self, FIELDS, NAME};
 
 /// The number of values from the caller: from `outcome` to `duration_s`, without the route.
 const GIVEN: usize = 14;
@@ -41,6 +41,7 @@ pub fn emit(
     let id = producer.register_form(NAME, &FIELDS.map(str::to_owned), true);
     let id = id.map_err(|error| PyValueError::new_err(error.to_string()))?;
     ids.take_correlation_id(py);
+    ids.end();
     let mut scratch = Scratch::new();
     ids.with(py, |ids| {
         scratch.push_trace(&ids.trace);
@@ -58,6 +59,7 @@ pub fn emit(
             unsafe { value::push(py, &mut scratch, value.as_ptr()) };
         }
     }
+    websocket::push_added(&ids.added(py), producer.max_record_bytes(), &mut scratch);
     if let Some(texts) = texts {
         exception_texts(&texts.call0()?)?.within(producer.max_record_bytes()).push(&mut scratch);
     }

@@ -32,6 +32,8 @@ pub const FIELDS: [&str; 6] =
 pub const TENANT: &str = FIELDS[0];
 /// The member of the body that stands for all of it.
 pub const WHOLE_BODY: &str = "http.request.body";
+/// The tools that the model may call.
+pub const TOOLS: &str = "gen_ai.tool.definitions";
 const API_KEY: &str = "api_key.hash";
 const HEADER: &str = "http.request.header.";
 const BODY_FIELD: &str = "openai.request.";
@@ -55,11 +57,13 @@ pub enum Kind {
     HashOfBody = 3,
     /// Writes the request's body.
     Body = 4,
+    /// Writes the tools of the request's body, whole.
+    Tools = 5,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Text, Self::Hash, Self::OfBody, Self::HashOfBody, Self::Body]
+        [Self::Text, Self::Hash, Self::OfBody, Self::HashOfBody, Self::Body, Self::Tools]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -272,6 +276,14 @@ impl Recorded {
     #[must_use]
     pub fn with_bodies(mut self) -> Self {
         self.of_bodies.add(Kind::Body, WHOLE_BODY, b"");
+        self
+    }
+
+    /// The same with the tools of each request, whole. A listener of an earlier version does not know this member, and reads
+    /// none behind it: call this last.
+    #[must_use]
+    pub fn with_tools(mut self) -> Self {
+        self.of_bodies.add(Kind::Tools, TOOLS, b"tools");
         self
     }
 

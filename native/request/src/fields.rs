@@ -288,6 +288,7 @@ crate::record! {
         duration: Duration,
         stream: Option<Stream<'a>>,
         sampling: Sampling,
+        added: Option<Added<'a>>,
         usage: Option<Usage>,
         served: Served<'a>,
         tensors: Tensors<'a>,

@@ -408,7 +408,9 @@ impl Observer {
             }
             RequestSource::Model(ModelFacts { served, tensors, usage }) => {
                 let (stream, _) = self.stream_and_bodies(b"", settings);
-                ModelRecord { identity, end, duration, stream, sampling, usage, served, tensors, exception }.push(to);
+                let added = Self::added(added.as_deref(), producer);
+                ModelRecord { identity, end, duration, stream, sampling, added, usage, served, tensors, exception }
+                    .push(to);
                 MODEL_REQUEST
             }
         };

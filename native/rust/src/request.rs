@@ -5,11 +5,12 @@ use crate::log::Log;
 use crate::model::{Model, ServedModel, Tensor, list};
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
+use request::added::Members;
 use request::capture::Content;
 use request::fields::Group;
 use request::ids::RequestIds;
 use request::in_flight::facts::BODY_HEAD_BYTES;
-use request::observer::{Chunks, Observer, RequestSource, RequestTexts};
+use request::observer::{Chunks, Observer, ObserverSettings, RequestSource, RequestTexts};
 use request::outcome::Ending;
 use request::requests::Start;
 use request::rpc::RpcStatus;
@@ -31,6 +32,9 @@ pub struct RequestStart<'a> {
     pub tracestate: &'a [&'a [u8]],
     /// The header `X-Request-Id`.
     pub request_id: Option<&'a [u8]>,
+    /// Name and value of each header, of which `record_headers` are recorded; [`Log::records_headers`] says whether there
+    /// are any. None of them counts with a model.
+    pub headers: &'a [(&'a [u8], &'a [u8])],
     /// The content of the request's body. Of a JSON body the model and its parameters are recorded.
     pub content: Option<Content<'a>>,
     /// The client forbids storing texts of its request.
@@ -51,11 +55,19 @@ pub struct Request {
     protocol_version: Box<str>,
     client_address: Box<str>,
     model: Option<Box<ServedModel>>,
+    /// Those that are recorded.
+    headers: Members,
     /// The generation of processes in which the request began.
     generation: u32,
 }
 
 impl Log {
+    /// Whether the configuration names headers that are recorded.
+    #[must_use]
+    pub fn records_headers(self) -> bool {
+        self.requests.settings.recorded.has_headers()
+    }
+
     /// Begins a request: ids, the sampler's decision, and a slot of the flight recorder, so that a request that the
     /// process does not survive is on record. None if logging is switched off.
     #[must_use]
@@ -84,6 +96,10 @@ impl Log {
         };
         let settings = &self.requests.settings;
         let mut observer = self.requests.begin(&mut ids, &begun, |sampler| sampler.trusts(start.client_address));
+        let headers = if model.is_none() { recorded(settings, start.headers) } else { Members::default() };
+        if !headers.is_empty() {
+            observer.identify(headers.clone());
+        }
         let content = start.content.filter(|_| model.is_none());
         if let Some(content) = content.filter(|content| *content == Content::Json || settings.texts.is_on()) {
             observer.capture_request(content, start.is_private, settings);
@@ -101,9 +117,17 @@ impl Log {
             protocol_version: start.protocol_version.into(),
             client_address: start.client_address.into(),
             model,
+            headers,
             generation: self.requests.producer.generation(),
         })
     }
+}
+
+/// Of a request's headers, those that are recorded.
+pub(crate) fn recorded(settings: &ObserverSettings, headers: &[(&[u8], &[u8])]) -> Members {
+    let mut members = Members::default();
+    headers.iter().for_each(|(name, value)| settings.recorded.take(name, value, &mut members));
+    members
 }
 
 impl Request {
@@ -117,6 +141,16 @@ impl Request {
     #[must_use]
     pub const fn log(&self) -> Log {
         self.log
+    }
+
+    /// Takes note of a header of the request, in addition to those that it began with. Of a request that a model serves none
+    /// is recorded.
+    pub fn header(&mut self, name: &[u8], value: &[u8]) {
+        let headers = recorded(&self.log.requests.settings, &[(name, value)]);
+        if self.model.is_none() && !headers.is_empty() {
+            self.headers.add_all(&headers);
+            self.observer.identify(self.headers.clone());
+        }
     }
 
     /// Takes note of the next bytes of the request's body.

@@ -4,12 +4,14 @@
 //! of requests. Its record comes with its end; a process that is killed leaves none.
 
 use crate::log::Log;
+use crate::request::recorded;
 use queue::record::Scratch;
 use queue::severity::{ERROR, INFO, WARN};
 use queue::system::now_monotonic_nano;
+use request::added::AddedFields;
 use request::fields::{Field, Path};
 use request::ids::RequestIds;
-use request::websocket::{FIELDS, NAME};
+use request::websocket::{FIELDS, NAME, push_added};
 
 const NORMAL: [u16; 3] = [1000, 1001, 1005];
 /// The connection was lost without a close.
@@ -47,6 +49,8 @@ pub struct Connection {
     log: Log,
     ids: RequestIds,
     start: ConnectionStart,
+    /// The recorded headers of its handshake.
+    added: AddedFields,
     started: u64,
     status: u16,
     subprotocol: String,
@@ -57,14 +61,16 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Begins a connection; None if logging is switched off.
+    /// Begins a connection; None if logging is switched off. `headers`: name and value of each header of the handshake, of
+    /// which `record_headers` are recorded.
     #[must_use]
-    pub fn begin(log: Log, ids: RequestIds, start: ConnectionStart) -> Option<Self> {
+    pub fn begin(log: Log, ids: RequestIds, start: ConnectionStart, headers: &[(&[u8], &[u8])]) -> Option<Self> {
         let started = now_monotonic_nano();
         (!log.service.is_disabled(started)).then(|| Self {
             log,
             ids,
             start,
+            added: AddedFields { members: recorded(&log.requests.settings, headers), ..AddedFields::default() },
             started,
             status: 0,
             subprotocol: String::new(),
@@ -137,6 +143,7 @@ impl Drop for Connection {
         self.closed.and_then(|(_, code)| code).map(u64::from).push(&mut to);
         self.closed.map_or("", |(side, _)| side.name()).push(&mut to);
         (now_monotonic_nano().saturating_sub(self.started) as f64 / NANO).push(&mut to);
+        push_added(&self.added, producer.max_record_bytes(), &mut to);
         producer.emit(event, severity, to.as_slice());
     }
 }

@@ -157,3 +157,29 @@ async fn a_wrong_header_name_is_refused_by_parameter_and_value() {
     let wrong = inferlog::Log::open(r#"{"version": 1, "response_header": "not a header"}"#).err().expect("an error");
     assert!(wrong.to_string().contains("response_header=\"not a header\""), "{wrong}");
 }
+
+#[tokio::test]
+async fn recorded_headers_and_members_of_the_body_say_whose_request_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("key");
+    std::fs::write(&key, [7; 32]).expect("a key");
+    let recorded = Recorded::with(json!({
+        "record_headers": ["x-tenant=tenant.id", "X-Team", "authorization:hash=api_key.hash"],
+        "record_body_fields": ["user"],
+        "capture_hash_key_file": key,
+    }));
+    let address = recorded.serve(app()).await;
+    let mut request = post("/v1/chat/completions", &json!({"model": "llama", "user": "user-7"}));
+    for (name, value) in
+        [("x-tenant", "acme"), ("x-team", "search"), ("x-other", "no"), ("authorization", "Bearer secret")]
+    {
+        request.headers_mut().insert(name, value.parse().expect("a value"));
+    }
+    read(Http::Two.send(address, request).await).await;
+    let line = recorded.next_request().await;
+    assert_eq!((&line["tenant.id"], &line["http.request.header.x-team"]), (&json!("acme"), &json!("search")));
+    assert_eq!(line["openai.request.user"], "user-7");
+    let hash = line["api_key.hash"].as_str().expect("a hash");
+    assert!(hash.starts_with("blake3-keyed:"), "{line:#}");
+    assert!(!line.to_string().contains("secret") && line.get("http.request.header.x-other").is_none(), "{line:#}");
+}

@@ -43,6 +43,14 @@ class CaptureParameters(Parameters):
         "as to all texts, and clients can forbid it as they can all texts.",
         advanced=True,
     )
+    capture_tools: Literal["names", "full"] = parameter(
+        "names",
+        "Tools of a request, as gen_ai.tool.definitions. names: type and name of each of the first 16; full: the list "
+        "as the client sent it, with descriptions and parameters, if the bytes of the body that are copied hold all of "
+        "it, else as names. Redaction applies to it as to all texts, and where the client forbids the capture of texts "
+        "there are only names.",
+        advanced=True,
+    )
     capture_text_bytes: Bytes = parameter(
         16 * KIB,
         "Bytes of a body that are copied for its text in the mode truncated, per direction: half of them from its "

@@ -7,6 +7,7 @@ use crate::json::lex::Scalar;
 use crate::json::text;
 use crate::json::{escape, number};
 use crate::names::Semconv;
+use std::ops::Range;
 
 /// Longest string taken from a body; the rest is cut.
 pub const MAX_TEXT_BYTES: usize = 256;
@@ -112,8 +113,8 @@ impl<'a> Visit<'a, Key> for RequestFacts<'a> {
 }
 
 impl RequestFacts<'_> {
-    /// Append the facts as `,"key":value`.
-    pub fn push(&self, out: &mut Vec<u8>) {
+    /// Append the facts as `,"key":value`; return where in `out` the tools are.
+    pub fn push(&self, out: &mut Vec<u8>) -> Range<usize> {
         push_text(out, r#","gen_ai.request.model":"#, self.model);
         if let Some(stream) = self.stream {
             out.extend_from_slice(br#","gen_ai.request.stream":"#);
@@ -135,7 +136,9 @@ impl RequestFacts<'_> {
             Some(b"text") => out.extend_from_slice(br#","gen_ai.output.type":"text""#),
             _ => {}
         }
+        let start = out.len();
         self.push_tools(out);
+        start..out.len()
     }
 
     /// Append the tools, without what describes them.
@@ -252,6 +255,7 @@ impl<'a> ResponseFacts<'a> {
             usage: self.usage != Usage::default(),
             cached: cached.is_some(),
             tokens: [input, output].map(|tokens| tokens.and_then(Number::unsigned)),
+            tools: 0..0,
         }
     }
 

@@ -6,7 +6,7 @@
 use super::facts::MAX_TEXT_BYTES;
 use super::messages::{digest, push_hash};
 use super::{Resume, lex, without_mark};
-use crate::json::{escape, text};
+use crate::json::{escape, rewrite, text};
 use queue::record::{Body, BodyKind};
 use request::added::{Kind, Member, members};
 
@@ -17,14 +17,15 @@ const LONGEST_NAME: usize = 32;
 const CUT: &[u8] = "…".as_bytes();
 
 /// Append the members in `bytes`, each as `,"name":"value"`; `body` is the request's. `seen` gets name and value of
-/// each text.
+/// each text. Returns whether the tools are among them, so that their names alone need not be in the line.
 pub fn push_members<'a>(
     out: &mut Vec<u8>,
     bytes: &'a [u8],
     body: Option<&Body<'a>>,
     hash_key: Option<&[u8; 32]>,
     mut seen: impl FnMut(&'a [u8], &'a [u8]),
-) {
+) -> bool {
+    let mut has_tools = false;
     for Member { kind, name, value } in members(bytes) {
         let start = out.len();
         escape_key(out, name);
@@ -34,13 +35,16 @@ pub fn push_members<'a>(
             Kind::OfBody => find(body, value).is_some_and(|found| push_found(out, &found)),
             Kind::HashOfBody => find(body, value).is_some_and(|found| push_hashed(out, &found.plain(), hash_key)),
             Kind::Body => body.is_some_and(|body| push_body(out, body)),
+            Kind::Tools => find(body, value).is_some_and(|found| push_tools(out, &found)),
         };
         match kind {
             _ if !is_written => out.truncate(start),
             Kind::Text => seen(name, value),
+            Kind::Tools => has_tools = true,
             _ => {}
         }
     }
+    has_tools
 }
 
 fn escape_key(out: &mut Vec<u8>, name: &[u8]) {
@@ -105,6 +109,11 @@ fn push_found(out: &mut Vec<u8>, found: &Found<'_>) -> bool {
         _ => escape::push_string(out, &plain),
     }
     true
+}
+
+/// A list stands in the line as JSON, so it must be JSON.
+fn push_tools(out: &mut Vec<u8>, found: &Found<'_>) -> bool {
+    matches!(found, Found::Json(list) if list.starts_with(b"[") && rewrite::push(out, list))
 }
 
 /// The value of a member of the document; the last one, if it is there twice. None: it is null, or not in what was captured.

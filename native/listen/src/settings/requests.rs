@@ -3,6 +3,7 @@
 use super::Settings;
 use super::rules::{self, ROUTES};
 use crate::service::Service;
+use request::added::Recorded;
 use request::observer::ObserverSettings;
 
 impl Settings {
@@ -12,15 +13,20 @@ impl Settings {
     /// A sentence that names the parameter: the file of the key cannot be used.
     pub fn observer(&self, service: &Service) -> Result<ObserverSettings, String> {
         let observer = self.parameters.observer(service.budget.get())?;
-        Ok(ObserverSettings { recorded: rules::recorded(&self.values).map_err(|found| found.join("\n"))?, ..observer })
+        Ok(ObserverSettings { recorded: self.recorded()?, ..observer })
     }
 
-    /// As [`Self::observer`], for a model, whose requests have no bodies.
+    fn recorded(&self) -> Result<Recorded, String> {
+        rules::recorded(&self.values).map_err(|found| found.join("\n"))
+    }
+
+    /// As [`Self::observer`], for a model, whose requests have no bodies, and parameters in place of headers.
     ///
     /// # Errors
     /// As [`Self::observer`].
     pub fn model_observer(&self, service: &Service) -> Result<ObserverSettings, String> {
-        self.parameters.model_observer(service.budget.get())
+        let observer = self.parameters.model_observer(service.budget.get())?;
+        Ok(ObserverSettings { recorded: self.recorded()?, ..observer })
     }
 
     /// The header in which answers carry a request id, if any.

@@ -45,7 +45,8 @@ fn console(values: &Values) -> Option<String> {
 pub fn recorded(values: &Values) -> Result<Recorded, Vec<String>> {
     let has_key = values.maybe_text("capture_hash_key_file").is_some();
     let recorded = Recorded::parse(&values.texts("record_headers"), &values.texts("record_body_fields"), has_key)?;
-    Ok(if values.is("capture_body", "raw") { recorded.with_bodies() } else { recorded })
+    let recorded = if values.is("capture_body", "raw") { recorded.with_bodies() } else { recorded };
+    Ok(if values.is("capture_tools", "full") { recorded.with_tools() } else { recorded })
 }
 
 fn routes_in_one_place(values: &Values) -> impl Iterator<Item = String> {

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
+use request::added::Members;
 use request::fields::Group;
 use request::ids::RequestIds;
 use request::in_flight::facts::BODY_HEAD_BYTES;
@@ -105,7 +106,7 @@ impl ModelShared {
             None => None,
         };
         let given = calls.call(&methods.parameters, request)?;
-        let (mut parent, mut state, parameters) = match text(&given) {
+        let (mut parent, mut state, parameters, headers) = match text(&given) {
             None | Some("" | "{}") => Given::default(),
             Some(_) => self
                 .read_parameters
@@ -125,33 +126,40 @@ impl ModelShared {
             Some(name) => CorrelationId::Name(cut(name).into()),
             None => CorrelationId::Number(number(&correlation).unwrap_or(0)),
         };
-        Ok(Seen { ids, correlation, parameters })
+        let (recorded, mut members) = (&self.requests.settings.recorded, Members::default());
+        headers.iter().for_each(|(name, value)| recorded.take(name.as_bytes(), value.as_bytes(), &mut members));
+        Ok(Seen { ids, correlation, parameters, members })
     }
 
     /// Decides on a request and gives it its slot of the flight recorder.
     #[inline]
     fn open(&self, seen: Seen, batch: &Batch, position: u32) -> State {
-        let Seen { mut ids, correlation, parameters } = seen;
+        let Seen { mut ids, correlation, parameters, members } = seen;
         let given = ModelInput { size: batch.size, position, correlation, inputs: None };
         let mut served = Scratch::new();
         self.served(&given).push(&mut served);
         let model = &served.as_slice()[..served.as_slice().len().min(BODY_HEAD_BYTES)];
         let path = self.path.as_bytes();
         let start = Start { now: batch.now, method: b"", path, protocol_version: b"", client_address: b"", model };
-        let observer = self.requests.begin(&mut ids, &start, |sampler| sampler.trusts(""));
+        let mut observer = self.requests.begin(&mut ids, &start, |sampler| sampler.trusts(""));
+        if !members.is_empty() {
+            observer.identify(members);
+        }
         let is_left_out = !observer.head().kept && !self.requests.runtime.is_active();
         State::new(observer, ids, given, parameters, (batch.now, is_left_out))
     }
 }
 
-/// `traceparent`, `tracestate` and the recorded parameters of a request.
-type Given = (Option<String>, Option<String>, Option<String>);
+/// `traceparent`, `tracestate` and the recorded parameters of a request; and those that are texts, if headers are recorded.
+type Given = (Option<String>, Option<String>, Option<String>, Vec<(String, String)>);
 
 /// The data that was read from a request.
 struct Seen {
     ids: RequestIds,
     correlation: CorrelationId,
     parameters: Option<String>,
+    /// Of the parameters, those that stand for recorded headers.
+    members: Members,
 }
 
 /// The text of a member of a flat JSON object that needs no escapes.

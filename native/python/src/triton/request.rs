@@ -29,6 +29,8 @@ pub struct ModelRequest {
 pub struct State {
     observer: Observer,
     ids: RequestIds,
+    /// The ids as the application has them, if it has asked: what it sets of the request is there.
+    object: Option<Py<PyRequestIds>>,
     given: ModelInput,
     /// Monotonic nanoseconds.
     started: u64,
@@ -58,8 +60,13 @@ struct Rare {
 impl ModelRequest {
     /// The ids, for the context of the work on this request.
     #[getter]
-    pub fn ids(&self, py: Python<'_>) -> PyRequestIds {
-        PyRequestIds::new(self.state.with(py, |state| state.ids.clone()), true)
+    pub fn ids(&self, py: Python<'_>) -> PyResult<Py<PyRequestIds>> {
+        if let Some(known) = self.state.with(py, |state| state.object.as_ref().map(|object| object.clone_ref(py))) {
+            return Ok(known);
+        }
+        let object = Py::new(py, PyRequestIds::new(self.state.with(py, |state| state.ids.clone()), true))?;
+        self.state.with(py, |state| state.object = Some(object.clone_ref(py)));
+        Ok(object)
     }
 
     /// Take note of a response that a response sender is about to send.
@@ -136,6 +143,7 @@ impl State {
         Self {
             observer,
             ids,
+            object: None,
             given,
             started,
             is_left_out,
@@ -258,6 +266,7 @@ impl ModelRequest {
     }
 
     pub fn emit(&self, py: Python<'_>, ending: Ending<'_>, now: u64) {
+        self.take_set(py);
         let Requests { producer, settings, .. } = &self.shared().requests;
         self.state.with(py, |state| {
             let State { observer, ids, given, outputs, rare, .. } = state;
@@ -281,6 +290,27 @@ impl ModelRequest {
             };
             observer.finish(ids, ending, &RequestSource::Model(facts), now, producer, settings);
         });
+    }
+}
+
+impl ModelRequest {
+    /// Takes over what the application has set and asked for.
+    fn take_set(&self, py: Python<'_>) {
+        let object = self.state.with(py, |state| state.object.as_ref().map(|object| object.clone_ref(py)));
+        let Some(object) = object else { return };
+        let ids = object.get();
+        ids.end();
+        if ids.is_special() {
+            let (is_forced, fields) = (ids.is_forced(), ids.fields(py));
+            self.state.with(py, |state| {
+                if is_forced {
+                    state.observer.force();
+                }
+                if let Some(fields) = fields {
+                    state.observer.add(fields);
+                }
+            });
+        }
     }
 }
 

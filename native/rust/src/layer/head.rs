@@ -66,6 +66,7 @@ impl Head {
             traceparent: sent_trace(parts),
             tracestate: &tracestate,
             request_id: headers.get(REQUEST_ID).map(HeaderValue::as_bytes),
+            headers: &recorded(log, headers),
             content: Some(content).filter(|_| has_body && !self.is_call),
             is_private: self.is_private,
             model: None,
@@ -85,7 +86,7 @@ impl Head {
             protocol_version: version(parts.version),
             client_address: client_address(parts),
         };
-        Connection::begin(log, RequestIds::new(trace, client, None), start)
+        Connection::begin(log, RequestIds::new(trace, client, None), start, &recorded(log, &parts.headers))
     }
 
     /// The id that an answer carries: the client's, or the one made here.
@@ -107,6 +108,14 @@ impl Head {
             add(headers, REQUEST_ID, &ids.request_id());
         }
     }
+}
+
+/// The headers of which some are recorded; none if none is.
+fn recorded(log: Log, headers: &HeaderMap) -> Vec<(&[u8], &[u8])> {
+    if !log.records_headers() {
+        return Vec::new();
+    }
+    headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())).collect()
 }
 
 /// The caller's trace, unless it sent several.
