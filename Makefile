@@ -91,7 +91,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help vendor build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
+.PHONY: help vendor build listener c c-embedded header wheel wheels sdist wheels-reproduced sbom test-sdist test-wheels test-roots test-musl test-arm64 locks release release-check map quick test test-portable test-rust test-loom test-python test-real real-tools real-servers test-triton test-c triton parsl test-parsl phoenix test-phoenix test-vllm vllm test-export export-readers test-hostile test-cluster test-images test-shipping tools crash lint audit check demo bench bench-instructions bench-turns bench-triton bench-parsl bench-vllm bench-native onnx-example check-macos clean toolchain fuzz fuzz-corpus fuzz-unpack bench-peers bench-ab bench-growth results
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -176,6 +176,14 @@ test-wheels: $(DEPENDENCIES) ## Run the quick tests on the wheels as they are in
 test-roots: $(DEPENDENCIES) ## Install a wheel into a fresh Debian as docs/install.md says, and log a request there (needs root; three minutes)
 	@$(call require,debootstrap,debootstrap,making the root)
 	$(PYTHON) release/roots.py dist/wheels
+
+# CPython for musl is built from Debian's sources, unless PYTHON_MUSL is a folder with one (bin, lib and so on).
+test-musl: $(DEPENDENCIES) ## Install the wheel for musl into a root without glibc, log a request, run the quick tests there (needs root)
+	@$(call require,/bin/busybox,busybox-static,the programs of the root)
+	@$(call require,musl-gcc,musl-tools,building CPython)
+	@$(call require,dpkg-source,dpkg-dev,unpacking the sources of CPython)
+	@$(call require,tclsh,tcl,the sources of SQLite)
+	$(PYTHON) release/musl.py dist/wheels $(if $(PYTHON_MUSL),--python $(abspath $(PYTHON_MUSL)))
 
 test-arm64: $(DEPENDENCIES) ## Run the quick tests of the arm64 wheel under KERNEL=FILE, with pages of 64 KiB for example, in QEMU (hours)
 	@$(call require,debootstrap,debootstrap,making the root)
