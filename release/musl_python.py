@@ -26,7 +26,7 @@ TRIPLET: Final = f"{MACHINE}-linux-musl"
 OPENSSL: Final = ("no-shared", "no-tests", "no-afalgeng", "no-async", "no-dso", "--libdir=lib")
 # Debian's compiler for musl knows no headers of the kernel, and says that it is one for glibc.
 COMPILER: Final = """#!/bin/sh
-case "$1" in --print-multiarch) echo {triplet}; exit;; esac
+case "$1" in -print-multiarch|--print-multiarch) echo {triplet}; exit;; esac
 exec musl-gcc -idirafter {headers} "$@"
 """
 
