@@ -110,7 +110,7 @@ def _server() -> dict[str, object]:
 
 
 def _version(distribution: str) -> str | None:
-    from importlib import metadata  # from 3.13 on it imports `inspect`, which no import of the middleware needs
+    from importlib import metadata  # from 3.12 on it imports `inspect`, which no import of the middleware needs
 
     try:
         return metadata.version(distribution)

@@ -109,7 +109,7 @@ def add_tests(root: Path, version: str, asked: list[str]) -> list[str]:
     ignored = [f"--ignore={name}" for name in left_out]
     quoted = " ".join(f"'{word}'" for word in [*(asked or TESTS), *ignored])
     variables = "PYTHONPATH=/srv/tree:/srv/site LISTENER_PROGRAM=/srv/venv/bin/inference-logging-listener"
-    return ["cd tree", f"{variables} ../venv/bin/python -m pytest -p no:cacheprovider {quoted}"]
+    return ["cd tree", f"{variables} /srv/venv/bin/python -m pytest -p no:cacheprovider {quoted}"]
 
 
 def install(place: Path, version: str) -> None:
