@@ -108,8 +108,10 @@ def add_tests(root: Path, version: str, asked: list[str]) -> list[str]:
     print(f"without a wheel for musl: {', '.join(LACKING)}\nleft out with them: {', '.join(left_out)}", flush=True)
     ignored = [f"--ignore={name}" for name in left_out]
     quoted = " ".join(f"'{word}'" for word in [*(asked or TESTS), *ignored])
-    variables = "PYTHONPATH=/srv/tree:/srv/site LISTENER_PROGRAM=/srv/venv/bin/inference-logging-listener"
-    return ["cd tree", f"{variables} /srv/venv/bin/python -m pytest -p no:cacheprovider {quoted}"]
+    variables = "PYTHONPATH=/srv/tree LISTENER_PROGRAM=/srv/venv/bin/inference-logging-listener"
+    # Also for processes that tests start with another PYTHONPATH.
+    known = f"echo /srv/site > venv/lib/python{version}/site-packages/tests.pth"
+    return [known, "cd tree", f"{variables} /srv/venv/bin/python -m pytest -p no:cacheprovider {quoted}"]
 
 
 def install(place: Path, version: str) -> None:
