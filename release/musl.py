@@ -56,14 +56,14 @@ def main() -> int:
     python = given.python or work / "python"
     if given.python is None:
         musl_python.build(work, python)
-    root = make(work / "root", python)
+    root = make(work / "root", python, musl_python.libc(work))
     version = load(root, given.directory)
     tests = [] if given.no_tests else add_tests(root, version, given.pytest)
     offline = ["export PIP_NO_INDEX=1 PIP_FIND_LINKS=/srv/packages PATH=/usr/local/bin:/bin HOME=/root LANG=C.UTF-8"]
     return enter(root, ["! command -v cc gcc clang", *offline, "cd /srv", *commands(), *tests])
 
 
-def make(root: Path, python: Path) -> Path:
+def make(root: Path, python: Path, libc: Path) -> Path:
     """Make a root of busybox, musl and a CPython."""
     shutil.rmtree(root, ignore_errors=True)
     for name in ("bin", "lib", "etc", "root", "srv", "usr/bin"):
@@ -76,8 +76,7 @@ def make(root: Path, python: Path) -> Path:
         if name != "busybox":
             (root / "bin" / name).symlink_to("busybox")
     (root / "usr" / "bin" / "env").symlink_to("/bin/busybox")
-    loader = f"ld-musl-{musl_python.MACHINE}.so.1"
-    shutil.copy(Path("/usr/lib") / musl_python.TRIPLET / "libc.so", root / "lib" / loader)
+    shutil.copy(libc, root / "lib" / f"ld-musl-{musl_python.MACHINE}.so.1")
     shutil.copytree(python, root / "usr" / "local", symlinks=True)
     return root
 

@@ -19,6 +19,7 @@ from roots import mirror
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SUITE: Final = "bookworm"
+LIBC_SUITE: Final = "trixie"
 PYTHON: Final = "python3.11"  # that of the suite
 MACHINE: Final = os.uname().machine
 TRIPLET: Final = f"{MACHINE}-linux-musl"
@@ -57,14 +58,17 @@ def build(work: Path, prefix: Path) -> None:
     run(place, compiler, "make", "-s", f"-j{os.cpu_count()}")
     run(place, compiler, "make", "-s", "install", f"DESTDIR={work / 'installed'}")
     shutil.copytree(work / "installed" / "usr" / "local", prefix, symlinks=True)
+    # Modules of others are linked with it as well, as with each Python of Alpine.
+    for path in (libraries / "lib").glob("libz.so*"):
+        shutil.copy(path, prefix / "lib", follow_symlinks=False)
 
 
 def build_libraries(sources: Path, libraries: Path, compiler: Path) -> None:
-    """Build the static libraries that are not there yet."""
+    """Build the libraries that are not there yet."""
     into = f"--prefix={libraries}"
     if not (libraries / "lib" / "libz.a").exists():
         place = source("zlib", "zlib", sources)
-        run(place, compiler, "./configure", "--static", into)
+        run(place, compiler, "./configure", into)
         run(place, compiler, "make", "-s", "install")
     if not (libraries / "lib" / "libffi.a").exists():
         place = source("ffi", "libffi", sources)
@@ -102,10 +106,29 @@ def source(name: str, package: str, sources: Path) -> Path:
     """Return the folder of a package's source, loaded and unpacked anew."""
     place = sources / name
     shutil.rmtree(place, ignore_errors=True)
-    lists = sources / "lists"
+    apt = apt_of(sources / "apt", "deb-src", SUITE)
+    subprocess.run([*apt, "source", "--download-only", package], cwd=sources, check=True)
+    description = max(sources.glob(f"{package}_*.dsc"), key=lambda path: path.stat().st_mtime)
+    subprocess.run(["dpkg-source", "--no-check", "--extract", description, place], stdout=sys.stderr, check=True)
+    return place
+
+
+def libc(work: Path) -> Path:
+    """Return a musl that reads what compilers of today write: 1.2.3 knows no relative relocations in short form."""
+    place = work / "musl"
+    found = place / "usr" / "lib" / TRIPLET / "libc.so"
+    if not found.exists():
+        apt = apt_of(work / "apt", "deb", LIBC_SUITE)
+        subprocess.run([*apt, "download", "musl"], cwd=work, check=True)
+        subprocess.run(["dpkg-deb", "--extract", next(work.glob("musl_*.deb")), place], check=True)
+    return found
+
+
+def apt_of(place: Path, kind: str, suite: str) -> list[str]:
+    """Return apt-get's command for a suite's packages, or their sources, which this machine need not know otherwise."""
+    lists, known = place / "lists", place / "sources.list"
     (lists / "partial").mkdir(parents=True, exist_ok=True)
-    known = sources / "sources.list"
-    known.write_text(f"deb-src {mirror()} {SUITE} main\n", encoding="utf-8")
+    known.write_text(f"{kind} {mirror()} {suite} main\n", encoding="utf-8")
     settings = {
         "Dir::Etc::sourcelist": known,
         "Dir::Etc::sourceparts": "/dev/null",
@@ -113,12 +136,9 @@ def source(name: str, package: str, sources: Path) -> Path:
         "APT::Sandbox::User": "root",
     }
     apt = ["apt-get", "-qq", *(f"--option={key}={value}" for key, value in settings.items())]
-    if not any(lists.glob("*Sources*")):
+    if not any(lists.glob("*_dists_*")):
         subprocess.run([*apt, "update"], check=True)
-    subprocess.run([*apt, "source", "--download-only", package], cwd=sources, check=True)
-    description = max(sources.glob(f"{package}_*.dsc"), key=lambda path: path.stat().st_mtime)
-    subprocess.run(["dpkg-source", "--no-check", "--extract", description, place], stdout=sys.stderr, check=True)
-    return place
+    return apt
 
 
 def run(place: Path, compiler: Path, *command: str) -> None:
