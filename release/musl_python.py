@@ -55,6 +55,10 @@ def build(work: Path, prefix: Path) -> None:
     configure += ["--disable-test-modules", f"CPPFLAGS={found[0]}", f"LDFLAGS={found[1]}", "CFLAGS=-O2 -g0 -fPIC"]
     packages = libraries / "lib" / "pkgconfig"
     run(place, compiler, *configure, f"PKG_CONFIG_LIBDIR={packages}", f"LIBFFI_INCLUDEDIR={libraries}/include")
+    # Debian's repairs of this module read the interpreter's own headers, which its own build lets it.
+    makefile = place / "Makefile"
+    text = makefile.read_text(encoding="utf-8")
+    makefile.write_text(text.replace("PYEXPAT_CFLAGS=", "PYEXPAT_CFLAGS=-DPy_BUILD_CORE_MODULE "), encoding="utf-8")
     run(place, compiler, "make", "-s", f"-j{os.cpu_count()}")
     run(place, compiler, "make", "-s", "install", f"DESTDIR={work / 'installed'}")
     shutil.copytree(work / "installed" / "usr" / "local", prefix, symlinks=True)
