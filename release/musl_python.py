@@ -50,7 +50,8 @@ def build(work: Path, prefix: Path) -> None:
     compiler = make_compiler(work)
     build_libraries(sources, libraries, compiler)
     place = source("python", PYTHON, sources)
-    found = f"-I{libraries}/include", f"-L{libraries}/lib"
+    # A thread has 128 KiB of stack with musl, which is too little for Python: 1 MiB, as in Alpine.
+    found = f"-I{libraries}/include", f"-L{libraries}/lib -Wl,-z,stack-size={1 << 20}"
     configure = ["./configure", "--quiet", "--prefix=/usr/local", f"--with-openssl={libraries}"]
     configure += ["--disable-test-modules", f"CPPFLAGS={found[0]}", f"LDFLAGS={found[1]}", "CFLAGS=-O2 -g0 -fPIC"]
     packages = libraries / "lib" / "pkgconfig"
