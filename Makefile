@@ -178,6 +178,14 @@ test-roots: $(DEPENDENCIES) ## Install a wheel into a fresh Debian as docs/insta
 	@$(call require,debootstrap,debootstrap,making the root)
 	$(PYTHON) release/roots.py dist/wheels
 
+# CPython for musl is built from Debian's sources, unless PYTHON_MUSL is a folder with one (bin, lib and so on).
+test-musl: $(DEPENDENCIES) ## Install the wheel for musl into a root without glibc, log a request, run the quick tests there (needs root)
+	@$(call require,/bin/busybox,busybox-static,the programs of the root)
+	@$(call require,musl-gcc,musl-tools,building CPython)
+	@$(call require,dpkg-source,dpkg-dev,unpacking the sources of CPython)
+	@$(call require,tclsh,tcl,the sources of SQLite)
+	$(PYTHON) release/musl.py dist/wheels $(if $(PYTHON_MUSL),--python $(abspath $(PYTHON_MUSL)))
+
 test-arm64: $(DEPENDENCIES) ## Run the quick tests of the arm64 wheel under KERNEL=FILE, with pages of 64 KiB for example, in QEMU (hours)
 	@$(call require,debootstrap,debootstrap,making the root)
 	@$(call require,qemu-system-aarch64,qemu-system-arm,the processor)
@@ -334,6 +342,10 @@ lint: build $(VENV)/.stamp-audit ## Run all linters and type checkers: Python, s
 	$(PYTHON) -m mypy.stubtest inference_logging._native
 	cd native && cargo fmt --all --check
 	cd native && PYO3_PYTHON="$(abspath $(PYTHON))" cargo clippy --quiet --workspace --all-targets -- -D warnings
+	@# What reads objects in place is compiled for one version of Python only, which need not be here.
+	cd native && for version in $(PYTHONS); do \
+		PYO3_CROSS=1 PYO3_CROSS_PYTHON_VERSION=$$version cargo clippy --quiet --package inference_logging_native \
+			--no-default-features -- -D warnings || exit 1; done
 	$(PYTHON) release/audit.py
 
 # Known vulnerabilities grow without a commit, so CI does it each week.

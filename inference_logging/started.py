@@ -13,7 +13,6 @@ import json
 import platform
 import sys
 from collections.abc import Mapping
-from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -111,6 +110,8 @@ def _server() -> dict[str, object]:
 
 
 def _version(distribution: str) -> str | None:
+    from importlib import metadata  # from 3.12 on it imports `inspect`, which no import of the middleware needs
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

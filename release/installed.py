@@ -1,9 +1,9 @@
 """Run the quick tests on wheels as they are installed: ``python release/installed.py DIRECTORY [--python PATH ...]``.
 
-Each wheel that this machine can run is installed into a new environment of each Python, with what its users and the
-tests need, and the tests run in a copy of the checkout without the package's sources. The table at the end has one row
-for each; what pytest said is kept in the work folder. Without ``--python``: every Python from 3.10 on that is on the
-PATH.
+The wheel that pip takes for a Python is installed into a new environment of it, with what its users and the tests
+need, and the tests run in a copy of the checkout without the package's sources; the program that they start is that of
+the wheel. The table at the end has one row for each; what pytest said is kept in the work folder. Without
+``--python``: every Python from 3.10 on that is on the PATH or that pyenv has.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 NAMES: Final = ("python3.10", "python3.11", "python3.12", "python3.13", "python3.14")
+PYENV: Final = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
 EXTRAS: Final = "bench,cli,metrics,query,ship"
 TESTS: Final = ("-m", "not servers and not real", "-q", "--numprocesses", "3", "--dist", "worksteal")
 
@@ -39,6 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--python", action="append", type=Path, help="an interpreter, again for another one")
+    parser.add_argument("--each", action="store_true", help="each wheel that a Python accepts, not only the best one")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "installed", help="where environments are made")
     parser.add_argument(
         "--pytest",
@@ -48,16 +51,15 @@ def main() -> int:
     )
     given = parser.parse_args()
     wheels = sorted(given.directory.glob("*.whl"))
-    pythons = given.python or [Path(found) for name in NAMES if (found := shutil.which(name))]
+    pythons = given.python or [python for name in NAMES for python in find(name)[:1]]
     if not wheels or not pythons:
         print(f"nothing to test: {len(wheels)} wheels in {given.directory}, {len(pythons)} interpreters")
         return 1
     tree = copy(given.work / "tree")
     rows = [
         test(wheel, python, tree, given.work, given.pytest)
-        for wheel in wheels
         for python in pythons
-        if can_install(wheel, python)
+        for wheel in accepted(wheels, python)[: None if given.each else 1]
     ]
     print("wheel | bytes | libc | Python | result")
     for row in rows:
@@ -77,12 +79,26 @@ def copy(tree: Path) -> Path:
     return tree
 
 
-def can_install(wheel: Path, python: Path) -> bool:
-    """Whether an interpreter accepts a wheel's tags."""
+def find(name: str) -> list[Path]:
+    """Return the interpreters of a name that start: pyenv puts one on the PATH for each version, chosen or not."""
+    found = [Path(on_path)] if (on_path := shutil.which(name)) else []
+    found += PYENV.glob(f"*/bin/{name}")
+    return [path for path in found if not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode]
+
+
+def accepted(wheels: list[Path], python: Path) -> list[Path]:
+    """Return the wheels whose tags an interpreter accepts, in the order that its pip takes them."""
     command = [str(python), "-m", "pip", "debug", "--verbose", "--quiet"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    places = {tag: place for place, tag in reversed(list(enumerate(lines)))}
+    best = {wheel: min((places[tag] for tag in tags(wheel) if tag in places), default=None) for wheel in wheels}
+    return sorted((wheel for wheel in wheels if best[wheel] is not None), key=lambda wheel: best[wheel] or 0)
+
+
+def tags(wheel: Path) -> list[str]:
+    """Return the tags that a wheel's name stands for."""
     *_, version, abi, platforms = wheel.stem.split("-")
-    return any(f"{version}-{abi}-{platform}" in said for platform in platforms.split("."))
+    return [f"{version}-{abi}-{platform}" for platform in platforms.split(".")]
 
 
 def test(wheel: Path, python: Path, tree: Path, work: Path, tests: list[str]) -> Row:
@@ -103,12 +119,15 @@ def test(wheel: Path, python: Path, tree: Path, work: Path, tests: list[str]) ->
     print(f"{wheel.name} with Python {version}", flush=True)
     pytest = [own, "-m", "pytest", *(tests or TESTS)]
     # So that processes that the tests start find the tests as well. There is no package in the tree.
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    program = place / "bin" / "inference-logging-listener"
+    environment = {**os.environ, "PYTHONPATH": str(tree), "LISTENER_PROGRAM": str(program)}
+    began = time.monotonic()
     done = subprocess.run(pytest, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     (work / f"{place.name}.txt").write_text(done.stdout, encoding="utf-8")
     lines = done.stdout.strip().splitlines()
     print("\n".join(line for line in lines if line.startswith(("FAILED", "ERROR", "SKIPPED"))), flush=True)
-    return Row(*about, re.sub(r"^=+ | =+$", "", lines[-1]), ok=done.returncode == 0)
+    said = re.sub(r"^=+ | =+$", "", lines[-1]) if lines else f"ended after {time.monotonic() - began:.0f} s"
+    return Row(*about, said, ok=done.returncode == 0)
 
 
 if __name__ == "__main__":

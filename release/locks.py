@@ -23,7 +23,19 @@ LOCKS: Final = ROOT / "release" / "locks"
 # these can be installed into one environment.
 SOURCES: Final = {
     "dev": ("pyproject.toml", "--all-extras", "--group", "dev"),
-    "runtime": ("pyproject.toml", "--extra", "cli", "--extra", "metrics", "--extra", "query", "--extra", "ship", "--extra", "view"),
+    "runtime": (
+        "pyproject.toml",
+        "--extra",
+        "cli",
+        "--extra",
+        "metrics",
+        "--extra",
+        "query",
+        "--extra",
+        "ship",
+        "--extra",
+        "view",
+    ),
     "audit": ("--group", "audit"),
     "docs": ("--group", "docs"),
     "embedded": ("--group", "embedded"),

@@ -41,22 +41,44 @@ def test(suite: str, wheels: Path, work: Path) -> bool:
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     began = time.monotonic()
-    subprocess.run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, root, mirror()], check=True)
+    debootstrap(root, suite, PACKAGES)
     for name in COPIED:
         if Path("/", name).is_file():
             shutil.copy(Path("/", name), root / name)
     shutil.copytree(wheels, root / "srv" / "dist" / "wheels")
     shutil.copy(ROOT / "release" / "first_request.py", root / "srv")
     made = time.monotonic()
-    script = ["set -eu", "! command -v cc gcc clang", "cd /srv", *commands()]
-    mounts = [f"mount -t proc proc {root}/proc", f"mount -t tmpfs shm {root}/dev/shm"]
-    command = "; ".join([*mounts, f'exec chroot {root} sh -c "$0"'])
-    # In a mount namespace of its own: what is mounted ends with it.
-    enter = ["unshare", "--mount", "sh", "-euc", f"mkdir -p {root}/dev/shm; {command}", "\n".join(script)]
-    done = subprocess.run(enter, check=False)
-    said = "a request was logged" if not done.returncode else f"exit status {done.returncode}"
+    done = enter(root, ["! command -v cc gcc clang", "cd /srv", *commands()])
+    said = "a request was logged" if not done else f"exit status {done}"
     print(f"{suite} | root in {made - began:.0f} s | {said} in {time.monotonic() - made:.0f} s")
-    return not done.returncode
+    return not done
+
+
+def debootstrap(root: Path, suite: str, packages: str) -> None:
+    """Make a root of a suite, also of one that is newer than the program that makes it."""
+    scripts = Path("/usr/share/debootstrap/scripts")
+    script = [] if (scripts / suite).exists() else [scripts / "sid"]
+    command: list[str | Path] = [
+        "debootstrap",
+        "--variant=minbase",
+        f"--include={packages}",
+        suite,
+        root,
+        mirror(),
+        *script,
+    ]
+    subprocess.run(command, check=True)
+
+
+def enter(root: Path, lines: list[str]) -> int:
+    """Run lines of shell in a root, and return the exit status of the first that fails, or 0."""
+    places = {"proc": "-t proc proc", "dev": "--rbind /dev", "dev/shm": "-t tmpfs shm", "tmp": "-t tmpfs tmp"}
+    mounts = [f"mkdir -p {root}/{place}; mount {what} {root}/{place}" for place, what in places.items()]
+    # In a mount namespace of its own: what is mounted ends with it.
+    command = "; ".join([*mounts, f'exec chroot {root} sh -c "$0"'])
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-euc", command, "\n".join(["set -eu", *lines])], check=False
+    ).returncode
 
 
 def mirror() -> str:

@@ -108,7 +108,9 @@ def keyed(configure: Callable[..., Config], tmp_path: Path) -> Callable[..., Con
 
 @pytest.fixture(scope="session")
 def listener_binary() -> Path:
-    """Build the listener without Python, in debug mode, and return its path."""
+    """Return the listener without Python: what is given, as release/installed.py does, or else built in debug mode."""
+    if given := os.environ.get("LISTENER_PROGRAM"):
+        return Path(given)
     return built("inference_logging_listener") / "inference-logging-listener"
 
 

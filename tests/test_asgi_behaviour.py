@@ -30,8 +30,10 @@ def recorded_of(recorded: Recorded, *sent: MutableMapping[str, Any], incoming: l
     """Serve an application that sends ``sent`` (and receives ``incoming`` before the last message)."""
     receives: list[Action] = [Receive() for _ in incoming or []]
     actions = [*map(Send, sent[:-1]), *receives, Send(sent[-1])]
-    plain = drive(Script(http_scope(), actions, list(incoming or [])))
-    assert drive(Script(http_scope(), actions, list(incoming or [])), recorded.wrap) == plain
+    # One scope, since both must see the same object.
+    script = Script(http_scope(), actions, list(incoming or []))
+    plain = drive(script)
+    assert drive(script, recorded.wrap) == plain
     return recorded.request()
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from inference_logging import get_logger
 from tests.support import Recorded, read_records
 
@@ -172,9 +174,16 @@ with Logger(Config(directory={str(tmp_path / "segments")!r}, queue_directory={st
     assert all(list(fields) == ["number", "name"] and fields["name"] == "n" for fields in found)
 
 
+# No object has that many references; CPython gives more to those that it never frees.
+IMMORTAL = 1 << 28
+
+
 def test_what_is_known_is_bounded_in_memory(recorded: Recorded) -> None:
     info = get_logger("app").info
     names = [sys.intern(f"bounded{number}") for number in range(2000)]
+    call_site(names[:1])
+    if sys.getrefcount(names[0]) > IMMORTAL:
+        pytest.skip("names in code live for ever in this Python, so no reference to them is counted")
     before = references(names)
     for position in range(len(names)):
         call = call_site([names[position]])

@@ -20,8 +20,9 @@ def point_in_time(text: str, now_unix_s: float) -> float:
     if _AGE.fullmatch(text.strip()):
         return now_unix_s - duration_s(text)
     try:
-        # Python 3.10's fromisoformat knows neither Z nor nanoseconds.
-        at = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.strip().upper()).replace("Z", "+00:00"))
+        # Python 3.10's fromisoformat knows neither Z nor a fraction that has not six digits.
+        written = re.sub(r"\.(\d+)", lambda found: f".{found[1]:0<6.6}", text.strip().upper())
+        at = datetime.fromisoformat(written.replace("Z", "+00:00"))
     except ValueError:
         raise ValueError(f"{text!r}: must be {FORMS}") from None
     return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
