@@ -95,7 +95,7 @@ def is_readable(page: Page, *, least: float = 4.5) -> None:
 
 def violations(page: Page) -> list[str]:
     """Return what axe-core finds wrong with the page as it is now: rule and element."""
-    from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+    from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]
     return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]

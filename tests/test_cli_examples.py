@@ -19,9 +19,7 @@ from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.main import command as root
 from tests.segment_files import log, request, write_segment
 
-STEERING = (
-    *("ab", "bench", "ctl", "export", "listen", "proxy", "recover", "replay", "run", "ship", "verify", "view"),
-)
+STEERING = (*("ab", "bench", "ctl", "export", "listen", "proxy", "recover", "replay", "run", "ship", "verify", "view"),)
 """Commands that need a server, a destination, what a server really wrote, or minutes; their own tests run examples."""
 
 

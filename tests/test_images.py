@@ -231,7 +231,7 @@ def test_the_two_commands_of_the_documentation_install_it_on_a_debian_without_a_
     text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     commands = [line.removeprefix("$ ") for line in text.partition("```console\n")[2].partition("```")[0].splitlines()]
     assert len(commands) == 2
-    (tmp_path / "app.py").write_text(blocks("python")[0] + DRIVER, encoding="utf-8")
+    (tmp_path / "app.py").write_text(blocks("python", "README.md")[0] + DRIVER, encoding="utf-8")
     (tmp_path / "dist" / "wheels").mkdir(parents=True)
     for wheel in wheels():
         shutil.copy(wheel, tmp_path / "dist" / "wheels")

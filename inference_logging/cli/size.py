@@ -139,7 +139,7 @@ def computed(config: Config, measured: Measured, fleet: Fleet, prices: Prices) -
 
 
 def _lines(figures: dict[str, Any], fleet: Fleet) -> Iterator[str]:
-    from inference_logging.stats.summary import Table
+    from inference_logging.pages.content import Table
 
     request, pod, total, money = (figures[name] for name in ("request", "pod", "fleet", "money_month"))
     rows = [
