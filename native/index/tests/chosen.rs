@@ -113,7 +113,7 @@ fn a_wrong_part_is_named() {
 fn a_directory_that_does_not_exist_yet_is_looked_into_later() {
     let place = Place::new();
     let later = place.directory.path().join("later");
-    let catalog = Catalog::new(&[later.clone()], Vec::new(), Some(place.cache.path())).unwrap();
+    let catalog = Catalog::new(std::slice::from_ref(&later), Vec::new(), Some(place.cache.path())).unwrap();
     assert_eq!(refresh(&catalog).rows, 0);
     fs::create_dir(&later).unwrap();
     fs::write(later.join(name(1)), content(&requests(4))).unwrap();
