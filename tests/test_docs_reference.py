@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ def commands() -> str:
     lines += [f"| [`{name}`](#{name}) | {entry.summary} |" for name, entry in COMMANDS.items()]
     lines += ["", "| exit code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
-    context = click.Context(root, info_name="inference-logging")
+    context = click.Context(root, info_name="inference-logging", **root.context_settings)
     for name in COMMANDS:
         command = root.get_command(context, name)
         assert command is not None
@@ -45,6 +46,8 @@ def commands() -> str:
 
 
 def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
+    command = copy.copy(command)
+    command._help_option = None  # another test may have shown it without its group
     context = click.Context(
         command,
         info_name=name,

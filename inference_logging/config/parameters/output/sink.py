@@ -83,6 +83,7 @@ class SinkParameters(Parameters):
         "Text for people on the listener's standard error, a line per request and per application record: auto, if "
         "that is a terminal; on, whatever it is. Records then wait 0.1 s at most. A terminal that does not keep up "
         "holds nothing back: lines that sink_buffer_bytes can't hold are left out, and their number is shown.",
+        advanced=True,
     )
     directory: Directory = parameter(
         Path("logs"),
