@@ -52,7 +52,7 @@ def connect(sql: str, segments: Sequence[Segment], folder: Path) -> DuckDBPyConn
     try:
         tables = _tables(sql)
         columns = {table: _columns(table, sql) for table in tables}
-        # Whoever sees more than these columns has another plan where there are more.
+        # A statement that sees more than these columns has another plan where there are more.
         more = {table: [_FURTHER, *reversed(names)] for table, names in columns.items()}
         if _plan(sql, columns) != _plan(sql, more):
             return None
