@@ -51,6 +51,22 @@ pub fn string_end(bytes: &[u8], mut from: usize) -> Option<usize> {
     }
 }
 
+/// Whether this, between quotes, is a string: no control character, and only JSON's escapes.
+pub fn is_string(content: &[u8]) -> bool {
+    let mut rest = content;
+    loop {
+        let clean = Block::load(rest).clean_len::<false>();
+        let stop = rest.get(clean..).unwrap_or_default();
+        rest = match *stop {
+            [] => return true,
+            [b'\\', b'u', a, b, c, d, ref behind @ ..] if [a, b, c, d].iter().all(u8::is_ascii_hexdigit) => behind,
+            [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ref behind @ ..] => behind,
+            [b'\\' | b'"' | ..b' ', ..] => return false,
+            _ => stop,
+        };
+    }
+}
+
 /// Return the index after the word that begins at `from`, or `None` if it touches the end and so may be cut.
 #[inline]
 pub fn word_end(bytes: &[u8], from: usize) -> Option<usize> {
@@ -137,7 +153,7 @@ fn escaped(bytes: &[u8], at: usize) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Resume, resume_point, string_end, word_end};
+    use super::{Resume, is_string, resume_point, string_end, word_end};
 
     #[test]
     fn a_string_ends_at_the_first_quote_that_is_not_escaped() {
@@ -148,6 +164,21 @@ mod tests {
         }
         assert_eq!(string_end(b"\\", 0), None);
         assert_eq!(string_end(b"", 0), None);
+    }
+
+    #[test]
+    fn a_string_has_no_control_character_and_only_the_escapes_of_json() {
+        for prefix in 0..40 {
+            let before = "x".repeat(prefix);
+            for good in ["", "é", "\u{7f}", r"\n", r"\\", r#"\""#, r"\/", r"\u00e9", r"\ud800", "behind, some more"] {
+                assert!(is_string(format!("{before}{good}").as_bytes()), "{prefix} {good}");
+                assert!(is_string(format!("{before}{good}y").as_bytes()), "{prefix} {good}");
+            }
+            for bad in ["\0", "\n", "\u{1f}", "\"", r"\q", r"\", r"\u12", r"\u12g4", r"\x00"] {
+                assert!(!is_string(format!("{before}{bad}").as_bytes()), "{prefix} {bad}");
+                assert!(!is_string(format!("{before}{bad} y").as_bytes()) || bad == r"\", "{prefix} {bad}");
+            }
+        }
     }
 
     #[test]

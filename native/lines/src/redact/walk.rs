@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::json::lex::string_end;
+use crate::json::lex::{is_string, string_end};
 
 use super::gate::Sight;
 use super::paths::{Found, State};
@@ -109,7 +109,7 @@ impl<'r, 'e> Walk<'r, 'e> {
                     }
                 }
                 (Expect::Member | Expect::MemberOrEnd, b'"') => {
-                    let end = string_end(bytes, at + 1)?;
+                    let end = self.string_end(bytes, at + 1)?;
                     let frame = frames.last()?;
                     let is_top = self.nested == 0 && frames.len() == 1;
                     next = self.member(view, at + 1..end, frame.states.clone(), is_top);
@@ -136,6 +136,12 @@ impl<'r, 'e> Walk<'r, 'e> {
             at = blanks(bytes, at);
         }
         None
+    }
+
+    /// The end of a string. JSON in a text may hold control characters and any escape, as the reader of that text may
+    /// have taken it; the line itself may not.
+    fn string_end(&self, bytes: &[u8], from: usize) -> Option<usize> {
+        string_end(bytes, from).filter(|end| self.nested > 0 || is_string(&bytes[from..*end]))
     }
 
     fn member(&mut self, view: &View<'_>, range: Range<usize>, from: Range<usize>, is_top: bool) -> Next {
@@ -211,7 +217,7 @@ impl<'r, 'e> Walk<'r, 'e> {
                 Some((at + 1, if is_object { Expect::MemberOrEnd } else { Expect::ValueOrEnd }))
             }
             b'"' => {
-                let end = string_end(bytes, at + 1)?;
+                let end = self.string_end(bytes, at + 1)?;
                 if !(next.is_id && is_id(&bytes[at + 1..end])) {
                     self.string(&view.string(at + 1..end), next.states.clone());
                 }

@@ -87,6 +87,17 @@ fn bytes_that_are_not_text_make_a_record_that_is_not_json() {
 }
 
 #[test]
+fn a_string_that_json_does_not_allow_makes_a_record_that_is_not_json() {
+    let rules = settings(&[], &["email"]);
+    for broken in ["\"a@b.com\0\"", "{\"a@b.com\u{1}\":1}", r#""a@b.com\q""#, r#""a@b.com\u00""#] {
+        let after = read(&line(&rules, |s| s.push_json(broken.as_bytes())));
+        assert_eq!(after.get("redaction"), Some(&"the record was not valid JSON".into()), "{broken:?}: {after:?}");
+    }
+    // In a text it stays what it is, and what must be replaced in it is found.
+    assert_eq!(text(&settings(&["p"], &[]), "{\"p\":\"a\nb\"}"), "{\"p\":\"[redacted:field]\"}");
+}
+
+#[test]
 fn a_match_of_a_part_of_a_character_takes_all_of_it() {
     for expression in [r"(?-u)\xC3", r"(?-u)\xA9", r"(?-u:\xA9)x"] {
         assert_eq!(text(&custom(expression), "aéxb").replace('x', ""), "a[redacted:own]b");
