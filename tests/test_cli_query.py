@@ -102,7 +102,8 @@ def test_every_record_can_be_read_once_a_process_has_ended(configure: Callable[.
     write_segment(config.directory, [log(9, **ended)], prefix="other")
     found = rows("SELECT * FROM records ORDER BY timestamp", config.directory)
     assert {"step", "process.ended"} <= {row["event_name"] for row in found}
-    assert found[0]["ended"] == "2026-11-21T05:00:09.123456Z"
+    # DuckDB 1 reads such a time to the nanosecond, DuckDB 2 to the microsecond.
+    assert re.fullmatch(r"2026-11-21T05:00:09\.123456(789)?Z", found[0]["ended"])
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_the_table_has_numbers_to_the_right_and_nothing_that_acts_on_a_terminal(
         "SET enable_external_access = true",
         "INSTALL httpfs",
         "SELECT 1; SELECT 2",
-        "PRAGMA version",
+        "PRAGMA enable_profiling",
         "",
     ],
 )
