@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import random
+import re
 import select
 import signal
 import struct
@@ -29,6 +30,7 @@ _PATIENCE_S = 180.0
 _FLOCK = struct.Struct("hhqqi")
 # Where it stands in the control page.
 _LEADER_PID = slice(24, 28)
+_MAPPED_QUEUE = re.compile(r"/([0-9a-f]+)\.queue\b")
 
 
 class Stage:
@@ -145,6 +147,11 @@ class Stage:
         """Return the boot ids of the queues into which somebody emits."""
         queues = self.config.resolved_queue_directory.glob("*.queue")
         return {path.stem for path in queues if _owner(path) in self._producers}
+
+    def mapped_queues(self) -> set[str]:
+        """Return the boot ids of the queues that those who emit have mapped, with a name or without."""
+        maps = (Path(f"/proc/{pid}/maps").read_text() for pid in self._producers)
+        return {queue for text in maps for queue in _MAPPED_QUEUE.findall(text)}
 
     def kill(self, pid: int) -> None:
         """Kill -9, and wait for the end."""

@@ -62,8 +62,11 @@ class Damage:
         stage.config.resolved_queue_directory.rename(self._elsewhere(stage))
 
     def delete(self, stage: Stage) -> None:
-        """Delete the directory; another process may just be making a file in it."""
+        """Delete the directory while other processes may be making files in it, and again once a queue is there."""
         stage.go_on_until(lambda: _is_deleted(stage), "the directory to be deleted")
+        queues = stage.config.resolved_queue_directory
+        stage.go_on_until(lambda: any(queues.glob("*.queue")), "a new queue")
+        stage.go_on_until(lambda: _is_deleted(stage), "the directory to be deleted again")
 
     def read(self, stage: Stage) -> None:
         """Let each process open, read and close the queue files, its own among them."""
@@ -74,7 +77,10 @@ class Damage:
         return queues.with_name(f"{queues.name}-elsewhere-{self._moved}")
 
     def _settle(self, stage: Stage, queues: set[str]) -> None:
-        """Let them run until each of the queues has a name, or its end is on record."""
+        """Let them run until each of the queues has a name, or its end is on record.
+
+        Those too that a process began and lost again while the directory was being deleted.
+        """
         directory = stage.config.resolved_queue_directory
 
         def is_settled() -> bool:
@@ -83,7 +89,7 @@ class Damage:
                 return False
             processes = verified(stage.config)["processes"]
             ended = {one["boot_id"] for one in processes if one["state"] in ("closed", "died")}
-            return queues <= ended | {path.stem for path in directory.glob("*.queue")}
+            return queues | stage.mapped_queues() <= ended | {path.stem for path in directory.glob("*.queue")}
 
         stage.go_on_until(is_settled, "each queue to have a name, or its end on record")
 
