@@ -51,9 +51,9 @@ PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
 SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki
 
-# One process more than there are cores, since many tests wait for servers; each has its own share, and takes from the
+# Two processes for each core, since many tests wait for servers; each has its own share, and takes from the
 # others when that is done.
-PYTEST := $(PYTHON) -m pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --durations=20
+PYTEST := $(PYTHON) -m pytest --numprocesses $$((2 * $$(nproc))) --dist worksteal --durations=20
 
 # Of the benchmarks: --quick, --json FILE; of `make bench` and `make bench-turns` also --keep.
 BENCH_OPTIONS :=
