@@ -150,8 +150,8 @@ class Stage:
 
     def mapped_queues(self) -> set[str]:
         """Return the boot ids of the queues that those who emit have mapped, with a name or without."""
-        maps = (Path(f"/proc/{pid}/maps").read_text() for pid in self._producers)
-        return {queue for text in maps for queue in _MAPPED_QUEUE.findall(text)}
+        # They are forked from this process, with the queues that it had mapped.
+        return set().union(*map(_mapped, self._producers)) - _mapped(os.getpid())
 
     def kill(self, pid: int) -> None:
         """Kill -9, and wait for the end."""
@@ -194,6 +194,10 @@ def _fork(work: Callable[[], NoReturn]) -> int:
         raise
     finally:
         os._exit(1)
+
+
+def _mapped(pid: int) -> set[str]:
+    return set(_MAPPED_QUEUE.findall(Path(f"/proc/{pid}/maps").read_text()))
 
 
 def _owner(path: Path) -> int:
