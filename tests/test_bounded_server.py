@@ -56,3 +56,11 @@ def test_a_client_that_goes_away_frees_its_place(server: BoundedServer) -> None:
     for _ in range(3 * MOST_CONNECTIONS):
         socket.create_connection(("127.0.0.1", server.server_port), timeout=120).close()
     assert get(server) == b"/health"
+
+
+def test_a_request_without_a_version_is_refused(server: BoundedServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=120) as connection:
+        connection.sendall(b"GET /health\r\n\r\n")
+        with connection.makefile("rb") as answer:
+            assert b"the request has no version of HTTP" in answer.read()
+    assert get(server) == b"/health"

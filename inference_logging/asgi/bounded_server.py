@@ -10,6 +10,7 @@ import contextlib
 import socket
 import sys
 import threading
+from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -75,6 +76,15 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
 
 class _Handler(WSGIRequestHandler):
     timeout = IDLE_S
+
+    def parse_request(self) -> bool:
+        """Refuse a request without a version, of HTTP/0.9 or cut off: in CPython 3.14 `wsgiref` fails on one."""
+        if not super().parse_request():
+            return False
+        if self.request_version == "HTTP/0.9":
+            self.send_error(HTTPStatus.BAD_REQUEST, "the request has no version of HTTP")
+            return False
+        return True
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
         """Write nothing: a scrape is not news."""
