@@ -83,7 +83,11 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        self.force_exit = True
+        self.end()
+
+    def end(self) -> None:
+        """End with all streams; from the event loop, or a signal's handler."""
+        self.should_exit = self.force_exit = True
         self._ending()
 
 
@@ -96,6 +100,7 @@ class Serving:
         self.host, self.port = listening.getsockname()[:2]
         self._token = new_token()
         self._server: _Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def url(self) -> str:
@@ -114,8 +119,9 @@ class Serving:
 
     def stop(self) -> None:
         """End; from any thread."""
-        if self._server is not None:
-            self._server.should_exit = self._server.force_exit = True
+        if self._server is not None and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._server.end)
 
     async def _serve(self, started: Callable[[], object]) -> None:
         name = f"[{self.host}]" if ":" in self.host else self.host
@@ -123,7 +129,9 @@ class Serving:
         config = uvicorn.Config(
             guarded, http=_Protocol, ws="none", lifespan="off", access_log=False, log_config=None,
             log_level="critical", server_header=False, proxy_headers=False, timeout_keep_alive=30,
+            # From Python 3.12.1 on its end waits for each connection, also of a client that reads nothing.
+            timeout_graceful_shutdown=1,
         )  # fmt: skip
-        self._server = _Server(config, started, self._view.live.close)
+        self._server, self._loop = _Server(config, started, self._view.live.close), asyncio.get_running_loop()
         self._view.start()
         await self._server.serve(sockets=[self._socket])
