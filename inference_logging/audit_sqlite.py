@@ -154,9 +154,9 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True)
     try:
         connection.execute("SELECT 1 FROM records LIMIT 1")
-    except sqlite3.OperationalError:
+    except sqlite3.Error as error:
         connection.close()
-        if path.with_name(f"{path.name}-wal").exists():
+        if not isinstance(error, sqlite3.OperationalError) or path.with_name(f"{path.name}-wal").exists():
             raise
         # A copy in a place without write access, even for the files beside it that WAL mode requires of readers.
         return sqlite3.connect(f"{uri}&immutable=1", uri=True)

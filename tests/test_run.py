@@ -12,9 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+import inference_logging.run
 from inference_logging import Config
 from tests.command_line import run
-from tests.servers import HERE, Server
+from tests.servers import Server
 from tests.support import read_records, wait_until
 
 Configure = Callable[..., Config]
@@ -147,7 +148,7 @@ def test_a_wrong_configuration_is_reported_before_the_server_starts(tmp_path: Pa
 
 def _python_of_run(code: str, path: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run code as a process of the command runs it, without the packages of this environment."""
-    folder = HERE.parent / "inference_logging" / "run" / "path"
+    folder = Path(inference_logging.run.__file__).parent / "path"
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), path))), "PATH": os.environ["PATH"]}
     base = [getattr(sys, "_base_executable", sys.executable), *options, code]
     return subprocess.run(base, env=environment, capture_output=True, text=True, check=True, cwd="/")
