@@ -428,7 +428,7 @@ dashboard-pictures: build ## Draw every panel of Grafana's dashboard from a real
 	@$(call require,chromium,chromium,drawing)
 	$(PYTHON) -m tests.chart.pictures build/dashboard --sheet docs/images/dashboard.png
 
-bench-view: build ## Measure the index of segments over 10 GB that it makes: first rows, filters, memory, and query (three minutes)
+bench-view: build ## Measure the index of segments over 2 GB that it makes: first rows, filters, memory, and query (three minutes)
 	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_view.py $(BENCH_OPTIONS)
 
 tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (the first time about fifteen minutes)

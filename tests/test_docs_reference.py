@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import pytest
 
-from inference_logging import Config, Logger
+from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.cli.main import COMMANDS, EXIT_CODES
 from inference_logging.cli.main import command as root
 from inference_logging.health import Watch
+from inference_logging.integrations.vllm.stats import STATS_FIELDS
 from inference_logging.metrics import metrics_of
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
@@ -23,6 +25,12 @@ _PRINTED: Final = (
     "Printed by `python tests/test_docs_reference.py {}`; a test fails while this file says something else."
 )
 _WIDTH: Final = 100
+_ABOUT: Final = (
+    "A counter's samples end with `_total`. They are served as [health-and-metrics.md](health-and-metrics.md) says. "
+    "Those of requests and engines are there once there was such a request or record; those of times in the "
+    "engine (`inference_logging_engine_queue_time_seconds`, `…_prefill_time_seconds`, `…_decode_time_seconds`) come "
+    "with `engine_records`."
+)
 
 
 def commands() -> str:
@@ -62,16 +70,46 @@ def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[
 def metrics() -> str:
     """Return the page of metrics: each family with its kind, unit and meaning."""
     with tempfile.TemporaryDirectory() as folder:
-        config = Config(directory=Path(folder) / "logs", queue_directory=Path(folder) / "queues", audit="on")
+        tenants = {"record_headers": ("x-tenant=tenant.id",), "metrics_tenants": ("acme",)}
+        places = {"directory": Path(folder) / "logs", "queue_directory": Path(folder) / "queues"}
+        config = Config(**places, **tenants, audit="on")
         with Logger(config) as logger:
+            _stream(config)
+            logger.event("engine.stats", STATS_FIELDS)(0, 10.0, 1, 0, 0.5, *[None] * (len(STATS_FIELDS) - 5))
+            assert logger.flush(60)
             found = metrics_of(logger, Watch(config, logger.service, audit=logger.audit_service)).families()
     lines = ["# Metrics", "", _PRINTED.format("metrics"), ""]
-    lines += [
-        "A counter's samples end with `_total`. They are served as [health-and-metrics.md](health-and-metrics.md) says."
-    ]
+    lines.append(_ABOUT)
     lines += ["", "| name | kind | unit | meaning |", "|---|---|---|---|"]
     lines += [f"| `{name}` | {kind} | {unit} | {meaning} |" for name, kind, unit, meaning, _ in sorted(found)]
     return "\n".join(lines) + "\n"
+
+
+def _stream(config: Config) -> None:
+    """Serve a stream that has something in each histogram of requests, of a tenant."""
+    json, stream = (b"content-type", b"application/json"), (b"content-type", b"text/event-stream")
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "headers": [json, (b"x-tenant", b"acme")],
+    }
+    usage = b'data: {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}}\n\n'
+    parts = [b'data: {"model": "m"}\n\n'] * 3 + [usage, b""]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b'{"model": "m", "stream": true}'}
+
+    async def send(_message: object) -> None:
+        await asyncio.sleep(0.001)  # a moment between two chunks
+
+    async def app(_scope: object, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [stream]})
+        for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": bool(part)})
+
+    asyncio.run(InferenceLoggingMiddleware(app, config)(scope, receive, send))
 
 
 PAGES: Final = {"commands": commands, "metrics": metrics}

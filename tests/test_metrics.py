@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from inference_logging import Config, InferenceLoggingMiddleware
 from inference_logging.errors import ConfigError, MissingExtraError
+from inference_logging.integrations.vllm.stats import STATS_FIELDS, Interval
 from inference_logging.metrics import InferenceLoggingCollector, register_metrics
 from tests.support import (
     TRACE_ID,
@@ -82,6 +84,9 @@ HISTOGRAMS = {
     "gen_ai_server_time_per_chunk_seconds": ("gen_ai_operation_name", "gen_ai_request_model"),
     "gen_ai_server_time_per_output_token_seconds": ("gen_ai_operation_name", "gen_ai_request_model"),
 }
+ROUTES = "http_server_request_duration_seconds"
+GENAI = [name for name in HISTOGRAMS if name.startswith("gen_ai_")]
+HISTOGRAMS[ROUTES] = ("http_route", "http_request_method", "http_response_status_code")
 JSON = (b"content-type", b"application/json")
 
 
@@ -168,7 +173,7 @@ def test_the_route_answers_in_text_or_in_openmetrics_with_exemplars(recording: C
     assert dict(start["headers"])[b"content-type"].startswith(b"application/openmetrics-text; version=1.0.0")
     families = {family.name: family for family in parse_openmetrics(body["body"].decode())}  # type: ignore[no-untyped-call]
     span_id = recorded.records("request")[0]["span_id"]
-    for name in HISTOGRAMS.keys() - {"inference_logging_write_seconds"}:
+    for name in GENAI:
         (exemplar,) = [sample.exemplar for sample in families[name].samples if sample.exemplar is not None]
         assert exemplar.labels == {"trace_id": TRACE_ID, "span_id": span_id}
         assert abs(float(exemplar.timestamp) - time.time()) < 3600
@@ -344,6 +349,8 @@ def expected_histograms(records: Iterable[dict[str, Any]]) -> dict[tuple[str, ..
         labels = (record["gen_ai.operation.name"], model)
         status = record["http.response.status_code"]
         error = record.get("error.type", "" if status < 400 else str(status))
+        served = (record.get("http.route", ""), record["http.request.method"], str(status))
+        observed.setdefault((ROUTES, *served), []).append((record["duration_s"], record["adjusted_count"]))
         for name, found, more in [
             ("gen_ai_server_request_duration_seconds", record["duration_s"], (error,)),
             ("gen_ai_server_time_to_first_chunk_seconds", record.get("gen_ai.response.time_to_first_chunk"), ()),
@@ -361,8 +368,8 @@ def expected_histograms(records: Iterable[dict[str, Any]]) -> dict[tuple[str, ..
 
 
 def shown_series(families: dict[str, Metric]) -> Iterator[tuple[tuple[str, ...], dict[str, float], float]]:
-    """Yield labels, buckets and sum of each series of the GenAI histograms."""
-    for name in HISTOGRAMS.keys() - {"inference_logging_write_seconds"}:
+    """Yield labels, buckets and sum of each series of the histograms of requests."""
+    for name in (*GENAI, ROUTES):
         series: dict[tuple[str, ...], dict[str, float]] = {}
         for sample in families[name].samples:
             key = (name, *(sample.labels[label] for label in HISTOGRAMS[name]))
@@ -373,13 +380,28 @@ def shown_series(families: dict[str, Metric]) -> Iterator[tuple[tuple[str, ...],
             yield key, values, total
 
 
+def test_an_engine_s_last_statistics_are_gauges(recorded: Recorded) -> None:
+    emit = recorded.logger.event("engine.stats", STATS_FIELDS)
+    for index, running in ((0, 3), (1, 5), (0, 4)):
+        interval = Interval(0.0)
+        interval.running, interval.waiting, interval.kv_cache_usage = running, index, 0.25
+        assert emit(*interval.values(index, 10.0))
+    families = collect(recorded)
+    assert value(families, "inference_logging_engine_requests_running", engine="0") == 4
+    assert value(families, "inference_logging_engine_requests_running", engine="1") == 5
+    assert value(families, "inference_logging_engine_requests_waiting", engine="1") == 1
+    assert value(families, "inference_logging_engine_kv_cache_usage_ratio", engine="0") == 0.25
+
+
 def test_the_histograms_are_what_the_segments_say(recording: Callable[..., Recorded]) -> None:
     recorded = recording(sample_ratio=0.4)
     for number in range(120):
         trace = (b"traceparent", b"00-%032x-00f067aa0ba902b7-01" % (number * 0x9E3779B97F4A7C15 % (1 << 127) + 1))
         model, chunks = f"model-{number % 3}", 1 + number % 4
         # A model is known by its first successful answer, so the failures come later.
-        ask(recorded, model, chunks, 503 if number > 30 and number % 7 == 0 else 200, headers=[JSON, trace])
+        status = 503 if number > 30 and number % 7 == 0 else 200
+        route = {"route": SimpleNamespace(path="/v1/chat/{kind}")} if number % 5 else {}
+        ask(recorded, model, chunks, status, headers=[JSON, trace], **route)
     families = collect(recorded)
     records = recorded.records("request")
     assert 10 < len(records) < 120
@@ -387,6 +409,7 @@ def test_the_histograms_are_what_the_segments_say(recording: Callable[..., Recor
     expected = expected_histograms(records)
     shown = list(shown_series(families))
     assert {key for key, _, _ in shown} == set(expected)
+    assert {key[1] for key in expected if key[0] == ROUTES} == {"", "/v1/chat/{kind}"}
     for key, buckets, total in shown:
         for le, count in buckets.items():
             weights = [weight for seconds, weight in expected[key] if seconds <= float(le.replace("+Inf", "inf"))]

@@ -63,6 +63,10 @@ def test_each_request_is_counted_once_whenever_its_listener_is_killed(configure:
         inferences = [record for record in records if "gen_ai.operation.name" in record]
         requests = logger.service.requests()
         assert counted(requests["histograms"]) == len(inferences)
+        # One that was killed before it had an answer has no status, and one that had just begun no method.
+        asked = [record for record in records if "http.request.method" in record]
+        served = Counter(record.get("http.response.status_code", 0) for record in asked)
+        assert Counter({one["status"]: one["buckets"][-1][1] for one in requests["routes"]}) == served
         assert {outcome: count for outcome, count in requests["outcomes"].items() if count} == Counter(
             record["outcome"] for record in records
         )

@@ -18,6 +18,8 @@ from tests.support import wait_until
 pytestmark = pytest.mark.servers
 
 WORKERS = 3
+ROUTES = "http_server_request_duration_seconds"
+LOGGED = "('http_route', '/logged/{number}')"
 
 
 def totals(text: str) -> dict[str, float]:
@@ -90,6 +92,9 @@ def test_any_worker_answers_for_all_and_no_counter_goes_back_when_one_is_killed(
         accepted = counter(counts, "inference_logging_records_accepted_total") - 20
         assert 2 * len(load.answered) <= accepted <= 2 * (len(load.answered) + len(load.failed))
         assert counter(counts, "gen_ai_server_request_duration_seconds_count") == 20
+        by_route = sum(value for key, value in counts.items() if key.startswith(f"{ROUTES}_count") and LOGGED in key)
+        assert len(load.answered) <= by_route <= len(load.answered) + len(load.failed)
+        assert counter(counts, f"{ROUTES}_count") == counter(counts, "inference_logging_requests_total")
         assert counter(counts, "inference_logging_hot_path_seconds_total") > 0
         shown = scrape_all(server)
         for name in ("accepted", "written", "dropped"):

@@ -1,4 +1,4 @@
-"""Write the dashboard of the chart, Grafana's JSON, from the tables ``panels_service`` and ``panels_logging``."""
+"""Write the dashboard of the chart, Grafana's JSON, from tables: ``panels_service``, ``_requests`` and ``_logging``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.chart.expressions import CHOSEN, REQUESTS, Panel, once
+from tests.chart.expressions import CHOSEN, REQUESTS, SERVED, Panel, once
 from tests.chart.panels_logging import LOGGING, NODE, SEGMENTS, SINKS
+from tests.chart.panels_requests import ENGINE, ROUTES
 from tests.chart.panels_service import LATENCY, SERVICE, TRAFFIC
 
 ROWS: Final[dict[str, list[Panel]]] = {
     "Service": SERVICE,
     "Latency": LATENCY,
     "Requests and tokens": TRAFFIC,
+    "Routes": ROUTES,
+    "Engine": ENGINE,
     "Logging: state, queues, losses, cost": LOGGING,
     "Logging: sinks and audit": SINKS,
     "Logging: segments and shipping": SEGMENTS,
@@ -191,7 +194,8 @@ def _variables() -> list[dict[str, Any]]:
         "service": ("Service", f'{BUILD}{{namespace=~"$namespace"}}', "service"),
         "pod": ("Pod", f'{BUILD}{{namespace=~"$namespace",service=~"$service"}}', "pod"),
         "model": ("Model", f"{REQUESTS}{{{CHOSEN}}}", "gen_ai_request_model"),
-        "route": ("Route", f'{REQUESTS}{{{CHOSEN},gen_ai_request_model=~"$model"}}', "gen_ai_operation_name"),
+        "operation": ("Operation", f'{REQUESTS}{{{CHOSEN},gen_ai_request_model=~"$model"}}', "gen_ai_operation_name"),
+        "route": ("Route", f"{SERVED}_count{{{CHOSEN}}}", "http_route"),
     }
     queries = [_chosen(name, label, f"label_values({series}, {key})") for name, (label, series, key) in chained.items()]
     return [

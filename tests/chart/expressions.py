@@ -5,15 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-MODEL, ROUTE = "gen_ai_request_model", "gen_ai_operation_name"
+MODEL, OPERATION, ROUTE = "gen_ai_request_model", "gen_ai_operation_name", "http_route"
 CHOSEN: Final = 'namespace=~"$namespace",service=~"$service",pod=~"$pod"'
-CHOSEN_REQUESTS: Final = f'{MODEL}=~"$model",{ROUTE}=~"$route"'
+CHOSEN_REQUESTS: Final = f'{MODEL}=~"$model",{OPERATION}=~"$operation"'
+CHOSEN_ROUTES: Final = f'{ROUTE}=~"$route"'
 DURATION = "gen_ai_server_request_duration_seconds"
 FIRST_CHUNK = "gen_ai_server_time_to_first_chunk_seconds"
 PER_CHUNK = "gen_ai_server_time_per_chunk_seconds"
 PER_TOKEN = "gen_ai_server_time_per_output_token_seconds"
+ENGINE_QUEUE = "inference_logging_engine_queue_time_seconds"
+ENGINE_PREFILL = "inference_logging_engine_prefill_time_seconds"
+ENGINE_DECODE = "inference_logging_engine_decode_time_seconds"
+SERVED = "http_server_request_duration_seconds"
+STATUS = "http_response_status_code"
 REQUESTS = f"{DURATION}_count"
-LABELS: Final = {REQUESTS: (ROUTE, MODEL, "error_type"), f"{DURATION}_bucket": (ROUTE, MODEL, "error_type", "le")}
+LABELS: Final = {
+    REQUESTS: (OPERATION, MODEL, "error_type"),
+    f"{DURATION}_bucket": (OPERATION, MODEL, "error_type", "le"),
+    f"{SERVED}_count": (ROUTE, "http_request_method", STATUS),
+}
 """The labels of a series, where a call below does not name them."""
 
 
@@ -78,12 +88,18 @@ def requests(by: str = "", also: str = "") -> str:
 
 def tokens(by: str) -> str:
     """Return the tokens of the chosen requests in a second."""
-    return rates("inference_logging_tokens_total", (ROUTE, MODEL, "gen_ai_token_type"), by, CHOSEN_REQUESTS)
+    return rates("inference_logging_tokens_total", (OPERATION, MODEL, "gen_ai_token_type"), by, CHOSEN_REQUESTS)
 
 
-def named(inner: str) -> str:
-    """Return it with a name for what has no model, such as a request that was refused unread."""
-    return f'label_replace({inner}, "{MODEL}", "(none)", "{MODEL}", "")'
+def served(by: str = "", also: str = "") -> str:
+    """Return the requests over HTTP in a second, of the chosen routes."""
+    series = f"{SERVED}_count"
+    return rates(series, LABELS[series], by, ",".join(filter(None, (CHOSEN_ROUTES, also))))
+
+
+def named(inner: str, label: str = MODEL) -> str:
+    """Return it with a name for what has no model, such as a request that was refused unread, or no route."""
+    return f'label_replace({inner}, "{label}", "(none)", "{label}", "")'
 
 
 def recorded(name: str) -> str:
@@ -93,7 +109,7 @@ def recorded(name: str) -> str:
 
 def quantile(quantile: float, histogram: str, by: str = "") -> str:
     """Return a quantile of the chosen requests, from what the rules recorded."""
-    found = once(recorded(histogram), (ROUTE, MODEL, "le"), CHOSEN_REQUESTS)
+    found = once(recorded(histogram), (OPERATION, MODEL, "le"), CHOSEN_REQUESTS)
     return f"histogram_quantile({quantile}, {total(', '.join(filter(None, ('le', by))), found)})"
 
 
@@ -102,9 +118,15 @@ def quantiles(histogram: str, *chosen: int) -> tuple[Query, ...]:
     return tuple(Query(quantile(one / 100, histogram), f"p{one}") for one in chosen)
 
 
-def by_model_and_route(histogram: str) -> tuple[Query, ...]:
-    """Return a query of the 95th percentile of each model and route."""
-    return (Query(named(quantile(0.95, histogram, f"{MODEL}, {ROUTE}")), f"{{{{{MODEL}}}}} {{{{{ROUTE}}}}}"),)
+def by_model_and_operation(histogram: str) -> tuple[Query, ...]:
+    """Return a query of the 95th percentile of each model and operation."""
+    return (Query(named(quantile(0.95, histogram, f"{MODEL}, {OPERATION}")), f"{{{{{MODEL}}}}} {{{{{OPERATION}}}}}"),)
+
+
+def quantile_by_route(quantile: float) -> str:
+    """Return a quantile of the time that requests of each chosen route take, from what the rules recorded."""
+    found = total(f"le, {ROUTE}", once(recorded(SERVED), (ROUTE, "le"), CHOSEN_ROUTES))
+    return named(f"histogram_quantile({quantile}, {found})", ROUTE)
 
 
 def heat(histogram: str, labels: tuple[str, ...], also: str = CHOSEN_REQUESTS, exemplar: bool = True) -> tuple[Query]:

@@ -71,7 +71,7 @@ def rendered_rules(**thresholds: float | None) -> dict[str, Any]:
 def nearest_aggregations(expression: str) -> dict[str, str]:
     """Return what each series of ours is aggregated by first, by its name and where it stands; empty: by nothing."""
     found = {}
-    for series in re.finditer(r"\b(?:inference_logging|gen_ai)[\w:]+(?=\{)", expression):
+    for series in re.finditer(r"\b(?:inference_logging|gen_ai|http_server)[\w:]+(?=\{)", expression):
         depth, nearest = 0, ""
         for at in range(series.start() - 1, -1, -1):
             depth += {")": 1, "(": -1}.get(expression[at], 0)

@@ -95,7 +95,7 @@ def test_each_case_belongs_to_an_alert() -> None:
     [
         {},
         {"queueRatio": 0.25, "consumerLagSeconds": 7, "bytesPerSecond": 123456789},
-        {"listenerCpuCores": 1, "dirtyMemoryRatio": 0.33, "shipperLagSeconds": 3600},
+        {"listenerCpuCores": 1, "dirtyMemoryRatio": 0.33, "shipperLagSeconds": 3600, "routeFailureRatio": 0.5},
     ],
 )
 def test_promtool_finds_nothing_to_complain_about_and_changed_thresholds_arrive(

@@ -29,6 +29,7 @@ NOTES = {one["name"]: one["expr"] for one in DASHBOARD["annotations"]["list"] if
 QUIET = {
     "State of the logging-A",
     "Requests under way-B",
+    "Requests in the engine-B",
     "Difference of the books-A",
     "Fallback active-A",
     "Audit records lost, commits failed-A",
@@ -131,7 +132,7 @@ def test_what_is_chosen_narrows_every_expression(seen: Watched) -> None:
 
     for variable in VARIABLES:
         narrowed = [name for name, one in EXPRESSIONS.items() if f"${variable}" in one]
-        assert len(narrowed) == len(EXPRESSIONS) or variable in ("model", "route")
+        assert len(narrowed) == len(EXPRESSIONS) or variable in ("model", "operation", "route")
         # All at once; only if there is a fault, which one has it.
         wrong = [name for name in narrowed if kept([name], variable)] if kept(narrowed, variable) else []
         assert wrong == [], variable
@@ -144,15 +145,18 @@ def test_the_variables_find_what_is_there_each_within_the_choice_before(seen: Wa
         series = seen.prometheus.query(filled_in(match[1], **chosen))
         return {one["metric"][match[2]] for one in series if match[2] in one["metric"]}
 
-    assert list(VARIABLES) == ["namespace", "service", "pod", "model", "route"]
+    assert list(VARIABLES) == ["namespace", "service", "pod", "model", "operation", "route"]
     assert found("namespace") == {"serving", "batch"}
     assert found("service") == {"chat", "completions"}
     assert found("service", namespace="batch") == {"completions"}
     assert found("pod", namespace="serving", service="chat") == {"chat-0"}
     assert found("pod", namespace="serving", service="completions") == set()
     assert found("model", pod="chat-0") == set(MODELS)
-    assert found("route") == {"chat", "text_completion", "embeddings"}
-    assert found("route", model=MODELS[0]) == {"chat", "text_completion"}
+    assert found("operation") == {"chat", "text_completion", "embeddings"}
+    assert found("operation", model=MODELS[0]) == {"chat", "text_completion"}
+    served = {"/v1/chat/completions", "/v1/completions"}
+    assert found("route") == {*served, "/v1/responses", "/audited"}
+    assert found("route", pod="completions-0") >= served
 
 
 def test_a_pod_that_is_new_is_marked_as_a_deploy_for_two_minutes(seen: Watched) -> None:

@@ -69,11 +69,13 @@ def test_no_series_is_asked_for_without_what_is_chosen() -> None:
     # An alert has no service: it is joined to the pods of that service.
     assert {name for name, labels in series if not labels.startswith(chosen)} == {"ALERTS"}
     for expression in EXPRESSIONS.values():
-        named = re.findall(r"(?:inference_logging|gen_ai_server)[\w:]*(?=[^\w:])", expression)
-        assert len(named) == len(re.findall(r"(?:inference_logging|gen_ai_server)[\w:]*\{", expression))
-    of_requests = 'gen_ai_request_model=~"$model",gen_ai_operation_name=~"$route"'
+        named = re.findall(r"(?:inference_logging|gen_ai_server|http_server)[\w:]*(?=[^\w:])", expression)
+        assert len(named) == len(re.findall(r"(?:inference_logging|gen_ai_server|http_server)[\w:]*\{", expression))
+    of_requests = 'gen_ai_request_model=~"$model",gen_ai_operation_name=~"$operation"'
+    inference = r"gen_ai_server|inference_logging_tokens_total|engine_\w+_time"
     for name, labels in series:
-        assert bool(re.search(r"gen_ai_server|inference_logging_tokens_total", name)) == (of_requests in labels), name
+        assert bool(re.search(inference, name)) == (of_requests in labels), name
+        assert ("http_server" in name) == ('http_route=~"$route"' in labels), name
 
 
 def test_the_interval_of_rates_stands_in_rates_and_nowhere_else() -> None:

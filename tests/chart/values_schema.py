@@ -196,6 +196,7 @@ THRESHOLDS = closed(
             "listenerCpuCores",
             "dirtyMemoryRatio",
             "shipperLagSeconds",
+            "routeFailureRatio",
         )
     }
 )

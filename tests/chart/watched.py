@@ -27,7 +27,8 @@ from tests.sidecars import Sidecar, environment
 from tests.support import wait_until
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples"
+ROOT = HERE.parents[1]
+EXAMPLES = ROOT / "examples"
 CHAT = ("serving", "chat")
 COMPLETIONS = ("batch", "completions")
 """Namespace and service of each."""
@@ -37,7 +38,9 @@ SINKS = "INFERENCE_LOGGING_ADDITIONAL_SINKS"
 SETTINGS = {
     "INFERENCE_LOGGING_RECORD_HEADERS": "x-tenant=tenant.id",
     "INFERENCE_LOGGING_METRICS_TENANTS": ",".join(TENANTS[:2]),
-    "PYTHONPATH": os.pathsep.join((str(EXAMPLES), *filter(None, (os.environ.get("PYTHONPATH"),)))),
+    "INFERENCE_LOGGING_ENGINE_RECORDS": "on",
+    "INFERENCE_LOGGING_ENGINE_STATS_INTERVAL_S": "1",
+    "PYTHONPATH": os.pathsep.join((str(EXAMPLES), str(ROOT), *filter(None, (os.environ.get("PYTHONPATH"),)))),
 }
 """What all servers have in their environment."""
 

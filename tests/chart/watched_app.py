@@ -1,8 +1,9 @@
-"""The example, with a route that fails and one that makes audit records."""
+"""The example with an engine behind it, a route that fails and one that makes audit records."""
 
 from __future__ import annotations
 
 from fastapi_app import app, log
+from tests.chart.watched_engine import add_engine
 
 __all__ = ["app"]
 
@@ -17,3 +18,6 @@ async def fail() -> None:
 async def audited() -> None:
     """Make an audit record."""
     await log.audit("policy.decision", user="u")
+
+
+add_engine(app)

@@ -174,6 +174,15 @@ impl Builder {
         }
     }
 
+    /// Takes the first line of a segment of which only a part is read, if it is a header.
+    pub fn take_header(&mut self, line: &[u8]) {
+        let framing = Record::read(line, |key| key == "event_name");
+        let is_header = |record: Record| record.look_up("event_name") == Some(&Json::Text("segment.header".into()));
+        if framing.is_ok_and(is_header) {
+            self.take_framing(line);
+        }
+    }
+
     /// Takes a line that is too long to be a record.
     pub fn skip_long(&mut self) {
         self.footer = None;

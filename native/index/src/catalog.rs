@@ -86,6 +86,10 @@ impl Catalog {
                 None => todo.push((listed, place)),
             }
         }
+        // What is known of an end is shown until the whole is.
+        let ends = todo.iter().filter_map(|(listed, _)| known.get(&listed.name)).filter(|entry| entry.is_end());
+        let ends: Vec<_> = ends.map(|entry| (entry.name.clone(), Arc::clone(entry))).collect();
+        let is_first = kept.is_empty() && ends.is_empty();
         let damaged = known.iter().filter(|(_, entry)| entry.is_damaged.load(Ordering::Relaxed));
         let damaged = damaged.map(|(name, _)| name.clone()).collect();
         todo.sort_by_key(|(listed, _)| Reverse(listed.name.begun_unix_milli));
@@ -101,8 +105,11 @@ impl Catalog {
             places: &self.places,
             publish: &|found| self.publish(found),
             work: Mutex::new(std::mem::take(&mut *work)),
-            found: Mutex::new((kept, Instant::now())),
+            found: Mutex::new((kept.into_iter().chain(ends).collect(), Instant::now())),
         };
+        if is_first {
+            round.show_ends();
+        }
         std::thread::scope(|scope| {
             for _ in 1..THREADS.min(todo.len()) {
                 scope.spawn(|| round.run());
@@ -154,7 +161,7 @@ impl Catalog {
         for entry in snapshot.iter() {
             progress.segments += 1;
             progress.bytes += entry.disk_bytes;
-            let Some(image) = &entry.image else {
+            let Some(image) = entry.whole() else {
                 progress.done = false;
                 continue;
             };

@@ -20,6 +20,8 @@ pub struct Entry {
     pub identity: Identity,
     pub image: Option<Image>,
     pub is_live: bool,
+    /// The bytes before the part that the index is of; 0: it is of all the segment.
+    pub unread_bytes: u64,
     /// A query could not use it: it is made anew.
     pub is_damaged: AtomicBool,
 }
@@ -32,6 +34,18 @@ pub enum NoLines {
 }
 
 impl Entry {
+    /// Returns whether the index is of the segment's end only, until the whole one is made.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        self.unread_bytes > 0
+    }
+
+    /// Returns the index if it is of all the segment.
+    #[must_use]
+    pub fn whole(&self) -> Option<&Image> {
+        self.image.as_ref().filter(|_| self.unread_bytes == 0)
+    }
+
     /// Opens the segment for reading lines.
     ///
     /// # Errors
@@ -69,7 +83,8 @@ pub type Snapshot = Arc<Vec<Arc<Entry>>>;
 /// Whether the file is still what the entry's index was made of.
 #[must_use]
 pub fn is_current(entry: &Entry) -> bool {
-    let Some(image) = entry.image.as_ref().filter(|_| !entry.is_damaged.load(Ordering::Relaxed)) else { return false };
+    let image = entry.whole().filter(|_| !entry.is_damaged.load(Ordering::Relaxed));
+    let Some(image) = image else { return false };
     source::open(&entry.directory, &entry.name).is_ok_and(|source| {
         source.identity == entry.identity && !(entry.is_live && is_sealed(&source))
             || !entry.is_live && is_compressed_since(&source, &entry.identity, image.facts.content_bytes)

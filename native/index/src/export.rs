@@ -47,7 +47,7 @@ pub fn export(
     order.sort_by_key(key);
     let mut rows = 0;
     for entry in order {
-        let image = entry.image.as_ref().ok_or_else(|| not_enough(entry, "is not indexed"))?;
+        let image = entry.whole().ok_or_else(|| not_enough(entry, "is not indexed"))?;
         rows += segment(entry, image, fields, event, to)?;
     }
     Ok(rows)

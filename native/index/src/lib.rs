@@ -11,6 +11,7 @@
 //!   ├ cache                    the files of the indexes
 //!   ├ image                    the index of one segment: blocks, dictionaries, directory; block, bytes
 //!   ├ builder                  columns out of lines; columns: which keys are indexed
+//!   ├ tail                     the newest rows, before there is more
 //!   └ source                   the files of segments: lines one after the other, and single ones
 //! record, json                 a line, parsed or only walked over; times
 //! ```
@@ -41,6 +42,7 @@ pub mod scan;
 pub mod search;
 pub mod sketch;
 pub mod source;
+pub mod tail;
 pub mod text;
 pub mod times;
 pub mod values;

@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::entry::{Entry, is_compressed_since, is_sealed};
 use crate::image::{Facts, Image};
 use crate::source::{self, Identity, LineStream, Source};
+use crate::tail;
 use segments::segment::SegmentName;
 use segments::verify::listing;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 const MOST_MEMORY: u64 = 96 << 20;
 /// Most bytes of the index of one segment, which are in memory until it is written.
 const MOST_OF_ONE: u64 = 48 << 20;
+/// Segments of which the ends are read, if the last ones are small.
+const MOST_ENDS: usize = 8;
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
@@ -81,12 +84,48 @@ impl Round<'_> {
                 Ok(source) => self.index(listed, place, source),
             };
             let mut found = lock(&self.found);
-            found.0.insert(entry.name.clone(), Arc::new(entry));
+            let is_less = entry.image.is_none() && found.0.get(&entry.name).is_some_and(|known| known.is_end());
+            if !is_less {
+                found.0.insert(entry.name.clone(), Arc::new(entry));
+            }
             if found.1.elapsed() > PUBLISH_EVERY {
                 found.1 = Instant::now();
                 (self.publish)(&found.0);
             }
         }
+    }
+
+    /// Shows the last rows of the newest segments, a page of them, where nothing else is shown yet.
+    pub fn show_ends(&self) {
+        let mut rows = 0;
+        for (listed, place) in self.todo.iter().take(MOST_ENDS) {
+            let place = &self.places[*place];
+            let name = listed.name.to_string();
+            // An index file is read as quickly.
+            let index = place.cache.as_ref().and_then(|cache| cache.load(&name).ok());
+            rows += match index {
+                Some(image) => image.facts.rows,
+                None => self.show_end(listed, place, &name),
+            };
+            if rows >= tail::ENOUGH_ROWS {
+                break;
+            }
+        }
+        (self.publish)(&lock(&self.found).0);
+    }
+
+    /// Returns how many rows it has found. What can't be read is said where the whole segment is read.
+    fn show_end(&self, listed: &listing::Listed, place: &Place, name: &str) -> u64 {
+        let read = || -> io::Result<_> {
+            let source = source::open(&listed.directory, &listed.name)?;
+            let end = tail::read(&source, name, begun(&listed.name))?;
+            Ok(end.map(|end| (source, end)))
+        };
+        let Ok(Some((source, (image, unread_bytes)))) = read() else { return 0 };
+        let (rows, is_live) = (image.facts.rows, !is_sealed(&source));
+        let entry = Entry { unread_bytes, ..self.entry(listed, place, Some((source.identity, image, is_live))) };
+        lock(&self.found).0.insert(entry.name.clone(), Arc::new(entry));
+        rows
     }
 
     fn problem(&self, name: &SegmentName, why: &dyn std::fmt::Display) {
@@ -107,6 +146,7 @@ impl Round<'_> {
             identity,
             image,
             is_live,
+            unread_bytes: 0,
             is_damaged: AtomicBool::new(false),
         }
     }
@@ -126,7 +166,7 @@ impl Round<'_> {
         }
         let build = build.filter(|build| continues(build, &source)).unwrap_or_else(|| Build {
             identity: source.identity,
-            builder: Builder::new(listed.name.begun_unix_milli.saturating_mul(NANOS_PER_MILLI)),
+            builder: Builder::new(begun(&listed.name)),
             offset: 0,
             stream: None,
         });
@@ -151,7 +191,8 @@ impl Round<'_> {
             return self.entry(listed, place, None);
         }
         let is_live = !no_writer && build.builder.footer.is_none();
-        if !ended && !is_live {
+        let has_end = || lock(&self.found).0.get(&listed.name).is_some_and(|known| known.is_end());
+        if !ended && (!is_live || has_end()) {
             lock(&self.work).builds.insert(listed.name.clone(), build);
             return self.entry(listed, place, None);
         }
@@ -181,6 +222,10 @@ impl Round<'_> {
         }
         self.entry(listed, place, Some((source.identity, image, false)))
     }
+}
+
+fn begun(name: &SegmentName) -> u64 {
+    name.begun_unix_milli.saturating_mul(NANOS_PER_MILLI)
 }
 
 fn facts(listed: &listing::Listed, build: &Build) -> Facts {

@@ -88,6 +88,7 @@ fn one<V: Visitor>(
         reached.unindexed_bytes += entry.disk_bytes;
         return false;
     };
+    reached.unindexed_bytes += entry.unread_bytes;
     let within = |times: (u64, u64)| times.1 >= query.from_ns && times.0 < query.to_ns;
     let mut blocks = image.blocks.iter().filter(|(_, block)| within(block.times)).peekable();
     if blocks.peek().is_none() {

@@ -7,6 +7,7 @@ mod block;
 mod catalog;
 mod chosen;
 mod condition;
+mod ends;
 mod hostile;
 mod image;
 mod json;

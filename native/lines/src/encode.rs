@@ -29,8 +29,8 @@ use crate::names::Semconv;
 use crate::plan::LinePlan;
 use crate::rate::Rate;
 use crate::redact::{Redaction, Rules};
-use crate::series::Series;
 use crate::series::observe::{FieldObserver, NoObserver, Observe};
+use crate::series::{Reporter, Series};
 use process::ProcessCache;
 use queue::event::FIRST_USER_ID;
 use queue::record::{BodyKind, BodyText, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
@@ -39,6 +39,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
+mod counted;
 mod process;
 
 /// Room for the head of a line and some values; saves the output from growing in small steps.
@@ -186,19 +187,20 @@ impl Encoder {
         self.push_head(out, head, plan);
         let fields = out.len();
         let unpacked = OnceCell::new();
-        let pushed = match &mut self.series {
-            Some(series) if !plan.roles.is_empty() => {
+        let pushed = match (&mut self.series, &plan.engine) {
+            (Some(series), _) if !plan.roles.is_empty() => {
                 let mut observer = FieldObserver::new(&plan.roles);
                 let pushed = push_fields(out, plan, payload, &self.given, &unpacked, &mut observer);
                 if pushed.is_ok() {
-                    match (observer.inference(payload), &mut self.redaction) {
-                        (None, _) => series.count(observer.outcome(), observer.weight(), observer.tenant()),
-                        (Some(seen), None) => series.observe(&seen, head.time_unix_nano, observer.tenant()),
-                        (Some(seen), Some(redaction)) => {
-                            let tenant = observer.tenant();
-                            redaction.labels(&seen, |seen| series.observe(seen, head.time_unix_nano, tenant));
-                        }
-                    }
+                    counted::count(series, &mut self.redaction, &observer, head.time_unix_nano, payload);
+                }
+                pushed
+            }
+            (Some(series), Some(fields)) => {
+                let pushed = push_fields(out, plan, payload, &self.given, &unpacked, &mut NoObserver);
+                if pushed.is_ok() {
+                    let LineHead { boot_id, time_unix_nano: unix_nano, .. } = *head;
+                    series.engine(fields, Reporter { boot_id, unix_nano }, payload);
                 }
                 pushed
             }

@@ -3,6 +3,7 @@
 
 use crate::json::escape;
 use crate::rate::RateFields;
+use crate::series::EngineFields;
 use crate::series::observe::Roles;
 use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
 use request::fields::MEMBERS;
@@ -23,6 +24,8 @@ pub struct LinePlan {
     pub members: Option<usize>,
     /// The fields of a request that count for rates; none for other events.
     pub rates: RateFields,
+    /// Where statistics of an engine have their fields; None for other events.
+    pub engine: Option<EngineFields>,
 }
 
 impl LinePlan {
@@ -44,7 +47,8 @@ impl From<EventSchema> for LinePlan {
         let members = schema.fields.iter().position(|field| has_members && field == MEMBERS);
         let keys = schema.fields.iter().enumerate();
         let keys = keys.map(|(at, field)| Key::of(field, roles.are_observed_at(at) || rates.are_at(at)));
-        Self { keys: keys.collect(), name_json: name_json.into(), roles, members, rates, schema }
+        let engine = EngineFields::of(&schema);
+        Self { keys: keys.collect(), name_json: name_json.into(), roles, members, rates, engine, schema }
     }
 }
 

@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::json::escape;
+use crate::json::text::unescape_onto;
 use crate::series::observe::InferenceRequest;
 
 use memchr::memmem;
@@ -135,13 +136,15 @@ pub struct Redaction {
     spare: Vec<u8>,
     /// The last event's name, and its redacted form.
     event: (Box<[u8]>, Option<Vec<u8>>),
+    /// The last route, and its redacted form.
+    route: (Box<[u8]>, Option<Vec<u8>>),
 }
 
 impl Redaction {
     /// Make one for a single thread.
     #[must_use]
     pub fn new(rules: Arc<Rules>) -> Self {
-        Self { rules, edits: Edits::default(), spare: Vec::new(), event: Default::default() }
+        Self { rules, edits: Edits::default(), spare: Vec::new(), event: Default::default(), route: Default::default() }
     }
 
     /// Redact the line in `out` from `fields` on: `,"key":value…}\n`, the part after the head.
@@ -175,6 +178,23 @@ impl Redaction {
             self.event = (name.into(), kept.map(|kept| [b"\"", &kept[..], b"\""].concat()));
         }
         out.extend_from_slice(self.event.1.as_deref().unwrap_or(name));
+    }
+
+    /// Return the rest of a request's route, which is a label outside of lines.
+    #[inline(never)]
+    pub fn route<'a>(&'a mut self, route: &'a [u8]) -> &'a [u8] {
+        if *self.route.0 != *route {
+            let mut quoted = Vec::new();
+            escape::push_string(&mut quoted, route);
+            let kept = self.label("http.route", &quoted[1..quoted.len() - 1]);
+            let kept = kept.map(|kept| {
+                let mut text = Vec::new();
+                unescape_onto(&mut text, &kept);
+                text
+            });
+            self.route = (route.into(), kept);
+        }
+        self.route.1.as_deref().unwrap_or(route)
     }
 
     /// Pass `seen` without its redacted parts to `observe`: its labels leave the listener outside of lines.

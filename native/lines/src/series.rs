@@ -12,32 +12,40 @@
 //! records, and one store makes numbers and notes valid ([`Series::commit`]); only then are the records released. A
 //! successor that reads a record again knows by the note whether it was counted.
 //!
+//! All requests over HTTP are timed by route as well (`routes`). Beside them are the last statistics of engines (`engines`).
+//!
 //! Nothing in the file grows: labels and series are tables of fixed size, see `labels`.
 
-use histogram::{ALL_BUCKETS, BOUNDS, KINDS, TOKEN_TYPES, TOKENS_WORD, WORDS};
+use engines::{EngineWords, MAX_ENGINES};
+use histogram::{BOUNDS, EXEMPLAR_BUCKETS, KINDS, TOKEN_TYPES, TOKENS_WORD, WORDS};
 use labels::{Labels, MAX_SERIES, Names};
-use observe::InferenceRequest;
+use observe::{Answer, InferenceRequest};
 use queue::lock::open;
 use queue::two_copies::Generation;
 use queue::{memory, shared_page};
+use routes::{RouteNames, RouteNumbers, Routes};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use tenants::{TenantNames, TenantNumbers, Tenants};
 
+mod engines;
 pub mod histogram;
 mod labels;
 pub mod observe;
+mod routes;
 mod snapshot;
 mod tenants;
 
+pub use engines::{EngineFields, EngineState, Reporter};
 pub use labels::OUTCOMES;
+pub use routes::{BOUNDS_S as ROUTE_BOUNDS_S, RouteCounts, Served};
 pub use snapshot::{Exemplar, SeriesSnapshot, Snapshot, read};
 pub use tenants::{MAX_TENANTS, OTHER_TENANT, TenantCounts};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGM\0");
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const FILE_NAME: &str = "metrics";
 
 queue::shared! {
@@ -51,10 +59,13 @@ queue::shared! {
         tenant_names: TenantNames,
         /// Labels of each series: operation, model and error as indices, a byte each.
         keys: [AtomicU64; MAX_SERIES],
+        route_names: RouteNames,
         outcomes: [Numbers<{ OUTCOMES.len() }>; 2],
         tenants: [TenantNumbers; 2],
+        routes: [RouteNumbers; 2],
         copies: [[Numbers<WORDS>; MAX_SERIES]; 2],
-        exemplars: [[ExemplarWords; ALL_BUCKETS]; MAX_SERIES],
+        exemplars: [[ExemplarWords; EXEMPLAR_BUCKETS]; MAX_SERIES],
+        engines: [EngineWords; MAX_ENGINES],
     }
 }
 
@@ -114,6 +125,7 @@ struct Counted {
     has_tenant: bool,
     /// The rest of it is among the details.
     is_observed: bool,
+    served: Served,
 }
 
 /// A tenant's request: the tenant's place.
@@ -141,6 +153,7 @@ pub struct Series {
     page: &'static Page,
     labels: Labels,
     tenants: Tenants,
+    routes: Routes,
     pending: Vec<Counted>,
     details: Vec<Observed>,
     of_tenants: Vec<OfTenant>,
@@ -151,6 +164,8 @@ pub struct Series {
 }
 
 const _: () = assert!(MAX_SERIES <= u128::BITS as usize);
+/// Another layout needs another [`VERSION`].
+const _: () = assert!(size_of::<Page>() == 722_096);
 
 impl Series {
     /// Opens the file of `directory`, creating it if needed; the caller holds the leader lock. `tenants` are the names that are
@@ -173,6 +188,7 @@ impl Series {
         page.version.store(VERSION, Ordering::Release);
         Ok(Self {
             tenants: Tenants::new(&page.tenant_names, tenants),
+            routes: Routes::new(&page.route_names),
             labels: Labels::new(&page.names, &page.keys, &page.series_len),
             page,
             pending: Vec::new(),
@@ -183,12 +199,23 @@ impl Series {
         })
     }
 
-    /// Takes note of a record in the batch; only its outcome counts.
+    /// The place of a request over HTTP among those by route; `route` is the answer's or what redaction left of it.
     #[inline]
-    pub fn count(&mut self, outcome: &[u8], weight: f64, tenant: &[u8]) {
+    pub fn served(&mut self, answer: &Answer<'_>, route: &[u8]) -> Served {
+        self.routes.place(answer, route)
+    }
+
+    /// Keeps what an engine's statistics say, at once: they are no counts.
+    pub fn engine(&self, fields: &EngineFields, reporter: Reporter<'_>, payload: &[u8]) {
+        engines::note(&self.page.engines, fields, reporter, payload);
+    }
+
+    /// Takes note of a record in the batch; only its outcome and its route count.
+    #[inline]
+    pub fn count(&mut self, outcome: &[u8], weight: f64, tenant: &[u8], served: Served) {
         let outcome = labels::outcome(outcome);
         let has_tenant = !tenant.is_empty() && self.add_tenant(tenant, outcome, weight, Default::default());
-        self.pending.push(Counted { weight, outcome, has_tenant, is_observed: false });
+        self.pending.push(Counted { weight, outcome, has_tenant, is_observed: false, served });
     }
 
     /// Takes note of a tenant's request; returns whether tenants are counted.
@@ -202,11 +229,11 @@ impl Series {
     }
 
     /// Takes note of a record in the batch.
-    pub fn observe(&mut self, seen: &InferenceRequest<'_>, unix_nano: u64, tenant: &[u8]) {
+    pub fn observe(&mut self, seen: &InferenceRequest<'_>, unix_nano: u64, tenant: &[u8], served: Served) {
         let trace_id = u128::from_be_bytes(seen.trace.trace_id);
         let outcome = labels::outcome(seen.outcome);
         let has_tenant = !tenant.is_empty() && self.add_tenant(tenant, outcome, seen.weight, seen.tokens);
-        self.pending.push(Counted { weight: seen.weight, outcome, has_tenant, is_observed: true });
+        self.pending.push(Counted { weight: seen.weight, outcome, has_tenant, is_observed: true, served });
         self.details.push(Observed {
             series: self.labels.series(seen),
             weight: seen.weight,
@@ -244,13 +271,16 @@ impl Series {
     pub fn commit(&mut self) {
         let (mut changed, stale_tenants, of_tenants) = (0u128, self.stale_tenants, &self.of_tenants);
         let (page, pending, details, stale) = (self.page, &mut self.pending, &mut self.details, self.stale);
+        let routes = &mut self.routes;
         page.generation.change(|from, to| {
             page.outcomes[from].copy_to(&page.outcomes[to]);
             if stale_tenants {
                 page.tenants[from].iter().zip(&page.tenants[to]).for_each(|(from, to)| from.copy_to(to));
             }
+            routes.catch_up(&page.routes[from], &page.routes[to]);
             for counted in pending.drain(..) {
                 page.outcomes[to].add(usize::from(counted.outcome), counted.weight);
+                routes.add(&page.routes[to], counted.served, counted.weight);
             }
             for counted in of_tenants.iter() {
                 let numbers = &page.tenants[to][usize::from(counted.tenant)];
@@ -292,12 +322,14 @@ fn add(numbers: &Numbers<WORDS>, observed: &Observed) {
     }
 }
 
-fn show(exemplars: &[ExemplarWords; ALL_BUCKETS], observed: &Observed) {
+fn show(exemplars: &[ExemplarWords; EXEMPLAR_BUCKETS], observed: &Observed) {
     if observed.trace_id == [0; 2] {
         return;
     }
     for (histogram, value) in BOUNDS.iter().zip(observed.values).filter(|(_, value)| is_value(*value)) {
-        exemplars[histogram.first_bucket + histogram.bucket(value)].store(observed, value);
+        if let Some(exemplar) = exemplars.get(histogram.first_bucket + histogram.bucket(value)) {
+            exemplar.store(observed, value);
+        }
     }
 }
 

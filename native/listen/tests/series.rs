@@ -2,7 +2,9 @@
 //! that no client can make grow.
 
 mod counts;
+mod engines;
 mod requests;
+mod routes;
 
 use crate::support::Bench;
 use lines::encode::Encoder;
@@ -38,7 +40,7 @@ fn a_request_falls_into_the_bucket_of_its_time_and_counts_as_many_as_it_stands_f
     let all = snapshot(bench.path());
     let [series] = &all[..] else { panic!("{all:?}") };
     assert_eq!((series.operation.as_str(), series.model.as_str(), series.error_type.as_str()), ("chat", "m", ""));
-    let [duration, first_chunk, per_chunk, per_token] = &BOUNDS;
+    let [duration, first_chunk, per_chunk, per_token, ..] = &BOUNDS;
     assert_eq!(series.words[duration.bucket(0.3)], 1.0);
     assert_eq!(series.words[duration.bounds_s.len()], 2.5);
     assert_eq!(series.words[duration.sum_word()], 0.3 + 250.0);
@@ -230,6 +232,16 @@ fn a_directory_without_histograms_has_none_and_a_foreign_file_is_refused_by_read
     assert!(snapshot(directory.path()).is_empty());
     std::fs::write(directory.path().join("metrics"), b"something else").unwrap();
     assert_eq!(series::read(directory.path()).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+    drop(Series::open(directory.path(), &[]).unwrap());
+    assert!(snapshot(directory.path()).is_empty());
+    // The version before, in a file of the same size.
+    let path = directory.path().join("metrics");
+    let mut content = std::fs::read(&path).unwrap();
+    assert_eq!(content[..12], *b"INFLOGM\0\x05\0\0\0");
+    content[8] = 4;
+    std::fs::write(&path, content).unwrap();
+    let error = series::read(directory.path()).unwrap_err();
+    assert!(error.to_string().contains("another version"), "{error}");
     drop(Series::open(directory.path(), &[]).unwrap());
     assert!(snapshot(directory.path()).is_empty());
 }

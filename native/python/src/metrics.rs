@@ -1,8 +1,8 @@
 //! Counts and histograms of a queue directory as Python objects, as `Service` returns them.
 
 use lines::series::histogram::{BOUNDS, Histogram};
-use lines::series::{Exemplar, OUTCOMES, SeriesSnapshot, Snapshot};
-use listen::status::metrics::requests;
+use lines::series::{Exemplar, OUTCOMES, RouteCounts, SeriesSnapshot, Snapshot};
+use listen::status::metrics::{requests, routes};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::layout::{LEVELS, REASONS, SAMPLED_OUT};
@@ -44,6 +44,19 @@ pub fn requests_dict<'py>(py: Python<'py>, counted: &Snapshot) -> PyResult<Bound
     dict.set_item("outcomes", outcomes)?;
     dict.set_item("tokens", token_dicts(py, &counted.series)?)?;
     dict.set_item("histograms", histogram_dicts(py, &counted.series)?)?;
+    let routes: PyResult<Vec<_>> = counted.routes.iter().map(|series| route_dict(py, series)).collect();
+    dict.set_item("routes", routes?)?;
+    Ok(dict)
+}
+
+fn route_dict<'py>(py: Python<'py>, series: &RouteCounts) -> PyResult<Bound<'py, PyDict>> {
+    let (buckets, sum) = routes::buckets(series);
+    let dict = PyDict::new(py);
+    dict.set_item("route", &series.route)?;
+    dict.set_item("method", series.method)?;
+    dict.set_item("status", series.status)?;
+    dict.set_item("buckets", buckets.into_iter().map(|(bound, total, _)| (bound, total)).collect::<Vec<_>>())?;
+    dict.set_item("sum", sum)?;
     Ok(dict)
 }
 

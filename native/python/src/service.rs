@@ -164,7 +164,8 @@ impl PyService {
     /// Return the counts of requests, each weighted as its record says: all of them by outcome (`outcomes`); their
     /// `tokens`, one count for each type and combination of labels; and `histograms` over those for inference, one for
     /// each name and combination of labels. `buckets` are (upper bound in seconds, requests up to it, exemplar or
-    /// None), an exemplar is (trace id, span id, seconds, Unix time).
+    /// None), an exemplar is (trace id, span id, seconds, Unix time). `routes` has the same of all requests over HTTP, one
+    /// for each route, method and status (0: no answer began), without exemplars.
     ///
     /// Raises OSError if the listener's file cannot be read.
     fn requests<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

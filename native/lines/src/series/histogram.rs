@@ -9,9 +9,13 @@ const FIRST_CHUNK_S: [f64; 16] =
 const PER_TOKEN_S: [f64; 13] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 
 /// How many histograms a series has.
-pub const KINDS: usize = 4;
+pub const KINDS: usize = 7;
 /// Buckets of all of them, the last one of each without bound.
-pub const ALL_BUCKETS: usize = DURATION_S.len() + FIRST_CHUNK_S.len() + 2 * PER_TOKEN_S.len() + KINDS;
+pub const ALL_BUCKETS: usize = BOUNDS[KINDS - 1].first_bucket + BOUNDS[KINDS - 1].buckets();
+/// The buckets that keep an example each: those of the first histograms, by what the client sees.
+pub const EXEMPLAR_BUCKETS: usize = BOUNDS[KINDS - ENGINE_KINDS].first_bucket;
+/// The last of the histograms, over times in the engine.
+pub const ENGINE_KINDS: usize = 3;
 /// The types of tokens, in the order of their words.
 pub const TOKEN_TYPES: [&str; 2] = ["input", "output"];
 /// The first of their words, after the histograms.
@@ -28,29 +32,30 @@ pub struct Histogram {
 }
 
 /// The histograms, in the order of [`Observed`](super::Observed) values.
-pub const BOUNDS: [Histogram; KINDS] = [
-    Histogram { name: "gen_ai_server_request_duration_seconds", bounds_s: &DURATION_S, first_word: 0, first_bucket: 0 },
-    Histogram {
-        name: "gen_ai_server_time_to_first_chunk_seconds",
-        bounds_s: &FIRST_CHUNK_S,
-        first_word: DURATION_S.len() + 2,
-        first_bucket: DURATION_S.len() + 1,
-    },
-    Histogram {
-        name: "gen_ai_server_time_per_chunk_seconds",
-        bounds_s: &PER_TOKEN_S,
-        first_word: DURATION_S.len() + FIRST_CHUNK_S.len() + 4,
-        first_bucket: DURATION_S.len() + FIRST_CHUNK_S.len() + 2,
-    },
-    Histogram {
-        name: "gen_ai_server_time_per_output_token_seconds",
-        bounds_s: &PER_TOKEN_S,
-        first_word: DURATION_S.len() + FIRST_CHUNK_S.len() + PER_TOKEN_S.len() + 6,
-        first_bucket: DURATION_S.len() + FIRST_CHUNK_S.len() + PER_TOKEN_S.len() + 3,
-    },
-];
+pub const BOUNDS: [Histogram; KINDS] = {
+    let duration = Histogram::first("gen_ai_server_request_duration_seconds", &DURATION_S);
+    let first_chunk = duration.then("gen_ai_server_time_to_first_chunk_seconds", &FIRST_CHUNK_S);
+    let per_chunk = first_chunk.then("gen_ai_server_time_per_chunk_seconds", &PER_TOKEN_S);
+    let per_token = per_chunk.then("gen_ai_server_time_per_output_token_seconds", &PER_TOKEN_S);
+    let queued = per_token.then("inference_logging_engine_queue_time_seconds", &DURATION_S);
+    let prefill = queued.then("inference_logging_engine_prefill_time_seconds", &DURATION_S);
+    let decode = prefill.then("inference_logging_engine_decode_time_seconds", &DURATION_S);
+    [duration, first_chunk, per_chunk, per_token, queued, prefill, decode]
+};
 
 impl Histogram {
+    /// A histogram at the beginning of the words.
+    #[must_use]
+    pub const fn first(name: &'static str, bounds_s: &'static [f64]) -> Self {
+        Self { name, bounds_s, first_word: 0, first_bucket: 0 }
+    }
+
+    /// The histogram behind this one.
+    const fn then(&self, name: &'static str, bounds_s: &'static [f64]) -> Self {
+        let (first_word, first_bucket) = (self.sum_word() + 1, self.first_bucket + self.buckets());
+        Self { name, bounds_s, first_word, first_bucket }
+    }
+
     /// The bucket of a value: the first whose bound is not below it.
     #[must_use]
     pub fn bucket(&self, value: f64) -> usize {

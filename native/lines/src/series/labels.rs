@@ -26,7 +26,7 @@ const CANDIDATES: usize = 64;
 const RETURNS: u32 = 16;
 
 /// Index for names without a place, in each table of names.
-const OTHER: u8 = 1;
+pub const OTHER: u8 = 1;
 pub const OTHER_NAME: &str = "_OTHER";
 /// Names of operations by index; 0 is not used, so that a key is never 0.
 pub const OPERATIONS: [&str; 6] = ["", OTHER_NAME, "chat", "text_completion", "embeddings", "generate_content"];
@@ -94,7 +94,39 @@ pub struct Labels {
     series: Vec<u64>,
     /// The last successful request's operation, model in the form of the body, and series: the next is mostly the same.
     last: (Vec<u8>, Vec<u8>, u8),
-    candidates: Vec<(Box<[u8]>, u32)>,
+    admission: Admission,
+}
+
+/// Lets new names in that come back, and not those that come once each (Misra and Gries).
+#[derive(Default)]
+pub struct Admission(Vec<(Box<[u8]>, u32)>);
+
+impl Admission {
+    /// Whether a new name gets a place now: the first `free` ones do at once, and there are `most` at most.
+    pub fn admits(&mut self, name: &[u8], known: usize, free: usize, most: usize) -> bool {
+        if known >= most {
+            return false;
+        }
+        if known < free {
+            return true;
+        }
+        let candidates = &mut self.0;
+        if let Some(at) = candidates.iter().position(|(candidate, _)| **candidate == *name) {
+            candidates[at].1 += 1;
+            let admitted = candidates[at].1 >= RETURNS;
+            if admitted {
+                candidates.swap_remove(at);
+            }
+            return admitted;
+        }
+        if candidates.len() < CANDIDATES {
+            candidates.push((name.into(), 1));
+        } else {
+            candidates.iter_mut().for_each(|(_, count)| *count -= 1);
+            candidates.retain(|(_, count)| *count > 0);
+        }
+        false
+    }
 }
 
 impl Labels {
@@ -105,7 +137,7 @@ impl Labels {
             errors: names.errors.read(),
             series: keys[..len].iter().map(|key| key.load(Ordering::Relaxed)).collect(),
             last: Default::default(),
-            candidates: Vec::new(),
+            admission: Admission::default(),
             names,
             keys,
             series_len,
@@ -179,27 +211,7 @@ impl Labels {
 
     /// Whether a new model gets a place now.
     fn admits(&mut self, name: &[u8]) -> bool {
-        if self.models.len() >= MAX_MODELS - 2 {
-            return false;
-        }
-        if self.models.len() < FREE_MODELS {
-            return true;
-        }
-        if let Some(at) = self.candidates.iter().position(|(known, _)| **known == *name) {
-            self.candidates[at].1 += 1;
-            let admitted = self.candidates[at].1 >= RETURNS;
-            if admitted {
-                self.candidates.swap_remove(at);
-            }
-            return admitted;
-        }
-        if self.candidates.len() < CANDIDATES {
-            self.candidates.push((name.into(), 1));
-        } else {
-            self.candidates.iter_mut().for_each(|(_, count)| *count -= 1);
-            self.candidates.retain(|(_, count)| *count > 0);
-        }
-        false
+        self.admission.admits(name, self.models.len(), FREE_MODELS, MAX_MODELS - 2)
     }
 
     fn error(&mut self, seen: &InferenceRequest<'_>) -> u8 {

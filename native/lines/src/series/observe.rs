@@ -4,7 +4,7 @@
 //! count for every request. Most requests are not for inference, have neither an operation nor tokens, and cost next to
 //! nothing more. For the others the values are read again.
 
-use super::histogram::{KINDS, TOKEN_TYPES};
+use super::histogram::{ENGINE_KINDS, KINDS, TOKEN_TYPES};
 use super::labels::OTHER_NAME;
 use crate::extract::ExtractedFacts;
 use crate::rate::per_token;
@@ -31,6 +31,11 @@ enum Role {
     InputTokens,
     OutputTokens,
     ServedModel,
+    Method,
+    Route,
+    Queued,
+    Prefill,
+    Decode,
 }
 
 impl Role {
@@ -48,6 +53,11 @@ impl Role {
             "gen_ai.usage.input_tokens" => Self::InputTokens,
             "gen_ai.usage.output_tokens" => Self::OutputTokens,
             "triton.model_name" => Self::ServedModel,
+            "http.request.method" => Self::Method,
+            "http.route" => Self::Route,
+            "engine.queued_s" => Self::Queued,
+            "engine.prefill_s" => Self::Prefill,
+            "engine.decode_s" => Self::Decode,
             _ => Self::Other,
         }
     }
@@ -62,6 +72,10 @@ impl Role {
                 | Self::InputTokens
                 | Self::OutputTokens
                 | Self::ServedModel
+                | Self::Method
+                | Self::Route
+                | Self::Status
+                | Self::Duration
         )
     }
 }
@@ -124,6 +138,19 @@ pub struct FieldObserver<'r, 'a> {
     served_model: Option<&'a [u8]>,
     tenant: &'a [u8],
     tokens: [f64; TOKEN_TYPES.len()],
+    answer: Answer<'a>,
+}
+
+/// What a request over HTTP was and how it was answered.
+#[derive(Clone, Copy)]
+pub struct Answer<'a> {
+    /// Empty: it was not over HTTP.
+    pub method: &'a [u8],
+    /// The template of the route that was taken; empty: none was.
+    pub route: &'a [u8],
+    /// 0: the answer has not begun.
+    pub status: u64,
+    pub duration_s: f64,
 }
 
 impl<'r, 'a> FieldObserver<'r, 'a> {
@@ -139,7 +166,15 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
             served_model: None,
             tenant: b"",
             tokens: Default::default(),
+            answer: Answer { method: b"", route: b"", status: 0, duration_s: NONE },
         }
+    }
+
+    /// The request and its answer as HTTP has them.
+    #[inline]
+    #[must_use]
+    pub const fn answer(&self) -> &Answer<'a> {
+        &self.answer
     }
 
     /// How the request ended.
@@ -186,6 +221,7 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
             first_chunk_s: NONE,
             mean_gap_s: NONE,
             chunks_s: NONE,
+            engine_s: [NONE; ENGINE_KINDS],
         };
         for (role, value) in self.roles.0.iter().zip(Values::new(payload)) {
             request.take(*role, value.unwrap_or(Value::Absent));
@@ -203,6 +239,11 @@ impl<'a> Observe<'a> for FieldObserver<'_, 'a> {
             (Some(Role::Operation), Value::Str(text)) => self.operation = text,
             (Some(Role::InputTokens), value) => self.tokens[0] = tokens(whole(value)),
             (Some(Role::OutputTokens), value) => self.tokens[1] = tokens(whole(value)),
+            // Bytes where the listener itself makes the record, of a process that has died.
+            (Some(Role::Method), Value::Str(text) | Value::Bytes(text)) => self.answer.method = text,
+            (Some(Role::Route), Value::Str(text) | Value::Bytes(text)) => self.answer.route = text,
+            (Some(Role::Status), Value::Uint(status)) => self.answer.status = status,
+            (Some(Role::Duration), Value::Float(seconds)) => self.answer.duration_s = seconds,
             (Some(Role::ServedModel), Value::Str(name)) if is_plain(name) => self.served_model = Some(name),
             _ => {}
         }
@@ -263,6 +304,8 @@ pub struct InferenceRequest<'a> {
     first_chunk_s: f64,
     mean_gap_s: f64,
     chunks_s: f64,
+    /// In its queue, of prefill and of decoding.
+    engine_s: [f64; ENGINE_KINDS],
 }
 
 /// Stands for a missing value: no real one is negative.
@@ -279,6 +322,9 @@ impl<'a> InferenceRequest<'a> {
             (Role::FirstChunk, Value::Float(seconds)) => self.first_chunk_s = seconds,
             (Role::MeanGap, Value::Uint(micros)) => self.mean_gap_s = micros as f64 / 1e6,
             (Role::Chunks, Value::Float(seconds)) => self.chunks_s = seconds,
+            (Role::Queued, Value::Float(seconds)) => self.engine_s[0] = seconds,
+            (Role::Prefill, Value::Float(seconds)) => self.engine_s[1] = seconds,
+            (Role::Decode, Value::Float(seconds)) => self.engine_s[2] = seconds,
             _ => {}
         }
     }
@@ -296,17 +342,18 @@ impl<'a> InferenceRequest<'a> {
         self.error_type.is_empty() && self.status < 400 && self.outcome == b"ok"
     }
 
-    /// The values by histogram, negative or not finite if missing. Chunks and tokens are timed only for successful
-    /// answers, as the conventions say.
+    /// The values by histogram, negative or not finite if missing. All but the duration are timed only for successful
+    /// answers, as the conventions say of chunks and tokens.
     #[must_use]
     pub fn values(&self) -> [f64; KINDS] {
         if !self.is_timed {
             return [NONE; KINDS];
         }
         if !self.is_ok() {
-            return [self.duration_s, NONE, NONE, NONE];
+            return [self.duration_s, NONE, NONE, NONE, NONE, NONE, NONE];
         }
         let per_token_s = per_token(self.chunks_s, self.tokens[1]).unwrap_or(NONE);
-        [self.duration_s, self.first_chunk_s, self.mean_gap_s, per_token_s]
+        let [queued_s, prefill_s, decode_s] = self.engine_s;
+        [self.duration_s, self.first_chunk_s, self.mean_gap_s, per_token_s, queued_s, prefill_s, decode_s]
     }
 }

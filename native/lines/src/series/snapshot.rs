@@ -1,7 +1,9 @@
 //! The content of the file `metrics`, as any process reads it.
 
-use super::histogram::{ALL_BUCKETS, WORDS};
+use super::engines::{self, EngineState};
+use super::histogram::{EXEMPLAR_BUCKETS, WORDS};
 use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, OUTCOMES, text};
+use super::routes::{self, RouteCounts};
 use super::tenants::{self, TenantCounts};
 use super::{ExemplarWords, FILE_NAME, MAGIC, Numbers, Page, VERSION};
 use queue::lock::open;
@@ -35,6 +37,10 @@ pub struct Snapshot {
     pub series: Vec<SeriesSnapshot>,
     /// The tenants that have any requests.
     pub tenants: Vec<TenantCounts>,
+    /// The requests over HTTP by route.
+    pub routes: Vec<RouteCounts>,
+    /// The engines that have reported, however long ago.
+    pub engines: Vec<EngineState>,
 }
 
 /// One series: its labels, histograms and tokens.
@@ -46,7 +52,7 @@ pub struct SeriesSnapshot {
     pub error_type: String,
     /// As [`super::histogram::BOUNDS`] and [`super::histogram::TOKENS_WORD`] describe.
     pub words: [f64; WORDS],
-    pub exemplars: [Option<Exemplar>; ALL_BUCKETS],
+    pub exemplars: [Option<Exemplar>; EXEMPLAR_BUCKETS],
 }
 
 /// Reads the counts of a queue directory.
@@ -81,10 +87,12 @@ fn read_page(page: &Page) -> io::Result<Snapshot> {
     }
     let len = (page.series_len.load(Ordering::Acquire) as usize).min(MAX_SERIES);
     let (models, errors) = (page.names.models.read(), page.names.errors.read());
-    let (outcomes, tenants, numbers): (_, _, Vec<_>) = page.generation.read(|copy| {
+    let (outcomes, tenants, routes, numbers): (_, _, _, Vec<_>) = page.generation.read(|copy| {
         let numbers = page.copies[copy][..len].iter().map(Numbers::read).collect();
-        (page.outcomes[copy].read(), tenants::read(&page.tenant_names, &page.tenants[copy]), numbers)
+        let tenants = tenants::read(&page.tenant_names, &page.tenants[copy]);
+        (page.outcomes[copy].read(), tenants, routes::numbers(&page.route_names, &page.routes[copy]), numbers)
     });
+    let routes = routes::read(&page.route_names, &routes);
     let series = numbers.into_iter().enumerate().map(|(at, words)| {
         let [operation, model, error, ..] = page.keys[at].load(Ordering::Relaxed).to_le_bytes();
         SeriesSnapshot {
@@ -97,7 +105,7 @@ fn read_page(page: &Page) -> io::Result<Snapshot> {
     });
     // A series without a count was made by a leader that died before it counted.
     let series = series.filter(|series| series.words.iter().any(|word| *word > 0.0)).collect();
-    Ok(Snapshot { outcomes, series, tenants })
+    Ok(Snapshot { outcomes, series, tenants, routes, engines: engines::read(&page.engines) })
 }
 
 fn read_exemplar(words: &ExemplarWords) -> Option<Exemplar> {

@@ -16,9 +16,11 @@ use std::time::Duration;
 
 pub mod accept;
 mod directory;
+mod engines;
 pub mod family;
 mod node;
 pub mod requests;
+pub mod routes;
 pub mod text;
 
 pub use directory::books_difference;

@@ -23,6 +23,11 @@ pub struct Request<'a> {
     /// The tokens that the engine reports.
     pub engine_tokens: Option<[u64; 2]>,
     pub served_model: &'a str,
+    /// Empty: it is not over HTTP.
+    pub method: &'a str,
+    pub route: &'a str,
+    /// In the engine's queue, of prefill, of decoding.
+    pub engine_s: Option<[f64; 3]>,
 }
 
 impl<'a> Request<'a> {
@@ -43,12 +48,20 @@ impl<'a> Request<'a> {
             usage: "",
             engine_tokens: None,
             served_model: "",
+            method: "",
+            route: "",
+            engine_s: None,
         }
     }
 
     /// A successful request that is not for inference.
     pub fn plain() -> Self {
         Self { operation: "", ..Self::ok("") }
+    }
+
+    /// A successful request over HTTP that is not for inference.
+    pub fn http(method: &'a str, route: &'a str) -> Self {
+        Self { method, route, ..Self::plain() }
     }
 
     pub fn emit(&self, producer: &Producer) {
@@ -82,6 +95,11 @@ impl<'a> Request<'a> {
             "gen_ai.usage.input_tokens" => push_tokens(scratch, self.engine_tokens.map(|[input, _]| input)),
             "gen_ai.usage.output_tokens" => push_tokens(scratch, self.engine_tokens.map(|[_, output]| output)),
             "triton.model_name" if !self.served_model.is_empty() => scratch.push_str(self.served_model),
+            "http.request.method" if !self.method.is_empty() => scratch.push_str(self.method),
+            "http.route" if !self.route.is_empty() => scratch.push_str(self.route),
+            "engine.queued_s" => push_seconds(scratch, self.engine_s.map(|[queued, ..]| queued)),
+            "engine.prefill_s" => push_seconds(scratch, self.engine_s.map(|[_, prefill, _]| prefill)),
+            "engine.decode_s" => push_seconds(scratch, self.engine_s.map(|[.., decode]| decode)),
             _ => scratch.push_absent(),
         }
     }
@@ -90,6 +108,13 @@ impl<'a> Request<'a> {
 fn push_tokens(scratch: &mut Scratch, tokens: Option<u64>) {
     match tokens {
         Some(tokens) => scratch.push_uint(tokens),
+        None => scratch.push_absent(),
+    }
+}
+
+fn push_seconds(scratch: &mut Scratch, seconds: Option<f64>) {
+    match seconds {
+        Some(seconds) => scratch.push_float(seconds),
         None => scratch.push_absent(),
     }
 }

@@ -1,7 +1,7 @@
 //! The families over a queue directory: its queues, sinks and listener, its segments, and the audit lane.
 
 use super::family::{Family, Labels};
-use super::requests;
+use super::{engines, requests};
 use crate::sink::Now;
 use crate::status::health::{HealthWatch, STATES, Snapshot, State};
 use crate::status::lane::Lane;
@@ -39,7 +39,9 @@ pub fn families(watch: &HealthWatch, now: Now) -> io::Result<Vec<Family>> {
         all.extend(audit_lane(audit, &counted));
     }
     all.push(balance(books));
-    all.extend(requests::families(&series::read(&lane.directory)?));
+    let requests = series::read(&lane.directory)?;
+    all.extend(requests::families(&requests));
+    all.extend(engines::families(&requests.engines, now.unix_nano));
     Ok(all)
 }
 

@@ -1,6 +1,7 @@
 //! The listener's counts of requests: outcomes, tokens, and the histograms over inference requests.
 
 use super::family::{Bucket, Family};
+use super::routes;
 use lines::series::histogram::{BOUNDS, Histogram, TOKEN_TYPES, TOKENS_WORD};
 use lines::series::{OUTCOMES, SeriesSnapshot, Snapshot};
 use std::collections::BTreeMap;
@@ -36,6 +37,9 @@ const MEANINGS: [&str; BOUNDS.len()] = [
         "Time per output token after the first of a successful streamed request whose tokens are known (one \
          observation for each request)"
     ),
+    weighted!("Time that a successful request waited in the engine's queue, as the engine reports it"),
+    weighted!("Time of prefill of a successful request, as the engine reports it"),
+    weighted!("Time of decoding of a successful request, as the engine reports it"),
 ];
 
 /// Every family over requests.
@@ -49,6 +53,7 @@ pub fn families(counted: &Snapshot) -> Vec<Family> {
         counted.series.iter().for_each(|series| add_histogram(&mut family, series, histogram));
         (!family.samples.is_empty()).then_some(family)
     }));
+    families.extend(routes::family(&counted.routes));
     families
 }
 
@@ -130,7 +135,7 @@ pub fn token_sums(all: &[SeriesSnapshot]) -> BTreeMap<(&str, &str, &'static str)
 pub fn buckets(series: &SeriesSnapshot, histogram: &Histogram) -> Option<Vec<Bucket>> {
     let counts = &series.words[histogram.first_word..histogram.sum_word()];
     let bounds = histogram.bounds_s.iter().copied().chain([f64::INFINITY]);
-    let exemplars = &series.exemplars[histogram.first_bucket..];
+    let exemplars = series.exemplars.iter().skip(histogram.first_bucket).chain(std::iter::repeat(&None));
     let mut total = 0.0;
     let buckets = bounds.zip(counts).zip(exemplars).map(|((bound, count), exemplar)| {
         total += count;

@@ -1,0 +1,171 @@
+//! Requests over HTTP by route, method and status.
+
+use super::attach;
+use super::requests::Request;
+use crate::support::Bench;
+use lines::encode::Encoder;
+use lines::redact::{RedactionSettings, Rules};
+use lines::series::{self, ROUTE_BOUNDS_S, RouteCounts, Series};
+use listen::attached::Room;
+use listen::leader::Round;
+use std::path::Path;
+use std::time::Duration;
+
+fn counted(directory: &Path) -> Vec<RouteCounts> {
+    series::read(directory).unwrap().routes
+}
+
+fn requests(series: &RouteCounts) -> f64 {
+    series.words[..=ROUTE_BOUNDS_S.len()].iter().sum()
+}
+
+fn all_requests(directory: &Path) -> f64 {
+    counted(directory).iter().map(requests).sum()
+}
+
+/// Route, method, status and number of each series.
+fn labels(directory: &Path) -> Vec<(String, &'static str, u16, f64)> {
+    let mut all: Vec<_> =
+        counted(directory).iter().map(|one| (one.route.clone(), one.method, one.status, requests(one))).collect();
+    all.sort_by(|one, other| (&one.0, one.1, one.2).cmp(&(&other.0, other.1, other.2)));
+    all
+}
+
+fn drain(bench: &mut Bench) {
+    while bench.leader.round(bench.now, true) == Round::Wrote {}
+}
+
+#[test]
+fn a_request_counts_under_its_route_its_method_and_its_status_in_the_bucket_of_its_time() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    let got = Request { duration_s: 0.25, ..Request::http("GET", "/items/{item}") };
+    got.emit(&producer);
+    Request { duration_s: 0.26, adjusted_count: 2.5, ..got.clone() }.emit(&producer);
+    Request { status: 404, outcome: "error", ..got.clone() }.emit(&producer);
+    Request { method: "POST", duration_s: 100.0, ..Request::ok("m") }.emit(&producer);
+    Request { method: "BREW", status: 0, outcome: "client_disconnect", ..got }.emit(&producer);
+    // Without a method it is no request over HTTP.
+    Request { route: "/never", ..Request::plain() }.emit(&producer);
+    bench.drain();
+    let expected = [
+        ("", "POST", 200, 1.0),
+        ("/items/{item}", "GET", 200, 3.5),
+        ("/items/{item}", "GET", 404, 1.0),
+        ("/items/{item}", "_OTHER", 0, 1.0),
+    ];
+    let expected = expected.map(|(route, method, status, count)| (route.to_owned(), method, status, count));
+    assert_eq!(labels(bench.path()), expected);
+    let all = counted(bench.path());
+    let found = all.iter().find(|one| one.status == 200 && one.method == "GET").unwrap();
+    let bucket = ROUTE_BOUNDS_S.iter().position(|bound| *bound == 0.25).unwrap();
+    assert_eq!((found.words[bucket], found.words[bucket + 1]), (1.0, 2.5), "a bound belongs to its bucket");
+    assert_eq!(found.words[ROUTE_BOUNDS_S.len() + 1], 0.25 + 0.26 * 2.5, "the sum of the times");
+    let slow = all.iter().find(|one| one.method == "POST").unwrap();
+    assert_eq!(slow.words[ROUTE_BOUNDS_S.len()], 1.0, "above all bounds");
+}
+
+#[test]
+fn names_that_come_once_each_take_no_place_from_a_route_that_comes_back_and_grow_nothing() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    let file_bytes = |bench: &Bench| std::fs::metadata(bench.path().join("metrics")).unwrap().len();
+    let before = file_bytes(&bench);
+    for n in 0..600 {
+        Request::http("GET", &format!("/users/{n}/items")).emit(&producer);
+        if n >= 100 && n % 5 == 0 {
+            Request::http("GET", "/late").emit(&producer);
+        }
+        if n % 50 == 0 {
+            drain(&mut bench);
+        }
+    }
+    Request::http("GET", &format!("/{}", "x".repeat(200))).emit(&producer);
+    Request::http("GET", "other").emit(&producer);
+    drain(&mut bench);
+    let all = counted(bench.path());
+    assert_eq!(all.len(), 32 + 1 + 1, "the first ones, the late one, and all others together");
+    let of = |route: &str| all.iter().filter(|one| one.route == route).map(requests).sum::<f64>();
+    assert!((80.0..86.0).contains(&of("/late")), "had to come back 16 times: {}", of("/late"));
+    assert_eq!(of("other") + of("/late"), 600.0 - 32.0 + 100.0 + 2.0);
+    assert_eq!(file_bytes(&bench), before);
+}
+
+#[test]
+fn combinations_without_room_count_together_and_failures_leave_room_for_successful_requests() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    for n in 0..30 {
+        let route = format!("/route/{n}");
+        for status in 400..416 {
+            Request { status, outcome: "error", ..Request::http("GET", &route) }.emit(&producer);
+        }
+        drain(&mut bench);
+    }
+    Request::http("GET", "/route/29").emit(&producer);
+    bench.drain();
+    let all = counted(bench.path());
+    let of = |route: &str, status: u16| {
+        all.iter().filter(|one| one.route == route && one.status == status).map(requests).sum::<f64>()
+    };
+    assert_eq!((of("/route/29", 200), of("other", 0)), (1.0, 480.0 - 128.0));
+    assert_eq!(all_requests(bench.path()), 481.0);
+}
+
+#[test]
+fn what_is_given_back_of_a_batch_and_a_change_of_leader_count_once() {
+    let mut bench = Bench::new();
+    let producer = bench.producer();
+    (0..5).for_each(|_| Request::http("GET", "/a").emit(&producer));
+    bench.sink.taken().faults.push_back(3);
+    bench.round(Duration::from_millis(1), true);
+    assert_eq!(all_requests(bench.path()), 0.0, "not before they are written");
+    bench.change_leader();
+    assert_eq!(all_requests(bench.path()), 3.0);
+    bench.drain();
+    for round in 1..=3 {
+        ["/a", "/b"].iter().for_each(|route| Request::http("GET", route).emit(&producer));
+        bench.drain();
+        assert_eq!(all_requests(bench.path()), 5.0 + f64::from(2 * round));
+        bench.change_leader();
+    }
+    assert_eq!(counted(bench.path()).len(), 2);
+}
+
+#[test]
+fn a_leader_that_dies_around_its_count_leaves_a_successor_that_counts_the_rest() {
+    for before in [true, false] {
+        let mut bench = Bench::new();
+        let producer = bench.producer();
+        (0..4).for_each(|_| Request::http("GET", "/a").emit(&producer));
+        let mut encoder = Encoder::counting(Some(Series::open(bench.path(), &[]).unwrap()));
+        let mut queue = attach(&producer.queue().unwrap().file.path);
+        queue.read_into(&mut Vec::new(), Room::of_records(4), &mut encoder);
+        queue.note_counted(encoder.series.as_ref().unwrap().generation() + 1);
+        if !before {
+            encoder.series.as_mut().unwrap().commit();
+        }
+        drop(queue);
+        assert_eq!(all_requests(bench.path()), if before { 0.0 } else { 4.0 });
+        Request::http("GET", "/a").emit(&producer);
+        bench.next_leader();
+        bench.drain();
+        assert_eq!(all_requests(bench.path()), 5.0, "died before the commit: {before}");
+    }
+}
+
+#[test]
+fn what_is_redacted_of_a_route_in_the_line_is_redacted_of_its_label() {
+    let custom = vec![("user".to_owned(), "u-[0-9]+".to_owned())];
+    let redaction = RedactionSettings { custom, replacement: "\"***\"".to_owned(), ..RedactionSettings::default() };
+    let mut bench = Bench::with(|settings| settings.redaction = Rules::compile(&redaction).unwrap());
+    let producer = bench.producer();
+    for route in ["/users/u-7/items", "/users/u-8/items", "/plain"] {
+        Request::http("GET", route).emit(&producer);
+    }
+    bench.drain();
+    let expected = [("/plain".to_owned(), "GET", 200, 1.0), ("/users/\"***\"/items".to_owned(), "GET", 200, 2.0)];
+    assert_eq!(labels(bench.path()), expected);
+    let lines = bench.sink.events("request");
+    assert_eq!(lines[0]["http.route"], "/users/\"***\"/items");
+}
