@@ -22,7 +22,7 @@ from inference_logging.config.parameters.shipping import DESTINATIONS
 from inference_logging.errors import ConfigError, MissingExtraError
 from inference_logging.shipping import Shipper, Source, Sources
 from inference_logging.shipping.destinations import open_destination
-from inference_logging.shipping.shipper import to_stderr
+from inference_logging.shipping.pauses import to_stderr
 
 if TYPE_CHECKING:
     from inference_logging.shipping.s3.shipper import SegmentShipper

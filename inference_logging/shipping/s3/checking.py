@@ -1,5 +1,4 @@
-"""What `verify s3://bucket/prefix` proves: the objects are those that the manifests name, unaltered, each once, and the
-records in them have no gap.
+"""`verify s3://bucket/prefix`: objects are those that manifests name, unaltered, each once; records have no gap.
 
 Each object is brought into a folder, compared with its manifest and counted; then the verification of segments reads
 the folder. Of a Parquet file that sees a segment of the records' heads, since the lines themselves are not in it.
