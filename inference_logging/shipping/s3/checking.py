@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,7 @@ class Check:
     def __init__(self, store: Store, place: Place, folder: Path, *, options: Sequence[str] = ()) -> None:
         """Keep them; ``options`` are further ones of the verification of segments."""
         self._store, self._place, self._folder, self._options = store, place, folder, options
+        self._heads = folder / ".heads"
         self.report = Report(str(place))
         self._segments: dict[str, str] = {}
         """The object of each segment."""
@@ -146,8 +148,9 @@ class Check:
         """Count the rows of a Parquet file, and write the segment of their heads."""
         from inference_logging.shipping.s3.heads import records
 
-        account, heads = Account(), self._folder / said.segment
-        with heads.open("wb") as file:
+        account = Account()
+        self._heads.mkdir(exist_ok=True)
+        with (self._heads / said.segment).open("wb") as file:
             if said.header:
                 file.write(orjson.dumps(said.header) + b"\n")
             for line in records(path):
@@ -180,11 +183,13 @@ class Check:
         command = (sys.executable, "-m", "inference_logging.cli.main", "verify", "--json", *self._options)
         # Queues of this machine say nothing about a bucket: an empty directory has none.
         (nothing := self._folder / ".no-queues").mkdir(exist_ok=True)
+        folders = [self._folder, *([self._heads] if self._heads.is_dir() else [])]
         done = subprocess.run(
-            [*command, f"--queue-directory={nothing}", "--", str(self._folder)],
+            [*command, f"--queue-directory={nothing}", "--", *map(str, folders)],
             stdout=subprocess.PIPE, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
         nothing.rmdir()
+        shutil.rmtree(self._heads, ignore_errors=True)
         try:
             self.report.books = json.loads(done.stdout)
         except ValueError:
@@ -204,8 +209,8 @@ class Check:
         segment = f"{problem['segment']}: " if "segment" in problem else ""
         text = f"{segment}{process}{which}{problem['text']}"
         for name, key in self._segments.items():
-            for ending in (".zst", ""):
-                text = text.replace(f"{self._folder / name}{ending}", self._place.url(key))
+            for path in (f"{self._folder / name}.zst", str(self._heads / name)):
+                text = text.replace(path, self._place.url(key))
         return text
 
 

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import IO, Any, Final, NamedTuple
 
 from inference_logging.errors import MissingExtraError
@@ -23,6 +24,8 @@ ATTEMPTS: Final = 4
 """Of one request, by the SDK, with its pauses; the shipper then tries again with its own."""
 BLOCK_BYTES: Final = 1 << 20
 _SKEWED: Final = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
+_CLOCKS_DIFFER: Final = timedelta(minutes=2)
+"""Servers refuse 5 to 15 minutes."""
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SIGNER: Final = "inference-logging-s3v4"
 
@@ -197,13 +200,16 @@ class Store:
     def _corrects_clock(self, error: Any) -> bool:
         """Return whether the server has refused the time of a request, and now it is known."""
         answer = getattr(error, "response", {})
-        if answer.get("Error", {}).get("Code") not in _SKEWED:
+        about = answer.get("ResponseMetadata", {})
+        # The answer to a HEAD has no body that could name the reason.
+        if answer.get("Error", {}).get("Code") not in _SKEWED and about.get("HTTPStatusCode") != HTTPStatus.FORBIDDEN:
             return False
-        said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
         with contextlib.suppress(ValueError, TypeError):
-            skew = parsedate_to_datetime(said) - datetime.now(timezone.utc)
-            self._skew = timedelta(seconds=round(skew.total_seconds()))
-            return True
+            said = parsedate_to_datetime(about.get("HTTPHeaders", {}).get("date", ""))
+            skew = timedelta(seconds=round((said - datetime.now(timezone.utc)).total_seconds()))
+            if abs(skew - self._skew) > _CLOCKS_DIFFER:
+                self._skew = skew
+                return True
         return False
 
     @contextlib.contextmanager
@@ -222,7 +228,7 @@ def _translate(error: Any, place: Place) -> Exception:
         return StoreError(type(error).__name__, f"s3://{place.bucket}: {error}")
     code = str(answer.get("Error", {}).get("Code", ""))
     about = answer.get("ResponseMetadata", {})
-    if code == "PreconditionFailed" or about.get("HTTPStatusCode") == 412:
+    if code == "PreconditionFailed" or about.get("HTTPStatusCode") == HTTPStatus.PRECONDITION_FAILED:
         return ExistsError(str(error))
     after = about.get("HTTPHeaders", {}).get("retry-after", "")
     return StoreError(
