@@ -55,7 +55,7 @@ class Bucket:
         """Where objects go."""
         return f"s3://{NAME}/here?endpoint=http://127.0.0.1:{self._server.server_address[1]}"
 
-    def keys(self, ending: str = "") -> list[str]:
+    def named(self, ending: str = "") -> list[str]:
         """Return the keys with an ending."""
         return sorted(key for key in self.objects if key.endswith(ending))
 
@@ -75,7 +75,7 @@ class Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     bucket: Bucket
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *args: Any) -> None:
         """Say nothing."""
 
     def _serve(self) -> None:
@@ -94,7 +94,7 @@ class Request(BaseHTTPRequestHandler):
             self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             getattr(self, f"_{self.command.lower()}")()
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - as http.server calls them
 
     def answer(self, status: int, body: str | bytes = b"", **headers: str) -> None:
         """Answer; underscores in the names of headers are hyphens."""
@@ -182,7 +182,7 @@ class Request(BaseHTTPRequestHandler):
 
     def _list(self) -> None:
         beginning, after = self.asks.get("prefix", ""), self.asks.get("continuation-token", "")
-        keys = [key for key in self.bucket.keys() if key.startswith(beginning) and key > after]
+        keys = [key for key in self.bucket.named() if key.startswith(beginning) and key > after]
         page = keys[: self.bucket.page]
         more = len(keys) > len(page)
         contents = "".join(

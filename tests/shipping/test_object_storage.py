@@ -77,13 +77,13 @@ def test_each_sealed_segment_is_one_object_with_its_manifest_and_verify_is_green
     assert len(names) > 3
     done = ship(config.directory, bucket.url)
     assert (done.code, "lag_bytes=0" in done.err) == (0, True), done
-    keys = [key for key in bucket.keys() if "/_manifest/" not in key]
+    keys = [key for key in bucket.named() if "/_manifest/" not in key]
     assert [key.rpartition("/")[2] for key in keys] == [f"{name}.zst" for name in names]
     assert all(key.startswith("here/service=chat/date=20") and "/hour=" in key and "/pod=" in key for key in keys)
-    assert bucket.keys(".json") == [f"here/_manifest/{key.removeprefix('here/')}.json" for key in keys]
+    assert bucket.named(".json") == [f"here/_manifest/{key.removeprefix('here/')}.json" for key in keys]
     lines = [line for key in keys for line in content(bucket, key).splitlines() if b'"segment.' not in line]
     assert lines == written_lines(config.directory)
-    said = json.loads(bucket.objects[bucket.keys(".json")[0]].content)
+    said = json.loads(bucket.objects[bucket.named(".json")[0]].content)
     assert (said["segment"], said["sealed"], said["format"]) == (names[0], True, "jsonl.zst")
     assert said["processes"] == said["footer"]["spans"], "counted as the listener has counted"
     assert faults(bucket.url) == []
@@ -104,10 +104,10 @@ def test_a_live_segment_waits_for_its_end_and_compression_does_not_change_what_i
 
         fcntl.flock(held, fcntl.LOCK_EX)
         done = ship(tmp_path, bucket.url)
-        assert (done.code, bucket.keys()) == (0, [])
+        assert (done.code, bucket.named()) == (0, [])
         assert "live_segments=1" in done.err
     assert ship(tmp_path, bucket.url).code == 0
-    (key,) = bucket.keys(".jsonl.zst")
+    (key,) = bucket.named(".jsonl.zst")
     assert key.startswith("here/service=svc/date=2026-11-21/hour=05/pod=pod%201%2Fa/svc-")
     path.with_name(f"{path.name}.shipped-s3").unlink()
     compressed = path.with_name(f"{path.name}.zst")
@@ -121,8 +121,8 @@ def test_another_content_under_the_key_is_an_error_that_names_both(tmp_path: Pat
     path = write_segment(tmp_path, [log(1)])
     assert ship(tmp_path, bucket.url).code == 0
     (key,), (there,) = (
-        bucket.keys(".zst"),
-        bucket.objects.values() if False else [bucket.objects[bucket.keys(".zst")[0]]],
+        bucket.named(".zst"),
+        bucket.objects.values() if False else [bucket.objects[bucket.named(".zst")[0]]],
     )
     path.with_name(f"{path.name}.shipped-s3").unlink()
     write_segment(tmp_path, [log(2)])
@@ -144,7 +144,7 @@ def test_large_segments_go_in_parts_and_memory_does_not_grow_with_them(tmp_path:
     assert ship(tmp_path, f"{bucket.url}&part_bytes={5 * MIB}").code == 0
     assert sum("partNumber" in asked for asked in bucket.asked) == 3
     assert bucket.uploads == {}
-    assert content(bucket, bucket.keys(".zst")[0]) == segments(tmp_path)[0].read_bytes()
+    assert content(bucket, bucket.named(".zst")[0]) == segments(tmp_path)[0].read_bytes()
     assert not (tmp_path / ".s3.staging").exists()
 
 
@@ -169,8 +169,8 @@ def test_an_answer_that_is_lost_leaves_one_object(tmp_path: Path, bucket: Bucket
     bucket.faults.append(served_and_cut)
     assert ship(tmp_path, f"{bucket.url}&part_bytes={5 * MIB}").code == 0
     assert bucket.faults == [], "it was cut"
-    assert len(bucket.keys()) == 2
-    assert content(bucket, bucket.keys(".zst")[0]) == segments(tmp_path)[0].read_bytes()
+    assert len(bucket.named()) == 2
+    assert content(bucket, bucket.named(".zst")[0]) == segments(tmp_path)[0].read_bytes()
 
 
 def test_a_server_that_throttles_and_connections_that_break_are_tried_again(tmp_path: Path, bucket: Bucket) -> None:
@@ -181,7 +181,7 @@ def test_a_server_that_throttles_and_connections_that_break_are_tried_again(tmp_
     done = run("ship", "--directory", str(tmp_path), "--to", f"{bucket.url}&part_bytes={5 * MIB}", "--once")
     assert done.code == 0, done
     assert bucket.faults == []
-    assert len(bucket.keys()) == 2
+    assert len(bucket.named()) == 2
     assert bucket.uploads == {}
     assert faults(bucket.url) == []
 
@@ -205,7 +205,7 @@ def test_a_clock_that_is_wrong_is_corrected_by_the_servers(tmp_path: Path, bucke
     bucket.faults.append(is_skewed)
     assert ship(tmp_path, bucket.url).code == 0
     assert refused <= 2
-    assert len(bucket.keys()) == 2
+    assert len(bucket.named()) == 2
 
 
 def test_a_shipper_that_is_killed_in_the_middle_of_an_upload_leaves_one_object_and_no_upload(
@@ -232,11 +232,11 @@ def test_a_shipper_that_is_killed_in_the_middle_of_an_upload_leaves_one_object_a
         process.kill()
     end.set()
     wait_until(lambda: not bucket.faults, "the request to end")
-    assert (len(bucket.uploads), bucket.keys()) == (1, [])
+    assert (len(bucket.uploads), bucket.named()) == (1, [])
     assert ship(tmp_path, url).code == 0
     assert bucket.uploads == {}, "the upload of the earlier life is aborted"
-    assert content(bucket, bucket.keys(".zst")[0]) == path.read_bytes()
-    assert len(bucket.keys()) == 2
+    assert content(bucket, bucket.named(".zst")[0]) == path.read_bytes()
+    assert len(bucket.named()) == 2
 
 
 def test_what_cannot_work_is_said_with_its_name(tmp_path: Path, bucket: Bucket) -> None:
@@ -259,12 +259,12 @@ def test_what_cannot_work_is_said_with_its_name(tmp_path: Path, bucket: Bucket) 
 def shipped(config: Config, bucket: Bucket) -> Bucket:
     write(config, 600)
     assert ship(config.directory, bucket.url).code == 0
-    assert len(bucket.keys(".zst")) >= 3
+    assert len(bucket.named(".zst")) >= 3
     return bucket
 
 
 def test_verify_names_the_object_that_was_removed(shipped: Bucket) -> None:
-    key = shipped.keys(".zst")[1]
+    key = shipped.named(".zst")[1]
     del shipped.objects[key]
     found = dict(faults(shipped.url))
     assert f"s3://{NAME}/{key}: is not there" in found["removed"]
@@ -272,13 +272,13 @@ def test_verify_names_the_object_that_was_removed(shipped: Bucket) -> None:
 
 
 def test_verify_finds_a_gap_where_object_and_manifest_were_removed(shipped: Bucket) -> None:
-    key = shipped.keys(".zst")[1]
-    del shipped.objects[key], shipped.objects[shipped.keys(".json")[1]]
+    key = shipped.named(".zst")[1]
+    del shipped.objects[key], shipped.objects[shipped.named(".json")[1]]
     assert [kind for kind, _ in faults(shipped.url)] == ["missing"]
 
 
 def test_verify_names_the_object_that_was_altered(shipped: Bucket) -> None:
-    key = shipped.keys(".zst")[0]
+    key = shipped.named(".zst")[0]
     raw = bytearray(shipped.objects[key].content)
     raw[len(raw) // 2] ^= 1
     shipped.objects[key].content = bytes(raw)
@@ -289,7 +289,7 @@ def test_verify_names_the_object_that_was_altered(shipped: Bucket) -> None:
     "to", ["copy.jsonl.zst", "service=chat/date=2020-01-01/hour=00/pod=x/{name}", "{folder}/copy", "{folder}/2-{name}"]
 )
 def test_verify_names_the_copy_of_an_object(shipped: Bucket, to: str) -> None:
-    key = shipped.keys(".zst")[0]
+    key = shipped.named(".zst")[0]
     folder, _, name = key.removeprefix("here/").rpartition("/")
     copy = "here/" + to.format(name=name, folder=folder)
     shipped.objects[copy] = shipped.objects[key]
@@ -297,7 +297,7 @@ def test_verify_names_the_copy_of_an_object(shipped: Bucket, to: str) -> None:
 
 
 def test_verify_names_the_copy_of_a_manifest_and_of_both(shipped: Bucket) -> None:
-    key, manifest = shipped.keys(".zst")[0], shipped.keys(".json")[0]
+    key, manifest = shipped.named(".zst")[0], shipped.named(".json")[0]
     shipped.objects["here/_manifest/copy.json"] = shipped.objects[manifest]
     ((kind, text),) = faults(shipped.url)
     assert (kind, "here/_manifest/copy.json: it is the manifest of" in text) == ("manifest", True)
@@ -313,7 +313,7 @@ def test_verify_names_the_copy_of_a_manifest_and_of_both(shipped: Bucket) -> Non
 
 
 def test_verify_names_a_manifest_that_is_missing_or_says_something_else(shipped: Bucket) -> None:
-    key, manifest = shipped.keys(".zst")[0], shipped.keys(".json")[0]
+    key, manifest = shipped.named(".zst")[0], shipped.named(".json")[0]
     kept = shipped.objects.pop(manifest)
     ((_, missing), *_) = [one for one in faults(shipped.url) if one[0] == "no_manifest"]
     assert f"s3://{NAME}/{key}: no manifest names it" in missing
@@ -376,7 +376,7 @@ def test_query_answers_from_a_bucket_as_from_the_segments(
     assert rows(f"{bucket.url}&date=2026-11-22&service=svc", "SELECT count(*) AS n FROM records") == [{"n": 2}]
     reads = [one for one in bucket.asked[asked:] if one.startswith("GET") and "list-type" not in one]
     assert len(reads) == 1, "a manifest; its object is in the cache, and no other is asked for"
-    key = bucket.keys(form)[0]
+    key = bucket.named(form)[0]
     bucket.objects[key].content += b"x"
     for file in (tmp_path / "cache").rglob("objects/*"):
         file.unlink()
@@ -414,10 +414,10 @@ def test_verify_counts_the_rows_of_parquet_files(config: Config, bucket: Bucket)
     write(config, 600)
     url = f"{bucket.url}&format=parquet"
     assert ship(config.directory, url).code == 0
-    assert len(bucket.keys(".parquet")) >= 3
+    assert len(bucket.named(".parquet")) >= 3
     assert faults(bucket.url) == []
-    key = bucket.keys(".parquet")[1]
-    other = bucket.objects[bucket.keys(".parquet")[0]].content
+    key = bucket.named(".parquet")[1]
+    other = bucket.objects[bucket.named(".parquet")[0]].content
     bucket.objects[key].content = other
     assert {kind for kind, _ in faults(bucket.url)} == {"altered", "missing"}
 
