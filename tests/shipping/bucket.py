@@ -5,11 +5,11 @@ Signatures are not checked. ``faults`` are called with each request before it is
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import re
 import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -113,10 +113,9 @@ class Request(BaseHTTPRequestHandler):
 
     def reset(self) -> None:
         """End the connection in the middle of what is sent."""
-        self.rfile.read(100)
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.connection.close()
         self.close_connection = True
+        with contextlib.suppress(OSError):  # its client may be dead
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def _metadata(self) -> dict[str, str]:
         return {name[11:]: value for name, value in self.headers.items() if name.startswith("x-amz-meta-")}

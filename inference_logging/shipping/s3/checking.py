@@ -9,7 +9,6 @@ was not shipped yet, a bucket cannot say.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,8 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-
-import orjson
 
 from inference_logging.errors import CorruptLineError
 from inference_logging.segments.reading import LineJoiner
@@ -146,17 +143,10 @@ class Check:
 
     def _rows(self, said: Manifest, path: Path) -> Account:
         """Count the rows of a Parquet file, and write the segment of their heads."""
-        from inference_logging.shipping.s3.heads import records
+        from inference_logging.shipping.s3.heads import write_heads
 
-        account = Account()
         self._heads.mkdir(exist_ok=True)
-        with (self._heads / said.segment).open("wb") as file:
-            if said.header:
-                file.write(orjson.dumps(said.header) + b"\n")
-            for line in records(path):
-                account.add(line)
-                file.write(line + b"\n")
-        return account
+        return write_heads(path, said, self._heads / said.segment)
 
     def _unnamed(self, there: Mapping[str, Listed], named: Mapping[str, Manifest]) -> None:
         """Find objects that no manifest names: copies, or what was put by somebody else."""
@@ -186,7 +176,7 @@ class Check:
         folders = [self._folder, *([self._heads] if self._heads.is_dir() else [])]
         done = subprocess.run(
             [*command, f"--queue-directory={nothing}", "--", *map(str, folders)],
-            stdout=subprocess.PIPE, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
         )  # fmt: skip
         nothing.rmdir()
         shutil.rmtree(self._heads, ignore_errors=True)

@@ -199,7 +199,7 @@ class Store:
 
     def _corrects_clock(self, error: Any) -> bool:
         """Return whether the server has refused the time of a request, and now it is known."""
-        answer = getattr(error, "response", {})
+        answer = getattr(error, "response", None) or {}
         about = answer.get("ResponseMetadata", {})
         # The answer to a HEAD has no body that could name the reason.
         if answer.get("Error", {}).get("Code") not in _SKEWED and about.get("HTTPStatusCode") != HTTPStatus.FORBIDDEN:
