@@ -14,6 +14,7 @@ from tests.support import wait_until
 PAYLOAD_BYTES: Final = 3000
 """Of noise in each record, so that objects are not small and have several parts."""
 
+_MARK: Final = ".shipped-s3"
 _WRITER: Final = """
 import base64, os, sys, time
 from inference_logging import Logger, get_logger
@@ -36,13 +37,19 @@ class Row(NamedTuple):
     copies: int
     missing: int
     kills: int
+    in_parts: int
+    """Kills while an upload in parts was under way."""
 
 
 class Host:
     """One directory with its writers and its shipper; ``url`` is where that goes."""
 
     def __init__(self, name: str, folder: Path, url: str, *, rotate_bytes: int) -> None:
-        self.name, self.directory, self.kills = name, folder / name / "logs", 0
+        self.name, self.directory = name, folder / name / "logs"
+        self.kills = 0
+        """Of its shippers."""
+        self.in_parts = 0
+        """Of these, while an upload in parts was under way."""
         self._url, self._folder = url, folder / name
         self._folder.mkdir(parents=True)
         given = {
@@ -79,15 +86,15 @@ class Host:
         self.end()
         self.start()
 
-    def is_staging(self) -> bool:
-        """Return whether an object is being sent."""
+    def is_sending(self) -> bool:
+        """Return whether an object is being made or sent."""
         return (self.directory / ".s3.staging" / "object").exists()
 
     def left(self) -> int:
         """Return how many segments have not arrived."""
         names = {path.name.removesuffix(".zst") for path in self.directory.glob("fleet-*.jsonl*")}
-        sealed = {name for name in names if name.endswith(".jsonl")}
-        return len(sealed - {name.removesuffix(".shipped-s3") for name in names})
+        marks = {name for name in names if name.endswith(_MARK)}
+        return len((names - marks) - {mark.removesuffix(_MARK) for mark in marks})
 
     def wait_until_shipped(self) -> None:
         """Wait until everything has arrived."""

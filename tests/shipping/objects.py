@@ -40,6 +40,10 @@ class Objects(Program):
         """Return where objects go, through the gateway's own port or another one."""
         return f"s3://{NAME}/here?endpoint=http://127.0.0.1:{port or self.port}"
 
+    def uploads(self) -> int:
+        """Return how many uploads in parts are not finished."""
+        return sum(1 for _ in (self.root / ".sgwtmp" / "multipart").glob("*/*/"))
+
     def _answers(self) -> bool:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5)
