@@ -1,6 +1,6 @@
 """The rounds of a shipper to object storage: find what is sealed, deliver it, mark it.
 
-A segment is an object once nobody writes to it any more: rotation (``rotate_bytes``, ``rotate_s``) bounds how long its
+A segment is an object once nobody writes to it any more: rotation (``rotate_bytes``, ``rotate_interval_s``) bounds how long its
 records wait. A bucket that fails is tried again for as long as it takes. A segment that can never be delivered stays
 where it is, unmarked, so that retention does not take it: another content lies under its key, or it is damaged.
 """
