@@ -17,6 +17,8 @@ from typing import Any, Final
 import pytest
 
 from inference_logging.segments import read_records
+from inference_logging.shipping.s3.place import Place
+from inference_logging.shipping.s3.store import ExistsError, Store
 from tests.command_line import run
 from tests.shipping.bucket import CREDENTIALS
 from tests.shipping.fleet import Host, Row, table
@@ -103,3 +105,32 @@ def _rows(hosts: list[Host], objects: Path) -> list[Row]:
         copies = sum(found.values()) - len(found)
         rows.append(Row(host.name, RECORDS, len(found), copies, RECORDS - len(found), host.kills, host.in_parts))
     return rows
+
+
+def test_verify_of_a_real_bucket_is_red_for_an_object_that_is_removed_altered_or_doubled(
+    start: Start, tmp_path: Path
+) -> None:
+    gateway: Objects = start(Objects(tmp_path / "gateway"))
+    host = Host("host", tmp_path, gateway.url(), rotate_bytes=MIB // 4)
+    assert host.write(1500).wait(60) == 0
+    assert run("ship", "--directory", str(host.directory), "--to", gateway.url(), "--once").code == 0
+    assert run("verify", gateway.url()).code == 0
+    one, other, third, *_ = sorted(gateway.root.rglob("*.jsonl.zst"))
+    content = bytearray(other.read_bytes())
+    content[-10] ^= 1
+    other.write_bytes(content)
+    store = Store(Place.parse(gateway.url()))
+    store.put(f"copies/{third.name}", third.read_bytes(), {}, "application/zstd")
+    one.unlink()
+    report = json.loads(run("verify", gateway.url(), "--json").out)
+    problems = [(problem["kind"], problem["text"].partition(": ")[0]) for problem in report["problems"]]
+    root = "s3://logs/here"
+    expected = [
+        ("removed", f"{root}/{one.relative_to(gateway.root / 'here')}"),
+        ("altered", f"{root}/{other.relative_to(gateway.root / 'here')}"),
+        ("doubled", f"{root}/copies/{third.name}"),
+    ]
+    assert problems[:3] == expected
+    assert {kind for kind, _ in problems[3:]} == {"missing"}
+    with pytest.raises(ExistsError):
+        store.put(f"copies/{third.name}", b"another", {}, "application/zstd")
