@@ -133,22 +133,24 @@ def test_another_content_under_the_key_is_an_error_that_names_both(tmp_path: Pat
     assert not path.with_name(f"{path.name}.shipped-s3").exists(), "retention keeps it"
 
 
-@pytest.mark.parametrize("is_same", [True, False])
+@pytest.mark.parametrize(("is_same", "in_parts"), [(True, False), (False, False), (False, True)])
 def test_of_two_shippers_at_once_one_wins_and_the_other_sees_what_is_there(
-    tmp_path: Path, bucket: Bucket, is_same: bool
+    tmp_path: Path, bucket: Bucket, is_same: bool, in_parts: bool
 ) -> None:
-    path = write_segment(tmp_path, [log(1)])
+    path = big(tmp_path, 6) if in_parts else write_segment(tmp_path, [log(1)])
     made = Staging(tmp_path / ".other").stage(listed(tmp_path)[0], "jsonl.zst")
     about = {"segment-sha256": made.plain.sha256 if is_same else "0" * 64, "object-sha256": made.object.sha256}
     first = made.path.read_bytes()
 
     def is_faster(request: Request) -> bool:
-        if request.command == "PUT" and request.key.endswith(".zst"):
+        is_last = "uploadId" in request.asks if in_parts else request.command == "PUT"
+        if is_last and request.command != "DELETE" and request.key.endswith(".zst"):
             bucket.objects.setdefault(request.key, Stored(request.key, first, about))
         return False
 
     bucket.faults.append(is_faster)
-    assert ship(tmp_path, bucket.url).code == (0 if is_same else 1)
+    assert ship(tmp_path, f"{bucket.url}&part_bytes={5 * MIB}").code == (0 if is_same else 1)
+    assert bucket.uploads == {}
     (key,) = bucket.named(".zst")
     assert (bucket.objects[key].content, bucket.objects[key].metadata) == (first, about), "the first one stays"
     assert path.with_name(f"{path.name}.shipped-s3").exists() == is_same
