@@ -82,7 +82,6 @@ class _Command(click.Command):
         """inference-logging query --example list""",
         """inference-logging query --example slow-tenants logs""",
         """inference-logging query --example slowest-pods --show-sql""",
-        """inference-logging query --example slow-tenants 's3://bucket/logs?date=2026-11-24&service=chat'""",
     ),
 )
 @click.argument("sql", required=False)

@@ -427,7 +427,7 @@ HOSTILE = [
     log(1, attributes={"a": [1, {"b": None}]}, extra={"x": 1}),
     log(2, "nul \0 inside", seq=2**63 - 1),
     request(
-        3, duration_s="not a number", **{"http.response.status_code": 2**64 - 1, "service.name": "mine", "other": 1}
+        3, duration_s="not a number", **{"http.response.status_code": [1], "service.name": "mine", "other": 1}
     ),
     request(4, **{"gen_ai.response.finish_reasons": ["stop", 1], "gen_ai.request.stream": "yes"}),
     {"timestamp": "never", "event_name": "odd", "boot_id": 7},

@@ -1,8 +1,8 @@
 """The rounds of a shipper to object storage: find what is sealed, deliver it, mark it.
 
-A segment is an object once nobody writes to it any more: rotation (``rotate_bytes``, ``rotate_interval_s``) bounds how long its
-records wait. A bucket that fails is tried again for as long as it takes. A segment that can never be delivered stays
-where it is, unmarked, so that retention does not take it: another content lies under its key, or it is damaged.
+A segment is an object once nobody writes to it any more: rotation (``rotate_bytes``, ``rotate_interval_s``) bounds how
+long its records wait. A bucket that fails is tried again for as long as it takes. A segment that can never be delivered
+stays where it is, unmarked, so that retention does not take it: another content lies under its key, or it is damaged.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from inference_logging.shipping.pauses import FIRST_PAUSE_S, Pauses, Waiting, to
 from inference_logging.shipping.s3.delivery import ConflictError, Delivery
 from inference_logging.shipping.s3.staging import Staged, Staging
 from inference_logging.shipping.s3.store import EndedError, StoreError
+from inference_logging.shipping.s3.table import TableError
 
-_CONFLICT: Final = "conflict"
-_CORRUPT: Final = "corrupt"
+_KINDS: Final[dict[type[Exception], str]] = {
+    ConflictError: "conflict", CorruptLineError: "corrupt", TableError: "parquet",
+}  # fmt: skip
+"""Why a segment can never be delivered."""
 
 
 class Limits(Protocol):
@@ -173,9 +176,9 @@ class SegmentShipper:
             folder.mark(segment)
         except FileNotFoundError:
             return False  # compressed or removed meanwhile: the next look shows which
-        except (ConflictError, CorruptLineError) as error:
+        except tuple(_KINDS) as error:
             folder.held.add(segment.name)
-            kind = _CONFLICT if isinstance(error, ConflictError) else _CORRUPT
+            kind = _KINDS[type(error)]
             self.refused[kind] += 1
             self._pauses.report(f"{kind} {segment.name}", f"{segment.name} cannot be delivered: {error}")
         except OSError as error:

@@ -21,8 +21,18 @@ from inference_logging.shipping.s3.manifest import Account
 
 OTHER: Final = "other"
 COLUMNS: Final[Mapping[str, str]] = {**HEAD, **LOGS, **REQUESTS, **RESOURCE, OTHER: "JSON"}
-_LARGEST_LINE_BYTES: Final = 64 << 20
+_TOGETHER_BYTES: Final = 16 << 20
+"""Of rows that a reader skips or takes at once: the writer keeps them in memory, some times over."""
+_TOGETHER: Final = (2048, 122_880)
+"""Fewest and most rows of that."""
+_MEMORY: Final = "1GB"
+"""What a segment of few, large records may take; above it, it cannot be delivered."""
+_LEAST_BUFFER_BYTES: Final = 1 << 20
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z", re.ASCII)
+
+
+class TableError(Exception):
+    """A segment of which no Parquet file can be made; the message says why."""
 
 
 class Table:
@@ -34,35 +44,44 @@ class Table:
             import duckdb
         except ImportError:
             raise MissingExtraError("format=parquet", "duckdb", "query") from None
-        self._connect = duckdb.connect
+        self._connect, self._error = duckdb.connect, duckdb.Error
         self._path, self._rows = path, path.with_name(f"{path.name}.rows")
         self._file = self._rows.open("wb")
+        self._longest, self._count = _LEAST_BUFFER_BYTES, 0
 
     def add(self, _lines: bytes, records: list[dict[str, Any]]) -> None:
         """Take records."""
-        self._file.writelines(orjson.dumps(row(record)) + b"\n" for record in records)
+        for record in records:
+            line = orjson.dumps(row(record)) + b"\n"
+            self._longest, self._count = max(self._longest, len(line)), self._count + 1
+            self._file.write(line)
 
     def close(self, account: Account) -> None:
-        """Write the file; the resource is the header's."""
+        """Write the file; the resource is the header's. Raises ``TableError``."""
+        mean_bytes = self._file.tell() // max(1, self._count) + 1
+        rows = min(max(_TOGETHER_BYTES // mean_bytes, _TOGETHER[0]), _TOGETHER[1])
         self._file.close()
         declared = account.header.get("resource")
         resource = declared if isinstance(declared, dict) else {}
         types = ", ".join(f"{_text(name)}: {_text(kind)}" for name, kind in COLUMNS.items() if name not in RESOURCE)
         source = (
             f"read_json({_text(str(self._rows))}, format = 'newline_delimited', "
-            f"maximum_object_size = {_LARGEST_LINE_BYTES}, columns = {{{types}}})"
+            f"maximum_object_size = {self._longest}, columns = {{{types}}})"
         )
         values = ", ".join(f"{_value(resource.get(name))}::VARCHAR AS {_name(name)}" for name in RESOURCE)
         own = ", ".join(_name(name) for name in COLUMNS if name not in RESOURCE)
         connection = self._connect(
-            ":memory:", config={"autoinstall_known_extensions": "false", "threads": "1", "memory_limit": "512MB"}
+            ":memory:", config={"autoinstall_known_extensions": "false", "threads": "1", "memory_limit": _MEMORY}
         )
         try:
             connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET enable_progress_bar = false")
             connection.execute(
                 f"COPY (SELECT {own}, {values} FROM {source}) TO {_text(str(self._path))} "
-                "(FORMAT parquet, COMPRESSION zstd)"
+                f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {rows})"
             )
+        except self._error as error:
+            raise TableError(f"DuckDB cannot write it: {error}") from None
         finally:
             connection.close()
             self._rows.unlink()
