@@ -106,16 +106,18 @@ class Request(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def error(self, status: int, code: str, **headers: str) -> None:
-        """Answer with an error of S3."""
+    def error(self, status: int, code: str, **headers: str) -> bool:
+        """Answer with an error of S3; a fault that ends so has answered."""
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.answer(status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>", **headers)
+        return True
 
-    def reset(self) -> None:
-        """End the connection in the middle of what is sent."""
+    def reset(self) -> bool:
+        """End the connection in the middle of what is sent, as ``error``."""
         self.close_connection = True
         with contextlib.suppress(OSError):  # its client may be dead
             self.connection.shutdown(socket.SHUT_RDWR)
+        return True
 
     def _metadata(self) -> dict[str, str]:
         return {name[11:]: value for name, value in self.headers.items() if name.startswith("x-amz-meta-")}

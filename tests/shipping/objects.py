@@ -32,7 +32,16 @@ class Objects(Program):
             made.mkdir(parents=True)
         key, secret = CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
         # File systems of CI have no extended attributes: what is known of an object lies beside it.
-        command = [binary, "--port", f"127.0.0.1:{self.port}", "--quiet", "--access", key, "--secret", secret]
+        command: list[str | Path] = [
+            binary,
+            "--port",
+            f"127.0.0.1:{self.port}",
+            "--quiet",
+            "--access",
+            key,
+            "--secret",
+            secret,
+        ]
         super().__init__([*command, "posix", "--sidecar", str(side), str(root)], directory / "log", self._answers)
         self.root = root / NAME
 

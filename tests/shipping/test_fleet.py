@@ -111,8 +111,8 @@ def test_verify_of_a_real_bucket_is_red_for_an_object_that_is_removed_altered_or
     start: Start, tmp_path: Path
 ) -> None:
     gateway: Objects = start(Objects(tmp_path / "gateway"))
-    host = Host("host", tmp_path, gateway.url(), rotate_bytes=MIB // 4)
-    assert host.write(1500).wait(60) == 0
+    host = Host("host", tmp_path, gateway.url(), rotate_bytes=MIB // 8)
+    assert host.write(600).wait(60) == 0
     assert run("ship", "--directory", str(host.directory), "--to", gateway.url(), "--once").code == 0
     assert run("verify", gateway.url()).code == 0
     one, other, third, *_ = sorted(gateway.root.rglob("*.jsonl.zst"))
