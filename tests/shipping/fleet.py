@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.shipping.bucket import CREDENTIALS
-from tests.support import wait_until
 
 PAYLOAD_BYTES: Final = 3000
 """Of noise in each record, so that objects are not small and have several parts."""
@@ -62,6 +61,7 @@ class Host:
             "ship_interval_s": 0.05,
             "ship_timeout_s": 5,
             "ship_retry_s": 1,
+            "drain_deadline_s": 100,
         }
         own = {f"INFERENCE_LOGGING_{key.upper()}": str(value) for key, value in given.items()}
         self._environment = {**os.environ, **CREDENTIALS, "OTEL_RESOURCE_ATTRIBUTES": f"k8s.pod.name={name}", **own}
@@ -96,9 +96,15 @@ class Host:
         marks = {name for name in names if name.endswith(_MARK)}
         return len((names - marks) - {mark.removesuffix(_MARK) for mark in marks})
 
-    def wait_until_shipped(self) -> None:
-        """Wait until everything has arrived."""
-        wait_until(lambda: not self.left(), f"the segments of {self.name} to arrive", 300)
+    def has_arrived(self) -> bool:
+        """Return whether each segment has arrived."""
+        return self.left() == 0
+
+    def stop(self) -> int:
+        """Let the shipper send what is left, and return its exit code."""
+        assert self._shipper is not None
+        self._shipper.terminate()
+        return self._shipper.wait(120)
 
     def said(self) -> str:
         """Return what its shippers have said."""

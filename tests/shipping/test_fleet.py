@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from inference_logging.segments import read_records
+from inference_logging.segments import read_records, segments
 from inference_logging.shipping.s3.place import Place
 from inference_logging.shipping.s3.store import ExistsError, Store
 from tests.command_line import run
@@ -64,12 +64,17 @@ def test_what_was_accepted_has_arrived_once_whatever_was_killed(
                 gateway.start()
         assert [writer.wait(300) for writer in writers] == [0] * HOSTS
         for host in hosts:
-            host.wait_until_shipped()
+            wait_until(host.has_arrived, f"the segments of {host.name} to arrive", 300)
+            assert host.stop() == 0, host.said()
             assert "cannot be delivered" not in host.said()
     done = run("verify", gateway.url(), "--json")
     report = json.loads(done.out)
     rows = _rows(hosts, gateway.root)
-    besides = f"{wire.broken} connections broken, the storage killed {gateway.kills} times, {report['objects']} objects"
+    removed = report["objects"] - sum(len(segments(host.directory)) for host in hosts)
+    besides = (
+        f"{wire.broken} connections broken, the storage killed {gateway.kills} times; {report['objects']} objects, of "
+        f"which retention has removed {removed} segments"
+    )
     text = f"{table(rows)}\n{besides}"
     request.node.user_properties.append(("shipped", f"to object storage:\n{text}"))
     assert [(row.accepted, row.copies, row.missing) for row in rows] == [(RECORDS, 0, 0)] * HOSTS, text
