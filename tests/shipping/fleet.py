@@ -47,8 +47,9 @@ class Host:
         self.name, self.directory = name, folder / name / "logs"
         self.kills = 0
         """Of its shippers."""
-        self.in_parts = 0
-        """Of these, while an upload in parts was under way."""
+        self.killed_in: set[str] = set()
+        """Uploads in parts that were under way then."""
+        self.rotate_bytes = rotate_bytes
         self._url, self._folder = url, folder / name
         self._folder.mkdir(parents=True)
         given = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import random
 import socket
@@ -49,9 +50,10 @@ class Objects(Program):
         """Return where objects go, through the gateway's own port or another one."""
         return f"s3://{NAME}/here?endpoint=http://127.0.0.1:{port or self.port}"
 
-    def uploads(self) -> int:
-        """Return how many uploads in parts are not finished."""
-        return sum(1 for _ in (self.root / ".sgwtmp" / "multipart").glob("*/*/"))
+    def uploads(self, *keys: str) -> set[str]:
+        """Return the uploads in parts that are not finished: all, or those of these keys below the prefix."""
+        folders = [hashlib.sha256(f"here/{key}".encode()).hexdigest() for key in keys] or ["*"]
+        return {path.name for one in folders for path in (self.root / ".sgwtmp" / "multipart").glob(f"{one}/*/")}
 
     def _answers(self) -> bool:
         try:

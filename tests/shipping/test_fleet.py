@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from inference_logging.segments import read_records, segments
-from inference_logging.shipping.s3.place import Place
+from inference_logging.shipping.s3.place import Place, object_key
 from inference_logging.shipping.s3.store import ExistsError, Store
 from tests.command_line import run
 from tests.shipping.bucket import CREDENTIALS
@@ -35,6 +35,8 @@ KILLS: Final = int(os.environ.get("FLEET_KILLS", "2"))
 """Of each host's shipper."""
 SEED: Final = int(os.environ.get("FLEET_SEED", "23"))
 MIB: Final = 1 << 20
+LARGE: Final = 5 * MIB
+"""Objects go in parts of so many bytes."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +51,7 @@ def test_what_was_accepted_has_arrived_once_whatever_was_killed(
     gateway: Objects = start(Objects(tmp_path / "gateway"))
     choose = random.Random(SEED)
     with Wire(gateway.port, bytes_s=8 * MIB, breaks_after=8 * MIB, seed=SEED) as wire:
-        url = f"{gateway.url(wire.port)}&part_bytes={5 * MIB}"
+        url = f"{gateway.url(wire.port)}&part_bytes={LARGE}"
         # Objects of several parts, and on each third host small ones.
         sizes = [(2 if number % 3 == 2 else 9) * MIB for number in range(HOSTS)]
         hosts = [
@@ -81,19 +83,22 @@ def test_what_was_accepted_has_arrived_once_whatever_was_killed(
     assert (done.code, report["problems"], report["notes"]) == (0, [], [])
     assert report["objects"] == report["manifests"]
     assert sum(row.in_parts for row in rows) > 0, text
-    assert gateway.uploads() == 0, "an upload of a shipper that was killed is left"
+    assert gateway.uploads() == set(), "an upload of a shipper that was killed is left"
 
 
 def _kill(host: Host, gateway: Objects) -> None:
     """Kill a shipper in the middle of an upload in parts, where one of these is soon under way."""
 
-    def is_time() -> bool:
-        return gateway.uploads() > 0
+    def own() -> set[str]:
+        keys = [object_key(segment, "fleet", host.name, "jsonl.zst") for segment in segments(host.directory)]
+        return gateway.uploads(*keys) - host.killed_in if keys else set()
 
     wait_until(host.is_sending, "a segment to be sent")
     with contextlib.suppress(AssertionError):
-        wait_until(is_time, "an upload in parts", 2.0)
-    host.in_parts += is_time()
+        wait_until(
+            lambda: own() or host.has_arrived(), "an upload in parts", 20.0 if host.rotate_bytes > LARGE else 0.5
+        )
+    host.killed_in |= own()
     host.kill()
 
 
@@ -108,7 +113,7 @@ def _rows(hosts: list[Host], objects: Path) -> list[Row]:
     for host in hosts:
         found = {key: times for key, times in arrived.items() if key[0] == host.name}
         copies = sum(found.values()) - len(found)
-        rows.append(Row(host.name, RECORDS, len(found), copies, RECORDS - len(found), host.kills, host.in_parts))
+        rows.append(Row(host.name, RECORDS, len(found), copies, RECORDS - len(found), host.kills, len(host.killed_in)))
     return rows
 
 
