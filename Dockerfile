@@ -27,7 +27,7 @@ USER 1000:1000
 ENTRYPOINT ["/inference-logging-listener"]
 CMD ["listen", "--metrics-port", "9464"]
 
-# What the package needs, of the extras cli, metrics, query and ship: the versions and hashes of the lock, nothing else.
+# What the package needs, of the extras cli, metrics, query, s3 and ship: the versions and hashes of the lock, nothing else.
 FROM wheel AS install
 COPY release/locks/runtime.txt /
 RUN /opt/inferlog/bin/pip install --no-cache-dir --require-hashes --requirement /runtime.txt \

@@ -49,7 +49,7 @@ PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
-SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki
+SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki versitygw
 
 # Two processes for each core, since many tests wait for servers; each has its own share, and takes from the
 # others when that is done.
@@ -294,6 +294,11 @@ test-images: build ## Build the images without a registry, on a Debian that is s
 test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time (six minutes)
 	@$(call install_tools,$(SHIPPING_TOOLS))
 	$(PYTHON) -m pytest -m shipping
+
+test-fleet: build ## Ship to a real object storage while shippers and storage are killed, at length; print what arrived
+	@$(call install_tools,versitygw)
+	FLEET_HOSTS=$${FLEET_HOSTS:-3} FLEET_RECORDS=$${FLEET_RECORDS:-20000} FLEET_KILLS=$${FLEET_KILLS:-5} \
+		$(PYTHON) -m pytest tests/shipping/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800
 
 test-hostile: build ## Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \

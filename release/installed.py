@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parent.parent
 NAMES: Final = ("python3.10", "python3.11", "python3.12", "python3.13", "python3.14")
 PYENV: Final = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-EXTRAS: Final = "bench,cli,metrics,query,ship"
+EXTRAS: Final = "bench,cli,metrics,query,s3,ship"
 TESTS: Final = ("-m", "not servers and not real", "-q", "--numprocesses", "3", "--dist", "worksteal")
 
 

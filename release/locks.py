@@ -32,6 +32,8 @@ SOURCES: Final = {
         "--extra",
         "query",
         "--extra",
+        "s3",
+        "--extra",
         "ship",
         "--extra",
         "view",

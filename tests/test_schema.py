@@ -52,6 +52,7 @@ BAD: list[dict[str, Any]] = [
     {"trusted_callers": ["me"]}, {"trusted_callers": "*"}, {"sample_routes": {"a": 1}}, {"sample_routes": {"/a": 2}},
     {"sample_routes": {"/a": "1"}}, {"sample_routes": {"/a": True}}, {"sample_routes": []}, {"sample_routes": "/a=1"},
     {"ship_name": "a b"}, {"ship_name": "x" * 61}, {"retention_waits_for": ["a b"]}, {"ship_to": "kafka://a:1"},
+    {"ship_to": "s3://b/x?format=csv"}, {"ship_to": "s3://bucket?region=a&b=1"},
     {"advanced": None}, {"advanced": []}, {"advanced": "flush_records"}, {"advanced": {"flush_records": 0}},
     {"advanced": {"flush_record": 1}}, {"advanced": {"queue_bytes": "1MiB"}}, {"advanced": {"version": 1}},
     {"advanced": {"flush_records": 1}, "flush_records": 1}, {"advanced": {"advanced": {}}},

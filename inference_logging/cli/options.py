@@ -25,8 +25,22 @@ QUEUE_DIRECTORY = click.option(
     "--queue-directory", type=click.Path(path_type=Path), help="As queue_directory of the servers."
 )
 
-DIRECTORY = click.argument("directory", required=False, type=click.Path(path_type=Path))
-"""The place of the segments: as given, else as configured."""
+BUCKETS = "s3://"
+
+
+class SegmentsType(click.Path):
+    """A path, or a bucket's URL, which stays a text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Leave a URL as it is."""
+        is_bucket = isinstance(value, str) and value.startswith(BUCKETS)
+        return value if is_bucket else super().convert(value, param, ctx)
+
+
+SEGMENTS = SegmentsType(path_type=Path)
+
+DIRECTORY = click.argument("directory", required=False, type=SEGMENTS)
+"""The place of the segments: as given, else as configured; s3:// is brought to this machine."""
 
 PREFIX = click.option(
     "--prefix",
@@ -66,7 +80,8 @@ class Place(NamedTuple):
             found = segments(self.path, self.prefixes)
             if not found:
                 services = f" of {', '.join(self.prefixes)}" if self.prefixes else ""
-                raise click.UsageError(f"{self.path}: no segments{services}")
+                parquet = "; Parquet files are there, which only query reads" if self.tables() else ""
+                raise click.UsageError(f"{self.path}: no segments{services}{parquet}")
             return found
         segment = self.segment()
         if segment is None:
@@ -74,9 +89,27 @@ class Place(NamedTuple):
             raise click.UsageError(f"{self.path}: {wrong}")
         return [segment]
 
+    def tables(self) -> list[Path]:
+        """Return the Parquet files of a directory: segments as `ship --to s3://` writes them on request."""
+        return sorted(self.path.glob("*.parquet")) if self.path.is_dir() else []
+
     def segment(self) -> Segment | None:
         """Return the segment that ``path`` names, directly or by a link; None if it names none."""
         return Segment.parse(self.path.resolve()) if self.path.is_file() else None
+
+
+def _brought(url: str) -> Path:
+    """Return a folder with the objects of a bucket. Raises ``UsageError`` for a wrong URL, ``ClickException``."""
+    from inference_logging.shipping.s3 import cache  # only where there is a bucket
+    from inference_logging.shipping.s3.place import PlaceError
+    from inference_logging.shipping.s3.store import StoreError
+
+    try:
+        return cache.fetch(url, cache.cache_folder())
+    except PlaceError as error:
+        raise click.UsageError(str(error)) from None
+    except (StoreError, cache.AlteredError) as error:
+        raise click.ClickException(str(error)) from None
 
 
 def of_segments(command: Command) -> Command:
@@ -84,12 +117,14 @@ def of_segments(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_place(
-        directory: Path | None,
+        directory: Path | str | None,
         prefixes: Sequence[str] | None,
         config_file: Path | None,
         service_name: str | None,
         **rest: Any,
     ) -> Any:
+        if isinstance(directory, str):
+            directory = _brought(directory)
         if directory is None or config_file is not None or service_name is not None:
             configured = configuration(config_file=config_file, service_name=service_name)
             directory = directory if directory is not None else configured.directory

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from inference_logging.cli import query_index
+from inference_logging.cli import query_index, query_parquet
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
-from inference_logging.cli.options import Place, of_segments
+from inference_logging.cli.options import SEGMENTS, Place, of_segments
 from inference_logging.cli.questions import QUESTIONS
 from inference_logging.cli.terminal import as_json, safe
 from inference_logging.errors import MissingExtraError
@@ -66,7 +66,7 @@ class _Command(click.Command):
         elif given["directory"] is not None:
             raise click.UsageError("--example has its own SQL: only DIRECTORY can be given with it", ctx)
         elif given["sql"] is not None:
-            given["directory"], given["sql"] = Path(given["sql"]), None
+            given["directory"], given["sql"] = SEGMENTS.convert(given["sql"], None, ctx), None
         return rest
 
 
@@ -103,6 +103,9 @@ def command(sql: str | None, place: Place, form: str, example: str | None, show_
     every field that occurs). Names with dots stand in double quotes: "http.route", "k8s.pod.name". Plain and compressed
     segments are read, also while they are written. Needs DuckDB (extra `query`).
 
+    DIRECTORY can be s3://bucket/prefix (extra `s3`), with ?service=, date=, hour= and pod= for some of its objects:
+    they are brought into a cache and compared with their manifests. Parquet files have the same tables.
+
     Where the statement names only columns that are indexed, they are read from the index instead of the lines; it is
     made where it is missing (see `index`), for 64 MB of segments or more.
     """
@@ -114,7 +117,8 @@ def command(sql: str | None, place: Place, form: str, example: str | None, show_
     if show_sql:
         click.echo(sql)
         return
-    segments = place.segments()
+    tables = place.tables()
+    segments = place.segments() if not tables else []
     try:
         import duckdb
     except ImportError:
@@ -125,6 +129,9 @@ def command(sql: str | None, place: Place, form: str, example: str | None, show_
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise click.UsageError("SQL must be one SELECT: segments are only read")
         with TemporaryDirectory(prefix="inference-logging-") as folder:
+            if tables:
+                _answer(query_parquet.connect(tables, place), statements[0], form)
+                return
             use_index = not no_index and place.path.is_dir()
             indexed = query_index.connect(statements[0].query, segments, Path(folder)) if use_index else None
             _answer(indexed or _connect(segments), statements[0], form)

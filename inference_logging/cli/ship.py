@@ -8,7 +8,7 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,10 +19,13 @@ from inference_logging.cli.signals import ENDING, Signals
 from inference_logging.config import Config
 from inference_logging.config.parameters.audit import AUDIT_SUFFIX
 from inference_logging.config.parameters.shipping import DESTINATIONS
-from inference_logging.errors import MissingExtraError
+from inference_logging.errors import ConfigError, MissingExtraError
 from inference_logging.shipping import Shipper, Source, Sources
 from inference_logging.shipping.destinations import open_destination
-from inference_logging.shipping.shipper import to_stderr
+from inference_logging.shipping.pauses import to_stderr
+
+if TYPE_CHECKING:
+    from inference_logging.shipping.s3.shipper import SegmentShipper
 
 _NICE: Final = 10
 """Half of the way down."""
@@ -67,6 +70,7 @@ class Stop:
         "inference-logging ship --to 'otlp+https://collector:4318?signal=both'",
         "inference-logging ship --config logging.yaml --metrics-port 9465",
         "inference-logging ship --directory logs --to sqlite:///tmp/records.db --once",
+        "inference-logging ship --directory logs --to 's3://bucket/logs?format=parquet'",
     ),
 )
 @CONFIG
@@ -98,7 +102,8 @@ def command(
 
     Each record arrives at least once: how far it has come is saved after the destination has acknowledged, and
     the next shipper of the same name goes on from there. A destination that fails is tried again for as long as it
-    takes. What it will never take (too large, malformed) is counted and reported.
+    takes. What it will never take (too large, malformed) is counted and reported. To s3:// each sealed segment goes as
+    one object, exactly once; see docs/object-storage.md.
 
     On SIGTERM or SIGINT it ships what is there, and what comes into segments that a listener has open, for at most
     drain_deadline_s; a second signal ends it at once. It runs at a low priority (nice 10; Linux derives the disk's from
@@ -111,15 +116,23 @@ def command(
     config = configuration(
         config_file=config_file, service_name=service_name, directory=directory, ship_to=ship_to, ship_name=name
     )
-    destination, own_name = open_destination(config), config.resolved_ship_name
-    shipper = Shipper(_sources(config, own_name, once=once), destination, config)
+    own_name = config.resolved_ship_name
+    shipper: Shipper | SegmentShipper
+    if (config.ship_to or "").startswith("s3://"):
+        shipper = _to_bucket(config, own_name)
+    else:
+        destination = open_destination(config)
+        shipper = Shipper(_sources(config, own_name, once=once), destination, config)
     with Stop() as stop, contextlib.closing(shipper):
         if metrics_port is not None:
             to_stderr(f"serves /metrics on port {_serve(own_name, shipper, metrics_address, metrics_port)}")
         arrived = shipper.run(stop, once=once, drain_s=config.drain_deadline_s)
     refused = f" refused={shipper.refused.total()}" if shipper.refused else ""
     left_out = f" left_out={shipper.left_out}" if shipper.left_out else ""
-    to_stderr(f"ended records={shipper.records}{refused}{left_out} lag_bytes={0 if arrived else shipper.lag_bytes()}")
+    live = f" live_segments={shipper.live}" if shipper.live else ""
+    to_stderr(
+        f"ended records={shipper.records}{refused}{left_out}{live} lag_bytes={0 if arrived else shipper.lag_bytes()}"
+    )
     return OK if arrived else FAILED
 
 
@@ -129,14 +142,35 @@ def _go_after_servers() -> None:
 
 
 def _sources(config: Config, name: str, *, once: bool) -> Sources:
+    return Sources([Source(directory, name, suffix=suffix, once=once) for directory, suffix in _directories(config)])
+
+
+def _directories(config: Config) -> list[tuple[Path, str]]:
+    """Return the directories of segments, each with what follows the service in their prefixes."""
     audit = config.resolved_audit_directory
-    sources = [Source(config.directory, name, once=once)]
+    found = [(config.directory, "")]
     if audit.resolve() != config.directory.resolve() and (config.audit == "on" or audit.is_dir()):
-        sources.append(Source(audit, name, suffix=AUDIT_SUFFIX, once=once))
-    return Sources(sources)
+        found.append((audit, AUDIT_SUFFIX))
+    return found
 
 
-def _serve(name: str, shipper: Shipper, address: str, port: int) -> int:
+def _to_bucket(config: Config, name: str) -> SegmentShipper:
+    from inference_logging.shipping.s3.delivery import Delivery  # only where there is a bucket
+    from inference_logging.shipping.s3.place import Place, PlaceError
+    from inference_logging.shipping.s3.shipper import Folder, SegmentShipper
+    from inference_logging.shipping.s3.store import Store
+
+    try:
+        place = Place.parse(config.ship_to or "")
+    except PlaceError as error:
+        raise ConfigError([f"ship_to: {error}"]) from None
+    ca_file = str(config.ship_ca_file) if config.ship_ca_file else None
+    store = Store(place, timeout_s=config.ship_timeout_s, ca_file=ca_file)
+    folders = [Folder(directory, name, suffix=suffix) for directory, suffix in _directories(config)]
+    return SegmentShipper(folders, Delivery(store, place), config)
+
+
+def _serve(name: str, shipper: Shipper | SegmentShipper, address: str, port: int) -> int:
     try:
         from inference_logging.shipping.metrics import serve  # only where metrics are wanted
     except ImportError:

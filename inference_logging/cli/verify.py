@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +12,9 @@ import click
 
 from inference_logging.cli import native
 from inference_logging.cli.examples import examples
-from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configuration
+from inference_logging.cli.main import FAILED, OK
+from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, configuration
+from inference_logging.cli.terminal import safe
 
 
 @click.command(
@@ -18,9 +23,10 @@ from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configur
         "inference-logging verify",
         "inference-logging verify logs --queue-directory /dev/shm/inference_logging-0-chat",
         "inference-logging verify logs logs-fallback --json | python3 -m json.tool",
+        "inference-logging verify 's3://bucket/logs?date=2026-11-01..' --restore restored",
     ),
 )
-@click.argument("directories", nargs=-1, metavar="[DIR]...", type=click.Path(path_type=Path))
+@click.argument("directories", nargs=-1, metavar="[DIR]...", type=SEGMENTS)
 @click.option(
     "--queue-directory",
     "queues",
@@ -37,14 +43,20 @@ from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configur
     type=click.Path(path_type=Path),
     help="Key of the audit lane's chain, as audit_chain_key_file. Without it, the configured one.",
 )
+@click.option(
+    "--restore",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Of s3://: a new or empty directory that gets the objects, as segments. Without it, they are removed again.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of words.")
 def command(
-    directories: tuple[Path, ...],
+    directories: tuple[Path | str, ...],
     queues: tuple[Path, ...],
     config_file: Path | None,
     service_name: str | None,
     prefixes: Sequence[str] | None,
     chain_key_file: Path | None,
+    restore: Path | None,
     as_json: bool,
 ) -> int:
     """Prove that no record is missing in the segments of each DIR (default: the configured one), or name each gap.
@@ -55,11 +67,50 @@ def command(
     is checked. A sealed segment is compared with the counts and the checksum in its footer, so that lines altered since
     are found. What was removed at the end of a chain shows only to who noted its last value elsewhere: it is printed.
 
+    Of s3://bucket/prefix (extra `s3`) the objects are compared with their manifests: one that was removed, altered,
+    doubled or has no manifest is named, and then the sequences in them are checked as above. Processes that have not
+    ended in the bucket are notes. ?date=FROM..TO, service=, hour= and pod= choose some objects.
+
     Exit code: 0 only if the books balance, 1 if they do not or something cannot be read, 2 for a wrong command line or
     configuration.
     """
+    if restore is not None or any(isinstance(one, str) for one in directories):
+        only = [] if queues or prefixes or config_file or service_name else directories
+        return _of_bucket(only, chain_key_file, restore, as_json=as_json)
     config = configuration(config_file=config_file, service_name=service_name)
     options = [f"--queue-directory={path}" for path in queues]
     options += [f"--prefix={name}" for name in prefixes or ()]
     options += native.options({"--service-name": service_name, "--chain-key-file": chain_key_file, "--json": as_json})
     return native.run(["verify", *options, "--", *map(str, directories)], config)
+
+
+def _of_bucket(
+    places: Sequence[Path | str], chain_key_file: Path | None, restore: Path | None, *, as_json: bool
+) -> int:
+    """Verify one bucket; everything else that could be given belongs to directories."""
+    from inference_logging.shipping.s3.checking import Check, words  # only where there is a bucket
+    from inference_logging.shipping.s3.place import Place, PlaceError
+    from inference_logging.shipping.s3.store import Store, StoreError
+
+    if len(places) != 1 or not isinstance(places[0], str):
+        raise click.UsageError("s3:// stands alone, with --restore, --chain-key-file and --json at most")
+    if restore is not None and restore.exists() and any(restore.iterdir()):
+        raise click.UsageError(f"--restore {restore}: must be new or empty")
+    options = [f"--chain-key-file={chain_key_file}"] if chain_key_file is not None else []
+    with contextlib.ExitStack() as stack:
+        folder = restore
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inference-logging-")))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            place = Place.parse(places[0])
+            report = Check(Store(place), place, folder, options=options).run()
+        except PlaceError as error:
+            raise click.UsageError(str(error)) from None
+        except StoreError as error:
+            raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(report.as_json()))
+    else:
+        click.echo("\n".join(map(safe, words(report))))
+    return FAILED if report.problems else OK

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,9 +12,24 @@ from prometheus_client.registry import Collector
 
 from inference_logging.asgi import bounded_server
 from inference_logging.errors import OpenError
-from inference_logging.shipping.shipper import Shipper
 
 PREFIX = "inference_logging_ship"
+
+
+class Shipper(Protocol):
+    """The counts of a shipper, of whatever kind."""
+
+    records: int
+    bytes: int
+    errors: Counter[str]
+    refused: Counter[str]
+    left_out: int
+
+    def lag_bytes(self) -> int:
+        """Return the bytes that wait."""
+
+    def lag_s(self) -> float:
+        """Return the age of what is being sent."""
 
 
 class ShipperCollector(Collector):

@@ -6,17 +6,14 @@ stay where they are. A record that it will never take (too large, malformed) is 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
 from inference_logging.shipping.line import Destination, Line, Sent
+from inference_logging.shipping.pauses import FIRST_PAUSE_S, Pauses, Waiting, to_stderr
 from inference_logging.shipping.source import Batch, Source, Sources
-
-FIRST_PAUSE_S = 0.1
-REPORT_INTERVAL_S = 60.0
 
 
 class Limits(Protocol):
@@ -26,22 +23,6 @@ class Limits(Protocol):
     ship_batch_bytes: int
     ship_interval_s: float
     ship_retry_s: float
-
-
-class Waiting(Protocol):
-    """The end of a pause; ``threading.Event`` is one."""
-
-    def wait(self, timeout: float, /) -> bool:
-        """Wait ``timeout`` seconds or until it is set; return whether it is."""
-
-    def is_set(self) -> bool:
-        """Return whether it is set."""
-
-
-def to_stderr(text: str) -> None:
-    """Write ``text`` in a line of its own."""
-    sys.stderr.write(f"inference-logging ship: {text}\n")
-    sys.stderr.flush()
 
 
 class Shipper:
@@ -59,9 +40,7 @@ class Shipper:
     ) -> None:
         """Keep them."""
         self._source, self._destination, self._limits = source, destination, limits
-        self._report, self._clock, self._sleep = report, clock, sleep
-        self._end_s: float | None = None
-        self._reported_s: dict[str, float] = {}
+        self._pauses = Pauses(report, clock, sleep)
         self.records = 0
         """Acknowledged by the destination."""
         self.bytes = 0
@@ -71,6 +50,8 @@ class Shipper:
         """Records that the destination will never take, or that are no records, by reason."""
         self.left_out = 0
         """Records that ``ship_to`` does not ask for."""
+        self.live = 0
+        """Segments that wait for their end: none does, where records are sent as they are written."""
         self.sending_since_unix_nano = 0
         """The time of the oldest record that is being sent; 0: none is."""
 
@@ -83,32 +64,18 @@ class Shipper:
             # Before the read: what a listener writes after it, and then ends, is still to be read.
             was_written = self._source.has_writers()
             batch = self._read()
-            is_over = self._ends(stop, drain_s) and self._is_over()
+            is_over = self._pauses.ends(stop, drain_s) and self._pauses.is_over()
             if batch is not None and batch.stands and not is_over:
                 if not self._deliver(batch, stop, drain_s):
                     return False
             elif once or is_over:
                 return batch is not None and not batch.lines
-            elif not self._ends(stop, drain_s):
-                self._pause(stop, self._limits.ship_interval_s)
+            elif not self._pauses.ends(stop, drain_s):
+                self._pauses.pause(stop, self._limits.ship_interval_s)
             elif batch is None or not (was_written or self._source.has_writers()):
                 return batch is not None
             else:
-                self._pause(stop, FIRST_PAUSE_S)
-
-    def _ends(self, stop: Waiting, drain_s: float) -> bool:
-        if stop.is_set() and self._end_s is None:
-            self._end_s = self._clock() + drain_s
-        return self._end_s is not None
-
-    def _is_over(self) -> bool:
-        return self._end_s is not None and self._clock() >= self._end_s
-
-    def _pause(self, stop: Waiting, pause_s: float) -> None:
-        if self._end_s is None:
-            stop.wait(pause_s)
-        else:
-            self._sleep(min(pause_s, FIRST_PAUSE_S))
+                self._pauses.pause(stop, FIRST_PAUSE_S)
 
     def lag_bytes(self) -> int:
         """Return the bytes that wait; 0 if that is unknown."""
@@ -144,16 +111,16 @@ class Shipper:
             if not left:
                 break
             self._failed(sent.error_type, f"{len(left)} records wait: {sent.error}")
-            if self._ends(stop, drain_s) and self._is_over():
+            if self._pauses.ends(stop, drain_s) and self._pauses.is_over():
                 return False
-            self._pause(stop, min(max(pause_s, sent.retry_after_s), self._limits.ship_retry_s))
+            self._pauses.pause(stop, min(max(pause_s, sent.retry_after_s), self._limits.ship_retry_s))
             pause_s = FIRST_PAUSE_S if progress else pause_s * 2
         self.sending_since_unix_nano = 0
         try:
             self._source.acknowledge(batch)
         except OSError as error:
             self._failed("offsets", f"offsets cannot be saved, the next shipper would send records again: {error}")
-            self._pause(stop, self._limits.ship_interval_s)
+            self._pauses.pause(stop, self._limits.ship_interval_s)
         return True
 
     def _count(self, lines: list[Line], sent: Sent) -> None:
@@ -167,17 +134,11 @@ class Shipper:
 
     def _refuse(self, reasons: dict[str, int], text: str) -> None:
         self.refused.update(reasons)
-        self._report_now_and_then("refused", text)
+        self._pauses.report("refused", text)
 
     def _failed(self, kind: str, text: str) -> None:
         self.errors[kind] += 1
-        self._report_now_and_then(kind, text)
-
-    def _report_now_and_then(self, kind: str, text: str) -> None:
-        now_s = self._clock()
-        if kind not in self._reported_s or now_s - self._reported_s[kind] >= REPORT_INTERVAL_S:
-            self._reported_s[kind] = now_s
-            self._report(text)
+        self._pauses.report(kind, text)
 
     def close(self) -> None:
         """Let go of everything; idempotent where its parts are."""

@@ -11,10 +11,11 @@ import pytest
 from inference_logging import Config
 from inference_logging.shipping.destinations import open_destination
 from inference_logging.shipping.line import Destination
+from tests.shipping.bucket import bucket
 from tests.shipping.endpoint import collector
 from tests.shipping.stage import Figures, Stage, parameters
 
-__all__ = ["collector"]  # a fixture
+__all__ = ["bucket", "collector"]  # fixtures
 
 _SHOWN: Final = "shipped"
 

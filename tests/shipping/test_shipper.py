@@ -196,7 +196,7 @@ def test_a_stop_ships_what_a_listener_still_writes_until_it_has_ended(
         live.append(lines(2, header=False))()
         live.die()
 
-    one.shipper._sleep = sleep
+    one.shipper._pauses._sleep = sleep
     assert one.shipper.run(Stop(), drain_s=60.0)
     assert one.destination.got == [1, 2]
 

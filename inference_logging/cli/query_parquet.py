@@ -1,0 +1,63 @@
+"""The tables of `query` over Parquet files that `ship --to 's3://…?format=parquet'` has written.
+
+They have the same columns as over segments. Fields without a column of their own are in ``other``, as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from inference_logging.cli.options import Place
+from inference_logging.segments import segments
+from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_OTHER = {"other": "JSON"}
+
+
+def connect(tables: Sequence[Path], place: Place) -> DuckDBPyConnection:
+    """Open a database in memory that has the views, and can open these files and nothing else.
+
+    Raises ``UsageError`` where segments lie beside them: one statement reads one form.
+    """
+    import duckdb
+
+    if segments(place.path):
+        raise click.UsageError(f"{place.path}: both segments and Parquet files: ask for one, by ?format=")
+    paths = [str(path) for path in tables]
+    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
+    connection.execute("SET TimeZone = 'UTC'")
+    source = f"read_parquet({_list(paths)}, union_by_name = true)"
+    services = f'"service.name" IN {_tuple(place.prefixes)}' if place.prefixes else "true"
+    _view(connection, "records", [*HEAD, *LOGS, *REQUESTS, *RESOURCE, *_OTHER], f"{source} WHERE {services}")
+    for name, event, columns in (("requests", "request", REQUESTS), ("logs", "log", LOGS)):
+        condition = f"{source} WHERE event_name = '{event}' AND {services}"
+        _view(connection, name, [*HEAD, *columns, *RESOURCE, *_OTHER], condition)
+    connection.execute(f"SET allowed_paths = {_list(paths)}")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _view(connection: DuckDBPyConnection, name: str, columns: Iterable[str], source: str) -> None:
+    # A column can be one of two events: it is named once.
+    names = ", ".join(dict.fromkeys('"' + column.replace('"', '""') + '"' for column in columns))
+    connection.execute(f"CREATE VIEW {name} AS SELECT {names} FROM {source}")
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(_text, texts))}]"
+
+
+def _tuple(texts: Iterable[str]) -> str:
+    return f"({', '.join(map(_text, texts))})"

@@ -1,0 +1,7 @@
+"""Object storage: sealed segments as objects of a bucket, each there once, with a manifest that says what it holds.
+
+`place` reads ``s3://bucket/prefix`` and names keys, `store` speaks S3, `staging` turns a segment into an object and
+`table` into Parquet, `shipper` delivers, `checking` proves what is in the bucket, and `cache` brings objects back.
+
+Internal, with all modules of this folder: users import nothing from here.
+"""
