@@ -27,7 +27,7 @@ from tests.sidecars import Sidecar, environment
 from tests.support import wait_until
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples"
+EXAMPLE = HERE.parents[1] / "examples" / "fastapi"
 CHAT = ("serving", "chat")
 COMPLETIONS = ("batch", "completions")
 """Namespace and service of each."""
@@ -37,7 +37,7 @@ SINKS = "INFERENCE_LOGGING_ADDITIONAL_SINKS"
 SETTINGS = {
     "INFERENCE_LOGGING_RECORD_HEADERS": "x-tenant=tenant.id",
     "INFERENCE_LOGGING_METRICS_TENANTS": ",".join(TENANTS[:2]),
-    "PYTHONPATH": os.pathsep.join((str(EXAMPLES), *filter(None, (os.environ.get("PYTHONPATH"),)))),
+    "PYTHONPATH": os.pathsep.join((str(EXAMPLE), *filter(None, (os.environ.get("PYTHONPATH"),)))),
 }
 """What all servers have in their environment."""
 
