@@ -79,6 +79,7 @@ def test_the_index_names_each_example() -> None:
     assert sorted(re.findall(r"^\| \[(\w+)\]\(\1/README\.md\)", index, flags=re.MULTILINE)) == FOLDERS
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("name", ["application_records", "audit_records", "bare_logger"])
 def test_an_example_prints_what_its_readme_shows(name: str, tmp_path: Path) -> None:
     assert_prints(name, run(name, tmp_path))
