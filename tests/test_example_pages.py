@@ -12,21 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.servers import free_port
+from tests.shown import assert_prints, blocks
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
-NUMBER = r"\d[\d.,:TZ-]*"
 
 
-def blocks(name: str, language: str) -> list[str]:
-    text = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def pattern(line: str) -> re.Pattern[str]:
-    """Return what a line that is shown stands for: any numbers in the place of its own, anything where it has `…`."""
-    parts = [NUMBER.join(map(re.escape, re.split(NUMBER, part))) for part in line.strip().split("…")]
-    return re.compile(r"\s+".join(".*".join(parts).replace(r"\ ", " ").split()))
+def readme(name: str) -> str:
+    return (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
 
 
 def run(name: str, place: Path, **environment: str) -> str:
@@ -41,7 +34,7 @@ def run(name: str, place: Path, **environment: str) -> str:
     ):
         (scripts / command).write_text(f'#!/bin/sh\nexec {sys.executable} -W ignore {module} "$@"\n')
         (scripts / command).chmod(0o755)
-    script = "set -eu\n" + "".join(blocks(name, "sh")).replace("8000", str(free_port()))
+    script = "set -eu\n" + "".join(blocks(readme(name), "sh")).replace("8000", str(free_port()))
     own = {"PATH": f"{scripts}:{os.environ['PATH']}", "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(place / "queues")}
     done = subprocess.run(
         ["bash", "-c", script],
@@ -56,17 +49,13 @@ def run(name: str, place: Path, **environment: str) -> str:
     return done.stdout
 
 
-def assert_prints(name: str, output: str) -> None:
-    """Find each line that the README shows in what was printed, in its order."""
-    printed = iter(output.splitlines())
-    for line in "".join(blocks(name, "text")).splitlines():
-        shown = pattern(line)
-        assert any(shown.search(other) for other in printed), f"{line}\nis not in\n{output}"
+def assert_shown(name: str, output: str) -> None:
+    assert_prints("".join(blocks(readme(name), "text")).splitlines(), output)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_an_example_says_in_forty_lines_what_it_shows_and_how_to_run_it(name: str) -> None:
-    text = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+    text = readme(name)
     assert len(text.splitlines()) <= 40
     assert re.search(r"^```sh(ell)?\n", text, flags=re.MULTILINE)
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
@@ -82,13 +71,13 @@ def test_the_index_names_each_example() -> None:
 @pytest.mark.servers
 @pytest.mark.parametrize("name", ["application_records", "audit_records", "bare_logger"])
 def test_an_example_prints_what_its_readme_shows(name: str, tmp_path: Path) -> None:
-    assert_prints(name, run(name, tmp_path))
+    assert_shown(name, run(name, tmp_path))
 
 
 @pytest.mark.servers
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl (on Debian: apt-get install curl)")
 def test_the_server_prints_what_its_readme_shows(tmp_path: Path) -> None:
-    assert_prints("fastapi", run("fastapi", tmp_path))
+    assert_shown("fastapi", run("fastapi", tmp_path))
 
 
 @pytest.mark.servers
@@ -100,4 +89,4 @@ def test_the_sensor_prints_what_its_readme_shows(installed: Path, tmp_path: Path
     prefix.parent.mkdir()
     prefix.symlink_to(installed)
     (tmp_path / "examples").mkdir()
-    assert_prints("c_sensor", run("c_sensor", tmp_path / "examples"))
+    assert_shown("c_sensor", run("c_sensor", tmp_path / "examples"))
