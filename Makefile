@@ -123,10 +123,10 @@ onnx-example: c $(DEPENDENCIES) ## Build and run the C++ example with a real ONN
 	@$(call require,cmake,cmake,building the example)
 	@$(call require,g++,g++,building the example)
 	@$(PYTHON) tests/tools/install.py onnxruntime
-	cmake -S examples/cpp/onnx_pipeline -B build/onnx_pipeline \
+	cmake -S examples/cpp_onnx_pipeline -B build/onnx_pipeline \
 		"-DCMAKE_PREFIX_PATH=$(abspath dist/c);$(abspath .tools/onnxruntime)" >/dev/null
 	cmake --build build/onnx_pipeline
-	$(PYTHON) examples/cpp/onnx_pipeline/model.py build/onnx_pipeline/digits.onnx
+	$(PYTHON) examples/cpp_onnx_pipeline/model.py build/onnx_pipeline/digits.onnx
 	INFERENCE_LOGGING_DIRECTORY=build/onnx_pipeline/logs build/onnx_pipeline/pipeline build/onnx_pipeline/digits.onnx
 	@echo "the records are in build/onnx_pipeline/logs"
 
@@ -380,7 +380,7 @@ bench-peers: build ## Measure what ways of logging cost here, ours and other lib
 bench-growth: build ## Measure how the cost grows with processes, record size, streams and threads, into build/bench-growth (3 minutes)
 	$(VENV)/bin/inference-logging bench growth --out build/bench-growth
 
-results: ## Measure what the pages quote, keep it in loadtests/results and write it into README.md and docs/figures.md (two hours, on a quiet machine)
+results: ## Measure what the pages quote, keep it in loadtests/results and write it into README.md, docs/figures.md and docs/comparison.md (two hours, on a quiet machine)
 	$(MAKE) bench bench-turns BENCH_OPTIONS=--keep
 	$(MAKE) bench-peers bench-growth
 	$(MAKE) bench-ab BENCH_OPTIONS="--json build/bench-ab.json"
@@ -389,7 +389,7 @@ results: ## Measure what the pages quote, keep it in loadtests/results and write
 	$(MAKE) bench-vllm BENCH_OPTIONS="modes --json build/bench-vllm.json"
 	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth/growth.json \
 		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
-		--keep vllm build/bench-vllm.json --update docs/figures.md --update README.md
+		--keep vllm build/bench-vllm.json --update docs/figures.md --update docs/comparison.md --update README.md
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
 # and that is what production runs.

@@ -48,7 +48,7 @@ class Change(NamedTuple):
 
 
 class Listeners:
-    """Processes that can listen; as many as wanted, whoever is killed."""
+    """Processes that can listen; as many as wanted, whichever are killed."""
 
     def __init__(self, command: list[str], config: Config, count: int) -> None:
         """Start them."""

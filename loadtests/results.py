@@ -1,6 +1,6 @@
 """Keeps what the benchmarks found, and writes the figures of the pages from it: none of them is typed by hand.
 
-    python loadtests/results.py --keep NAME FILE [--keep …] [--update docs/figures.md] [--update README.md] [--pages]
+    python loadtests/results.py --keep NAME FILE [--keep …] [--update docs/figures.md …] [--pages]
 
 A command's result is a part of `loadtests/results/DATE-MACHINE.json`, under the command's name, with the day, the
 machine, the command and the versions that it was found with; the page of `inference-logging bench` stands beside it. A
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inference_logging.bench.machine import load, machine
-from results_text import Part, block, cost
+from results_text import Part, block, comparison, cost
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = Path(__file__).resolve().parent / "results"
@@ -32,6 +32,8 @@ BEGIN: Final = "<!-- begin: results, written by `python loadtests/results.py --u
 END: Final = "<!-- end: results -->"
 BEGIN_COST: Final = "<!-- begin: cost, written by `python loadtests/results.py --update README.md` -->"
 END_COST: Final = "<!-- end: cost -->"
+BEGIN_PEERS: Final = "<!-- begin: peers, written by `python loadtests/results.py --update docs/comparison.md` -->"
+END_PEERS: Final = "<!-- end: peers -->"
 SCHEMA: Final = 1
 _PACKAGES: Final = (
     "inferlog", "fapilog", "fastapi", "httptools", "loguru", "opentelemetry-sdk", "orjson", "parsl", "picologging",
@@ -87,10 +89,10 @@ def newest(directory: Path = RESULTS) -> dict[str, Part]:
 
 def updated(text: str, parts: Mapping[str, Part]) -> str:
     """Return a page with the figures of ``parts`` between its marks; raises ``ValueError`` if it has none."""
-    kinds = ((BEGIN, END, block), (BEGIN_COST, END_COST, cost))
+    kinds = ((BEGIN, END, block), (BEGIN_COST, END_COST, cost), (BEGIN_PEERS, END_PEERS, comparison))
     present = [(begin, end, write) for begin, end, write in kinds if begin in text and end in text.partition(begin)[2]]
     if not present:
-        raise ValueError(f"the marks are missing: {BEGIN} … {END}, or {BEGIN_COST} … {END_COST}")
+        raise ValueError(f"the marks are missing: {', or '.join(f'{begin} … {end}' for begin, end, _ in kinds)}")
     for begin, end, write in present:
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}\n\n{write(parts)}\n\n{end}{rest.partition(end)[2]}"

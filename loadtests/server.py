@@ -2,7 +2,7 @@
 
     python loadtests/server.py --mode ours --port 8000 --directory out/logs
 
-The app is that of examples/fastapi_app.py with two routes added: `/trivial`, and `/stream64` (64 chunks at full pace).
+The app is that of examples/fastapi with two routes added: `/trivial`, and `/stream64` (64 chunks at full pace).
 Everything but the logging is the same in all modes: httptools, uvloop, one process, one core if `--core` is given.
 With `--counts FILE` the number of requests that reached the app is written at exit, counted apart from any logging,
 so that records can be checked against it.
@@ -59,16 +59,16 @@ def build_app(mode: str, directory: Path) -> FastAPI:
     """Return the example's app with the two added routes, logged as `mode` says."""
     os.environ["INFERENCE_LOGGING_DIRECTORY"] = str(directory)
     os.environ["INFERENCE_LOGGING_SERVER_RECORD"] = "off"  # requests and their records are counted
-    sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
-    import fastapi_app
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "examples" / "fastapi"))
+    import app as example
 
-    app: FastAPI = fastapi_app.app
+    app: FastAPI = example.app
     app.add_api_route("/trivial", trivial)
     app.add_api_route("/stream64", stream64)
     if mode != "ours":
         app.user_middleware.clear()
         baseline = StdlibLogging(mode, directory)
-        vars(fastapi_app)["log"] = baseline
+        vars(example)["log"] = baseline
         if mode.startswith("stdlib"):
             app.add_middleware(baseline.middleware)
     return app

@@ -96,8 +96,8 @@ def read_all(stream: socket.socket) -> bytes:
 
 
 def test_the_first_chunk_is_at_the_client_before_the_second_exists(configure: Callable[..., Config]) -> None:
-    # The application waits for a second request, which the client sends when it has the first chunk: whoever holds a
-    # chunk back waits for ever.
+    # The application waits for a second request, which the client sends when it has the first chunk: a middleware that
+    # holds a chunk back waits for ever.
     with uvicorn(configure(), app="hostile_app:logged") as server:
         address = ("127.0.0.1", server.port)
         with socket.create_connection(address, timeout=120) as stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,7 +21,8 @@ from tests.support import read_records, wait_until
 
 pytestmark = pytest.mark.servers
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*/*.py"))
+SERVER = Path(__file__).parent.parent / "examples" / "fastapi"
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello there"}]
 STOP_DEADLINE_S = 60
 
@@ -39,7 +41,7 @@ class Served:
         with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:  # a request waits here until it is up
             self.port: int = listening.getsockname()[1]
             descriptor = str(listening.fileno())
-            command = [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES[0].parent), "fastapi_app:app"]
+            command = [sys.executable, "-m", "uvicorn", "--app-dir", str(SERVER), "app:app"]
             self.process = subprocess.Popen(
                 [*command, "--fd", descriptor, "--log-level", "warning"], pass_fds=[int(descriptor)], env=environment
             )
@@ -68,11 +70,11 @@ def served(tmp_path: Path) -> Iterator[Served]:
     server.stop()
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_an_example_is_short_and_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 130
-    assert "Run:" in (ast.get_docstring(ast.parse(text)) or "")
+    assert re.search("Run:|``python", ast.get_docstring(ast.parse(text)) or "")
 
 
 def test_the_openai_client_gets_a_chat_answer_of_the_length_it_asks_for(served: Served) -> None:
@@ -192,7 +194,7 @@ def test_audit_records_are_committed_in_a_chain(tmp_path: Path) -> None:
 
 def run(example: str, directory: Path) -> str:
     """Run an example from another directory, as a user would; its default directory is the current one's logs."""
-    script = next(path for path in EXAMPLES if path.stem == example)
+    script = next(path for path in EXAMPLES if path.parent.name == example)
     environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(directory / "queues")}
     done = subprocess.run(
         [sys.executable, str(script)], cwd=directory, env=environment, capture_output=True, text=True, check=False

@@ -20,7 +20,7 @@ from tests.tools.tools import tool
 pytestmark = pytest.mark.onnx
 
 Configure = Callable[..., Config]
-EXAMPLE = Path(__file__).parent.parent / "examples" / "cpp" / "onnx_pipeline"
+EXAMPLE = Path(__file__).parent.parent / "examples" / "cpp_onnx_pipeline"
 COUNT = 20
 
 

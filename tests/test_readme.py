@@ -20,7 +20,7 @@ from inference_logging._native import request_fields
 ROOT = Path(__file__).parent.parent
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.md")))
 }
 WRITTEN = (
     "CODE_OF_CONDUCT.md",
@@ -80,7 +80,7 @@ def test_the_standard_library_block_records_its_message_and_extra(tmp_path: Path
 
 
 def test_the_hot_loop_block_writes_every_step(tmp_path: Path) -> None:
-    done = run(blocks("python", "docs/application-records.md")[1], tmp_path)
+    done = run(blocks("python", "docs/application-records.md")[-1], tmp_path)
     assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
     steps = [record for record in records(tmp_path / "engine-logs") if record["event_name"] == "engine.step"]
     assert [step["seq"] for step in steps] == list(range(1000))
@@ -115,7 +115,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-TRIED = ("README.md", "docs/loss.md", "docs/operating.md", "docs/reading.md", "docs/shipping.md")
+TRIED = (
+    "README.md",
+    "docs/access-logs.md",
+    "docs/loss.md",
+    "docs/operating.md",
+    "docs/performance.md",
+    "docs/reading.md",
+    "docs/shipping.md",
+)
 """Pages whose commands need nothing but what a server has written."""
 # `ab` needs a server that serves meanwhile: its own tests have one.
 COMMAND = r"^(inference-logging (?!ab )[^#\n]*[^#\s])"
@@ -199,9 +207,18 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_readme_is_read_in_minutes() -> None:
-    assert len(README.splitlines()) <= 200
-    prose = re.sub(r"```.*?```|^[|<!].*?$", "", README, flags=re.DOTALL | re.MULTILINE)
-    prose = re.sub(r"^\* .*?(?=^\* |^#|\Z)", "", prose, flags=re.DOTALL | re.MULTILINE)
+SHORT = ("access-logs", "asgi-frameworks", "comparison", "faq", "index", "performance", "tutorial", "upgrading")
+"""Pages for those who have little time."""
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in SHORT)])
+def test_a_sentence_has_thirty_words_at_most(page: str) -> None:
+    prose = re.sub(r"```.*?```|^[|<!].*?$", "", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+    if page == "README.md":  # its list of links is no prose
+        prose = re.sub(r"^\* .*?(?=^\* |^#|\Z)", "", prose, flags=re.DOTALL | re.MULTILINE)
     sentences = re.split(r"(?<=[.:;?!])\s+|\n\n", prose)
     assert [sentence for sentence in sentences if len(sentence.split()) > 30] == []
+
+
+def test_the_readme_is_read_in_minutes() -> None:
+    assert len(README.splitlines()) <= 200

@@ -79,7 +79,9 @@ def directory(kept: Path, tmp_path: Path) -> Path:
     return shutil.copytree(kept, tmp_path / "results")
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", FIGURES], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", FIGURES, ROOT / "docs" / "comparison.md"], ids=lambda page: page.name
+)
 def test_a_page_quotes_the_newest_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert results.updated(text, results.newest()) == text, f"run `python loadtests/results.py --update {page.name}`"

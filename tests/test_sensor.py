@@ -18,7 +18,7 @@ from tests.support import read_records
 pytestmark = pytest.mark.servers
 
 Configure = Callable[..., Config]
-SOURCE = LIBRARY.parent.parent / "examples" / "c" / "sensor" / "sensor.c"
+SOURCE = LIBRARY.parent.parent / "examples" / "c_sensor" / "sensor.c"
 COUNT = 5_000
 ENTRY_BYTES = 128
 

@@ -27,8 +27,8 @@ advanced:
   flush_records: 1000
 ```
 """
-# An underscore within a word is none.
-_MARKUP = re.compile(r"[\\|*<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+# An underscore within a word is none. `<` is an entity: not every reader of Markdown takes a backslash before it.
+_MARKUP = re.compile(r"[\\|*]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _COLUMNS = "| parameter | type | default | unit | meaning | allowed |\n|---|---|---|---|---|---|\n"
 
 
@@ -60,5 +60,5 @@ def _default(value: Any) -> str:
 def in_table(text: str) -> str:
     """Return a text that neither ends a cell nor is markup, except its code."""
     pieces = text.split("`")
-    pieces[::2] = [_MARKUP.sub(r"\\\g<0>", piece) for piece in pieces[::2]]
+    pieces[::2] = [_MARKUP.sub(r"\\\g<0>", piece).replace("<", "&lt;") for piece in pieces[::2]]
     return "`".join(pieces)

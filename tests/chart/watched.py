@@ -28,7 +28,7 @@ from tests.support import wait_until
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-EXAMPLES = ROOT / "examples"
+EXAMPLE = ROOT / "examples" / "fastapi"
 CHAT = ("serving", "chat")
 COMPLETIONS = ("batch", "completions")
 """Namespace and service of each."""
@@ -40,7 +40,7 @@ SETTINGS = {
     "INFERENCE_LOGGING_METRICS_TENANTS": ",".join(TENANTS[:2]),
     "INFERENCE_LOGGING_ENGINE_RECORDS": "on",
     "INFERENCE_LOGGING_ENGINE_STATS_INTERVAL_S": "1",
-    "PYTHONPATH": os.pathsep.join((str(EXAMPLES), str(ROOT), *filter(None, (os.environ.get("PYTHONPATH"),)))),
+    "PYTHONPATH": os.pathsep.join((str(EXAMPLE), str(ROOT), *filter(None, (os.environ.get("PYTHONPATH"),)))),
 }
 """What all servers have in their environment."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi_app import app, log
+from app import app, log
 from tests.chart.watched_engine import add_engine
 
 __all__ = ["app"]

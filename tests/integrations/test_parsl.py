@@ -20,7 +20,7 @@ import bench_parsl  # noqa: E402 - from there
 
 pytestmark = pytest.mark.parsl
 
-EXAMPLE = ROOT / "examples" / "parsl_htex.py"
+EXAMPLE = ROOT / "examples" / "parsl" / "main.py"
 BEGINNING = re.compile(r"\S+ \S+ \S+ \S+?-(?P<pid>\d+) \S+ (?P<logger>\S+):(?P<line>\d+) (?P<function>\S+) \w+: ")
 """The first line of a message in Parsl's own files, after the time; its text follows."""
 

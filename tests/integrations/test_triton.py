@@ -28,7 +28,7 @@ pytestmark = pytest.mark.triton
 
 KEY = "sk-canary-of-triton"
 TOKEN = "hf_canary0123456789"
-EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "triton_repository"
+EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "triton" / "model_repository"
 
 
 @pytest.fixture(scope="module")

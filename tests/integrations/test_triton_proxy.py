@@ -20,7 +20,7 @@ from tests.support import wait_until
 pytestmark = pytest.mark.triton
 
 InFront = Callable[[int], Proxy]
-EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "triton_repository"
+EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "triton" / "model_repository"
 SERVICE = "inference.GRPCInferenceService"
 LARGE_BYTES = 4 << 20
 

@@ -1,4 +1,4 @@
-"""examples/vllm_server.md runs as it stands, with the tiny model in the place of a real one."""
+"""examples/vllm/README.md runs as it stands, with the tiny model in the place of a real one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support import read_records, wait_until
 
 pytestmark = pytest.mark.vllm
 
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "vllm_server.md"
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "vllm" / "README.md"
 NAME = "Qwen/Qwen3-0.6B"
 
 
@@ -78,10 +78,10 @@ def test_its_blocks_serve_record_and_verify(tmp_path: Path) -> None:
         # A model that knows nothing may end a text anywhere.
         assert run(ask.replace('"stream"', '"ignore_eos": true, "stream"')).endswith("data: [DONE]\n\n")
         wait_until(lambda: read_records(tmp_path / "logs", "request"), "its record")
-        told = run(look)
+        shown = run(look)
     (record,) = read_records(tmp_path / "logs", "request")
     assert (record["client_request_id"], record["outcome"], record["gen_ai.request.model"]) == ("first", "ok", NAME)
     assert (record["gen_ai.usage.output_tokens"], record["usage_source"]) == (16, "engine")
     assert record["engine.e2e_s"] > 0
-    assert '"client_request_id": "first"' in told
-    assert "/v1/chat/completions" in told
+    assert '"client_request_id": "first"' in shown
+    assert "/v1/chat/completions" in shown

@@ -141,7 +141,7 @@ class VllmServer:
         return found
 
     def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL to all where that is not enough, as whoever runs servers does."""
+        """Send SIGTERM, and SIGKILL to all where that is not enough, as operators do."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

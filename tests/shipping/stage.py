@@ -19,7 +19,7 @@ from tests.shipping.programs import scraped
 from tests.sidecars import Sidecar
 from tests.support import parse, wait_until
 
-EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "fastapi"
 SMALL: Final = {"listener": "external", "flush_interval_s": 0.05, "rotate_bytes": 128 << 10}
 """Several segments in a test."""
 _REMOVED: Final = "inference_logging_segments_removed_total"
@@ -62,7 +62,7 @@ class Stage:
     def __enter__(self) -> Stage:
         with contextlib.ExitStack() as stack:
             self.listener = stack.enter_context(self._listener())
-            command = ("uvicorn", "fastapi_app:app", "--app-dir", str(EXAMPLES), "--port", "{port}", "--no-access-log")
+            command = ("uvicorn", "app:app", "--app-dir", str(EXAMPLE), "--port", "{port}", "--no-access-log")
             self.server = stack.enter_context(serving(self.config, *command, **variables(self.config)))
             self._stack = stack.pop_all()
         return self

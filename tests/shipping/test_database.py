@@ -1,4 +1,4 @@
-"""`inference-logging ship` to SQLite: each record once, whoever is killed on the way."""
+"""`inference-logging ship` to SQLite: each record once, whichever process is killed on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools are installed once for each pin, and what cannot be had is told to whoever needs it."""
+"""Tools are installed once for each pin, and what cannot be had is reported to the step that needs it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 const FOR_EVER: Duration = Duration::from_secs(100_000);
 
 #[test]
-fn whoever_waits_for_a_release_is_woken_by_it_through_any_mapping() {
+fn a_process_that_waits_for_a_release_is_woken_by_it_through_any_mapping() {
     let mut bench = Bench::new();
     let producer = bench.producer();
     let event = register(&producer);

@@ -30,7 +30,7 @@ fn a_slice_holds_for_all_until_it_is_not_renewed() {
     runtime.hold_slice(SECOND, true);
     let last = SECOND + RENEWED_FOR_NANO - 1;
     assert!(runtime.is_disabled(SECOND) && runtime.is_disabled(last));
-    assert!(!runtime.is_disabled(last + 1), "whoever renewed it was killed");
+    assert!(!runtime.is_disabled(last + 1), "the process that renewed it was killed");
     assert!(runtime.begins(last + 1).compared.is_none());
     runtime.hold_slice(SECOND, false);
     assert!(!runtime.is_disabled(SECOND) && runtime.begins(SECOND).compared.is_some());

@@ -268,7 +268,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn whoever_dies_at_whatever_step_each_committed_record_is_in_the_segments_once(
+    fn whichever_process_dies_at_whatever_step_each_committed_record_is_in_the_segments_once(
         actions in prop::collection::vec(action(), 1..80),
     ) {
         let mut world = World::new();

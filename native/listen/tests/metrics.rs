@@ -45,7 +45,7 @@ fn shown(metrics: &Metrics, accept: &str, now: Now) -> (String, String) {
 }
 
 #[test]
-fn metrics_are_collected_once_in_a_quarter_of_a_second_whoever_asks() {
+fn metrics_are_collected_once_in_a_quarter_of_a_second_for_all_who_ask() {
     let directory = tempfile::tempdir().unwrap();
     let (service, metrics) = open(directory.path());
     let (before, kind) = shown(&metrics, "", at(0));

@@ -190,7 +190,7 @@ fn a_plain_request_has_these_fields_in_this_order() {
         "duration_s": 0.02,
         "after_response_s": 0.005001,
     });
-    assert_eq!(records.len(), 1, "exactly one, whoever ends it first");
+    assert_eq!(records.len(), 1, "exactly one, whichever side ends it first");
     let record = records[0].as_object().unwrap();
     for (key, value) in expected.as_object().unwrap() {
         assert_eq!(&record[key], value, "{key}");

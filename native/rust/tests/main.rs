@@ -2,6 +2,7 @@
 
 mod disconnects;
 mod events;
+mod example;
 mod layer;
 mod probes;
 mod rpc;

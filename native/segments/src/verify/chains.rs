@@ -82,7 +82,8 @@ impl<'a> Series<'a> {
 
     fn without_key(&self, must_have_key: bool) -> Option<Problem> {
         let at = *self.all.last().filter(|_| must_have_key)?;
-        let text = "its chain does not end with the key that was given: whoever can write here can have written it all";
+        let text =
+            "its chain does not end with the key that was given: anyone who can write here can have written it all";
         let is_keyed = self.found[at].links.as_ref().is_some_and(|links| links.keyed);
         (!is_keyed).then(|| self.problem("chain_without_key", at, text))
     }

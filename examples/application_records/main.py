@@ -1,6 +1,6 @@
 """Application records: your own log lines in the same segments as the requests, with the ids of the request under way.
 
-Run:  python examples/application_records.py [DIRECTORY]      (default: ./logs)
+Run:  python main.py [DIRECTORY]      (default: ./logs)
 
 Three ways in: `get_logger`, with fields; an existing standard-library logger, by its handler; an exception.
 """

@@ -1,6 +1,6 @@
 """A bare logger, without a web server: register an event's fields once, then pass values only.
 
-Run:  python examples/bare_logger.py [DIRECTORY]      (default: ./logs)
+Run:  python main.py [DIRECTORY]      (default: ./logs)
 
 That is the fastest way in, for a loop that cannot spare a microsecond: a scheduler, a sampler, a data loader.
 """

@@ -1,6 +1,6 @@
 """An OpenAI-compatible server with a record of every request and streamed chunk.
 
-Run:  uvicorn --app-dir examples fastapi_app:app --no-access-log
+Run:  uvicorn app:app --no-access-log
 Records: ./logs/latest      Health: GET /health/logging
 
 What concerns logging are the two lines that make `log` and add the middleware. The rest is a server to try it with: the

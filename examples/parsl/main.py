@@ -1,8 +1,8 @@
 """Parsl: what the submit process, the interchange, the managers and the workers log, in one place and in order.
 
-Run:  python examples/parsl_htex.py [DIRECTORY]      (default: ./logs; needs `pip install parsl`)
+Run:  python main.py [DIRECTORY]      (default: ./logs; needs `pip install parsl`)
 
-Parsl's own benchmark runs with it, too: `parsl-perf --config examples/parsl_htex.py`.
+Parsl's own benchmark runs with it, too: `parsl-perf --config main.py`.
 """
 
 import sys

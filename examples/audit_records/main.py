@@ -1,6 +1,6 @@
 """Audit records: a decision is on the device before its caller goes on, in a hash chain that shows who changed a line.
 
-Run:  python examples/audit_records.py [DIRECTORY]      (default: ./logs)
+Run:  python main.py [DIRECTORY]      (default: ./logs)
 
 In a server the middleware opens the logger, `audit: on` comes from the environment or the file, and a record that is
 not committed is answered with 503.

@@ -1,0 +1,27 @@
+"""What pages show of a command's output, and whether it was printed so."""
+
+from __future__ import annotations
+
+import re
+
+NUMBER = r"\d[\d.,:TZ-]*"
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Return the blocks of a language in a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def pattern(line: str) -> re.Pattern[str]:
+    """Return what a shown line stands for: any number in the place of its own, any id, anything where it has `…`."""
+    line = re.sub(r"\b(?=[0-9a-f]*\d)[0-9a-f]{16}\b", "…", line.strip())
+    parts = [NUMBER.join(map(re.escape, re.split(NUMBER, part))) for part in line.split("…")]
+    return re.compile(r"\s+".join(".*".join(parts).replace(r"\ ", " ").split()))
+
+
+def assert_prints(lines: list[str], output: str) -> None:
+    """Find each line that is shown in what was printed, in its order."""
+    printed = iter(output.splitlines())
+    for line in lines:
+        shown = pattern(line)
+        assert any(shown.search(other) for other in printed), f"{line}\nis not in\n{output}"

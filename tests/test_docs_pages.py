@@ -1,0 +1,101 @@
+"""What pages show of other people's programs: ways of logging, frameworks, a server's log file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import free_port
+from tests.support import read_records, wait_until
+
+DOCS = Path(__file__).parent.parent / "docs"
+FRAMEWORKS = ("starlette", "litestar", "django")
+
+DRIVER = """
+import asyncio
+
+import httpx
+
+
+async def ask() -> None:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        assert (await client.get("/hello/ann")).text == "hello"
+        assert (await client.get("/nope")).status_code == 404
+
+
+asyncio.run(ask())
+"""
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def recorded(code: str, event: str, place: Path) -> list[dict[str, Any]]:
+    """Run a program from an empty folder; return what it has put into `logs` of an event."""
+    (place / "program.py").write_text(code, encoding="utf-8")
+    environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(place / "queues")}
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return read_records(place / "logs", event)
+
+
+@pytest.mark.parametrize(
+    ("of", "attributes"),
+    [
+        ("dictConfig", {"amount": 12}),
+        ("structlog.configure", {"user": "ann", "amount": 12}),
+        ("logger.bind", {"user": "ann", "amount": 12}),
+    ],
+)
+def test_other_ways_of_logging_keep_their_fields(of: str, attributes: dict[str, Any], tmp_path: Path) -> None:
+    (code,) = (block for block in blocks("application-records.md", "python") if of in block)
+    (record,) = recorded(code, "log", tmp_path)
+    assert record["message"] == ("paid 12" if "loguru" in code else "paid")
+    assert (record["logger"], record["severity_text"]) == ("cart", "INFO")
+    assert attributes.items() <= record["attributes"].items()
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_is_on_record(name: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed: pip install {name}")
+    code = blocks("asgi-frameworks.md", "python")[FRAMEWORKS.index(name)]
+    assert f"from {name}" in code
+    found, missing = recorded(code + DRIVER, "request", tmp_path)
+    assert (found["url.path"], found["http.response.status_code"], found["outcome"]) == ("/hello/ann", 200, "ok")
+    assert found.get("http.route") == ("/hello/{name}" if name == "starlette" else None)
+    assert missing["http.response.status_code"] == 404
+
+
+@pytest.mark.servers
+def test_the_log_file_of_uvicorn_puts_its_messages_on_record(tmp_path: Path) -> None:
+    (tmp_path / "log.json").write_text(blocks("access-logs.md", "json")[0], encoding="utf-8")
+    (tmp_path / "app.py").write_text(blocks("fastapi.md", "python")[0], encoding="utf-8")
+    (command,) = (line for line in blocks("access-logs.md", "sh") if line.startswith("uvicorn "))
+    environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(tmp_path / "queues")}
+    server = subprocess.Popen(
+        [sys.executable, "-m", *command.split(), "--port", str(free_port())], cwd=tmp_path, env=environment
+    )
+
+    def messages() -> list[str]:
+        found = read_records(tmp_path / "logs", "log") if (tmp_path / "logs").is_dir() else []
+        return [record["message"] for record in found if record["logger"] == "uvicorn.error"]
+
+    try:
+        wait_until(lambda: "Application startup complete." in messages(), "its message")
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(60)
+    assert any(message.startswith("Started server process") for message in messages())
