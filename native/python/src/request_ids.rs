@@ -2,11 +2,11 @@
 
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, with_correlation_id};
 use super::gil_cell::GilCell;
-use super::set_fields::{self, SetFields};
+use super::set_fields::SetFields;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use queue::record::Trace;
+use queue::record::{Scratch, Trace};
 use request::added::{AddedFields, Members};
 use request::ids::{RequestIds, hex16, parse_span_id, traceparent};
 use std::ops::Deref;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The application wants the record kept.
 const FORCED: u8 = 1;
-/// The application has set fields.
+/// The application has set fields, which nobody has taken.
 const HAS_FIELDS: u8 = 2;
 /// The record is made.
 const ENDED: u8 = 4;
@@ -41,8 +41,8 @@ impl PyRequestIds {
 
     /// What is added to the record of a connection: fields of the application go before headers of the same name.
     pub fn added(&self, py: Python<'_>) -> AddedFields {
-        let mut added = self.fields(py).unwrap_or_default();
-        added.members.add_all(&self.headers);
+        let mut added = self.take_fields(py).map(|fields| *fields).unwrap_or_default();
+        added.members.add_all(self.headers.as_bytes());
         added
     }
 }
@@ -70,7 +70,8 @@ struct State {
     settled: bool,
     /// The trace has changed since the sampler was asked.
     moved: bool,
-    fields: Option<Box<SetFields>>,
+    /// What the application has set, and nobody has taken.
+    fields: Option<Box<AddedFields>>,
 }
 
 impl IdsCell {
@@ -98,13 +99,25 @@ impl IdsCell {
         self.flags.load(Ordering::Relaxed) & (FORCED | HAS_FIELDS) != 0
     }
 
-    /// Takes the fields that the application has set since the last call, all of them.
+    /// Calls `work` with the fields that the application has set, if it has.
     #[inline]
-    pub fn fields(&self, py: Python<'_>) -> Option<AddedFields> {
+    pub fn with_fields(&self, py: Python<'_>, work: impl FnOnce(&AddedFields)) {
+        self.state.with(py, |state| {
+            if let Some(fields) = &state.fields {
+                work(fields);
+            }
+        });
+    }
+
+    /// Takes the fields that the application has set. The limit of their number counts none that was taken, so call it just
+    /// before the record is made.
+    #[inline]
+    pub fn take_fields(&self, py: Python<'_>) -> Option<Box<AddedFields>> {
         if self.flags.load(Ordering::Relaxed) & HAS_FIELDS == 0 {
             return None;
         }
-        self.state.with(py, |state| state.fields.as_ref().map(|fields| fields.added()))
+        self.flags.fetch_and(!HAS_FIELDS, Ordering::Relaxed);
+        self.state.with(py, |state| state.fields.take())
     }
 
     /// The record is made: nothing can be set any more.
@@ -230,17 +243,12 @@ impl PyRequestIds {
     #[pyo3(signature = (**fields))]
     fn set(&self, py: Python<'_>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
         let Some(fields) = fields else { return Ok(self.flags.load(Ordering::Relaxed) & ENDED == 0) };
-        // Read before the state is borrowed, since values can run Python code.
-        let read = set_fields::read(fields)?;
+        let mut encoded = Scratch::new();
+        let read = SetFields::read(fields, &mut encoded)?;
         if self.flags.load(Ordering::Relaxed) & ENDED != 0 {
             return Ok(false);
         }
-        self.state.with(py, |state| {
-            let mut all = state.fields.take().unwrap_or_default();
-            let taken = all.take(read);
-            state.fields = Some(all);
-            taken
-        })?;
+        self.state.with(py, |state| read.add_to(state.fields.get_or_insert_default(), &encoded))?;
         self.flags.fetch_or(HAS_FIELDS, Ordering::Relaxed);
         Ok(true)
     }

@@ -158,10 +158,16 @@ pub trait SlotFacts {
         if is_first && tail > SHORT_TAIL_BYTES as u64 {
             return;
         }
-        // The length is zero while they are overwritten.
-        words[MEMBERS_LENGTH].store(0, Ordering::Release);
-        wipe_words(&words[MEMBERS..]);
-        self.write_few_members(members.within(MEMBERS_BYTES).as_bytes());
+        if !is_first {
+            // The length is zero while they are overwritten.
+            words[MEMBERS_LENGTH].store(0, Ordering::Release);
+            wipe_words(&words[MEMBERS..]);
+        }
+        if members.as_bytes().len() <= MEMBERS_BYTES {
+            self.write_few_members(members.as_bytes());
+        } else {
+            self.write_few_members(members.within(MEMBERS_BYTES).as_bytes());
+        }
     }
 
     /// Writes the members of a request that has none yet, and no body: at most [`MEMBERS_BYTES`].
