@@ -23,6 +23,7 @@ mod foreign;
 mod functions;
 mod gil_cell;
 mod head;
+mod headers;
 mod held;
 mod hot_path;
 mod inspect;

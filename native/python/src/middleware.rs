@@ -3,10 +3,9 @@
 //! Every value is taken out of the message before the state is borrowed, since only that step can run foreign code (a key
 //! with its own `__eq__`).
 
-use super::asgi::{
-    Message, content, content_of_headers, copied, exact_bytes, first, is_true, item, text, text_of, whole_number,
-};
+use super::asgi::{Message, content, copied, exact_bytes, first, is_true, item, text, text_of, whole_number};
 use super::gil_cell::GilCell;
+use super::headers::content_of_headers;
 use super::held::{Held, ended};
 use super::hot_path::Stopwatch;
 use super::request_ids::{IdsCell, PyRequestIds};

@@ -197,6 +197,7 @@ impl Scratch {
     }
 
     /// Push a whole body whose beginning is its head, and whose end stands elsewhere; at the top level only.
+    #[inline]
     pub fn push_body_in_two(&mut self, body: &Body<'_>, rest: &[u8]) {
         let (head, rest) = (capped(body.head), capped(rest));
         let bytes = head.len() + rest.len();

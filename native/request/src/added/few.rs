@@ -8,6 +8,8 @@ use std::mem::MaybeUninit;
 pub const FEW_BYTES: usize = 248;
 // A text that has to be cut has no room here.
 const _: () = assert!(FEW_BYTES <= MAX_TEXT_BYTES);
+/// What stands before a value is copied in a block of so many bytes, most of them whole.
+pub(super) const BLOCK: usize = 32;
 
 /// Members as they pass a queue, on the caller's stack.
 ///
@@ -18,13 +20,13 @@ pub struct FewMembers {
     taken: u32,
     /// Something had no room: [`Members`](super::Members) takes all of them.
     is_full: bool,
-    bytes: [MaybeUninit<u8>; FEW_BYTES],
+    bytes: [MaybeUninit<u8>; FEW_BYTES + BLOCK],
 }
 
 impl Default for FewMembers {
     #[inline]
     fn default() -> Self {
-        Self { len: 0, taken: 0, is_full: false, bytes: [const { MaybeUninit::uninit() }; FEW_BYTES] }
+        Self { len: 0, taken: 0, is_full: false, bytes: [const { MaybeUninit::uninit() }; FEW_BYTES + BLOCK] }
     }
 }
 
@@ -43,22 +45,27 @@ impl FewMembers {
         self.taken & field != 0
     }
 
-    /// Adds a member whose `prefix` is what stands before the value: its head, and the name. The value's length is written
-    /// over that in the head.
+    /// Adds a member. `texts` begins with its prefix, what stands before the value: its head and the name, then goes on for
+    /// at least [`BLOCK`] bytes in all. The value's length is written over that in the head.
     #[inline(always)]
-    pub(super) fn add(&mut self, field: u32, prefix: &[u8], value: &[u8]) {
-        let need = prefix.len() + value.len();
-        if prefix.len() < HEAD_BYTES || need > FEW_BYTES - self.len {
+    pub(super) fn add(&mut self, field: u32, texts: &[u8], prefix_len: usize, value: &[u8]) {
+        let need = prefix_len + value.len();
+        let is_prefix = HEAD_BYTES <= prefix_len && prefix_len.max(BLOCK) <= texts.len();
+        if !is_prefix || need > FEW_BYTES - self.len {
             self.is_full = true;
             return;
         }
-        // SAFETY: `len + need <= FEW_BYTES`, so all of it stays inside `bytes`, which neither slice overlaps since it is
-        // borrowed mutably; the prefix has a head, of which the length are two bytes.
+        // SAFETY: `len + need <= FEW_BYTES`, and there is a block behind that, so all of it stays inside `bytes`, which neither
+        // slice overlaps since it is borrowed mutably. The texts have a block and the prefix, and that has a head, of which the
+        // length are two bytes.
         unsafe {
             let to = self.bytes.as_mut_ptr().cast::<u8>().add(self.len);
-            copy_short(prefix.as_ptr(), to, prefix.len());
+            to.cast::<[u8; BLOCK]>().write_unaligned(texts.as_ptr().cast::<[u8; BLOCK]>().read_unaligned());
+            if prefix_len > BLOCK {
+                to.add(BLOCK).copy_from_nonoverlapping(texts.as_ptr().add(BLOCK), prefix_len - BLOCK);
+            }
             to.add(2).cast::<[u8; 2]>().write_unaligned((value.len() as u16).to_le_bytes());
-            copy_short(value.as_ptr(), to.add(prefix.len()), value.len());
+            copy_short(value.as_ptr(), to.add(prefix_len), value.len());
         }
         self.len += need;
         self.taken |= field;

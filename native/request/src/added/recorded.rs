@@ -3,7 +3,7 @@
 //! The headers are a table that is made at the start. A header of a request finds its entries by the length of its name,
 //! and is compared with them by the first and last eight bytes; most of those that are not recorded go no further.
 
-use super::few::FewMembers;
+use super::few::{BLOCK, FewMembers};
 use super::{FIELDS, HEAD_BYTES, Kind, MAX_HEADERS, Members, TOOLS, WHOLE_BODY};
 use std::sync::Arc;
 
@@ -15,7 +15,10 @@ const CREDENTIALS: [&str; 9] =
     ["authorization", "cookie", "api-key", "apikey", "api_key", "token", "secret", "password", "credential"];
 const NEEDS_KEY: &str = "a hash needs capture_hash_key_file";
 const AUTHORIZATION: &str = "authorization";
-const BEARER: &[u8] = b"bearer ";
+const BEARER: u64 = u64::from_le_bytes(*b"bearer \0");
+/// The bytes of [`BEARER`], and its letters.
+const SCHEME_BYTES: usize = 7;
+const LETTERS: u64 = CASES >> 16;
 /// In a letter of ASCII, the bit of its case.
 const CASES: u64 = 0x2020_2020_2020_2020;
 /// The lengths of names that are distinguished; the highest one stands for all longer names.
@@ -38,7 +41,7 @@ struct Headers {
     firsts: [u8; LENGTHS],
     /// In the order of the lengths of their names.
     entries: Box<[Entry]>,
-    /// Prefixes and names.
+    /// Prefixes and names, and a block of [`FewMembers`] behind them.
     texts: Box<[u8]>,
 }
 
@@ -128,14 +131,15 @@ impl Recorded {
         self.lengths
     }
 
-    /// Takes a header of a request, if it is one of those that are recorded.
+    /// Takes a header of a request, if it is one of those that are recorded. `value` is asked for if it is; None: the header
+    /// has none.
     #[inline(always)]
-    pub fn take_few(&self, name: &[u8], value: &[u8], to: &mut FewMembers) {
+    pub fn take_few<'a>(&self, name: &[u8], value: impl Fn() -> Option<&'a [u8]>, to: &mut FewMembers) {
         self.for_each_named(name, |headers, entry| {
             if !to.has(entry.field.into())
-                && let Some(value) = entry.value(value)
+                && let Some(value) = value().and_then(|value| entry.value(value))
             {
-                to.add(entry.field.into(), headers.prefix(entry), value);
+                to.add(entry.field.into(), headers.from_prefix(entry), entry.prefix_len.into(), value);
             }
         });
     }
@@ -144,7 +148,7 @@ impl Recorded {
     pub fn take(&self, name: &[u8], value: &[u8], to: &mut Members) {
         self.for_each_named(name, |headers, entry| {
             if let Some(value) = entry.value(value) {
-                to.add(entry.kind(), &headers.prefix(entry)[HEAD_BYTES..], value);
+                to.add(entry.kind(), &headers.from_prefix(entry)[HEAD_BYTES..entry.prefix_len.into()], value);
             }
         });
     }
@@ -186,15 +190,16 @@ impl Headers {
             }
         });
         let entries: Box<[Entry]> = entries.collect();
+        texts.extend([0; BLOCK]);
         let first = |length| entries.iter().position(|entry| bucket(entry.name_len.into()) == length);
         let firsts = std::array::from_fn(|length| first(length).unwrap_or(entries.len()) as u8);
         Self { firsts, entries, texts: texts.into() }
     }
 
+    /// The texts from an entry's prefix on.
     #[inline(always)]
-    fn prefix(&self, entry: &Entry) -> &[u8] {
-        let at = usize::from(entry.at);
-        &self.texts[at..at + usize::from(entry.prefix_len)]
+    fn from_prefix(&self, entry: &Entry) -> &[u8] {
+        self.texts.get(usize::from(entry.at)..).unwrap_or_default()
     }
 
     /// Whether a header with this name, and its `ends`, is the entry's. Servers send names in lower case.
@@ -222,7 +227,7 @@ impl Entry {
     /// The part of the value that is recorded; None: there is nothing to hash.
     #[inline(always)]
     fn value<'a>(&self, value: &'a [u8]) -> Option<&'a [u8]> {
-        let value = value.trim_ascii();
+        let value = trimmed(value);
         if !self.is_hashed {
             return Some(value);
         }
@@ -258,11 +263,20 @@ pub const fn length_bit(length: usize) -> u64 {
 }
 
 /// A key is the same whether it comes as `Authorization: Bearer KEY` or as `X-API-Key: KEY`.
-#[inline]
+#[inline(always)]
 fn without_scheme(value: &[u8]) -> &[u8] {
-    match value.split_at_checked(BEARER.len()) {
-        Some((scheme, key)) if scheme.eq_ignore_ascii_case(BEARER) => key.trim_ascii_start(),
-        _ => value,
+    // Without blanks around it, a value with a scheme has at least a byte behind that.
+    let first = value.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+    let is_scheme = (first | LETTERS) << 8 == BEARER << 8;
+    if is_scheme { value[SCHEME_BYTES..].trim_ascii_start() } else { value }
+}
+
+/// A value without the blanks around it, which most do not have.
+#[inline(always)]
+fn trimmed(value: &[u8]) -> &[u8] {
+    match value {
+        [first, .., last] if *first > b' ' && *last > b' ' => value,
+        _ => value.trim_ascii(),
     }
 }
 

@@ -293,7 +293,7 @@ pub trait SlotFacts {
             zero(&self.slot().words()[BODY_TAIL..]);
         } else if self.slot().words()[ANSWER].load(Ordering::Relaxed) & HAS_MEMBERS != 0 {
             let length = self.slot().words()[MEMBERS_LENGTH].load(Ordering::Relaxed) as usize;
-            wipe_words(&self.slot().words()[MEMBERS_LENGTH..][..=length.min(MEMBERS_BYTES).div_ceil(8)]);
+            zero(&self.slot().words()[MEMBERS_LENGTH..][..=length.min(MEMBERS_BYTES).div_ceil(8)]);
         }
         self.slot().words()[BYTES_IN..CLIENT_ID.first].iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
