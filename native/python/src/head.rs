@@ -42,8 +42,10 @@ impl<'a> RequestStart<'a> {
             if OWN.has(header.name.len()) {
                 head.note(header);
             }
-            if lengths.has(header.name.len()) {
-                recorded.take_few(header.name, || header.value(), members);
+            if lengths.has(header.name.len())
+                && let Some(value) = header.value()
+            {
+                recorded.take_few(header.name, value, members);
             }
         });
         head

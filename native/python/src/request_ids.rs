@@ -3,7 +3,9 @@
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, with_correlation_id};
 use super::gil_cell::GilCell;
 use super::set_fields::SetFields;
-use pyo3::exceptions::PyValueError;
+use super::{FunctionDef, python_bool};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::record::{Scratch, Trace};
@@ -234,25 +236,6 @@ impl PyRequestIds {
         self.flags.fetch_or(FORCED, Ordering::Relaxed);
     }
 
-    /// Set fields of the request's record, by name; return whether they will be in it: False after its end.
-    ///
-    /// `tenant.id`, `enduser.id` and `gen_ai.conversation.id` (`set(**{"tenant.id": "acme"})`) stand in the line under these
-    /// names, in place of what a header gave; all others in `attributes`. Values are str, int, float or bool. A later value
-    /// replaces an earlier one. Raises TypeError for another type; ValueError for a name that is empty or longer than 64
-    /// bytes, a text above 256 bytes, and more than 32 fields. Then none of the call's fields is set.
-    #[pyo3(signature = (**fields))]
-    fn set(&self, py: Python<'_>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
-        let Some(fields) = fields else { return Ok(self.flags.load(Ordering::Relaxed) & ENDED == 0) };
-        let mut encoded = Scratch::new();
-        let read = SetFields::read(fields, &mut encoded)?;
-        if self.flags.load(Ordering::Relaxed) & ENDED != 0 {
-            return Ok(false);
-        }
-        self.state.with(py, |state| read.add_to(state.fields.get_or_insert_default(), &encoded))?;
-        self.flags.fetch_or(HAS_FIELDS, Ordering::Relaxed);
-        Ok(true)
-    }
-
     /// Return the headers that make a call to another service a child of this request.
     ///
     /// `traceparent`, and `tracestate` if there is one (W3C Trace Context Level 2). The parent is the active span of
@@ -275,7 +258,72 @@ impl PyRequestIds {
     }
 }
 
+/// A method of [`PyRequestIds`] that takes keywords as they are passed, without a dictionary of them.
+static SET: FunctionDef = FunctionDef::fast_with_keywords(
+    c"set",
+    set,
+    c"set($self, /, **fields)\n--\n\n\
+Set fields of the request's record, by name; return whether they will be in it: False after its end.\n\n\
+`tenant.id`, `enduser.id` and `gen_ai.conversation.id` (`set(**{\"tenant.id\": \"acme\"})`) stand in the line under these\n\
+names, in place of what a header gave; all others in `attributes`. Values are str, int, float or bool. A later value\n\
+replaces an earlier one. Raises TypeError for another type; ValueError for a name that is empty or longer than 64\n\
+bytes, a text above 256 bytes, and more than 32 fields. Then none of the call's fields is set.",
+);
+
+/// Adds [`SET`] to the class.
+pub fn add_methods(py: Python<'_>) -> PyResult<()> {
+    let class = py.get_type::<PyRequestIds>();
+    // SAFETY: the definition lives forever and is only read; the class is live.
+    let descriptor = unsafe {
+        let definition = (&raw const SET.0).cast_mut();
+        Bound::from_owned_ptr_or_err(py, ffi::PyDescr_NewMethod(class.as_type_ptr(), definition))?
+    };
+    class.setattr("set", descriptor)
+}
+
+/// # Safety
+/// Called by the interpreter only: `this` is a [`PyRequestIds`]; `arguments` holds `count` live objects, and behind them a
+/// value for each name of `keywords`, which is a tuple of `str` or null.
+unsafe extern "C" fn set(
+    this: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter's promise, and it holds the GIL.
+    unsafe {
+        let py = Python::assume_attached();
+        if count != 0 {
+            PyTypeError::new_err(format!("RequestIds.set() takes 0 positional arguments but {count} were given"))
+                .restore(py);
+            return std::ptr::null_mut();
+        }
+        let ids = Borrowed::from_ptr(py, this).cast_unchecked::<PyRequestIds>().get();
+        let mut encoded = Scratch::new();
+        match SetFields::read(py, keywords, arguments, &mut encoded).and_then(|read| ids.set(py, &read, &encoded)) {
+            Ok(is_set) => python_bool(is_set),
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    }
+}
+
 impl IdsCell {
+    /// Sets the fields of one call; returns whether the record is not made yet.
+    #[inline]
+    fn set(&self, py: Python<'_>, read: &SetFields<'_>, encoded: &Scratch) -> PyResult<bool> {
+        if self.flags.load(Ordering::Relaxed) & ENDED != 0 {
+            return Ok(false);
+        }
+        if !read.is_empty() {
+            self.state.with(py, |state| read.add_to(state.fields.get_or_insert_default(), encoded))?;
+            self.flags.fetch_or(HAS_FIELDS, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
     fn outgoing(&self, py: Python<'_>) -> (Trace, Option<String>) {
         if let Some((span, state)) = ActiveSpan::read_with_state(py) {
             self.meet(py, &span);

@@ -1,10 +1,11 @@
 //! The fields that an application sets of its request: few, small and of simple types.
 
+use super::content;
 use super::value::utf8;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 use queue::record::Scratch;
 use request::added::{AddedFields, FIELDS, MAX_TEXT_BYTES, members};
 
@@ -15,7 +16,7 @@ const MAX_NAME_BYTES: usize = 64;
 /// Of [`FIELDS`], those that an application sets.
 const OWN: usize = 3;
 
-/// The fields of one call, borrowed from its dictionary; those that are attributes are only counted here.
+/// The fields of one call, borrowed from its caller; those that are attributes are only counted here.
 #[derive(Default)]
 pub struct SetFields<'a> {
     ids: [Option<&'a str>; OWN],
@@ -25,18 +26,33 @@ pub struct SetFields<'a> {
 impl<'a> SetFields<'a> {
     /// Reads the fields of one call, and appends those that are attributes to `encoded` as the entries of a map. Raises as
     /// `RequestIds.set` says. Runs no Python code.
+    ///
+    /// # Safety
+    /// `names` is null or a tuple of `str`, and there is a value for each of them; all live for `'a`.
     #[inline]
-    pub fn read(fields: &'a Bound<'_, PyDict>, encoded: &mut Scratch) -> PyResult<Self> {
+    pub unsafe fn read(
+        py: Python<'_>,
+        names: *mut ffi::PyObject,
+        values: *const *mut ffi::PyObject,
+        encoded: &mut Scratch,
+    ) -> PyResult<Self> {
         let mut found = Self::default();
-        let (mut position, mut name, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: live objects, the GIL is held, and the dictionary does not change; names and values are borrowed from it.
+        if names.is_null() {
+            return Ok(found);
+        }
+        // SAFETY: the caller's promise; names and values are borrowed.
         unsafe {
-            while ffi::PyDict_Next(fields.as_ptr(), &raw mut position, &raw mut name, &raw mut value) != 0 {
-                let (name, value) = (Borrowed::from_ptr(fields.py(), name), Borrowed::from_ptr(fields.py(), value));
-                found.take(name, value, encoded)?;
+            for at in 0..ffi::Py_SIZE(names) {
+                let (name, value) = (content::tuple_item(names, at), *values.offset(at));
+                found.take(Borrowed::from_ptr(py, name), Borrowed::from_ptr(py, value), encoded)?;
             }
         }
         Ok(found)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.attributes == 0 && self.ids.iter().all(Option::is_none)
     }
 
     fn take(

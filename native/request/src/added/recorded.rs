@@ -55,11 +55,22 @@ struct Entry {
     at: u16,
     prefix_len: u8,
     name_len: u8,
-    is_hashed: bool,
-    /// The value can begin with a scheme.
-    has_scheme: bool,
+    /// The place of its name's length.
+    bucket: u8,
+    secret: Secret,
     /// Its field, a bit; other headers can have the same.
     field: u16,
+}
+
+/// How much of a value may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Secret {
+    /// All of it.
+    No,
+    /// Its hash.
+    Key,
+    /// The same, without a scheme before it.
+    KeyWithScheme,
 }
 
 impl Recorded {
@@ -131,13 +142,14 @@ impl Recorded {
         self.lengths
     }
 
-    /// Takes a header of a request, if it is one of those that are recorded. `value` is asked for if it is; None: the header
-    /// has none.
-    #[inline(always)]
-    pub fn take_few<'a>(&self, name: &[u8], value: impl Fn() -> Option<&'a [u8]>, to: &mut FewMembers) {
+    /// Takes a header of a request, if it is one of those that are recorded. Not inlined, as a request calls it for each of
+    /// them.
+    #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
+    pub fn take_few(&self, name: &[u8], value: &[u8], to: &mut FewMembers) {
         self.for_each_named(name, |headers, entry| {
             if !to.has(entry.field.into())
-                && let Some(value) = value().and_then(|value| entry.value(value))
+                && let Some(value) = entry.value(value)
             {
                 to.add(entry.field.into(), headers.from_prefix(entry), entry.prefix_len.into(), value);
             }
@@ -158,12 +170,12 @@ impl Recorded {
     fn for_each_named(&self, name: &[u8], mut visit: impl FnMut(&Headers, &Entry)) {
         let Some(headers) = &self.headers else { return };
         let bucket = bucket(name.len());
-        let entries = headers.entries.get(usize::from(headers.firsts[bucket])..).unwrap_or_default();
-        let ends = ends(name);
-        for entry in entries.iter().take_while(|entry| self::bucket(entry.name_len.into()) == bucket) {
+        let (mut at, ends) = (usize::from(headers.firsts[bucket]), ends(name));
+        while let Some(entry) = headers.entries.get(at).filter(|entry| usize::from(entry.bucket) == bucket) {
             if headers.is_named(entry, name, ends) {
                 visit(headers, entry);
             }
+            at += 1;
         }
     }
 }
@@ -184,14 +196,18 @@ impl Headers {
                 at,
                 prefix_len: (HEAD_BYTES + header.field.len()) as u8,
                 name_len: header.name.len() as u8,
-                is_hashed: header.is_hashed,
-                has_scheme: header.is_hashed && header.name.ends_with(AUTHORIZATION),
+                bucket: bucket(header.name.len()) as u8,
+                secret: match (header.is_hashed, header.name.ends_with(AUTHORIZATION)) {
+                    (false, _) => Secret::No,
+                    (true, false) => Secret::Key,
+                    (true, true) => Secret::KeyWithScheme,
+                },
                 field: 1 << first,
             }
         });
         let entries: Box<[Entry]> = entries.collect();
         texts.extend([0; BLOCK]);
-        let first = |length| entries.iter().position(|entry| bucket(entry.name_len.into()) == length);
+        let first = |length| entries.iter().position(|entry| usize::from(entry.bucket) == length);
         let firsts = std::array::from_fn(|length| first(length).unwrap_or(entries.len()) as u8);
         Self { firsts, entries, texts: texts.into() }
     }
@@ -221,17 +237,18 @@ impl Headers {
 
 impl Entry {
     const fn kind(&self) -> Kind {
-        if self.is_hashed { Kind::Hash } else { Kind::Text }
+        if matches!(self.secret, Secret::No) { Kind::Text } else { Kind::Hash }
     }
 
     /// The part of the value that is recorded; None: there is nothing to hash.
     #[inline(always)]
     fn value<'a>(&self, value: &'a [u8]) -> Option<&'a [u8]> {
         let value = trimmed(value);
-        if !self.is_hashed {
-            return Some(value);
-        }
-        let key = if self.has_scheme { without_scheme(value) } else { value };
+        let key = match self.secret {
+            Secret::No => return Some(value),
+            Secret::Key => value,
+            Secret::KeyWithScheme => without_scheme(value),
+        };
         (!key.is_empty()).then_some(key)
     }
 }
