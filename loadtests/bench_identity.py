@@ -98,7 +98,7 @@ def _interval(values: Sequence[float]) -> list[float]:
 
 async def _taken_us(feature: Feature, place: Path, directory: Path, quick: bool) -> tuple[list[float], ...]:
     """Return µs per request of each arm, turn by turn."""
-    turns, block = (4, 3) if quick else (200, 250)
+    turns, block = (4, 3) if quick else (600, 250)
     taken: tuple[list[float], ...] = ([], [], [])
     with ExitStack() as stack:
         arms = _arms(stack, feature, place, directory)
