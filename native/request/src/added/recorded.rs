@@ -151,7 +151,7 @@ impl Recorded {
             if !to.has(entry.field.into())
                 && let Some(value) = entry.value(value)
             {
-                to.add(entry.field.into(), headers.from_prefix(entry), entry.prefix_len.into(), value);
+                to.add(entry.field.into(), headers.texts_of(entry), entry.prefix_len.into(), value);
             }
         });
     }
@@ -160,7 +160,7 @@ impl Recorded {
     pub fn take(&self, name: &[u8], value: &[u8], to: &mut Members) {
         self.for_each_named(name, |headers, entry| {
             if let Some(value) = entry.value(value) {
-                to.add(entry.kind(), &headers.from_prefix(entry)[HEAD_BYTES..entry.prefix_len.into()], value);
+                to.add(entry.kind(), &headers.texts_of(entry)[HEAD_BYTES..entry.prefix_len.into()], value);
             }
         });
     }
@@ -214,7 +214,7 @@ impl Headers {
 
     /// The texts from an entry's prefix on.
     #[inline(always)]
-    fn from_prefix(&self, entry: &Entry) -> &[u8] {
+    fn texts_of(&self, entry: &Entry) -> &[u8] {
         self.texts.get(usize::from(entry.at)..).unwrap_or_default()
     }
 
