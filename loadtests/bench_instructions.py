@@ -67,7 +67,8 @@ TOGETHER: Final = (
     ("get", "post", "traceparent", "chunk", "emit", "logger"),
     ("fastapi", "triton"),
     ("listener",),
-    ("sets", "identity"),
+    ("sets",),
+    ("identity",),
 )
 """Rows that one process counts, in turn; two processes at once."""
 ALL_THREADS: Final = ("listener",)

@@ -250,7 +250,9 @@ impl Observer {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
-        self.own_all_members(settings);
+        if self.members_in_slot || self.adds_of_body {
+            self.own_all_members(settings);
+        }
         let in_flight = match self.in_flight.take().map(InFlight::end) {
             Some(None) => return,
             ending => ending.flatten(),

@@ -26,6 +26,7 @@ impl Observer {
     }
 
     /// Takes all members that are added to the record into one place.
+    #[inline(never)]
     pub(super) fn own_all_members(&mut self, settings: &ObserverSettings) {
         self.own_members();
         if std::mem::take(&mut self.adds_of_body) {
