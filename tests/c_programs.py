@@ -41,7 +41,7 @@ def built(package: str, *options: str) -> Path:
     portable = ["--package", "inferlog-queue", "--features", f"inferlog-queue/{PLATFORM}"]
     features = [] if PLATFORM == "linux" else portable
     target = LIBRARY.parent / "target" / ("options" if options else "")
-    command = [cargo, "build", "--quiet", "--target-dir", target, "--package", package, *features, *options]
+    command = [cargo, "build", "--quiet", "--target-dir", str(target), "--package", package, *features, *options]
     subprocess.run(command, cwd=LIBRARY.parent, check=True)
     # Resolved: in a copy of the checkout the core is a link.
     return (target / "debug").resolve()
