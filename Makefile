@@ -382,6 +382,7 @@ bench-growth: build ## Measure how the cost grows with processes, record size, s
 
 results: ## Measure what the pages quote, keep it in loadtests/results and write it into README.md, docs/figures.md and docs/comparison.md (two hours, on a quiet machine)
 	$(MAKE) bench bench-turns BENCH_OPTIONS=--keep
+	$(MAKE) bench BENCH_OPTIONS="identity --json build/bench-identity.json"
 	$(MAKE) bench-peers bench-growth
 	$(MAKE) bench-ab BENCH_OPTIONS="--json build/bench-ab.json"
 	$(MAKE) bench-parsl BENCH_OPTIONS="--json build/bench-parsl.json"
@@ -389,7 +390,8 @@ results: ## Measure what the pages quote, keep it in loadtests/results and write
 	$(MAKE) bench-vllm BENCH_OPTIONS="modes --json build/bench-vllm.json"
 	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth/growth.json \
 		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
-		--keep vllm build/bench-vllm.json --update docs/figures.md --update docs/comparison.md --update README.md
+		--keep vllm build/bench-vllm.json --keep identity build/bench-identity.json \
+		--update docs/figures.md --update docs/comparison.md --update README.md
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
 # and that is what production runs.

@@ -51,6 +51,9 @@ SECTIONS: dict[str, Callable[[bool], Report]] = {
     "uvicorn": uvicorn,
 }
 
+OWN_PARTS = ("identity",)
+"""Sections that are kept as parts of their own, so that one can be measured anew without the others."""
+
 
 def main() -> None:
     """Run the sections that were asked for, print each as soon as it is done."""
@@ -61,7 +64,8 @@ def main() -> None:
         "median (lowest … highest round)" + ("; QUICK: tiny sizes, the figures mean nothing" if options.quick else "")
     )
     reports: dict[str, Report] = {}
-    for name in SECTIONS if "all" in options.sections else dict.fromkeys(options.sections):
+    of_all = [name for name in SECTIONS if name not in OWN_PARTS]
+    for name in of_all if "all" in options.sections else dict.fromkeys(options.sections):
         reports[name] = SECTIONS[name](options.quick)
         reports[name].print()
     print(f"\n{_summary(list(reports.values()))}; load average now {machine()['load average']}")

@@ -55,6 +55,7 @@ ROWS: Final = {
     "fastapi": "GET, FastAPI, per request",
     "post": "POST, JSON completion with usage, per request",
     "traceparent": "GET with a traceparent, per request",
+    "sets": "GET whose application sets two fields, per request",
     "identity": "GET with three recorded headers, per request",
     "chunk": "stream, per chunk",
     "emit": "emit, ten fields",
@@ -66,6 +67,7 @@ TOGETHER: Final = (
     ("get", "post", "traceparent", "chunk", "emit", "logger"),
     ("fastapi", "triton"),
     ("listener",),
+    ("sets",),
     ("identity",),
 )
 """Rows that one process counts, in turn; two processes at once."""

@@ -121,6 +121,18 @@ class Rows:
         """Serve the GET of a client that sends a trace context."""
         return self._requests(bare, "/hello", TRACE_HEADERS)
 
+    def sets(self) -> Row:
+        """Serve the GET by an application that sets an id and an attribute of the request."""
+        from inference_logging import current_request
+
+        async def setting(scope: Message, receive: App, send: Send) -> None:
+            request = current_request()
+            if request is not None:
+                request.set(**{"tenant.id": "acme"}, retries=2)
+            await bare(scope, receive, send)
+
+        return self._requests(setting, "/hello")
+
     def identity(self) -> Row:
         """Serve the GET where three of the client's headers are recorded, one of them as a keyed hash."""
         from inference_logging import Config

@@ -54,6 +54,16 @@ ROWS: Final = (
         "{bench > capture > added per request} per request, {bench > capture > added per event} per event",
     ),
     Row(
+        "`record_headers`: one header, three, and three with a `resource`, in process",
+        "{identity > identity > record_headers, 1}, {identity > identity > record_headers, 3}, {identity > identity > "
+        "resource and record_headers, 3} per request",
+        "the control: {identity > identity > control}",
+    ),
+    Row(
+        "`current_request().set()` of two fields, in process",
+        "{identity > identity > current_request().set(), 2 fields} per request",
+    ),
+    Row(
         "middleware, FastAPI application, in process",
         "{bench > middleware > FastAPI: per request} per request, {bench > middleware > FastAPI: per chunk} per chunk",
         "BaseHTTPMiddleware: {bench > middleware > FastAPI, BaseHTTPMiddleware: per request} and "

@@ -22,24 +22,29 @@ STRICT: Final = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1")
 STRICT_C: Final = ("cc", "-std=c11", "-D_GNU_SOURCE", *STRICT)
 
 
-def install(prefix: Path) -> Path:
-    """Build the C library in debug mode, and install it."""
+def install(prefix: Path, *options: str) -> Path:
+    """Build the C library in debug mode, with more options of cargo perhaps, and install it."""
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
-    subprocess.run([LIBRARY / "install", built("inference_logging_c"), prefix], check=True)
+    subprocess.run([LIBRARY / "install", built("inference_logging_c", *options), prefix], check=True)
     return prefix
 
 
-def built(package: str) -> Path:
-    """Build a package of the core in debug mode, and return the directory of what was built."""
+def built(package: str, *options: str) -> Path:
+    """Build a package of the core in debug mode, and return the directory of what was built.
+
+    With options of cargo it is a directory of its own, so that tests that run beside this one keep their library.
+    """
     cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
     if cargo is None:
         pytest.skip("needs cargo")
     portable = ["--package", "inferlog-queue", "--features", f"inferlog-queue/{PLATFORM}"]
     features = [] if PLATFORM == "linux" else portable
-    subprocess.run([cargo, "build", "--quiet", "--package", package, *features], cwd=LIBRARY.parent, check=True)
+    target = LIBRARY.parent / "target" / ("options" if options else "")
+    command = [cargo, "build", "--quiet", "--target-dir", str(target), "--package", package, *features, *options]
+    subprocess.run(command, cwd=LIBRARY.parent, check=True)
     # Resolved: in a copy of the checkout the core is a link.
-    return (LIBRARY.parent / "target" / "debug").resolve()
+    return (target / "debug").resolve()
 
 
 def compiled(prefix: Path, source: str, *compiler: str, more: tuple[str, ...] = ()) -> Path:

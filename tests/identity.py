@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from inference_logging import Config, InferenceLoggingMiddleware
 from tests.support import read_lines
 
@@ -73,6 +75,12 @@ def records_of(
     finally:
         middleware._close()
     return [line for line in read_lines(config.directory) if line["event_name"] == "request"]
+
+
+def keyed_hash(text: str) -> str:
+    """Return the hash of a text as records have it, by another implementation."""
+    blake3 = pytest.importorskip("blake3")
+    return "blake3-keyed:" + str(blake3.blake3(text.encode(), key=KEY).hexdigest())
 
 
 def everything(directory: Path) -> bytes:

@@ -17,6 +17,7 @@ import pytest
 from inference_logging import Config, Logger, get_logger
 from tests.books import assert_books_balance, variables
 from tests.c_programs import LIBRARY, STRICT, STRICT_C, compiled, configuration_file, run
+from tests.identity import SECRET, keyed_hash
 from tests.support import read_records, wait_until
 
 pytestmark = pytest.mark.servers
@@ -93,8 +94,8 @@ def test_a_forked_child_has_a_queue_of_its_own(program: Path, configure: Configu
     assert_books_balance(config)
 
 
-def test_requests_have_the_records_of_the_middleware(program: Path, configure: Configure) -> None:
-    config = configure(record_headers=["x-tenant=tenant.id", "x-team"])
+def test_requests_have_the_records_of_the_middleware(program: Path, keyed: Configure) -> None:
+    config = keyed(record_headers=["x-tenant=tenant.id", "x-team", "authorization:hash=api_key.hash"])
     ids, counts = run(program, "requests", config)
     assert counts == "5 5 0"
     trace_id, span_id, request_id = ids.split()
@@ -115,6 +116,7 @@ def test_requests_have_the_records_of_the_middleware(program: Path, configure: C
         "http.request.header.x-team": "search",
     }
     assert {name: whole.get(name) for name in expected} == expected
+    assert whole["api_key.hash"] == keyed_hash(SECRET)
     assert not [name for name in whole if "other" in name]
     assert "tenant.id" not in failed
     assert whole["chunks"] == 2

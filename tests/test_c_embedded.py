@@ -20,8 +20,10 @@ import pytest
 
 from inference_logging import Config
 from tests.books import assert_books_balance
-from tests.c_programs import LIBRARY, SOURCES
+from tests.c_programs import LIBRARY, SOURCES, STRICT_C, compiled, install
+from tests.c_programs import run as run_program
 from tests.command_line import run
+from tests.identity import SECRET, everything, keyed_hash
 from tests.sidecars import Sidecar
 from tests.support import read_records
 
@@ -179,6 +181,25 @@ def memory_kb(lines: list[str], config: Config) -> tuple[int, int, int]:
         shared += kb if is_shared and name == "Size" else 0
         resident += kb if name == "Rss" else 0
     return own, shared, resident
+
+
+def test_with_requests_and_without_a_listener_it_records_the_headers_that_are_asked_for(
+    keyed: Configure, tmp_path: Path
+) -> None:
+    installed = install(tmp_path / "installed", "--no-default-features", "--features", "requests")
+    program = compiled(installed, "program.c", *STRICT_C)
+    headers = ["x-tenant=tenant.id", "x-team", "authorization:hash=api_key.hash"]
+    config = keyed(record_headers=headers, listener="external")
+    with Sidecar(config):
+        _, counts = run_program(program, "requests", config)
+    assert counts == "5 5 0"
+    whole, *others = read_records(config.directory, "request")
+    assert (whole["tenant.id"], whole["http.request.header.x-team"]) == ("acme", "search")
+    assert whole["api_key.hash"] == keyed_hash(SECRET)
+    assert not [name for record in others for name in record if name in ("tenant.id", "api_key.hash")]
+    assert not [name for name in whole if "other" in name]
+    assert SECRET.encode() not in everything(config.directory) + everything(config.resolved_queue_directory)
+    assert_books_balance(config)
 
 
 def test_a_wrong_parameter_is_named_as_everywhere(program: list[str], small: tuple[Config, Path]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 
 from inference_logging import current_request
 from inference_logging._native import RequestIds
-from tests.identity import App, Configure, answer, served
+from tests.identity import BODY, App, Configure, answer, served
 
 
 def outcome(request: RequestIds, fields: dict[str, Any]) -> object:
@@ -68,3 +69,35 @@ def test_a_field_that_cannot_be_is_refused_and_sets_none_of_its_call(
     assert results[0] is True
     assert why in results[1]
     assert record["attributes"] == {"kept": 1}
+
+
+def test_set_takes_keywords_alone_of_its_own_class_and_says_so() -> None:
+    assert str(inspect.signature(RequestIds.set)) == "(self, /, **fields)"
+    assert (RequestIds.set.__doc__ or "").startswith("Set fields of the request's record, by name;")
+    with pytest.raises(TypeError, match="RequestIds"):
+        RequestIds.set("no request", a=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_fields_are_in_the_record_whenever_they_are_set_beside_headers_and_members_of_the_body(
+    keyed: Configure, moment: str
+) -> None:
+    results: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        request = current_request()
+        assert request is not None
+        results.append(outcome(request, {}))
+        with pytest.raises(TypeError, match="takes 0 positional arguments but 1 were given"):
+            request.set({"a": 1})  # type: ignore[call-arg]
+        if moment == "before":
+            results.append(outcome(request, {"enduser.id": "u-1", "n": 1}))
+        await answer(scope, receive, send)
+        results.append(outcome(request, {"enduser.id": "u-2", "m": 2}))
+
+    config = keyed(record_headers=["x-tenant=tenant.id", "x-user=enduser.id"], record_body_fields=["user"])
+    record = served(config, {"x-tenant": "acme", "x-user": "header"}, BODY, app)
+    assert results == [True] * len(results)
+    assert (record["tenant.id"], record["enduser.id"]) == ("acme", "u-2")
+    assert record["openai.request.user"] == BODY["user"]
+    assert record["attributes"] == ({"n": 1, "m": 2} if moment == "before" else {"m": 2})

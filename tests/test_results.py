@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures.md"
 QUICK = Path(__file__).parent / "quick_results"
 """What quick runs found: its form is that of a real one; its figures mean nothing."""
-PARTS = ["bench", "turns", "peers", "growth", "parsl", "triton", "vllm"]
+PARTS = ["bench", "identity", "turns", "peers", "growth", "parsl", "triton", "vllm"]
 PARSL = {
     "figures": {
         name: {"value": value, "low": value - 0.01, "high": value + 0.01}

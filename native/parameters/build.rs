@@ -9,7 +9,7 @@ use std::path::Path;
 mod json;
 
 /// What a producer needs, beside the parameters of the text that names a queue directory's configuration.
-const OF_PRODUCERS: [&str; 28] = [
+const OF_PRODUCERS: [&str; 31] = [
     "version",
     "service_name",
     "queue_directory",
@@ -30,6 +30,9 @@ const OF_PRODUCERS: [&str; 28] = [
     "capture_output",
     "capture_text_bytes",
     "capture_hash_key_file",
+    "capture_tools",
+    "record_headers",
+    "record_body_fields",
     "enabled",
     "overflow_info_ratio",
     "flush_bytes",

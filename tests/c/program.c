@@ -158,6 +158,7 @@ static int requests(void) {
   inferlog_request_header(request, inferlog_text_of("X-Tenant"), inferlog_text_of("acme"));
   inferlog_request_header(request, inferlog_text_of("x-team"), inferlog_text_of("search"));
   inferlog_request_header(request, inferlog_text_of("x-other"), inferlog_text_of("no"));
+  inferlog_request_header(request, inferlog_text_of("Authorization"), inferlog_text_of("Bearer sk-canary0123456789"));
   inferlog_request_body(request, inferlog_text_of("{\"model\":\"tiny\",\"max_tokens\":5}"));
   inferlog_value step = inferlog_string("decode");
   if (!inferlog_request_emit(request, event, 9, &step, 1) || !inferlog_emit(opened, event, 9, &step, 1)) return 1;

@@ -56,6 +56,7 @@ impl Settings {
         let values = &parameters.values;
         let mut sentences = parameters.violations();
         sentences.extend(rules::violations(values));
+        sentences.extend(parameters.recorded().err().into_iter().flatten());
         let redaction = Rules::compile(&redaction(values)).map_err(|refused| sentences.push(refused.to_string()));
         match redaction {
             Ok(redaction) if sentences.is_empty() => Ok(Self { parameters, redaction }),

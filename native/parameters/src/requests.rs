@@ -33,7 +33,7 @@ impl Parameters {
     /// Returns the settings of a middleware's requests, which count against `budget`.
     ///
     /// # Errors
-    /// As [`Self::sampler`].
+    /// As [`Self::sampler`]; or a sentence for each entry of what is recorded that is wrong.
     pub fn observer(&self, budget: Option<&Arc<Budget>>) -> Result<ObserverSettings, String> {
         Ok(ObserverSettings {
             capture_head_bytes: self.values.whole("capture_head_bytes") as usize,
@@ -46,7 +46,7 @@ impl Parameters {
     /// As [`Self::observer`], for a model, whose requests have no bodies.
     ///
     /// # Errors
-    /// As [`Self::sampler`].
+    /// As [`Self::observer`].
     pub fn model_observer(&self, budget: Option<&Arc<Budget>>) -> Result<ObserverSettings, String> {
         let sampler = self.sampler()?;
         if let Some(budget) = budget {
@@ -58,9 +58,21 @@ impl Parameters {
             capture_head_bytes: 0,
             capture_tail_bytes: 0,
             texts: TextCapture::default(),
-            recorded: Recorded::default(),
+            recorded: self.recorded().map_err(|found| found.join("\n"))?,
             sampler: Arc::new(sampler),
         })
+    }
+
+    /// Returns what is added to a request's record.
+    ///
+    /// # Errors
+    /// A sentence for each entry of `record_headers` and `record_body_fields` that is wrong.
+    pub fn recorded(&self) -> Result<Recorded, Vec<String>> {
+        let values = &self.values;
+        let has_key = values.maybe_text("capture_hash_key_file").is_some();
+        let recorded = Recorded::parse(&values.texts("record_headers"), &values.texts("record_body_fields"), has_key)?;
+        let recorded = if values.is("capture_body", "raw") { recorded.with_bodies() } else { recorded };
+        Ok(if values.is("capture_tools", "full") { recorded.with_tools() } else { recorded })
     }
 
     fn texts(&self) -> Result<TextCapture, String> {

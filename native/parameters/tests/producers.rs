@@ -54,6 +54,30 @@ fn both_readers_judge_each_vector_alike_and_read_the_same() {
 }
 
 #[test]
+fn a_producer_without_a_listener_records_the_headers_and_members_that_are_asked_for() {
+    let values = json!({
+        "record_headers": ["x-tenant=tenant.id", "authorization:hash=api_key.hash"],
+        "record_body_fields": ["user:hash"],
+        "capture_hash_key_file": "/no/such/file",
+        "capture_body": "raw",
+        "capture_tools": "full",
+    });
+    let of = |schema| read(&values, schema).unwrap().recorded().unwrap();
+    let recorded = of(Schema::of_producers());
+    assert_eq!(recorded, of(Schema::published()));
+    assert!(recorded.has_headers());
+    let members = request::added::members(recorded.of_bodies().as_bytes());
+    let names: Vec<_> = members.map(|member| String::from_utf8_lossy(member.name)).collect();
+    assert_eq!(names, ["openai.request.user", "http.request.body", "gen_ai.tool.definitions"]);
+    for wrong in [json!({"record_headers": ["cookie"]}), json!({"record_headers": ["x-a:hash"]})] {
+        let sentences = read(&wrong, Schema::of_producers()).unwrap().recorded().unwrap_err();
+        assert!(sentences[0].starts_with("record_headers='"), "{sentences:?}");
+    }
+    let refused = read(&json!({"record_headers": ["a b"]}), Schema::of_producers()).unwrap_err();
+    assert!(refused.sentences[0].starts_with("record_headers="), "{refused}");
+}
+
+#[test]
 fn a_size_with_a_unit_is_judged_alike() {
     for text in [
         "65536",

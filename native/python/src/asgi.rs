@@ -1,4 +1,4 @@
-//! Reads ASGI scopes and messages: dictionaries, header lists, texts and bodies, all borrowed and never changed.
+//! Reads ASGI scopes and messages: dictionaries, texts and bodies, all borrowed and never changed.
 //!
 //! What a request calls several times is not inlined: in a server its code has left the processor's caches by the next
 //! request.
@@ -9,8 +9,6 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use request::added::{Members, Recorded, length_bit};
-use request::capture::Content;
 
 /// Interned names, so that a look-up compares pointers.
 pub struct Keys {
@@ -59,94 +57,16 @@ impl Keys {
     }
 }
 
-/// The largest number of headers that are read in a message.
-const MAX_HEADERS: isize = 256;
-
-/// The lengths of header names, a bit each.
-pub struct Lengths(u64);
-
-impl Lengths {
-    /// Every length.
-    pub const ALL: Self = Self(u64::MAX);
-
-    /// The lengths whose bits are set, as `request::added` counts them.
-    pub const fn of_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// Those of a set and of another one.
-    pub const fn and(&self, bits: u64) -> Self {
-        Self(self.0 | bits)
-    }
-
-    /// These lengths, and perhaps more.
-    pub const fn of(lengths: &[usize]) -> Self {
-        let (mut bits, mut at) = (0, 0);
-        while at < lengths.len() {
-            bits |= Self::bit(lengths[at]);
-            at += 1;
-        }
-        Self(bits)
-    }
-
-    const fn bit(length: usize) -> u64 {
-        length_bit(length)
-    }
-
-    #[inline]
-    const fn has(&self, length: usize) -> bool {
-        self.0 & Self::bit(length) != 0
-    }
-}
-
-/// Calls `visit` with each header of a list of pairs of `bytes`, as ASGI defines it, up to [`MAX_HEADERS`], whose name has
-/// one of these lengths. Other members are skipped.
-#[inline]
-pub fn for_each_header<'a>(
-    headers: Option<Borrowed<'a, '_, PyAny>>,
-    lengths: &Lengths,
-    visit: impl FnMut(&'a [u8], &'a [u8]),
-) {
-    for_each_header_up_to(MAX_HEADERS, headers, lengths, visit);
-}
-
-#[inline]
-fn for_each_header_up_to<'a>(
-    most: isize,
-    headers: Option<Borrowed<'a, '_, PyAny>>,
-    lengths: &Lengths,
-    mut visit: impl FnMut(&'a [u8], &'a [u8]),
-) {
-    let Some(headers) = headers else { return };
-    // SAFETY: every object is checked for its kind before its content is borrowed; the borrows live as long as the
-    // header list, which the scope or message keeps.
-    unsafe {
-        for position in 0..length(headers.as_ptr()).min(most) {
-            let pair = member(headers.as_ptr(), position);
-            if length(pair) != 2 {
-                continue;
-            }
-            let name = member(pair, 0);
-            if is_bytes(name) && lengths.has(ffi::Py_SIZE(name) as usize) {
-                let value = member(pair, 1);
-                if is_bytes(value) {
-                    visit(bytes_of(name), bytes_of(value));
-                }
-            }
-        }
-    }
-}
-
 /// Whether an object is `bytes`. The exact type is one comparison.
 #[inline]
-unsafe fn is_bytes(object: *mut ffi::PyObject) -> bool {
+pub(super) unsafe fn is_bytes(object: *mut ffi::PyObject) -> bool {
     // SAFETY: the caller's promise: a live object, and the GIL is held.
     unsafe { ffi::PyBytes_CheckExact(object) != 0 || ffi::PyBytes_Check(object) != 0 }
 }
 
 /// The number of members of a list or tuple; 0 for anything else.
 #[inline]
-unsafe fn length(sequence: *mut ffi::PyObject) -> isize {
+pub(super) unsafe fn length(sequence: *mut ffi::PyObject) -> isize {
     // SAFETY: the caller's promise: a live object, and the GIL is held.
     unsafe {
         if is_list(sequence) || ffi::PyTuple_CheckExact(sequence) != 0 || ffi::PyTuple_Check(sequence) != 0 {
@@ -159,7 +79,7 @@ unsafe fn length(sequence: *mut ffi::PyObject) -> isize {
 
 /// Borrows a member of a list or tuple.
 #[inline]
-unsafe fn member(sequence: *mut ffi::PyObject, position: isize) -> *mut ffi::PyObject {
+pub(super) unsafe fn member(sequence: *mut ffi::PyObject, position: isize) -> *mut ffi::PyObject {
     // SAFETY: the caller's promise: a list or tuple with that many members.
     unsafe {
         if ffi::PyTuple_CheckExact(sequence) == 0 && is_list(sequence) {
@@ -177,44 +97,6 @@ unsafe fn is_list(object: *mut ffi::PyObject) -> bool {
     unsafe {
         ffi::PyList_CheckExact(object) != 0 || (ffi::PyTuple_CheckExact(object) == 0 && ffi::PyList_Check(object) != 0)
     }
-}
-
-/// The kind of content of a body, by its headers. An encoded (compressed) body cannot be read.
-#[inline(never)]
-pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
-    let (mut content, mut is_encoded) = (Content::Media(b""), false);
-    for_each_header(Some(headers), const { &Lengths::of(&[12, 16]) }, |name, value| {
-        if name.len() == 12 && name.eq_ignore_ascii_case(b"content-type") {
-            content = Content::of_type(value);
-        } else if name.len() == 16 && name.eq_ignore_ascii_case(b"content-encoding") {
-            is_encoded = !value.eq_ignore_ascii_case(b"identity");
-        }
-    });
-    if is_encoded { Content::Media(b"application/octet-stream") } else { content }
-}
-
-/// The headers of a request that are recorded.
-#[cold]
-#[inline(never)]
-pub fn recorded_headers(headers: Option<Borrowed<'_, '_, PyAny>>, recorded: &Recorded) -> Members {
-    let mut members = Members::default();
-    for_each_header(headers, &Lengths::of_bits(recorded.lengths()), |name, value| {
-        recorded.take(name, value, &mut members);
-    });
-    members
-}
-
-/// Whether the opt-out header forbids the capture of text: it is present, and its value does not mean no.
-pub fn is_private(headers: Option<Borrowed<'_, '_, PyAny>>, opt_out_header: &[u8]) -> bool {
-    let mut is_private = false;
-    // All headers are read: a request for privacy counts wherever it stands.
-    for_each_header_up_to(isize::MAX, headers, &Lengths::of(&[opt_out_header.len()]), |name, value| {
-        if name.eq_ignore_ascii_case(opt_out_header) {
-            let value = value.trim_ascii();
-            is_private |= ![&b"0"[..], b"false", b"no", b"off"].iter().any(|no| value.eq_ignore_ascii_case(no));
-        }
-    });
-    is_private
 }
 
 pub fn has_body(method: &[u8]) -> bool {

@@ -1,12 +1,13 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
-use super::asgi::{Keys, first_text, has_body, item, recorded_headers, text, text_of};
+use super::asgi::{Keys, first_text, has_body, item, text, text_of};
 use super::content;
 use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ActiveSpan, CORRELATION_ID};
 use super::functions::{RECEIVE, SEND};
 use super::gil_cell::GilCell;
 use super::head::RequestStart;
+use super::headers::recorded_headers;
 use super::held::Held;
 use super::hot_path::Turns;
 use super::middleware::RequestObserver;

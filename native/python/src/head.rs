@@ -1,6 +1,6 @@
 //! The headers of a request that describe its trace, its id and its body.
 
-use super::asgi::{Lengths, for_each_header};
+use super::headers::{Header, Lengths, for_each_header};
 use pyo3::prelude::*;
 use request::added::{FewMembers, Recorded};
 use request::capture::Content;
@@ -24,7 +24,7 @@ impl<'a> RequestStart<'a> {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn read(headers: Option<Borrowed<'a, '_, PyAny>>) -> Self {
         let mut head = Self::default();
-        for_each_header(headers, &OWN, |name, value| head.note(name, value));
+        for_each_header(headers, OWN, |header| head.note(header));
         head
     }
 
@@ -37,25 +37,33 @@ impl<'a> RequestStart<'a> {
         members: &mut FewMembers,
     ) -> Self {
         let mut head = Self::default();
-        for_each_header(headers, &OWN.and(recorded.lengths()), |name, value| {
-            head.note(name, value);
-            recorded.take_few(name, value, members);
+        let lengths = Lengths::of_bits(recorded.lengths());
+        for_each_header(headers, OWN.and(lengths), |header| {
+            if OWN.has(header.name.len()) {
+                head.note(header);
+            }
+            if lengths.has(header.name.len())
+                && let Some(value) = header.value()
+            {
+                recorded.take_few(header.name, value, members);
+            }
         });
         head
     }
 
     #[inline(always)]
-    fn note(&mut self, name: &'a [u8], value: &'a [u8]) {
-        match name.len() {
-            10 if name.eq_ignore_ascii_case(b"tracestate") => self.tracestate.push(value),
-            11 if name.eq_ignore_ascii_case(b"traceparent") => self.traceparent.push(value),
+    fn note(&mut self, header: Header<'a>) {
+        let is = |name: &[u8]| header.name.eq_ignore_ascii_case(name);
+        match header.name.len() {
+            10 if is(b"tracestate") => self.tracestate.extend(header.value()),
+            11 if is(b"traceparent") => self.traceparent.extend(header.value()),
             // The first such header counts, as in frameworks.
-            12 if self.request_id.is_none() && name.eq_ignore_ascii_case(b"x-request-id") => {
-                self.request_id = Some(value);
-            }
-            12 if name.eq_ignore_ascii_case(b"content-type") => self.content = Some(Content::of_type(value)),
-            16 if name.eq_ignore_ascii_case(b"content-encoding") => {
-                self.is_encoded = !value.eq_ignore_ascii_case(b"identity");
+            12 if is(b"x-request-id") => self.request_id = self.request_id.or_else(|| header.value()),
+            12 if is(b"content-type") => self.content = header.value().map(Content::of_type).or(self.content),
+            16 if is(b"content-encoding") => {
+                if let Some(value) = header.value() {
+                    self.is_encoded = !value.eq_ignore_ascii_case(b"identity");
+                }
             }
             _ => (),
         }
@@ -81,11 +89,11 @@ pub struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     #[inline]
-    fn push(&mut self, line: &'a [u8]) {
+    fn extend(&mut self, line: Option<&'a [u8]>) {
         if self.first.is_none() {
-            self.first = Some(line);
+            self.first = line;
         } else {
-            self.more.push(line);
+            self.more.extend(line);
         }
     }
 

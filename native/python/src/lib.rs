@@ -23,6 +23,7 @@ mod foreign;
 mod functions;
 mod gil_cell;
 mod head;
+mod headers;
 mod held;
 mod hot_path;
 mod inspect;
@@ -67,6 +68,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<audit::CommitWatch>()?;
     module.add_class::<audit::LineChain>()?;
     module.add_class::<request_ids::PyRequestIds>()?;
+    request_ids::add_methods(module.py())?;
     module.add_class::<middleware::RequestObserver>()?;
     module.add_class::<engine::EngineReader>()?;
     module.add_class::<shared::RequestFactory>()?;

@@ -3,10 +3,9 @@
 //! Every value is taken out of the message before the state is borrowed, since only that step can run foreign code (a key
 //! with its own `__eq__`).
 
-use super::asgi::{
-    Message, content, content_of_headers, copied, exact_bytes, first, is_true, item, text, text_of, whole_number,
-};
+use super::asgi::{Message, content, copied, exact_bytes, first, is_true, item, text, text_of, whole_number};
 use super::gil_cell::GilCell;
+use super::headers::content_of_headers;
 use super::held::{Held, ended};
 use super::hot_path::Stopwatch;
 use super::request_ids::{IdsCell, PyRequestIds};
@@ -166,7 +165,10 @@ impl RequestObserver {
         self.settle(py);
         let (shared, ids) = (self.shared(), self.ids());
         let (producer, settings) = (&shared.requests.producer, &shared.requests.settings);
-        let may_be_plain = !ids.is_special() && shared.engine.is_none(py);
+        let may_be_plain = !ids.is_forced() && shared.engine.is_none(py);
+        if may_be_plain && let Some(fields) = ids.take_fields(py) {
+            self.state.with(py, |state| state.add(fields));
+        }
         let plain =
             |state: &mut Observer| may_be_plain && ids.with(py, |ids| state.finish_plain(ids, now, producer, settings));
         if self.state.with(py, plain) {
@@ -225,7 +227,7 @@ impl RequestObserver {
     #[inline(never)]
     fn take_wishes(&self, py: Python<'_>) {
         let ids = self.ids();
-        let (forced, fields) = (ids.is_forced(), ids.fields(py));
+        let (forced, fields) = (ids.is_forced(), ids.take_fields(py));
         self.state.with(py, |state| {
             if forced {
                 state.force();
@@ -233,6 +235,18 @@ impl RequestObserver {
             if let Some(fields) = fields {
                 state.add(fields);
             }
+        });
+    }
+
+    /// Takes note, as the answer begins, of what the application wants so far.
+    #[inline(never)]
+    fn announce_wishes(&self, py: Python<'_>) {
+        let ids = self.ids();
+        self.state.with(py, |state| {
+            if ids.is_forced() {
+                state.force();
+            }
+            ids.with_fields(py, |fields| state.announce(&fields.members));
         });
     }
 
@@ -318,7 +332,7 @@ impl RequestObserver {
         ids.look_for_span(py, false);
         self.settle(py);
         if ids.is_special() {
-            self.take_wishes(py);
+            self.announce_wishes(py);
         }
         let route = Route::of(&self.scope(py), keys);
         let wanted = self.state.with(py, |state| {

@@ -2,11 +2,13 @@
 
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, with_correlation_id};
 use super::gil_cell::GilCell;
-use super::set_fields::{self, SetFields};
-use pyo3::exceptions::PyValueError;
+use super::set_fields::SetFields;
+use super::{FunctionDef, python_bool};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use queue::record::Trace;
+use queue::record::{Scratch, Trace};
 use request::added::{AddedFields, Members};
 use request::ids::{RequestIds, hex16, parse_span_id, traceparent};
 use std::ops::Deref;
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The application wants the record kept.
 const FORCED: u8 = 1;
-/// The application has set fields.
+/// The application has set fields, which nobody has taken.
 const HAS_FIELDS: u8 = 2;
 /// The record is made.
 const ENDED: u8 = 4;
@@ -41,8 +43,8 @@ impl PyRequestIds {
 
     /// What is added to the record of a connection: fields of the application go before headers of the same name.
     pub fn added(&self, py: Python<'_>) -> AddedFields {
-        let mut added = self.fields(py).unwrap_or_default();
-        added.members.add_all(&self.headers);
+        let mut added = self.take_fields(py).map(|fields| *fields).unwrap_or_default();
+        added.members.add_all(self.headers.as_bytes());
         added
     }
 }
@@ -70,7 +72,8 @@ struct State {
     settled: bool,
     /// The trace has changed since the sampler was asked.
     moved: bool,
-    fields: Option<Box<SetFields>>,
+    /// What the application has set, and nobody has taken.
+    fields: Option<Box<AddedFields>>,
 }
 
 impl IdsCell {
@@ -98,13 +101,25 @@ impl IdsCell {
         self.flags.load(Ordering::Relaxed) & (FORCED | HAS_FIELDS) != 0
     }
 
-    /// Takes the fields that the application has set since the last call, all of them.
+    /// Calls `work` with the fields that the application has set, if it has.
     #[inline]
-    pub fn fields(&self, py: Python<'_>) -> Option<AddedFields> {
+    pub fn with_fields(&self, py: Python<'_>, work: impl FnOnce(&AddedFields)) {
+        self.state.with(py, |state| {
+            if let Some(fields) = &state.fields {
+                work(fields);
+            }
+        });
+    }
+
+    /// Takes the fields that the application has set. The limit of their number counts none that was taken, so call it just
+    /// before the record is made.
+    #[inline]
+    pub fn take_fields(&self, py: Python<'_>) -> Option<Box<AddedFields>> {
         if self.flags.load(Ordering::Relaxed) & HAS_FIELDS == 0 {
             return None;
         }
-        self.state.with(py, |state| state.fields.as_ref().map(|fields| fields.added()))
+        self.flags.fetch_and(!HAS_FIELDS, Ordering::Relaxed);
+        self.state.with(py, |state| state.fields.take())
     }
 
     /// The record is made: nothing can be set any more.
@@ -221,30 +236,6 @@ impl PyRequestIds {
         self.flags.fetch_or(FORCED, Ordering::Relaxed);
     }
 
-    /// Set fields of the request's record, by name; return whether they will be in it: False after its end.
-    ///
-    /// `tenant.id`, `enduser.id` and `gen_ai.conversation.id` (`set(**{"tenant.id": "acme"})`) stand in the line under these
-    /// names, in place of what a header gave; all others in `attributes`. Values are str, int, float or bool. A later value
-    /// replaces an earlier one. Raises TypeError for another type; ValueError for a name that is empty or longer than 64
-    /// bytes, a text above 256 bytes, and more than 32 fields. Then none of the call's fields is set.
-    #[pyo3(signature = (**fields))]
-    fn set(&self, py: Python<'_>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
-        let Some(fields) = fields else { return Ok(self.flags.load(Ordering::Relaxed) & ENDED == 0) };
-        // Read before the state is borrowed, since values can run Python code.
-        let read = set_fields::read(fields)?;
-        if self.flags.load(Ordering::Relaxed) & ENDED != 0 {
-            return Ok(false);
-        }
-        self.state.with(py, |state| {
-            let mut all = state.fields.take().unwrap_or_default();
-            let taken = all.take(read);
-            state.fields = Some(all);
-            taken
-        })?;
-        self.flags.fetch_or(HAS_FIELDS, Ordering::Relaxed);
-        Ok(true)
-    }
-
     /// Return the headers that make a call to another service a child of this request.
     ///
     /// `traceparent`, and `tracestate` if there is one (W3C Trace Context Level 2). The parent is the active span of
@@ -267,7 +258,72 @@ impl PyRequestIds {
     }
 }
 
+/// A method of [`PyRequestIds`] that takes keywords as they are passed, without a dictionary of them.
+static SET: FunctionDef = FunctionDef::fast_with_keywords(
+    c"set",
+    set,
+    c"set($self, /, **fields)\n--\n\n\
+Set fields of the request's record, by name; return whether they will be in it: False after its end.\n\n\
+`tenant.id`, `enduser.id` and `gen_ai.conversation.id` (`set(**{\"tenant.id\": \"acme\"})`) stand in the line under these\n\
+names, in place of what a header gave; all others in `attributes`. Values are str, int, float or bool. A later value\n\
+replaces an earlier one. Raises TypeError for another type; ValueError for a name that is empty or longer than 64\n\
+bytes, a text above 256 bytes, and more than 32 fields. Then none of the call's fields is set.",
+);
+
+/// Adds [`SET`] to the class.
+pub fn add_methods(py: Python<'_>) -> PyResult<()> {
+    let class = py.get_type::<PyRequestIds>();
+    // SAFETY: the definition lives forever and is only read; the class is live.
+    let descriptor = unsafe {
+        let definition = (&raw const SET.0).cast_mut();
+        Bound::from_owned_ptr_or_err(py, ffi::PyDescr_NewMethod(class.as_type_ptr(), definition))?
+    };
+    class.setattr("set", descriptor)
+}
+
+/// # Safety
+/// Called by the interpreter only: `this` is a [`PyRequestIds`]; `arguments` holds `count` live objects, and behind them a
+/// value for each name of `keywords`, which is a tuple of `str` or null.
+unsafe extern "C" fn set(
+    this: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter's promise, and it holds the GIL.
+    unsafe {
+        let py = Python::assume_attached();
+        if count != 0 {
+            PyTypeError::new_err(format!("RequestIds.set() takes 0 positional arguments but {count} were given"))
+                .restore(py);
+            return std::ptr::null_mut();
+        }
+        let ids = Borrowed::from_ptr(py, this).cast_unchecked::<PyRequestIds>().get();
+        let mut encoded = Scratch::new();
+        match SetFields::read(py, keywords, arguments, &mut encoded).and_then(|read| ids.set(py, &read, &encoded)) {
+            Ok(is_set) => python_bool(is_set),
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    }
+}
+
 impl IdsCell {
+    /// Sets the fields of one call; returns whether the record is not made yet.
+    #[inline]
+    fn set(&self, py: Python<'_>, read: &SetFields<'_>, encoded: &Scratch) -> PyResult<bool> {
+        if self.flags.load(Ordering::Relaxed) & ENDED != 0 {
+            return Ok(false);
+        }
+        if !read.is_empty() {
+            self.state.with(py, |state| read.add_to(state.fields.get_or_insert_default(), encoded))?;
+            self.flags.fetch_or(HAS_FIELDS, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
     fn outgoing(&self, py: Python<'_>) -> (Trace, Option<String>) {
         if let Some((span, state)) = ActiveSpan::read_with_state(py) {
             self.meet(py, &span);

@@ -1,7 +1,8 @@
 //! The request id as a header of the answer, if configured.
 
-use super::asgi::{Lengths, for_each_header, item};
+use super::asgi::item;
 use super::foreign::with_correlation_id;
+use super::headers::{Lengths, for_each_header};
 use super::request_ids::IdsCell;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyString, PyTuple};
@@ -41,12 +42,14 @@ pub fn with_request_id(
 fn is_sent_anyway(py: Python<'_>, headers: Option<Borrowed<'_, '_, PyAny>>, name: &Py<PyBytes>) -> bool {
     let name = name.bind(py).as_bytes();
     let mut is_there = false;
-    for_each_header(headers, &Lengths::ALL, |known, _| is_there |= known.eq_ignore_ascii_case(name));
+    for_each_header(headers, Lengths::ALL, |known| {
+        is_there |= known.name.eq_ignore_ascii_case(name) && known.value().is_some();
+    });
     // An asgi-correlation-id inside of us has put its header there; one around us will do so.
     let mut by_others = false;
     with_correlation_id(py, |id| {
         by_others = true;
-        for_each_header(headers, &Lengths::ALL, |_, value| by_others &= value != id);
+        for_each_header(headers, Lengths::ALL, |other| by_others &= other.value().is_none_or(|value| value != id));
     });
     is_there || by_others
 }

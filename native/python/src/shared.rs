@@ -1,8 +1,9 @@
 //! The state that all requests of a middleware share, for the code that begins them and the code that observes them.
 
-use super::asgi::{Keys, first, is_private, item, text_of};
+use super::asgi::{Keys, first, item, text_of};
 use super::engine::{EngineReader, ForwardIds};
 use super::foreign::{ACTIVE_SPAN, CORRELATION_ID};
+use super::headers::is_private;
 use super::held::Held;
 use super::hot_path::Turns;
 use listen::service::Service;

@@ -34,7 +34,7 @@ mod room;
 mod values;
 mod writer;
 
-pub use copy::append_short;
+pub use copy::{append_short, copy_short};
 pub use keys::{KeysLeft, LONGEST_KEY, MapKeys};
 pub use room::Room;
 pub use values::{Gaps, GapsIter, Map, MapIter, Value, Values};

@@ -4,15 +4,15 @@
 //! a capped copy. The record is built once, at the end. A request has exactly one terminal record: the first call of
 //! `finish` emits it (P5).
 
-use crate::added::{AddedFields, Members, Recorded};
+use crate::added::{AddedFields, Recorded};
 use crate::capture::{Captured, Content, TextCapture};
 use crate::fields::{
-    Added, AfterResponse, Attributes, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, MembersValue,
-    ModelRecord, Path, Route, Rpc, Stream,
+    AfterResponse, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, ModelRecord, Path, Route, Rpc,
+    Stream,
 };
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
-use crate::in_flight::facts::{SHORT_TAIL_BYTES, members_of};
+use crate::in_flight::facts::SHORT_TAIL_BYTES;
 use crate::in_flight::terminal::{operation, seconds};
 use crate::outcome::{Answered, Ended, Ending, Outcome};
 use crate::rpc::RpcStatus;
@@ -31,6 +31,7 @@ use timeline::Timeline;
 mod answer;
 mod chunks;
 mod exception;
+mod identity;
 mod in_flight;
 mod model;
 mod plain;
@@ -95,6 +96,8 @@ pub struct Observer {
     exception: Option<Box<ExceptionTexts>>,
     /// The members are in the slot, and nowhere else.
     members_in_slot: bool,
+    /// The body adds the members that the configuration names.
+    adds_of_body: bool,
     /// What the configuration and the application add to the record.
     added: Option<Box<AddedFields>>,
     /// The slot that reports the request if the process dies.
@@ -133,6 +136,7 @@ impl Observer {
             response_body: None,
             exception: None,
             members_in_slot: false,
+            adds_of_body: false,
             added: None,
             in_flight: None,
             in_flight_limits: (0, 0),
@@ -150,69 +154,8 @@ impl Observer {
         if self.members_in_slot || self.added.is_some() {
             self.in_flight_limits.1 = self.in_flight_limits.1.min(SHORT_TAIL_BYTES);
         }
-        if !is_private && !settings.recorded.of_bodies().is_empty() {
-            self.add_of_body(content, settings);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn add_of_body(&mut self, content: Content<'_>, settings: &ObserverSettings) {
-        if matches!(content, Content::Json | Content::Text) {
-            self.own_members();
-            self.added.get_or_insert_default().members.add_all(settings.recorded.of_bodies());
-        }
-    }
-
-    /// The request has these headers of those that are recorded; whether its slot keeps them.
-    #[inline]
-    pub fn identify_few(&mut self, members: &[u8]) -> bool {
-        self.members_in_slot = self.in_flight.as_ref().is_some_and(|in_flight| in_flight.identify_few(members));
-        self.members_in_slot
-    }
-
-    /// Takes a copy of the members that only the slot has.
-    fn own_members(&mut self) {
-        if std::mem::take(&mut self.members_in_slot)
-            && let Some(slot) = self.in_flight.as_ref().and_then(InFlight::slot)
-        {
-            self.added.get_or_insert_default().members.add_all(&Members::from(members_of(&slot)));
-        }
-    }
-
-    /// The request has these headers of those that are recorded.
-    #[cold]
-    pub fn identify(&mut self, members: Members) {
-        if !members.is_empty() {
-            if let Some(in_flight) = &self.in_flight {
-                in_flight.identify(&members);
-            }
-            self.added.get_or_insert_default().members.add_all(&members);
-        }
-    }
-
-    /// The application has set these fields, which go before those of headers.
-    #[cold]
-    pub fn add(&mut self, fields: AddedFields) {
-        self.unusual = true;
-        self.own_members();
-        let mut members = fields.members;
-        let added = self.added.get_or_insert_default();
-        members.add_all(&added.members);
-        if let Some(in_flight) = &self.in_flight {
-            in_flight.identify(&members);
-            self.in_flight_limits.1 = self.in_flight_limits.1.min(SHORT_TAIL_BYTES);
-        }
-        **added = AddedFields { members, attributes: fields.attributes };
-    }
-
-    /// What is added to the record, within the room of one.
-    fn added<'a>(added: Option<&'a AddedFields>, producer: &Producer) -> Option<Added<'a>> {
-        let record_bytes = producer.max_record_bytes();
-        added.map(|added| Added {
-            members: MembersValue { members: added.members.as_bytes(), record_bytes },
-            attributes: Attributes { map: &added.attributes, record_bytes },
-        })
+        let is_read = !is_private && matches!(content, Content::Json | Content::Text);
+        self.adds_of_body = is_read && !settings.recorded.of_bodies().is_empty();
     }
 
     /// The sampler's decision.
@@ -307,7 +250,9 @@ impl Observer {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
-        self.own_members();
+        if self.members_in_slot || self.adds_of_body {
+            self.own_all_members(settings);
+        }
         let in_flight = match self.in_flight.take().map(InFlight::end) {
             Some(None) => return,
             ending => ending.flatten(),

@@ -38,8 +38,8 @@ pub const FIELDS: [&str; 23] = [
 /// Appends what the configuration and the application add: the values behind `duration_s`.
 pub fn push_added(added: &AddedFields, record_bytes: usize, to: &mut Scratch) {
     Added {
-        members: MembersValue { members: added.members.as_bytes(), record_bytes },
-        attributes: Attributes { map: &added.attributes, record_bytes },
+        members: MembersValue { members: added.members.as_bytes(), more: b"", record_bytes },
+        attributes: Attributes { map: added.attributes(), record_bytes },
     }
     .push(to);
 }

@@ -45,7 +45,10 @@ impl Settings {
     }
 
     fn new(parameters: Parameters) -> Result<Self, ParametersError> {
-        let broken = parameters.violations();
+        let mut broken = parameters.violations();
+        if cfg!(feature = "requests") {
+            broken.extend(parameters.recorded().err().into_iter().flatten());
+        }
         if broken.is_empty() { Ok(Self(parameters)) } else { Err(broken.into()) }
     }
 

@@ -148,7 +148,7 @@ impl Request {
     pub fn header(&mut self, name: &[u8], value: &[u8]) {
         let headers = recorded(&self.log.requests.settings, &[(name, value)]);
         if self.model.is_none() && !headers.is_empty() {
-            self.headers.add_all(&headers);
+            self.headers.add_all(headers.as_bytes());
             self.observer.identify(self.headers.clone());
         }
     }

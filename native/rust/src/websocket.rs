@@ -70,7 +70,7 @@ impl Connection {
             log,
             ids,
             start,
-            added: AddedFields { members: recorded(&log.requests.settings, headers), ..AddedFields::default() },
+            added: AddedFields::of(recorded(&log.requests.settings, headers)),
             started,
             status: 0,
             subprotocol: String::new(),

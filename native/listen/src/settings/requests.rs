@@ -1,9 +1,8 @@
 //! The settings of requests as a service has them, and the headers with ids.
 
 use super::Settings;
-use super::rules::{self, ROUTES};
+use super::rules::ROUTES;
 use crate::service::Service;
-use request::added::Recorded;
 use request::observer::ObserverSettings;
 
 impl Settings {
@@ -12,12 +11,7 @@ impl Settings {
     /// # Errors
     /// A sentence that names the parameter: the file of the key cannot be used.
     pub fn observer(&self, service: &Service) -> Result<ObserverSettings, String> {
-        let observer = self.parameters.observer(service.budget.get())?;
-        Ok(ObserverSettings { recorded: self.recorded()?, ..observer })
-    }
-
-    fn recorded(&self) -> Result<Recorded, String> {
-        rules::recorded(&self.values).map_err(|found| found.join("\n"))
+        self.parameters.observer(service.budget.get())
     }
 
     /// As [`Self::observer`], for a model, whose requests have no bodies, and parameters in place of headers.
@@ -25,8 +19,7 @@ impl Settings {
     /// # Errors
     /// As [`Self::observer`].
     pub fn model_observer(&self, service: &Service) -> Result<ObserverSettings, String> {
-        let observer = self.parameters.model_observer(service.budget.get())?;
-        Ok(ObserverSettings { recorded: self.recorded()?, ..observer })
+        self.parameters.model_observer(service.budget.get())
     }
 
     /// The header in which answers carry a request id, if any.

@@ -3,7 +3,6 @@
 use super::resource;
 use parameters::values::Values;
 use queue::published::sinks::SINKS;
-use request::added::Recorded;
 use std::collections::HashMap;
 
 /// Paths at which the middleware answers itself, or adds to the answer.
@@ -13,10 +12,8 @@ pub const ROUTES: [&str; 4] = ["health_path", "liveness_path", "wrap_health_path
 pub fn violations(values: &Values) -> Vec<String> {
     let quota = quota(values).into_iter();
     let resource = resource::violation(values).into_iter();
-    let recorded = recorded(values).err().unwrap_or_default();
     quota
         .chain(resource)
-        .chain(recorded)
         .chain(routes_in_one_place(values))
         .chain(sinks_in_one_place(values))
         .chain(console(values))
@@ -36,17 +33,6 @@ fn console(values: &Values) -> Option<String> {
     (console != "off" && additional > most).then(|| {
         format!("additional_sinks: has {additional} sinks; with fallback and console='{console}' at most {most}")
     })
-}
-
-/// What is added to a request's record.
-///
-/// # Errors
-/// A sentence for each entry that is wrong.
-pub fn recorded(values: &Values) -> Result<Recorded, Vec<String>> {
-    let has_key = values.maybe_text("capture_hash_key_file").is_some();
-    let recorded = Recorded::parse(&values.texts("record_headers"), &values.texts("record_body_fields"), has_key)?;
-    let recorded = if values.is("capture_body", "raw") { recorded.with_bodies() } else { recorded };
-    Ok(if values.is("capture_tools", "full") { recorded.with_tools() } else { recorded })
 }
 
 fn routes_in_one_place(values: &Values) -> impl Iterator<Item = String> {

@@ -3,6 +3,8 @@
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use queue::record::Scratch;
+use request::added::{AddedFields, Kind, Members};
 use request::in_flight::InFlight;
 use request::in_flight::facts::Begun;
 
@@ -23,11 +25,50 @@ struct Seen {
     slow: bool,
     /// The sampler's: all or none.
     ratio: f64,
+    added: AddedByOthers,
+}
+
+/// What configuration and application add to its record.
+#[derive(Clone, Debug, Default)]
+struct AddedByOthers {
+    header: Option<String>,
+    /// The body's members, if it has a body.
+    of_body: bool,
+    /// The application's tenant and one attribute, and whether it sets them before the answer begins.
+    set: Option<(String, i64)>,
+    is_early: bool,
+}
+
+fn added() -> impl Strategy<Value = AddedByOthers> {
+    let set = proptest::option::of(("[a-z]{1,8}", any::<i64>()));
+    (proptest::option::of("[a-z]{0,20}"), any::<bool>(), set, any::<bool>())
+        .prop_map(|(header, of_body, set, is_early)| AddedByOthers { header, of_body, set, is_early })
+}
+
+impl AddedByOthers {
+    fn fields(&self) -> Option<Box<AddedFields>> {
+        let (tenant, number) = self.set.as_ref()?;
+        let (mut fields, mut encoded) = (AddedFields::default(), Scratch::new());
+        fields.members.set(b"tenant.id", tenant.as_bytes());
+        encoded.push_map_key("n");
+        encoded.push_int(*number);
+        fields.put(1, encoded.as_slice());
+        Some(Box::new(fields))
+    }
+
+    fn begin(&self, observer: &mut Observer) {
+        if let Some(value) = &self.header {
+            let mut members = Members::default();
+            members.add(Kind::Text, b"tenant.id", value.as_bytes());
+            members.add(Kind::Text, b"http.request.header.x", value.as_bytes());
+            assert!(observer.identify_few(members.as_bytes()));
+        }
+    }
 }
 
 fn seen() -> impl Strategy<Value = Seen> {
     let texts = ("[A-Z]{0,8}", vec(any::<u8>(), 0..40), "[/a-z{}é]{0,30}", "[0-9.:]{0,20}", any::<Option<u64>>());
-    let body = proptest::option::of(Just(br#"{"model":"m","max_tokens":7}"#.to_vec()));
+    let body = proptest::option::of(Just(br#"{"model":"m","max_tokens":7,"user":"u"}"#.to_vec()));
     let parts = vec(vec(any::<u8>(), 0..30), 1..7);
     let chunks = prop_oneof![Just(Chunks::Off), Just(Chunks::Summary), Just(Chunks::Timeline)];
     let few = (
@@ -37,10 +78,25 @@ fn seen() -> impl Strategy<Value = Seen> {
         any::<bool>(),
         prop_oneof![3 => Just(1.0), 1 => Just(0.0)],
     );
-    (texts, body, parts, chunks, few).prop_map(
-        |((method, path, route, client, id), body, parts, chunks, (status, prefix, version, slow, ratio))| {
+    (texts, body, parts, chunks, few, added()).prop_map(
+        |((method, path, route, client, id), body, parts, chunks, (status, prefix, version, slow, ratio), added)| {
             let client_id = id.map(|id| format!("client-{id}"));
-            Seen { status, method, path, prefix, route, version, client, client_id, body, parts, chunks, slow, ratio }
+            Seen {
+                status,
+                method,
+                path,
+                prefix,
+                route,
+                version,
+                client,
+                client_id,
+                body,
+                parts,
+                chunks,
+                slow,
+                ratio,
+                added,
+            }
         },
     )
 }
@@ -49,7 +105,9 @@ fn seen() -> impl Strategy<Value = Seen> {
 fn record(seen: &Seen, any: bool) -> (Value, bool) {
     let slow_nano = if seen.slow { 15 * MS } else { 0 };
     let sampler = sampler(SamplerSettings { slow_nano, ratio: seen.ratio, ..SamplerSettings::default() });
-    let settings = ObserverSettings { chunks: seen.chunks, sampler, ..settings() };
+    let of_bodies: &[String] = if seen.added.of_body { &["user".to_owned()] } else { &[] };
+    let recorded = Recorded::parse(&[], of_bodies, false).unwrap();
+    let settings = ObserverSettings { chunks: seen.chunks, sampler, recorded, ..settings() };
     let mut ids = RequestIds::new(TRACE, seen.client_id.as_deref().map(str::as_bytes), None);
     let texts = RequestTexts {
         method: &seen.method,
@@ -74,16 +132,23 @@ fn record(seen: &Seen, any: bool) -> (Value, bool) {
             model: b"",
         };
         observer.enter(InFlight::begin(producer, &begun).unwrap(), begun.is_whole());
+        seen.added.begin(&mut observer);
         if let Some(body) = &seen.body {
             observer.capture_request(Content::Json, false, &settings);
             observer.request_bytes(body);
         }
         observer.in_flight().unwrap().settle(&mut ids, seen.prefix, &seen.route);
+        if let Some(fields) = seen.added.fields().filter(|_| seen.added.is_early) {
+            observer.announce(&fields.members);
+        }
         observer.response_start(seen.status, seen.body.is_some().then_some(Content::Json), &settings);
         for (at, part) in (1..).zip(&seen.parts) {
             observer.response_body(part, at < seen.parts.len() as u64, STARTED + at * 3 * MS, &settings);
         }
         let now = STARTED + 100 * MS;
+        if let Some(fields) = seen.added.fields() {
+            observer.add(fields);
+        }
         is_plain = !any && observer.finish_plain(&ids, now, producer, &settings);
         observer.finish(&ids, Ending::Returned, &RequestSource::Http { texts, engine: None }, now, producer, &settings);
     });
@@ -99,6 +164,15 @@ proptest! {
     #[test]
     fn a_plain_record_is_what_the_code_for_any_request_writes(seen in seen()) {
         let (plain, is_plain) = record(&seen, false);
+        for record in plain.as_array().unwrap() {
+            let user = (seen.added.of_body && seen.body.is_some()).then_some("u");
+            prop_assert_eq!(record["openai.request.user"].as_str(), user);
+            let set = seen.added.set.as_ref();
+            let tenant = set.map(|(tenant, _)| tenant).or(seen.added.header.as_ref());
+            prop_assert_eq!(record["tenant.id"].as_str(), tenant.map(String::as_str));
+            prop_assert_eq!(record["http.request.header.x"].as_str(), seen.added.header.as_deref());
+            prop_assert_eq!(record["attributes"]["n"].as_i64(), set.map(|(_, number)| *number));
+        }
         prop_assert_eq!(plain, record(&seen, true).0);
         let is_ok = (100..500).contains(&seen.status) && seen.status != 408;
         let is_error_event = seen.parts.iter().any(|part| part.starts_with(b"data:") || part.starts_with(b"event:"));
@@ -123,6 +197,7 @@ fn a_long_text_is_cut_whatever_else_the_request_is() {
         chunks: Chunks::Timeline,
         slow: false,
         ratio: 1.0,
+        added: AddedByOthers::default(),
     };
     for (path, method, fits) in
         [(512, 16, true), (513, 16, false), (512, 17, false), (2049, 257, false), (70_000, 3, false)]

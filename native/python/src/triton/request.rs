@@ -301,7 +301,7 @@ impl ModelRequest {
         let ids = object.get();
         ids.end();
         if ids.is_special() {
-            let (is_forced, fields) = (ids.is_forced(), ids.fields(py));
+            let (is_forced, fields) = (ids.is_forced(), ids.take_fields(py));
             self.state.with(py, |state| {
                 if is_forced {
                     state.observer.force();

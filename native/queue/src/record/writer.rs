@@ -13,6 +13,9 @@ use super::{Body, Tag, Trace};
 /// Payloads up to this size never touch the allocator.
 pub const INLINE_BYTES: usize = 2048;
 
+/// Tag, kind, two lengths and flags of a body.
+const BODY_OVERHEAD_BYTES: usize = 11;
+
 /// Collects the tagged values of one record, on the stack up to [`INLINE_BYTES`], in a `Vec` beyond.
 ///
 /// Pushing never fails. A piece longer than `u32::MAX` bytes is cut there; queues refuse such records anyway.
@@ -191,6 +194,25 @@ impl Scratch {
         self.untagged_piece(body.head);
         self.untagged_piece(if body.complete { &[] } else { body.tail });
         self.fixed([u8::from(body.complete) | (body.text as u8) << 1]);
+    }
+
+    /// Push a whole body whose beginning is its head, and whose end stands elsewhere; at the top level only.
+    #[inline]
+    pub fn push_body_in_two(&mut self, body: &Body<'_>, rest: &[u8]) {
+        let (head, rest) = (capped(body.head), capped(rest));
+        let bytes = head.len() + rest.len();
+        debug_assert!(body.complete && bytes <= u32::MAX as usize);
+        let to = self.claim(BODY_OVERHEAD_BYTES + bytes);
+        // SAFETY: `claim` returned so many writable bytes, exclusively ours, so that neither slice overlaps: two bytes, the
+        // length and the bytes of the head, an empty tail, and a byte.
+        unsafe {
+            to.cast::<[u8; 2]>().write_unaligned([Tag::Body as u8, body.kind as u8]);
+            to.add(2).cast::<[u8; 4]>().write_unaligned((bytes as u32).to_le_bytes());
+            copy_short(head.as_ptr(), to.add(6), head.len());
+            copy_short(rest.as_ptr(), to.add(6 + head.len()), rest.len());
+            to.add(6 + bytes).cast::<[u8; 4]>().write_unaligned([0; 4]);
+            to.add(10 + bytes).write(1 | (body.text as u8) << 1);
+        }
     }
 
     #[inline(always)]

@@ -133,15 +133,18 @@ field!(Json<'_>: "JSON", |json, to| to.push_json(json.0));
 pub struct MembersValue<'a> {
     /// Absent if they are empty, or have no room.
     pub members: &'a [u8],
+    /// Others, of other names.
+    pub more: &'a [u8],
     /// Most bytes of the record.
     pub record_bytes: usize,
 }
 
 field!(MembersValue<'_>: "", |value, to| {
-    if value.members.is_empty() || !has_room(to, value.members.len() + BODY_OVERHEAD_BYTES, value.record_bytes) {
+    let bytes = value.members.len() + value.more.len();
+    if bytes == 0 || !has_room(to, bytes + BODY_OVERHEAD_BYTES, value.record_bytes) {
         to.push_absent();
     } else {
-        to.push_body(&Members::body(value.members));
+        to.push_body_in_two(&Members::body(value.members), value.more);
     }
 });
 

@@ -158,10 +158,16 @@ pub trait SlotFacts {
         if is_first && tail > SHORT_TAIL_BYTES as u64 {
             return;
         }
-        // The length is zero while they are overwritten.
-        words[MEMBERS_LENGTH].store(0, Ordering::Release);
-        wipe_words(&words[MEMBERS..]);
-        self.write_few_members(members.within(MEMBERS_BYTES).as_bytes());
+        if !is_first {
+            // The length is zero while they are overwritten.
+            words[MEMBERS_LENGTH].store(0, Ordering::Release);
+            wipe_words(&words[MEMBERS..]);
+        }
+        if members.as_bytes().len() <= MEMBERS_BYTES {
+            self.write_few_members(members.as_bytes());
+        } else {
+            self.write_few_members(members.within(MEMBERS_BYTES).as_bytes());
+        }
     }
 
     /// Writes the members of a request that has none yet, and no body: at most [`MEMBERS_BYTES`].
@@ -287,7 +293,7 @@ pub trait SlotFacts {
             zero(&self.slot().words()[BODY_TAIL..]);
         } else if self.slot().words()[ANSWER].load(Ordering::Relaxed) & HAS_MEMBERS != 0 {
             let length = self.slot().words()[MEMBERS_LENGTH].load(Ordering::Relaxed) as usize;
-            wipe_words(&self.slot().words()[MEMBERS_LENGTH..][..=length.min(MEMBERS_BYTES).div_ceil(8)]);
+            zero(&self.slot().words()[MEMBERS_LENGTH..][..=length.min(MEMBERS_BYTES).div_ceil(8)]);
         }
         self.slot().words()[BYTES_IN..CLIENT_ID.first].iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }

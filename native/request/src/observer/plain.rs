@@ -6,7 +6,7 @@
 //! between two requests, so each line of them costs a miss.
 
 use super::{Observer, ObserverSettings};
-use crate::fields::{Added, AfterResponse, Attributes, GenAi, Group, MembersValue, Stream};
+use crate::fields::{AfterResponse, Field, GenAi, Group, MembersValue, Stream};
 use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
 use crate::in_flight::facts::{Texts, members_of};
@@ -40,6 +40,9 @@ impl Observer {
             return false;
         }
         self.finished = true;
+        if self.added.is_some() {
+            self.own_all_members(settings);
+        }
         let Some(ending) = self.in_flight.take().and_then(InFlight::end) else { return true };
         if !self.head.kept {
             if let Some(queue) = producer.queue() {
@@ -49,23 +52,26 @@ impl Observer {
         }
         let mut scratch = Scratch::new();
         self.push_plain(&mut scratch, ids, &texts, now, is_slow, settings);
-        if self.members_in_slot {
-            self.push_members_of_slot(&mut scratch, &slot, producer);
-        } else if self.added.is_some() {
+        if self.added.is_some() {
             self.push_added(&mut scratch, producer);
+        } else if self.members_in_slot || self.adds_of_body {
+            self.push_members(&mut scratch, &slot, producer, settings);
         }
         ending.record(producer, now, REQUEST, INFO, scratch.as_slice());
         true
     }
 
+    /// Appends the members of the slot, and those that the body adds.
     #[inline(never)]
-    fn push_members_of_slot(&self, to: &mut Scratch, slot: &Slot<'_>, producer: &Producer) {
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
+    fn push_members(&self, to: &mut Scratch, slot: &Slot<'_>, producer: &Producer, settings: &ObserverSettings) {
         let record_bytes = producer.max_record_bytes();
-        let members = MembersValue { members: members_of(slot), record_bytes };
-        Added { members, attributes: Attributes { map: b"", record_bytes } }.push(to);
+        let members = if self.members_in_slot { members_of(slot) } else { b"" };
+        let more = if self.adds_of_body { settings.recorded.of_bodies().as_bytes() } else { b"" };
+        MembersValue { members, more, record_bytes }.push(to);
+        to.push_absent();
     }
 
-    #[cold]
     #[inline(never)]
     fn push_added(&self, to: &mut Scratch, producer: &Producer) {
         if let Some(added) = Self::added(self.added.as_deref(), producer) {
