@@ -70,7 +70,8 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Write what dead servers left in their queues.", "inference-logging recover /mnt/saved-queues --json"
     ),
     "ship": Entry(
-        "Send records to Kafka, OTLP, Fluent, object storage or SQLite.", "inference-logging ship --to kafka://broker:9092/requests"
+        "Send records to Kafka, OTLP, Fluent, object storage or SQLite.",
+        "inference-logging ship --to kafka://broker:9092/requests",
     ),
     "verify": Entry(
         "Prove that no record is missing, or name each gap.",

@@ -20,9 +20,7 @@ from inference_logging.config.fields import (
 
 _HOST = r"(?:[0-9A-Za-z._-]+|\[[0-9a-fA-F:.]+\])(?::[1-9][0-9]{0,4})?"
 _URL_VALUE = r"[!-%'-~]+"
-_S3_OPTION = (
-    rf"(?:format=(?:jsonl\.zst|parquet)|endpoint=https?://{_HOST}(?:/{_URL_VALUE})?|region=[a-z0-9-]+|part_bytes=[0-9]+)"
-)
+_S3_OPTION = rf"(?:format=(?:jsonl\.zst|parquet)|endpoint=https?://{_HOST}(?:/{_URL_VALUE})?|region=[a-z0-9-]+|part_bytes=[0-9]+)"
 BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 """The name of a bucket."""
 _DESTINATION = re.compile(
