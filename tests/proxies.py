@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import subprocess
 import threading
@@ -120,10 +121,15 @@ def head_of(connection: socket.socket) -> bytes:
 
 
 def answers(answer: bytes) -> Serve:
-    """Return a server that answers each request of a connection with these bytes."""
+    """Return a server that reads each request of a connection, and answers it with these bytes."""
 
     def serve(connection: socket.socket) -> None:
-        while head_of(connection):
+        while found := head_of(connection):
+            head, _, body = found.partition(b"\r\n\r\n")
+            length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+            left = int(length[1]) - len(body) if length else 0
+            while left > 0 and (part := connection.recv(left)):
+                left -= len(part)
             connection.sendall(answer)
 
     return serve

@@ -258,6 +258,8 @@ def test_the_examples_run_where_a_server_has_written(config: Config, monkeypatch
     log(config, 3)
     _, _, lines = (command.epilog or "").partition("Examples:\n")
     examples = [*(line.strip() for line in lines.splitlines()), COMMANDS["verify"].example]
+    # Those with a bucket are run by tests/shipping.
+    examples = [example for example in examples if "s3://" not in example]
     assert len(examples) == 4
     (config.directory.parent / "logs").symlink_to(config.directory)
     (config.directory.parent / "logs-fallback").mkdir()
