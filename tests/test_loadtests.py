@@ -57,6 +57,11 @@ def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def demo(code: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *options]
+    return subprocess.run(command, cwd=LOADTESTS, capture_output=True, text=True, check=False)
+
+
 def test_a_trace_in_the_azure_format_starts_at_zero_and_keeps_its_gaps(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_bytes(AZURE.encode())
@@ -215,7 +220,9 @@ def test_compare_saturates_a_route_with_wrk(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> None:
-    done = run("demo.py", "--cost-seconds", "1", "--seconds", "3", "--rate", "10", "--out", str(tmp_path))
+    # The fewest turns of an interval: on a busy machine those of the demo take a minute.
+    code = "import sys, demo, demo_turns; demo_turns.LEAST_BLOCKS = 6; sys.argv[0] = 'demo.py'; demo.main()"
+    done = demo(code, "--cost-seconds", "1", "--seconds", "3", "--rate", "10", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     shown = (
         "CPU per request, JSON POST",
@@ -233,10 +240,7 @@ def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> 
 
 def test_the_demo_does_without_wrk_and_says_so(tmp_path: Path) -> None:
     code = "import sys, demo, demo_turns; demo_turns.find_wrk = lambda: None; sys.argv[0] = 'demo.py'; demo.main()"
-    options = ["--seconds", "2", "--rate", "5", "--out", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *options], cwd=LOADTESTS, capture_output=True, text=True, check=False
-    )
+    done = demo(code, "--seconds", "2", "--rate", "5", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not measured: wrk is missing" in done.stdout
     assert "records = requests: " in done.stdout
