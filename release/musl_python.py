@@ -51,7 +51,7 @@ def build(work: Path, prefix: Path) -> None:
     build_libraries(sources, libraries, compiler)
     place = source("python", PYTHON, sources)
     # A thread has 128 KiB of stack with musl, which is too little for Python: 1 MiB, as in Alpine.
-    found = f"-I{libraries}/include", f"-L{libraries}/lib -Wl,-z,stack-size={1 << 20}"
+    found = f"-I{libraries}/include", f"-L{libraries}/lib -Wl,-rpath,{libraries}/lib -Wl,-z,stack-size={1 << 20}"
     configure = ["./configure", "--quiet", "--prefix=/usr/local", f"--with-openssl={libraries}"]
     configure += ["--disable-test-modules", f"CPPFLAGS={found[0]}", f"LDFLAGS={found[1]}", "CFLAGS=-O2 -g0 -fPIC"]
     packages = libraries / "lib" / "pkgconfig"
@@ -61,7 +61,7 @@ def build(work: Path, prefix: Path) -> None:
     text = makefile.read_text(encoding="utf-8")
     makefile.write_text(text.replace("PYEXPAT_CFLAGS=", "PYEXPAT_CFLAGS=-DPy_BUILD_CORE_MODULE "), encoding="utf-8")
     run(place, compiler, "make", "-s", f"-j{os.cpu_count()}")
-    run(place, compiler, "make", "-s", "install", f"DESTDIR={work / 'installed'}")
+    run(place, compiler, "make", "-s", "install", "ENSUREPIP=no", f"DESTDIR={work / 'installed'}")
     shutil.copytree(work / "installed" / "usr" / "local", prefix, symlinks=True)
     # Modules of others are linked with it as well, as with each Python of Alpine.
     for path in (libraries / "lib").glob("libz.so*"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mimetypes
 import sys
 import threading
 import time
@@ -46,6 +47,8 @@ _LONGEST_STATEMENT: Final = 16 << 10
 _PACKAGE: Final = Path(inference_logging.__file__).parent
 STATIC: Final = _PACKAGE / "view" / "static"
 SHARED_STATIC: Final = _PACKAGE / "pages" / "static"
+_MEDIA_TYPES: Final = {".js": "text/javascript", ".css": "text/css"}
+"""Some machines' own table calls scripts something that browsers do not run."""
 _CLIENT_LEFT: Final = 499
 
 
@@ -96,6 +99,8 @@ class View:
             Mount("/static/pages", StaticFiles(directory=SHARED_STATIC, check_dir=False)),
             Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
         ]
+        for suffix, media_type in _MEDIA_TYPES.items():
+            mimetypes.add_type(media_type, suffix)
         handlers: dict[Any, Any] = {
             QueryError: lambda _, error: answer({"error": str(error)}, 400),
             HTTPException: lambda _, error: answer({"error": error.detail}, error.status_code),
