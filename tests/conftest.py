@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -24,6 +24,9 @@ from tests.identity import KEY
 from tests.proxies import Proxy, Start
 from tests.sidecars import PYTHON
 from tests.support import Recorded
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # How long one example takes says nothing on a busy machine, so no deadline; the same examples in each CI run.
 settings.register_profile("default", deadline=None)
@@ -213,3 +216,12 @@ def proxying(listener_binary: Path, configure: Callable[..., Config]) -> Iterato
     yield begin
     for proxy in proxies:
         proxy.end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Run Chromium for the tests of a file."""
+    from tests.view_browser import chromium  # Playwright is loaded by tests that use it
+
+    with chromium() as made:
+        yield made

@@ -9,14 +9,17 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from inference_logging import Config
 from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 HERE = Path(__file__).parent
 _PATIENCE_S = 120.0
@@ -82,19 +85,15 @@ class Server:
             self.process.stdout.close()
 
 
-class Load:
-    """Threads that send requests until told to stop.
+class Clients:
+    """Threads that send requests from the beginning of a block to its end."""
 
-    Every request has an id, and a connection of its own, so that each worker gets some.
-    """
+    def __init__(self, send: Callable[[int], None], clients: int) -> None:
+        """Take what each does, called with its number, until ``self._ending`` is set."""
+        self._ending = threading.Event()
+        self._threads = [threading.Thread(target=send, args=(number,)) for number in range(clients)]
 
-    def __init__(self, server: Server, path: str, clients: int = 8) -> None:
-        self.answered: set[str] = set()
-        self.failed: set[str] = set()
-        self._url, self._ending = f"{server.url}{path}", threading.Event()
-        self._threads = [threading.Thread(target=self._send, args=(number,)) for number in range(clients)]
-
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -103,6 +102,19 @@ class Load:
         self._ending.set()
         for thread in self._threads:
             thread.join()
+
+
+class Load(Clients):
+    """Clients that send one request after the other.
+
+    Every request has an id, and a connection of its own, so that each worker gets some.
+    """
+
+    def __init__(self, server: Server, path: str, clients: int = 8) -> None:
+        self.answered: set[str] = set()
+        self.failed: set[str] = set()
+        self._url = f"{server.url}{path}"
+        super().__init__(self._send, clients)
 
     def wait_for(self, answers: int) -> None:
         """Wait until at least this many more requests are answered."""

@@ -15,7 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 import inference_logging
-from tests.view_browser import chromium, needs_chromium, shown, window
+from tests.view_browser import needs_chromium, shown, window
 from tests.view_server import Client
 
 sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
@@ -39,12 +39,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     directory = tmp_path_factory.mktemp("logs")
     view_records.make(directory, 60, 300.0, datetime.now(timezone.utc))
     with shown([directory], tmp_path_factory.mktemp("cache")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as made:
         yield made
 
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.segment_files import log, request, write_segment
-from tests.view_browser import Window, chromium, needs_chromium, shown, window
+from tests.view_browser import Window, needs_chromium, shown, window
 from tests.view_server import Client
 
 pytestmark = [pytest.mark.servers, needs_chromium]
@@ -53,12 +53,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     hostile = {**request(10, "error"), **HOSTILE}
     write_segment(directory, [*usual, lost, inside, hostile], resource={"k8s.pod.name": IMAGE + OVERRIDE})
     with shown([directory], tmp_path_factory.mktemp("cache")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as made:
         yield made
 
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.segment_files import request, write_segment
-from tests.view_browser import Window, chromium, needs_chromium, shown, window
+from tests.view_browser import Window, needs_chromium, shown, window
 from tests.view_server import Client
 
 pytestmark = [pytest.mark.servers, needs_chromium]
@@ -19,12 +19,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     directory = tmp_path_factory.mktemp("logs")
     write_segment(directory, [request(second) for second in range(1, 40)])
     with shown([directory], tmp_path_factory.mktemp("cache")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as made:
         yield made
 
 

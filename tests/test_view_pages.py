@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.segment_files import log, request, stamp, write_segment
-from tests.view_browser import Window, append, chromium, needs_chromium, shown, window
+from tests.view_browser import Window, append, needs_chromium, shown, window
 from tests.view_server import Client
 
 pytestmark = [pytest.mark.servers, needs_chromium]
@@ -62,12 +62,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def client(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     with shown([logs], tmp_path_factory.mktemp("cache")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as made:
         yield made
 
 

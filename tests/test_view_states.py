@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.segment_files import log, request, write_segment
-from tests.view_browser import append, chromium, needs_chromium, shown, window
+from tests.view_browser import append, needs_chromium, shown, window
 from tests.view_index import Passing
 from tests.view_server import Client, serving
 
@@ -47,12 +47,6 @@ HISTORY = (
     event(3, "sink.recovered", sink="file"),
     event(4, "process.ended", "ERROR", how="died"),
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

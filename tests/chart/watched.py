@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import pytest
 
 from inference_logging import Config
 from tests.chart.prometheus import Prometheus, Target, installed, scraping, written_rules
-from tests.servers import Server, free_port, serving
+from tests.servers import Clients, Server, free_port, serving
 from tests.sidecars import Sidecar, environment
 from tests.support import wait_until
 
@@ -45,23 +44,13 @@ SETTINGS = {
 """What all servers have in their environment."""
 
 
-class Load:
+class Load(Clients):
     """Clients of a server, until the end: streams, whole answers, refused and failing ones, some that go away."""
 
     def __init__(self, server: Server, clients: int, pause_s: float) -> None:
         """Take the server that they ask."""
-        self._url, self._pause_s, self._ending = server.url, pause_s, threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ending.set()
-        for thread in self._threads:
-            thread.join()
+        self._url, self._pause_s = server.url, pause_s
+        super().__init__(self._ask, clients)
 
     def _ask(self, client: int) -> None:
         drawn, number = random.Random(client), 0

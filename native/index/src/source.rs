@@ -267,12 +267,3 @@ pub fn footer_crc32(line: &[u8]) -> Option<u32> {
     });
     found
 }
-
-/// Returns whether a compressed file holds what the plain one did: compression keeps the time, and states the length.
-#[must_use]
-pub fn is_compressed_since(now: &Source, then: &Identity, content_bytes: u64) -> bool {
-    now.identity.compressed
-        && !then.compressed
-        && now.identity.modified_unix_nano == then.modified_unix_nano
-        && now.content_bytes() == Some(content_bytes)
-}
