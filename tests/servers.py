@@ -146,6 +146,10 @@ def serving(config: Config, *command: str, **environment: str) -> Iterator[Serve
     try:
         server.wait_until_ready()
         yield server
+    except BaseException:
+        server.end()
+        print(b"".join(server.output).decode(errors="replace"))
+        raise
     finally:
         server.end()
 

@@ -87,7 +87,8 @@ def test_uvicorn_that_recycles_its_workers_records_each_answer(configure: Config
 
 def test_uvicorn_that_restarts_its_workers_at_sighup_records_each_answer(configure: Configure) -> None:
     config = configure(flush_interval_s=0.05)
-    with uvicorn(config, "--workers", "2") as server:
+    # A new worker has this long to start; after the 5 s of the default uvicorn gives up the restart.
+    with uvicorn(config, "--workers", "2", "--timeout-worker-healthcheck", "60") as server:
         with Load(server, "/logged/1", clients=4) as load:
             load.wait_for(50)
             server.process.send_signal(signal.SIGHUP)
