@@ -184,6 +184,10 @@ impl Labels {
             return self.place(others);
         }
         let place = self.series.len();
+        if place == MAX_SERIES {
+            // Only in a damaged file: it has others in all places, also in the last two.
+            return MAX_SERIES as u8 - 1;
+        }
         self.keys[place].store(key, Ordering::Relaxed);
         self.series_len.store(place as u32 + 1, Ordering::Release);
         self.series.push(key);
@@ -242,5 +246,23 @@ pub fn text(names: &[Box<[u8]>], index: u8) -> String {
         _ => names
             .get(usize::from(index) - 2)
             .map_or_else(|| OTHER_NAME.to_owned(), |name| String::from_utf8_lossy(name).into_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_file_without_a_free_place_is_not_written_beyond() {
+        // SAFETY: integers only, which zeroes are values of.
+        let names: &'static Names = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+        let keys: &'static [AtomicU64; MAX_SERIES] = Box::leak(Box::new([const { AtomicU64::new(u64::MAX) }; MAX_SERIES]));
+        let series_len: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(u32::MAX)));
+        let mut labels = Labels::new(names, keys, series_len);
+        for key in [1, u64::from_le_bytes([OTHER, OTHER, OTHER, 0, 0, 0, 0, 0])] {
+            assert_eq!(usize::from(labels.place(key)), MAX_SERIES - 1);
+        }
+        assert!(keys.iter().all(|key| key.load(Ordering::Relaxed) == u64::MAX));
     }
 }
