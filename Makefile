@@ -336,6 +336,11 @@ docs: $(VENV)/.stamp-docs ## Build the documentation into build/site; a broken l
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 	@echo "the pages are in build/site; index.html is the first"
 
+# Of the commit that has the tag: `make release-docs VERSION=1.2.3`, then push the branch.
+release-docs: $(VENV)/.stamp-docs
+	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(VENV)/bin):$$PATH" mike deploy --quiet --update-aliases $(VERSION) latest
+	PATH="$(abspath $(VENV)/bin):$$PATH" mike set-default --quiet latest
+
 map: $(DEPENDENCIES) ## Draw the modules of the core into native/README.md
 	$(PYTHON) native/map.py
 
