@@ -338,8 +338,8 @@ docs: $(VENV)/.stamp-docs ## Build the documentation into build/site; a broken l
 
 # Of the commit that has the tag: `make release-docs VERSION=1.2.3`, then push the branch.
 release-docs: $(VENV)/.stamp-docs
-	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(VENV)/bin):$$PATH" mike deploy --quiet --update-aliases $(VERSION) latest
-	PATH="$(abspath $(VENV)/bin):$$PATH" mike set-default --quiet latest
+	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(VENV)/bin):$$PATH" mike --quiet deploy --update-aliases $(VERSION) latest
+	PATH="$(abspath $(VENV)/bin):$$PATH" mike --quiet set-default latest
 
 map: $(DEPENDENCIES) ## Draw the modules of the core into native/README.md
 	$(PYTHON) native/map.py
