@@ -51,9 +51,13 @@ PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
 SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki versitygw
 
+# A wait that runs out of patience may be the fault of a busy machine: it is tried once more, and the closing line counts
+# it. Whatever else fails has failed, and so has a wait of a test that kills.
+RERUNS := --reruns 1 --only-rerun "waited in vain" --only-rerun TimeoutExpired --only-rerun ReadTimeout
+
 # Two processes for each core, since many tests wait for servers; each has its own share, and takes from the
 # others when that is done.
-PYTEST := $(PYTHON) -m pytest --numprocesses $$((2 * $$(nproc))) --dist worksteal --durations=20
+PYTEST := $(PYTHON) -m pytest --numprocesses $$((2 * $$(nproc))) --dist worksteal --durations=20 $(RERUNS)
 
 # Of the benchmarks: --quick, --json FILE; of `make bench` and `make bench-turns` also --keep.
 BENCH_OPTIONS :=
@@ -258,23 +262,23 @@ real-servers:
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) parsl || echo "the tests with a real Parsl are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
-	$(PYTHON) -m pytest -m vllm --durations=20
+	$(PYTHON) -m pytest $(RERUNS) -m vllm --durations=20
 
 test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 GB are downloaded (about ten minutes)
-	$(PYTHON) -m pytest -m vllm
+	$(PYTHON) -m pytest $(RERUNS) -m vllm
 
 test-export: export-readers ## Run the tests with AIPerf, GuideLLM, vLLM's bench and Dynamo's reader; the first time 3 GB are downloaded
 	@($(call require,chromium,chromium,looking at the time line; without it that is not tested)) || true
-	$(PYTHON) -m pytest -m export
+	$(PYTHON) -m pytest $(RERUNS) -m export
 
 test-triton: triton ## Run the tests with a real Triton on the CPU; the first time 100 MB are downloaded
-	$(PYTHON) -m pytest -m triton
+	$(PYTHON) -m pytest $(RERUNS) -m triton
 
 test-parsl: parsl ## Run the tests with a real Parsl; the first time 15 MB are downloaded
-	$(PYTHON) -m pytest -m parsl
+	$(PYTHON) -m pytest $(RERUNS) -m parsl
 
 test-phoenix: phoenix ## Run the tests with a real Phoenix; the first time 300 MB are downloaded
-	$(PYTHON) -m pytest -m phoenix
+	$(PYTHON) -m pytest $(RERUNS) -m phoenix
 
 test-c: build c-embedded ## Run the tests of the C library on other processors and under ThreadSanitizer (needs nightly Rust; six minutes)
 	@($(call require,qemu-arm-static,qemu-user-static,programs of other processors; without it their tests are skipped)) || true
@@ -282,18 +286,18 @@ test-c: build c-embedded ## Run the tests of the C library on other processors a
 
 test-cluster: build ## Run the tests with a real Kubernetes API, which is compiled the first time (about ten minutes)
 	@$(call install_tools,$(CLUSTER_TOOLS))
-	$(PYTHON) -m pytest -m cluster
+	$(PYTHON) -m pytest $(RERUNS) -m cluster
 
 # With the wheels of `make wheels`, else with this machine's alone.
 test-images: build ## Build the images without a registry, on a Debian that is set up the first time, and start them (needs root; two minutes)
 	@$(call require,buildah,buildah,building the images)
 	@$(call require,mmdebstrap,mmdebstrap,the Debian that they are built on)
 	@[ -n "$(wildcard dist/wheels/*.whl dist/*.whl)" ] || $(MAKE) wheel
-	$(PYTHON) -m pytest -m images tests/test_images.py
+	$(PYTHON) -m pytest $(RERUNS) -m images tests/test_images.py
 
 test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time (six minutes)
 	@$(call install_tools,$(SHIPPING_TOOLS))
-	$(PYTHON) -m pytest -m shipping
+	$(PYTHON) -m pytest $(RERUNS) -m shipping
 
 test-fleet: build ## Ship to a real object storage while shippers and storage are killed, at length; print what arrived
 	@$(call install_tools,versitygw)

@@ -47,7 +47,7 @@ class Started(NamedTuple):
 
     def wait_for_rows(self, number: int) -> None:
         """Wait until so many records are indexed."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while self.get("api/progress")[1].get("rows") != number:
             assert time.monotonic() < deadline
             time.sleep(0.02)
