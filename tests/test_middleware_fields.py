@@ -80,7 +80,7 @@ def test_the_route_is_the_template_with_all_its_prefixes(
 
 
 def test_the_route_of_litestar_is_what_it_leaves_in_the_scope(recorded: Recorded) -> None:
-    async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
         scope["path_template"] = "/items/{item_id}"
         for message in answer(b"x"):
             await send(message)
