@@ -33,8 +33,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+_is_bigint = _is_whole(-(1 << 63), 1 << 63)
+
 _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "BIGINT": _is_whole(-(1 << 63), 1 << 63),
+    "BIGINT": _is_bigint,
+    "BIGINT[]": lambda value: isinstance(value, list) and all(map(_is_bigint, value)),
     "UBIGINT": _is_whole(0, 1 << 64),
     "DOUBLE": _is_number,
     "BOOLEAN": lambda value: isinstance(value, bool),

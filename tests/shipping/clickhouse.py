@@ -29,7 +29,7 @@ class ClickHouse(Program):
         self.folder, self.port = folder, free_port()
         self.headers = folder / "headers"
         self.headers.write_text(f"X-ClickHouse-Key: {KEY}\n")
-        command = [PYTHON, _SERVER, folder, str(self.port), USER, KEY]
+        command: list[str | Path] = [PYTHON, _SERVER, folder, str(self.port), USER, KEY]
         super().__init__(command, folder / "said", lambda: listens(self.port))
 
     def start(self) -> None:

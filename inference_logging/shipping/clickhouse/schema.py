@@ -5,8 +5,8 @@ That place is the end of the table's key, so a record that was stored twice beco
 each question that says FINAL, as the views ``requests`` and ``logs`` do. ``requests_per_minute`` answers from sums and
 states that a materialised view keeps for each minute, service, route and model.
 
-Lists and objects are JSON text: ClickHouse takes arrays whose names share what stands before a dot for one nested
-table, whose arrays are all of one length.
+Lists and objects are JSON text, which is empty where a record has none: ClickHouse takes arrays whose names share what
+stands before a dot for one nested table, whose arrays are all of one length.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _OF_DUCKDB: Final = {
     "UBIGINT": "Nullable(UInt64) CODEC(Delta(8), ZSTD(1))",
     "DOUBLE": "Nullable(Float64) CODEC(ZSTD(1))",
     "BOOLEAN": "Nullable(Bool)",
-    "VARCHAR[]": "Nullable(String) CODEC(ZSTD(1))",
-    "BIGINT[]": "Nullable(String) CODEC(ZSTD(3))",
-    "JSON": "Nullable(String) CODEC(ZSTD(3))",
+    "VARCHAR[]": "String CODEC(ZSTD(1))",
+    "BIGINT[]": "String CODEC(ZSTD(3))",
+    "JSON": "String CODEC(ZSTD(3))",
 }
 TEXTS: Final = frozenset(name for name, kind in OF_QUERY.items() if kind == "JSON" or kind.endswith("[]"))
 """Columns that hold JSON as text."""
