@@ -82,7 +82,9 @@ def test_each_record_is_there_once_whatever_is_killed(
     stage: Callable[..., Stage], start: Start, server: ClickHouse
 ) -> None:
     staged = stage()
-    ship: Ship = start(Ship(staged.config, server.url(), ship_headers_file=server.headers, ship_timeout_s="60"))
+    # A block ends with what is there, so that the next shipper would find more.
+    given = {"ship_headers_file": server.headers, "ship_timeout_s": "60", "ship_batch_records": "5000"}
+    ship: Ship = start(Ship(staged.config, server.url(), **given))
     with staged.load() as load:
         for fault in ("die-after", "hold", "die-before", "break-after", "503"):
             ship.wait_until_shipped(100)
