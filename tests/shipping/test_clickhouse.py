@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -315,3 +316,17 @@ def test_the_view_has_the_percentiles_of_the_requests(server: ClickHouse, connec
     for name, level in (("duration_p50_s", 0.5), ("duration_p90_s", 0.9), ("duration_p99_s", 0.99)):
         assert math.isclose(found[name], ranked[round(level * 1000)], rel_tol=0.02), name
     assert (found["requests"], found["service.name"], found["route"]) == (1000, "svc", "/v1/chat/completions")
+
+
+def test_the_page_says_how_a_month_is_counted_anew_and_what_can_be_asked(server: ClickHouse, connect: Open) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "clickhouse.md").read_text()
+    again, question = re.findall(r"^```sql\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    records = [request(at, gen_ai__usage__output_tokens=at) for at in range(20)]
+    block = [line(record, at) for at, record in enumerate(records)]
+    assert not connect().send(block).failed
+    assert not connect().send(block[:10]).failed, "another block, of the same records"
+    assert server.number("SELECT sum(requests) FROM requests_per_minute") == 30
+    for statement in again.strip().removesuffix(";").split(";\n") * 2:
+        server.ask(statement)
+    assert_minutes_are_those_of(server, records)
+    assert server.rows(question.strip().removesuffix(";")) == [], "of the last hour"
