@@ -40,6 +40,9 @@ PARSL_INSTALLED := $(PARSL)/.stamp-installed
 # A real Phoenix, which is asked for the spans that were shipped to it.
 PHOENIX := .venv-phoenix
 PHOENIX_INSTALLED := $(PHOENIX)/.stamp-installed
+# ClickHouse's engine in a process of Python, which is asked for the records that were shipped to it.
+CLICKHOUSE := .venv-clickhouse
+CLICKHOUSE_INSTALLED := $(CLICKHOUSE)/.stamp-installed
 # Load generators that read exports: beside vLLM's packages, which they share.
 EXPORT := .venv-export
 EXPORT_INSTALLED := $(EXPORT)/.stamp-installed
@@ -280,6 +283,9 @@ test-parsl: parsl ## Run the tests with a real Parsl; the first time 15 MB are d
 test-phoenix: phoenix ## Run the tests with a real Phoenix; the first time 300 MB are downloaded
 	$(PYTHON) -m pytest $(RERUNS) -m phoenix
 
+test-clickhouse: clickhouse build ## Run the tests with ClickHouse's embedded engine; the first time 250 MB are downloaded
+	$(PYTHON) -m pytest -m clickhouse
+
 test-c: build c-embedded ## Run the tests of the C library on other processors and under ThreadSanitizer (needs nightly Rust; six minutes)
 	@($(call require,qemu-arm-static,qemu-user-static,programs of other processors; without it their tests are skipped)) || true
 	$(PYTEST) -m "embedded or tsan"
@@ -458,9 +464,11 @@ parsl: $(PARSL_INSTALLED) build ## Set up .venv-parsl: Parsl, and what this pack
 
 phoenix: $(PHOENIX_INSTALLED) build ## Set up .venv-phoenix: Phoenix
 
+clickhouse: $(CLICKHOUSE_INSTALLED) ## Set up .venv-clickhouse: ClickHouse's embedded engine
+
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
-clean: ## Remove what was built and written; .venv, .venv-export, .venv-parsl, .venv-phoenix, .venv-triton, .venv-vllm and .tools stay
+clean: ## Remove what was built and written; .venv, .venv-clickhouse, .venv-export, .venv-parsl, .venv-phoenix, .venv-triton, .venv-vllm and .tools stay
 	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
@@ -517,6 +525,12 @@ $(PHOENIX_INSTALLED): release/locks/phoenix.txt | $(PYTHON)
 	@echo "installing Phoenix into $(PHOENIX): about 300 MB"
 	@$(PYTHON) -m venv --clear $(PHOENIX)
 	@$(PYTHON) release/locks.py --install phoenix --python $(PHOENIX)/bin/python
+	@touch $@
+
+$(CLICKHOUSE_INSTALLED): release/locks/clickhouse.txt | $(PYTHON)
+	@echo "installing ClickHouse's engine into $(CLICKHOUSE): about 250 MB"
+	@$(PYTHON) -m venv --clear $(CLICKHOUSE)
+	@$(PYTHON) release/locks.py --install clickhouse --python $(CLICKHOUSE)/bin/python
 	@touch $@
 
 $(EXPORT_INSTALLED): $(EXPORT_SETUP) $(VLLM_INSTALLED) | toolchain

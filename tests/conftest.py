@@ -41,6 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _REAL = (
     "chart",
+    "clickhouse",
     "cluster",
     "embedded",
     "export",

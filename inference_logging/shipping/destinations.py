@@ -35,6 +35,12 @@ def open_destination(config: Config) -> Destination:
 
         headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
         return open_otlp(to, timeout_s=timeout_s, headers=headers, ca_file=ca_file)
+    if kind.startswith("clickhouse"):
+        from inference_logging.shipping.clickhouse.destination import ClickHouseDestination
+        from inference_logging.shipping.clickhouse.place import Place
+
+        headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
+        return ClickHouseDestination(Place.parse(to), timeout_s=timeout_s, headers=headers, ca_file=ca_file)
     if kind.startswith("forward"):
         from inference_logging.shipping.forward import PORT, ForwardDestination
 

@@ -27,6 +27,7 @@ _DESTINATION = re.compile(
     rf"kafka://{_HOST}(?:,{_HOST})*/[A-Za-z0-9._-]{{1,249}}"
     rf"|otlp\+https?://{_HOST}(?:/[!->@-~]*)?(?:\?signal=(?:logs|traces|both))?"
     rf"|forward(?:\+tls)?://{_HOST}/[A-Za-z0-9._-]{{1,249}}"
+    rf"|clickhouse\+https?://(?:[A-Za-z0-9._-]+@)?{_HOST}/[A-Za-z_][A-Za-z0-9_]{{0,63}}(?:\?ttl_days=[1-9][0-9]{{0,4}})?"
     rf"|s3://{BUCKET}(?:/[!->@-~]*)?(?:\?{_S3_OPTION}(?:&{_S3_OPTION})*)?"
     r"|sqlite:///[^\x00-\x1f\x7f]+"
 )
@@ -37,7 +38,8 @@ ShipName = Annotated[str, matching(_NAME)]
 DESTINATIONS = (
     "kafka://host:9092,host:9092/topic, otlp+http://host:4318 (or otlp+https; the path is /v1/logs unless given; with "
     "?signal=traces behind it requests as spans to /v1/traces, with ?signal=both both, below a path that is given), "
-    "forward://host:24224/tag (or forward+tls), s3://bucket/prefix (with ?format=parquet or jsonl.zst, &endpoint=, "
+    "forward://host:24224/tag (or forward+tls), clickhouse+http://user@host:8123/database (or clickhouse+https; with "
+    "?ttl_days=), s3://bucket/prefix (with ?format=parquet or jsonl.zst, &endpoint=, "
     "&region=, &part_bytes=), sqlite:///path"
 )
 
@@ -56,7 +58,7 @@ class ShippingParameters(Parameters):
         None,
         "Name of the shipper: of its offsets (.NAME.offsets beside the segments), of the empty file "
         "SEGMENT.shipped-NAME that marks a segment as acknowledged in full, and in its metrics. One shipper of a name "
-        "runs at a time. Empty = the kind of ship_to: kafka, otlp, forward, s3 or sqlite.",
+        "runs at a time. Empty = the kind of ship_to: kafka, otlp, forward, clickhouse, s3 or sqlite.",
         allowed="1 to 60 of A-Z a-z 0-9 _ -, or empty",
     )
     ship_batch_records: int = parameter(
@@ -108,7 +110,8 @@ class ShippingParameters(Parameters):
     )
     ship_headers_file: OptionalPath = parameter(
         None,
-        "File with headers of the requests of OTLP, one Name: value per line, such as Authorization.",
+        "File with headers of the requests of OTLP and ClickHouse, one Name: value per line, such as Authorization or "
+        "X-ClickHouse-Key, the password.",
         allowed="the path of a readable file, or empty",
     )
     ship_shared_key_file: OptionalPath = parameter(
