@@ -96,7 +96,7 @@ class OtlpDestination:
         if len(lines) == 1:
             return Sent(refused={str(status): 1})
         half = len(lines) // 2
-        return _joined(self._send(lines[:half]), self._send(lines[half:]))
+        return joined(self._send(lines[:half]), self._send(lines[half:]))
 
     def _accepted(self, content: bytes) -> Sent:
         try:
@@ -126,7 +126,7 @@ class BothSignals:
             wanted = [line for line in lines if line.place not in taken]
             sent = destination.send(wanted) if wanted else Sent()
             taken.update({line.place for line in wanted} - {line.place for line in sent.failed})
-            both = _joined(both, sent)
+            both = joined(both, sent)
         both.failed = [line for line in lines if not all(line.place in taken for taken in self._taken)]
         waiting = {line.place for line in both.failed}
         for taken in self._taken:
@@ -152,7 +152,8 @@ def _retry_after_s(answer: Any) -> float:
         return 0.0  # a date: the usual pause does
 
 
-def _joined(one: Sent, other: Sent) -> Sent:
+def joined(one: Sent, other: Sent) -> Sent:
+    """Return what two sendings mean together."""
     refused = {name: one.refused.get(name, 0) + other.refused.get(name, 0) for name in one.refused | other.refused}
     worse = other if other.failed else one
     return Sent([*one.failed, *other.failed], worse.error, worse.error_type, worse.retry_after_s, refused)
