@@ -6,6 +6,7 @@ If a request is answered with 400 or 413, it is halved until the record that is 
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -55,8 +56,9 @@ class RemoteJournal:
 
 
 def entry(line: Line) -> bytes:
-    """Return the entry of a line, with its time. Journals take none without a boot: it stands for the process's."""
+    """Return the entry of a line. Journals take none without a time or a boot, which stands for the process's."""
+    unix_nano = line.unix_nano() or time.time_ns()
     boot = stable_id(str(line.record.get("boot_id", ""))).encode()
     host = line.resource.get("k8s.pod.name", line.resource.get("host.name"))
     known = [("_BOOT_ID", boot), *([("_HOSTNAME", str(host).encode("utf-8", "replace"))] if host else [])]
-    return b"__REALTIME_TIMESTAMP=%d\n%b\n" % (line.unix_nano() // 1000, serialized([*known, *fields(line)]))
+    return b"__REALTIME_TIMESTAMP=%d\n%b\n" % (unix_nano // 1000, serialized([*known, *fields(line)]))
