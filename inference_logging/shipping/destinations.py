@@ -54,6 +54,14 @@ def open_destination(config: Config) -> Destination:
             tls=kind.endswith("+tls"),
             ca_file=ca_file,
         )
+    if kind.startswith(("syslog", "relp")):
+        from inference_logging.shipping.syslog import open_syslog
+
+        return open_syslog(to, timeout_s=timeout_s, ca_file=ca_file)
+    if kind.startswith("journal"):
+        from inference_logging.shipping.journal import open_journal
+
+        return open_journal(to, timeout_s=timeout_s, ca_file=ca_file)
     from inference_logging.shipping.database import DatabaseDestination
 
     return DatabaseDestination(Path(unquote(rest)), timeout_s=timeout_s)
