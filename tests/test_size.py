@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inference_logging import Config
-from inference_logging.cli.size import Fleet, Prices, computed
-from inference_logging.sizing import Measured, Shape, measure
+from inference_logging.cli.size import Fleet, Prices, command, computed
+from inference_logging.segments import segments
+from inference_logging.shipping import measured
+from inference_logging.shipping.s3.staging import Staging
+from inference_logging.sizing import Measured, PerRequest, Shape, measure, measure_segments
 from tests.command_line import run
+from tests.support import Recorded, body_messages, http_scope
 
-PRICES = Prices(disk=0.5, network=0.25, core=10.0)
+Configure = Callable[..., Config]
+
+PRICES = Prices(disk=0.5, network=0.25, core=10.0, storage=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +58,18 @@ def test_shares_and_places_of_the_configuration_do_not_change_the_measure(tmp_pa
     assert not directory.exists()
 
 
+SYNTHETIC = Measured(
+    queue_bytes=1000,
+    segment_bytes=2000,
+    compressed_bytes=100,
+    listener_cpu_s=1e-3,
+    shipped={"kafka": PerRequest(300, None, 2e-3), "s3": PerRequest(100, 100, 1e-3)},
+)
+
+
 def test_the_figures_of_a_fleet_are_those_of_a_request_times_its_requests() -> None:
-    measured = Measured(queue_bytes=1000, segment_bytes=2000, compressed_bytes=100, listener_cpu_s=1e-3)
     config = Config(queue_bytes="1MiB", sample_ratio=0.5)
-    found = computed(config, measured, Fleet(pods=10, processes=2, requests_s=4, keep_s=3600), PRICES)
+    found = computed(config, SYNTHETIC, Fleet(pods=10, processes=2, requests_s=4, keep_s=3600), PRICES)
     assert found["pod"] == {
         "queue_bytes": 2 << 20,
         "queue_lasts_s": pytest.approx((2 << 20) * 0.8 / 2000),
@@ -57,13 +77,37 @@ def test_the_figures_of_a_fleet_are_those_of_a_request_times_its_requests() -> N
         "disk_bytes": 4000 * 3600,
         "listener_cores": pytest.approx(2e-3),
     }
-    month = 2 * 30 * 86400 * 10
-    assert found["fleet"]["shipped_bytes_month"] == month * 2000
-    assert found["fleet"]["archived_bytes_month"] == month * 100
     money = found["money_month"]
     assert money["disk"] == pytest.approx(10 * 4000 * 3600 / 1e9 * 0.5)
-    assert money["network"] == pytest.approx(month * 2000 / 1e9 * 0.25)
-    assert money["total"] == pytest.approx(money["disk"] + money["network"] + 10 * 2e-3 * 10)
+    assert money["total"] == pytest.approx(money["disk"] + 10 * 2e-3 * 10)
+    month_s = 30 * 86400
+    kafka, s3 = found["shipping"]["kafka"], found["shipping"]["s3"]
+    assert (kafka["pod_bytes_s"], kafka["fleet_bytes_s"], kafka["stored_bytes"]) == (600, 6000, None)
+    assert kafka["money_month"]["network"] == pytest.approx(6000 * month_s / 1e9 * 0.25)
+    assert kafka["money_month"]["total"] == pytest.approx(kafka["money_month"]["network"] + 20 * 2e-3 * 10)
+    assert s3["stored_bytes"] == pytest.approx(10 * 2 * 100 * month_s)
+    assert s3["money_month"]["storage"] == pytest.approx(s3["stored_bytes"] / 1e9 * 2.0)
+
+
+@given(times=st.integers(2, 1000), pods=st.integers(1, 1000), requests_s=st.floats(0.01, 1000))
+def test_figures_are_linear_in_pods_and_in_requests(times: int, pods: int, requests_s: float) -> None:
+    def found(**changed: Any) -> dict[str, Any]:
+        fleet = Fleet(pods=pods, processes=1, requests_s=requests_s, keep_s=3600, pods_per_node=4)
+        return computed(Config(), SYNTHETIC, fleet._replace(**changed), PRICES)
+
+    one, more_pods, more_requests = found(), found(pods=pods * times), found(requests_s=requests_s * times)
+    assert one["pod"] == more_pods["pod"]
+    assert one["node"]["disk_bytes"] == pytest.approx(4 * one["pod"]["disk_bytes"])
+    for more in (more_pods, more_requests):
+        for name in ("written_bytes_s", "disk_bytes", "listener_cores"):
+            assert more["fleet"][name] == pytest.approx(times * one["fleet"][name])
+        for kind in SYNTHETIC.shipped:
+            for name in ("fleet_bytes_s", "fleet_cores"):
+                assert more["shipping"][kind][name] == pytest.approx(times * one["shipping"][kind][name])
+            money, before = more["shipping"][kind]["money_month"], one["shipping"][kind]["money_month"]
+            assert money == {name: pytest.approx(times * value) for name, value in before.items()}
+    assert more_pods["fleet"]["queue_bytes"] == times * one["fleet"]["queue_bytes"]
+    assert more_requests["fleet"]["queue_bytes"] == one["fleet"]["queue_bytes"]
 
 
 def test_compressed_segments_take_less_disk() -> None:
@@ -72,16 +116,146 @@ def test_compressed_segments_take_less_disk() -> None:
     assert computed(Config(compress="zstd"), measured, fleet, PRICES)["pod"]["disk_bytes"] == 1000
 
 
-def test_the_command_prints_a_table_or_json() -> None:
-    found: dict[str, Any] = json.loads(run("size", "--requests-s", "2", "--tokens", "10", "--json").out)
-    assert set(found) == {"request", "pod", "fleet", "money_month"}
-    table = run("size", "--requests-s", "2", "--tokens", "10", "--pods", "30").out
+@pytest.fixture
+def recorded(configure: Configure) -> Recorded:
+    """Record fifty requests of one stream each, with two records of the application."""
+    recorded = Recorded(configure())
+    log = recorded.logger.event("step", ["number", "message"])
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        log(1, "prompt was read")
+        log(2, "cache was asked")
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        for number in range(20):
+            choice = {"index": 0, "delta": {"content": f"word{number}"}}
+            event = {"id": "chatcmpl-7", "object": "chat.completion.chunk", "model": "tiny", "choices": [choice]}
+            body = b"data: " + json.dumps(event).encode() + b"\n\n"
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        usage = {"prompt_tokens": 50, "completion_tokens": 20}
+        end = {"id": "chatcmpl-7", "object": "chat.completion.chunk", "model": "tiny", "choices": [], "usage": usage}
+        body = b"data: " + json.dumps(end).encode() + b"\n\ndata: [DONE]\n\n"
+        await send({"type": "http.response.body", "body": body})
+
+    request = {"model": "tiny", "stream": True, "messages": [{"role": "user", "content": "word " * 50}]}
+    headers = [(b"content-type", b"application/json"), (b"user-agent", b"python-httpx/0.28")]
+    for _ in range(50):
+        scope = http_scope("/v1/chat/completions", "POST", headers)
+        recorded.serve(app, scope, body_messages(json.dumps(request).encode()))
+    recorded.close()
+    return recorded
+
+
+def lines_of(directory: Path) -> bytes:
+    """Return the lines of records."""
+    (segment,) = segments(directory)
+    lines = segment.path.read_bytes().splitlines(keepends=True)
+    return b"".join(line for line in lines if b'"segment.' not in line)
+
+
+def test_what_is_predicted_for_a_shape_is_what_a_real_run_of_it_writes(recorded: Recorded) -> None:
+    written = len(lines_of(recorded.config.directory)) / 50
+    predicted = measure(Config(), Shape(input_tokens=50, output_tokens=20, chunks=20, records=2))
+    assert predicted.segment_bytes == pytest.approx(written, rel=0.2)
+
+
+def test_segments_that_are_measured_are_those_files_and_stay_as_they_are(recorded: Recorded) -> None:
+    directory = recorded.config.directory
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    shape, found = measure_segments(Config(), directory, measured.KINDS)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    lines = lines_of(directory)
+    assert shape._replace(records=2) == Shape(input_tokens=50, output_tokens=20, chunks=shape.chunks, records=2)
+    assert found.segment_bytes * 50 == len(lines)
+    assert found.compressed_bytes * 50 == len(zstandard.compress(lines, Config().compress_level))
+    assert 0.5 < found.queue_bytes / measure(Config(), shape).queue_bytes < 2
+    for kind, of_kind in found.shipped.items():
+        assert 10 < of_kind.sent_bytes < found.segment_bytes, kind
+        assert of_kind.shipper_cpu_s > 0, kind
+        assert of_kind.stored_bytes == (of_kind.sent_bytes if kind.startswith("s3") else None)
+
+
+def test_a_measured_segment_can_be_compressed(recorded: Recorded) -> None:
+    directory = recorded.config.directory
+    lines = lines_of(directory)
+    (segment,) = segments(directory)
+    packed = zstandard.compress(segment.path.read_bytes())
+    segment.path.with_name(f"{segment.name}.zst").write_bytes(packed)
+    segment.path.unlink()
+    assert measure_segments(Config(), directory)[1].segment_bytes * 50 == len(lines)
+
+
+def test_few_requests_in_a_second_are_sent_in_smaller_batches_which_compress_less(recorded: Recorded) -> None:
+    few = measure_segments(Config(), recorded.config.directory, measured.IN_BATCHES, requests_s=1)[1].shipped
+    many = measure_segments(Config(), recorded.config.directory, measured.IN_BATCHES, requests_s=1000)[1].shipped
+    for kind in measured.IN_BATCHES:
+        assert few[kind].sent_bytes > 2 * many[kind].sent_bytes, kind
+
+
+def test_what_is_counted_for_object_storage_is_the_size_of_the_object(recorded: Recorded, tmp_path: Path) -> None:
+    (segment,) = segments(recorded.config.directory)
+    for kind, form in (("s3", "jsonl.zst"), ("s3-parquet", "parquet")):
+        object_bytes = Staging(tmp_path / kind).stage(segment, form).object.bytes
+        own = tmp_path / f"own-{kind}"
+        own.mkdir()
+        shutil.copy(segment.path, own)
+        assert measured.ship(own, kind, Config()).stored_bytes == pytest.approx(object_bytes, rel=0.01)
+
+
+def test_the_command_prints_tables_or_json(recorded: Recorded) -> None:
+    made = ("size", "--requests-s", "2", "--tokens", "10")
+    found: dict[str, Any] = json.loads(run(*made, "--to", "s3", "--json").out)
+    assert set(found) == {"request", "pod", "fleet", "money_month", "shipping"}
+    assert set(found["shipping"]) == {"s3"}
+    directory = str(recorded.config.directory)
+    table = run("size", "--requests-s", "200", "--measure", directory, "--pods", "30", "--pods-per-node", "5").out
     assert "30 pods" in table
+    assert "a node of 5" in table
     assert "per month: " in table
+    assert [kind for kind in measured.KINDS if f"\n{kind} " in table] == list(measured.KINDS)
+    half = json.loads(run(*made, "--to", "s3", "--json", "--sample-ratio", "0.5").out)
+    assert half["pod"]["written_bytes_s"] == pytest.approx(found["pod"]["written_bytes_s"] / 2, rel=0.05)
+
+
+def test_the_destinations_of_the_option_are_those_that_are_measured() -> None:
+    (option,) = [parameter for parameter in command.params if parameter.name == "kinds"]
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == measured.KINDS
+
+
+def test_segments_that_cannot_be_measured_are_named(tmp_path: Path) -> None:
+    absent = run("size", "--requests-s", "2", "--measure", str(tmp_path / "absent"))
+    assert (absent.code, absent.err) == (
+        2,
+        f"Error: --measure {tmp_path / 'absent'}: no such directory (see inference-logging size --help)\n",
+    )
+    empty = run("size", "--requests-s", "2", "--measure", str(tmp_path))
+    assert empty.code == 2
+    assert f"--measure {tmp_path}: there is no record of a request" in empty.err
+
+
+def test_a_shape_beside_segments_and_neither_of_them_are_refused(tmp_path: Path) -> None:
+    both = run("size", "--requests-s", "2", "--measure", str(tmp_path), "--tokens", "3", "--records", "1")
+    assert both.code == 2
+    assert "--tokens, --records" in both.err
+    neither = run("size", "--requests-s", "2")
+    assert neither.code == 2
+    assert "Missing option '--tokens'" in neither.err
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--requests-s", "0"), ("--tokens", "-1"), ("--pods", "0"), ("--keep", "soon")]
+    ("option", "value"),
+    [
+        ("--requests-s", "0"),
+        ("--tokens", "-1"),
+        ("--pods", "0"),
+        ("--pods-per-node", "0"),
+        ("--keep", "soon"),
+        ("--keep-there", "-3"),
+        ("--sample-ratio", "1.5"),
+        ("--price-core", "-1"),
+        ("--to", "pigeon"),
+    ],
 )
 def test_a_wrong_number_is_refused_by_name(option: str, value: str) -> None:
     given = {"--requests-s": "2", "--tokens": "10", option: value}

@@ -2,46 +2,58 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
 from inference_logging.cli.terminal import table_text
 from inference_logging.cli.times import duration_s
+from inference_logging.errors import InferenceLoggingError, MissingExtraError
 
 if TYPE_CHECKING:
     from inference_logging.config import Config
-    from inference_logging.sizing import Measured
+    from inference_logging.pages.content import Table
+    from inference_logging.sizing import Measured, PerRequest
 
 _DAY_S: Final = 86_400
 _MONTH_S: Final = 30 * _DAY_S
 _GB: Final = 1e9
 _DEFAULT_KEEP_S: Final = 7 * _DAY_S
+_KINDS: Final = ("kafka", "otlp", "forward", "s3", "s3-parquet")
+_OF_SHAPE: Final = ("tokens", "input_tokens", "chunks", "records")
 
 
 class Fleet(NamedTuple):
-    """Pods, serving processes in each, requests per second of a pod, seconds that segments are kept."""
+    """Pods, serving processes in each, requests per second of a pod, seconds that segments are kept.
+
+    ``pods_per_node``: None if nothing is asked of a node; ``kept_there_s``: seconds that object storage keeps them.
+    """
 
     pods: int
     processes: int
     requests_s: float
     keep_s: float
+    pods_per_node: int | None = None
+    kept_there_s: float = _MONTH_S
 
 
 class Prices(NamedTuple):
-    """Money for a GB of disk in a month, for a GB that leaves a pod, for a core in a month."""
+    """Money for a GB of disk in a month, a GB that leaves a pod, a core in a month, a GB of object storage in one."""
 
     disk: float
     network: float
     core: float
+    storage: float = 0.0
 
 
-def _keep(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+def _time_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     try:
         return None if value is None else duration_s(value)
     except ValueError as error:
@@ -53,60 +65,126 @@ def _keep(_context: click.Context, parameter: click.Parameter, value: str | None
     epilog=examples(
         "inference-logging size --pods 200 --requests-s 20 --tokens 256",
         "inference-logging size --requests-s 5 --tokens 800 --records 3 --keep 12h --config logging.yaml --json",
+        "inference-logging size --measure logs --requests-s 20 --pods 200 --pods-per-node 8 --to s3 --to kafka",
     ),
 )
 @CONFIG
 @SERVICE_NAME
+@click.pass_context
 @click.option("--pods", type=click.IntRange(1), default=1, show_default=True, help="How many there are.")
+@click.option("--pods-per-node", type=click.IntRange(1), help="Adds what a node with so many of them has.")
 @click.option(
     "--processes", type=click.IntRange(1), default=1, show_default=True, help="That serve, per pod: a queue for each."
 )
 @click.option("--requests-s", type=click.FloatRange(0, min_open=True), required=True, help="Per pod, on average.")
-@click.option("--tokens", type=click.IntRange(0, 1_000_000), required=True, help="Generated for a request.")
+@click.option("--tokens", type=click.IntRange(0, 1_000_000), help="Generated for a request; needed without --measure.")
 @click.option("--input-tokens", type=click.IntRange(0, 1_000_000), default=500, show_default=True, help="Read for one.")
 @click.option("--chunks", type=click.IntRange(0, 1_000_000), help="Of a stream. Without it: one for each token.")
 @click.option("--records", type=click.IntRange(0, 10_000), default=0, show_default=True,
               help="Application records made inside a request.")  # fmt: skip
-@click.option("--keep", metavar="TIME", callback=_keep, help="How long a pod keeps segments: 12h, 7d. Without it: "
-              "retention_s, else 7d.")  # fmt: skip
+@click.option("--measure", "measured_directory", metavar="DIRECTORY", type=click.Path(path_type=Path),
+              help="Measure these segments, in place of requests that are made up.")  # fmt: skip
+@click.option("--sample-ratio", type=click.FloatRange(0, 1, min_open=True), help="As sample_ratio of the servers.")
+@click.option("--keep", metavar="TIME", callback=_time_option, help="How long a pod keeps segments: 12h, 7d. "
+              "Without it: retention_s, else 7d.")  # fmt: skip
+@click.option("--to", "kinds", type=click.Choice(_KINDS), multiple=True,
+              help="Where records are shipped; may be repeated. Without it: each whose extra is here.")  # fmt: skip
+@click.option("--keep-there", metavar="TIME", default="30d", show_default=True, callback=_time_option,
+              help="How long object storage keeps them.")  # fmt: skip
 @click.option("--price-disk", type=click.FloatRange(0), default=0.08, show_default=True, help="Of a GB, per month.")
 @click.option("--price-network", type=click.FloatRange(0), default=0.01, show_default=True, help="Of a GB shipped.")
 @click.option("--price-core", type=click.FloatRange(0), default=30.0, show_default=True, help="Of a core, per month.")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of a table: bytes, seconds.")
+@click.option("--price-storage", type=click.FloatRange(0), default=0.023, show_default=True,
+              help="Of a GB of object storage, per month.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of tables: bytes, seconds.")
 def command(
+    context: click.Context,
     config_file: Path | None,
     service_name: str | None,
     pods: int,
+    pods_per_node: int | None,
     processes: int,
     requests_s: float,
-    tokens: int,
+    tokens: int | None,
     input_tokens: int,
     chunks: int | None,
     records: int,
+    measured_directory: Path | None,
+    sample_ratio: float | None,
     keep: float | None,
+    kinds: tuple[str, ...],
+    keep_there: float,
     price_disk: float,
     price_network: float,
     price_core: float,
+    price_storage: float,
     as_json: bool,
 ) -> None:
     """Compute queue, disk, network, processor and money per month of a fleet's logging.
 
     Some hundred requests of the given shape are recorded here, by the configuration in effect, and measured: bytes in
-    the queue, in segments, compressed, and the listener's processor time. The texts are made up, with the frequencies
-    of a language. Prices are those of the options; what is sampled out is not counted. Needs zstandard (extra `cli`).
+    the queue, in segments, compressed, shipped, and the processor time of listener and shipper. The texts are made up,
+    with the frequencies of a language. With --measure the lines of your own segments are measured in their place.
+
+    The prices are examples: give your own. What is sampled out is not counted. Needs zstandard (extra `cli`), and for
+    shipping the extra `ship`, for Parquet `query`.
     """
     from inference_logging.sizing import Shape, measure  # pydantic and the middleware take their time
 
-    config = configuration(config_file=config_file, service_name=service_name)
-    shape = Shape(input_tokens, tokens, tokens if chunks is None else chunks, records)
-    measured = measure(config, shape)
-    fleet = Fleet(pods, processes, requests_s, keep or config.retention_s or _DEFAULT_KEEP_S)
-    figures = computed(config, measured, fleet, Prices(price_disk, price_network, price_core))
+    config = configuration(config_file=config_file, service_name=service_name, sample_ratio=sample_ratio)
+    fleet = Fleet(pods, processes, requests_s, keep or config.retention_s or _DEFAULT_KEEP_S, pods_per_node, keep_there)
+    wanted = dict.fromkeys(kinds) or _installed()
+    recorded_s = requests_s * config.sample_ratio
+    if measured_directory is not None:
+        _refuse_shape(context, measured_directory)
+        measured = _of_segments(config, measured_directory, wanted, recorded_s)
+    elif tokens is None:
+        raise click.UsageError("Missing option '--tokens', or '--measure' in its place.")
+    else:
+        shape = Shape(input_tokens, tokens, tokens if chunks is None else chunks, records)
+        measured = measure(config, shape, wanted, recorded_s)
+    figures = computed(config, measured, fleet, Prices(price_disk, price_network, price_core, price_storage))
     click.echo(json.dumps(figures, indent=2) if as_json else "\n".join(_lines(figures, fleet)))
 
 
+def _installed() -> dict[str, None]:
+    """Return the kinds whose libraries are here."""
+    needed = {
+        "kafka": ("confluent_kafka",), "otlp": ("httpx", "opentelemetry.proto"), "forward": ("msgpack",), "s3": (),
+        "s3-parquet": ("duckdb",),
+    }  # fmt: skip
+    return {kind: None for kind in _KINDS if all(map(_is_there, needed[kind]))}
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _refuse_shape(context: click.Context, directory: Path) -> None:
+    given = [name for name in _OF_SHAPE if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise click.UsageError(f"--measure {directory}: these segments say what {options} would; leave it out")
+
+
+def _of_segments(config: Config, directory: Path, kinds: Collection[str], recorded_s: float) -> Measured:
+    from inference_logging.sizing import measure_segments
+
+    try:
+        return measure_segments(config, directory, kinds, recorded_s)[1]
+    except MissingExtraError:
+        raise
+    except FileNotFoundError:
+        raise click.UsageError(f"--measure {directory}: no such directory") from None
+    except InferenceLoggingError as error:
+        raise click.UsageError(f"--measure {directory}: {error}") from None
+
+
 def computed(config: Config, measured: Measured, fleet: Fleet, prices: Prices) -> dict[str, Any]:
-    """Return all figures: of a request, of a pod, of the fleet, and money per month."""
+    """Return all figures: of a request, a pod, a node if asked for, the fleet; of each destination; money per month."""
     recorded_s = fleet.requests_s * config.sample_ratio
     on_disk = measured.compressed_bytes if config.compress == "zstd" else measured.segment_bytes
     queues = fleet.processes * config.queue_bytes
@@ -117,53 +195,111 @@ def computed(config: Config, measured: Measured, fleet: Fleet, prices: Prices) -
         "disk_bytes": recorded_s * fleet.keep_s * on_disk,
         "listener_cores": recorded_s * measured.listener_cpu_s,
     }
-    shipped = recorded_s * _MONTH_S * fleet.pods * measured.segment_bytes
-    total = {
-        "queue_bytes": fleet.pods * queues,
-        "disk_bytes": fleet.pods * pod["disk_bytes"],
-        "shipped_bytes_month": shipped,
-        "archived_bytes_month": recorded_s * _MONTH_S * fleet.pods * measured.compressed_bytes,
-        "listener_cores": fleet.pods * pod["listener_cores"],
-    }
+    total = _times(pod, fleet.pods)
     money = {
         "disk": total["disk_bytes"] / _GB * prices.disk,
-        "network": shipped / _GB * prices.network,
         "listener": total["listener_cores"] * prices.core,
     }
+    shipping = {kind: _shipping(of_kind, recorded_s, fleet, prices) for kind, of_kind in measured.shipped.items()}
+    request = {name: value for name, value in measured._asdict().items() if name != "shipped"}
+    node = {} if fleet.pods_per_node is None else {"node": _times(pod, fleet.pods_per_node)}
     return {
-        "request": measured._asdict(),
+        "request": request,
         "pod": pod,
+        **node,
         "fleet": total,
+        "money_month": {**money, "total": sum(money.values())},
+        "shipping": shipping,
+    }
+
+
+def _times(pod: dict[str, float], pods: int) -> dict[str, float]:
+    """Return the same of many pods; a queue lasts as long in each."""
+    return {name: value if name == "queue_lasts_s" else value * pods for name, value in pod.items()}
+
+
+def _shipping(of_kind: PerRequest, recorded_s: float, fleet: Fleet, prices: Prices) -> dict[str, Any]:
+    """Return the figures of one destination: bytes over the network, kept there, cores of the shippers, and money."""
+    fleet_s = recorded_s * fleet.pods
+    cores = fleet_s * of_kind.shipper_cpu_s
+    stored = None if of_kind.stored_bytes is None else fleet_s * fleet.kept_there_s * of_kind.stored_bytes
+    money = {
+        "network": fleet_s * _MONTH_S * of_kind.sent_bytes / _GB * prices.network,
+        "shipper": cores * prices.core,
+        "storage": (stored or 0.0) / _GB * prices.storage,
+    }
+    node = {} if fleet.pods_per_node is None else {
+        "node_bytes_s": recorded_s * fleet.pods_per_node * of_kind.sent_bytes,
+        "node_cores": recorded_s * fleet.pods_per_node * of_kind.shipper_cpu_s,
+    }  # fmt: skip
+    return {
+        "request_bytes": of_kind.sent_bytes,
+        "request_cpu_s": of_kind.shipper_cpu_s,
+        "pod_bytes_s": recorded_s * of_kind.sent_bytes,
+        **node,
+        "fleet_bytes_s": fleet_s * of_kind.sent_bytes,
+        "fleet_cores": cores,
+        "stored_bytes": stored,
         "money_month": {**money, "total": sum(money.values())},
     }
 
 
 def _lines(figures: dict[str, Any], fleet: Fleet) -> Iterator[str]:
+    yield table_text(_recording(figures, fleet))
+    yield f"per month: {_money(figures['money_month'])}"
+    if figures["shipping"]:
+        yield ""
+        yield table_text(_destinations(figures["shipping"], fleet))
+
+
+def _recording(figures: dict[str, Any], fleet: Fleet) -> Table:
     from inference_logging.pages.content import Table
 
-    request, pod, total, money = (figures[name] for name in ("request", "pod", "fleet", "money_month"))
+    request, pod, total = figures["request"], figures["pod"], figures["fleet"]
+    node = [figures["node"]] if "node" in figures else []
+    many = [pod, *node, total]
     rows = [
-        (
-            "queue, in shared memory",
-            _size(request["queue_bytes"]),
-            _size(pod["queue_bytes"]),
-            _size(total["queue_bytes"]),
-        ),
-        ("written to segments", _size(request["segment_bytes"]), f"{_size(pod['written_bytes_s'])}/s", ""),
-        ("disk", "", _size(pod["disk_bytes"]), _size(total["disk_bytes"])),
-        ("shipped in a month", _size(request["segment_bytes"]), "", _size(total["shipped_bytes_month"])),
-        ("archived in a month, zstd", _size(request["compressed_bytes"]), "", _size(total["archived_bytes_month"])),
-        ("listener", f"{request['listener_cpu_s'] * 1e6:.1f} µs", _cores(pod), _cores(total)),
+        ("queue, in shared memory", _size(request["queue_bytes"]), *(_size(one["queue_bytes"]) for one in many)),
+        ("written to segments", _size(request["segment_bytes"]), *(_rate(one["written_bytes_s"]) for one in many)),
+        ("the same, by zstd", _size(request["compressed_bytes"]), *("" for _ in many)),
+        ("disk", "", *(_size(one["disk_bytes"]) for one in many)),
+        ("listener", _us(request["listener_cpu_s"]), *(_cores(one["listener_cores"]) for one in many)),
     ]
-    heads = ("", "a request", "a pod", f"{fleet.pods:,} pods")
+    heads = ("", "a request", "a pod", *(f"a node of {fleet.pods_per_node}" for _ in node), f"{fleet.pods:,} pods")
     note = (
         f"Without a listener, a pod's queue takes {_time(pod['queue_lasts_s'])} of this load. "
         f"Segments are kept for {_time(fleet.keep_s)}."
     )
-    yield table_text(Table(f"{fleet.requests_s:g} requests/s in each pod", heads, rows, note))
-    yield f"\nper month: {money['total']:,.2f} = " + " + ".join(
-        f"{name} {money[name]:,.2f}" for name in ("disk", "network", "listener")
-    )
+    return Table(f"{fleet.requests_s:g} requests/s in each pod", heads, rows, note)
+
+
+def _destinations(shipping: dict[str, Any], fleet: Fleet) -> Table:
+    from inference_logging.pages.content import Table
+
+    rows = [
+        (
+            kind,
+            _size(of_kind["request_bytes"]),
+            _rate(of_kind["pod_bytes_s"]),
+            *([_rate(of_kind["node_bytes_s"])] if "node_bytes_s" in of_kind else []),
+            _rate(of_kind["fleet_bytes_s"]),
+            _us(of_kind["request_cpu_s"]),
+            _cores(of_kind["fleet_cores"]),
+            "" if of_kind["stored_bytes"] is None else _size(of_kind["stored_bytes"]),
+            _money(of_kind["money_month"]),
+        )
+        for kind, of_kind in shipping.items()
+    ]
+    node = [] if fleet.pods_per_node is None else [f"a node of {fleet.pods_per_node}"]
+    pods = f"{fleet.pods:,} pods"
+    heads = ("shipped to", "a request", "a pod", *node, pods, "shipper", pods, "kept there", "per month")
+    note = f"Object storage keeps them for {_time(fleet.kept_there_s)}; the other destinations decide what they keep."
+    return Table("Shipping, compressed as each destination takes it, without TLS", heads, rows, note)
+
+
+def _money(money: dict[str, float]) -> str:
+    parts = [f"{name} {value:,.2f}" for name, value in money.items() if name != "total" and value]
+    return f"{money['total']:,.2f} = {' + '.join(parts)}" if parts else "0.00"
 
 
 def _size(count: float) -> str:
@@ -174,8 +310,16 @@ def _size(count: float) -> str:
     return f"{count:,.1f} PiB"
 
 
-def _cores(of: dict[str, float]) -> str:
-    return f"{of['listener_cores']:.4f} cores"
+def _rate(bytes_s: float) -> str:
+    return f"{_size(bytes_s)}/s"
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} µs"
+
+
+def _cores(cores: float) -> str:
+    return f"{cores:.4f} cores"
 
 
 def _time(seconds: float) -> str:

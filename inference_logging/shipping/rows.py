@@ -29,20 +29,27 @@ def _is_whole(first: int, end: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and first <= value < end
 
 
+def _are(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-_is_bigint = _is_whole(-(1 << 63), 1 << 63)
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
 
+
+_IS_BIGINT: Final = _is_whole(-(1 << 63), 1 << 63)
 _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "BIGINT": _is_bigint,
-    "BIGINT[]": lambda value: isinstance(value, list) and all(map(_is_bigint, value)),
+    "BIGINT": _IS_BIGINT,
+    "BIGINT[]": _are(_IS_BIGINT),
     "UBIGINT": _is_whole(0, 1 << 64),
     "DOUBLE": _is_number,
     "BOOLEAN": lambda value: isinstance(value, bool),
-    "VARCHAR": lambda value: isinstance(value, str) and "\0" not in value,
-    "VARCHAR[]": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+    "VARCHAR": _is_text,
+    "VARCHAR[]": _are(_is_text),
     "TIMESTAMP": lambda value: isinstance(value, str) and _TIMESTAMP.fullmatch(value) is not None,
     "JSON": lambda _: True,
 }
