@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from inference_logging.shipping.connections import client_context
 from inference_logging.shipping.journal.local import LocalJournal
 from inference_logging.shipping.journal.remote import PATH, PORT, RemoteJournal
 from inference_logging.shipping.line import Destination
-from inference_logging.shipping.tls import client_context
 
 
 def open_journal(to: str, *, timeout_s: float, ca_file: str | None) -> Destination:

@@ -12,18 +12,15 @@ import errno
 import fcntl
 import os
 import socket
-import struct
-import termios
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from inference_logging.shipping.connections import wait_until_taken
 from inference_logging.shipping.journal.fields import fields, serialized
 from inference_logging.shipping.line import Line, Sent
 
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-_STEP_S: Final = 0.002
 
 
 class LocalJournal:
@@ -40,7 +37,9 @@ class LocalJournal:
             connected = self._connected()
             for line in lines:
                 _send(connected, serialized(fields(line)))
-            self._wait_until_read(connected)
+            wait_until_taken(connected, self._timeout_s)
+            # A socket that is gone has nothing unread either. journald passes an empty datagram over.
+            connected.send(b"")
         except OSError as error:
             self.close()
             return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
@@ -57,15 +56,6 @@ class LocalJournal:
                 raise
             self._socket = connected
         return self._socket
-
-    def _wait_until_read(self, connected: socket.socket) -> None:
-        end_s = time.monotonic() + self._timeout_s
-        while _unread_bytes(connected):
-            if time.monotonic() > end_s:
-                raise TimeoutError("journald does not read what was sent")
-            time.sleep(_STEP_S)
-        # What a socket that is gone had is not unread either. journald passes an empty datagram over.
-        connected.send(b"")
 
     def close(self) -> None:
         """Close the socket; the next sending opens another one."""
@@ -87,8 +77,3 @@ def _send(connected: socket.socket, entry: bytes) -> None:
             file.flush()
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
             socket.send_fds(connected, [b""], [descriptor])
-
-
-def _unread_bytes(connected: socket.socket) -> int:
-    """Return how many bytes the other side has not taken from its socket."""
-    return int(struct.unpack("i", fcntl.ioctl(connected, termios.TIOCOUTQ, bytes(4)))[0])

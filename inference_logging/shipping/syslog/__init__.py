@@ -6,12 +6,12 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from inference_logging.errors import ConfigError
+from inference_logging.shipping.connections import client_context
 from inference_logging.shipping.line import Destination
 from inference_logging.shipping.syslog.message import ENTERPRISE, FACILITY, Format
 from inference_logging.shipping.syslog.relp import RelpDestination
 from inference_logging.shipping.syslog.sized import LEAST_MAX_BYTES, MAX_BYTES, Sized
 from inference_logging.shipping.syslog.tcp import TcpDestination
-from inference_logging.shipping.tls import client_context
 
 PORTS: Final = {"syslog+tcp": 601, "syslog+tls": 6514, "relp": 2514, "relp+tls": 2514}
 """RELP has none of its own; this is the one of its documentation."""

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from inference_logging.shipping.connections import connect
 from inference_logging.shipping.line import Line, Sent
 from inference_logging.shipping.syslog.sized import Sized
-from inference_logging.shipping.tls import connect
 
 WINDOW: Final = 128
 """How many messages may be under way. Their acknowledgements fit into the buffers of a connection."""

@@ -7,14 +7,15 @@ is lost; RELP loses nothing there.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Sequence
 from typing import Final
 
+from inference_logging.shipping.connections import connect, wait_until_taken
 from inference_logging.shipping.line import Line, Sent
 from inference_logging.shipping.syslog.sized import Sized
-from inference_logging.shipping.tls import connect
 
 _BLOCK: Final = 4096
 
@@ -36,11 +37,23 @@ class TcpDestination:
         try:
             with connect(self._address, self._timeout_s, self._context) as connection:
                 connection.sendall(b"".join(framed(message) for _, message in messages))
-                _end(connection)
+                self._end(connection)
         except OSError as error:
             sent.failed = [line for line, _ in messages]
             sent.error, sent.error_type = f"{type(error).__name__}: {error}", type(error).__name__
         return sent
+
+    def _end(self, connection: socket.socket) -> None:
+        """Say that nothing more comes, and wait until the server ends the connection too, with all of it read."""
+        # A server with GnuTLS ends it without close_notify.
+        with contextlib.suppress(ssl.SSLEOFError):
+            if isinstance(connection, ssl.SSLSocket):
+                connection = connection.unwrap()
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(_BLOCK):
+                pass
+        # One that had ended it before all came has reset it since.
+        wait_until_taken(connection, self._timeout_s)
 
     def close(self) -> None:
         """Do nothing: no connection outlives its batch."""
@@ -49,15 +62,3 @@ class TcpDestination:
 def framed(message: bytes) -> bytes:
     """Return a message with its length before it."""
     return b"%d %b" % (len(message), message)
-
-
-def _end(connection: socket.socket) -> None:
-    """Say that nothing more comes, and wait until the server ends the connection too."""
-    if isinstance(connection, ssl.SSLSocket):
-        try:
-            connection = connection.unwrap()
-        except ssl.SSLEOFError:
-            return  # ended without close_notify, as servers with GnuTLS do
-    connection.shutdown(socket.SHUT_WR)
-    while connection.recv(_BLOCK):
-        pass

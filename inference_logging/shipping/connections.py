@@ -1,12 +1,20 @@
-"""Connections to a host, with TLS or without, for destinations that are no HTTP."""
+"""Sockets of destinations that are no HTTP: connections with TLS or without, and what the other side has not taken."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import socket
 import ssl
+import struct
+import termios
+import time
 from collections.abc import Mapping
+from typing import Final
 
 from inference_logging.errors import ConfigError
+
+_STEP_S: Final = 0.002
 
 
 def client_context(ca_file: str | None, options: Mapping[str, str]) -> ssl.SSLContext:
@@ -38,3 +46,20 @@ def connect(address: tuple[str, int], timeout_s: float, context: ssl.SSLContext 
     except BaseException:
         connection.close()
         raise
+
+
+def wait_until_taken(connection: socket.socket, timeout_s: float) -> None:
+    """Wait until the other side has taken all bytes: by TCP into its own buffers, from a Unix socket out of its buffer.
+
+    Raises OSError for a connection that was reset, and ``TimeoutError``.
+    """
+    end_s = time.monotonic() + timeout_s
+    while True:
+        waiting = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
+        if code := connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(code, os.strerror(code))
+        if not waiting:
+            return
+        if time.monotonic() > end_s:
+            raise TimeoutError(f"{waiting} bytes are not taken")
+        time.sleep(_STEP_S)
