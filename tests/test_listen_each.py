@@ -173,6 +173,7 @@ def test_a_pod_whose_process_runs_is_not_forgotten(node: Node) -> None:
         assert node.numbers("chat/a") == [1, 2]
         assert (node.queues / "chat" / "a" / "queues").is_dir()
         assert logger.service.listener_stats()["queue_renewals"] == 0
+    assert not [line for line in sidecar.lines if "chat/a is" in line], "it was served all the time"
 
 
 def test_service_and_redaction_are_those_of_the_pod_and_its_names_are_in_the_resource(node: Node) -> None:

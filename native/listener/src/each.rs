@@ -7,9 +7,9 @@
 use super::configuration::Configuration;
 use super::endpoint;
 use super::failure::{FAILED, Failure, OK};
-use super::listen::{DRAIN_LOOK, LONGEST_INTERVAL_S, LOOK, say, say_port};
 use super::listeners::Counts;
 use super::options::Options;
+use super::rounds::{DRAIN_LOOK, LONGEST_INTERVAL_S, LOOK, say, say_port};
 use ended::EndedSegments;
 use libc::SIGHUP;
 use listen::settings::Settings;
@@ -101,6 +101,14 @@ impl Fleet {
         self.members().iter().map(|(name, served)| (name.clone(), served.asks.clone())).collect()
     }
 
+    /// Takes out the directories whose threads have ended.
+    fn take_ended(&self) -> Vec<(String, Served)> {
+        let mut members = self.members();
+        let ended = members.iter().filter(|(_, served)| served.has_ended());
+        let names: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
+        names.into_iter().filter_map(|name| members.remove_entry(&name)).collect()
+    }
+
     fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for (name, served) in self.members().iter() {
@@ -188,10 +196,9 @@ impl Watch {
         self.refused.insert(name, (why, Instant::now() + RETRY));
     }
 
-    /// Takes the directories whose threads have ended out of the fleet.
+    /// Forgets the directories whose threads have ended, or tries them again.
     fn take_ended(&mut self) {
-        let ended: Vec<(String, Served)> =
-            self.fleet.members().extract_if(.., |_, served| served.has_ended()).collect();
+        let ended = self.fleet.take_ended();
         for (name, served) in ended {
             let counts = served.counts();
             match served.end() {

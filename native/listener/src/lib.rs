@@ -7,6 +7,7 @@
 //!   ├ endpoint                 /metrics, /health, /live, /producers
 //!   │   └ http                 a bounded HTTP server: connections, time, bytes
 //!   ├ listeners                the listener of each lane
+//!   ├ rounds                   the pace of its rounds, and its lines on stderr
 //!   └ each                     the listeners of many queue directories, in one process
 //!       ├ pattern              which directories those are
 //!       ├ served               one directory and its listeners, as the user that owns it
@@ -55,6 +56,7 @@ mod options;
 mod proxy;
 mod recover;
 mod report;
+mod rounds;
 mod verify;
 
 const NAME: &str = "inference-logging-listener";

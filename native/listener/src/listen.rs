@@ -11,21 +11,16 @@ use super::failure::{FAILED, Failure, OK};
 use super::host::Host;
 use super::listeners::Listeners;
 use super::options::{Options, Syntax};
+use super::rounds::{DRAIN_LOOK, LONGEST_INTERVAL_S, LOOK, SHARE_OF_LAST_ROUND, say, say_port};
 use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-use queue::system::{ENDING, Signals, wait_writable};
+use queue::system::{ENDING, Signals};
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The longest delay before a change of the leader is reported.
-pub const LOOK: Duration = Duration::from_millis(500);
-pub const DRAIN_LOOK: Duration = Duration::from_millis(50);
-/// The share of the deadline that is kept for the last round, since producers may go on until the end.
-pub const SHARE_OF_LAST_ROUND: f64 = 0.2;
 const STATUS_INTERVAL_S: f64 = 60.0;
-pub const LONGEST_INTERVAL_S: f64 = 86_400.0;
 const METRICS_ADDRESS: &str = "0.0.0.0";
 
 static SYNTAX: Syntax = Syntax {
@@ -169,17 +164,4 @@ fn drain(listeners: &Listeners, signals: &Signals, deadline: Duration) -> u8 {
     let left = listeners.left();
     say(&format!("ended {} left={left}", listeners.counts()));
     if left > 0 { FAILED } else { OK }
-}
-
-/// Reports the port that the system has chosen.
-pub fn say_port(port: u16) {
-    say(&format!("serves /metrics on port {port}"));
-}
-
-/// Writes a line to stderr. If nothing reads the pipe, the line is left out, so that it cannot hold up the signals.
-pub fn say(line: &str) {
-    let mut stderr = std::io::stderr();
-    if wait_writable(&stderr, Duration::ZERO).unwrap_or(false) {
-        let _ = stderr.write_all(format!("inference-logging listen: {line}\n").as_bytes());
-    }
 }

@@ -3,7 +3,7 @@
 //! Each has the retention of the configuration for itself, and all together may have a number of bytes: beyond that the
 //! directory that was written longest ago loses its segments first. Removals are reported on stderr and counted.
 
-use super::super::listen::say;
+use super::super::rounds::say;
 use super::pattern::{Pattern, subdirectories};
 use super::served::become_owner;
 use listen::housekeeper::{HousekeepingSettings, Rounds};

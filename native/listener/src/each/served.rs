@@ -3,8 +3,8 @@
 use super::super::cleaning;
 use super::super::configuration::Configuration;
 use super::super::host::Host;
-use super::super::listen::{DRAIN_LOOK, LOOK, SHARE_OF_LAST_ROUND};
 use super::super::listeners::{Counts, Listeners, now};
+use super::super::rounds::{DRAIN_LOOK, LOOK, SHARE_OF_LAST_ROUND};
 use super::pattern::Found;
 use listen::settings::Settings;
 use listen::status::health::{Health, HealthWatch};
