@@ -194,6 +194,8 @@ THRESHOLDS = closed(
             "consumerLagSeconds",
             "bytesPerSecond",
             "listenerCpuCores",
+            "loggingCpuRatio",
+            "nodeOtherCpuRatio",
             "dirtyMemoryRatio",
             "shipperLagSeconds",
             "routeFailureRatio",
