@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -44,6 +45,7 @@ class ShipperCollector(Collector):
         shipper = self._shipper
         yield self._counter("records", "Records that the destination has acknowledged", shipper.records)
         yield self._counter("bytes", "Bytes of those records, as they stand in segments", shipper.bytes)
+        yield self._counter("cpu_seconds", "Processor time of the shipper, of user and kernel", time.process_time())
         yield self._by("errors", "Sendings that failed, to be tried again", "error_type", shipper.errors)
         yield self._by("refused", "Records that the destination will never take", "reason", shipper.refused)
         yield self._counter("left_out", "Records that ship_to does not ask for (signal=traces)", shipper.left_out)

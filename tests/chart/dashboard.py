@@ -1,4 +1,4 @@
-"""Write the dashboard of the chart, Grafana's JSON, from tables: ``panels_service``, ``_requests`` and ``_logging``."""
+"""Write the dashboard of the chart, Grafana's JSON, from the tables of ``panels_service`` and its neighbours."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.chart.expressions import CHOSEN, REQUESTS, SERVED, Panel, once
+from tests.chart.panels_cost import COST
 from tests.chart.panels_logging import LOGGING, NODE, SEGMENTS, SINKS
 from tests.chart.panels_requests import ENGINE, ROUTES
 from tests.chart.panels_service import LATENCY, SERVICE, TRAFFIC
@@ -21,6 +22,7 @@ ROWS: Final[dict[str, list[Panel]]] = {
     "Logging: state, queues, losses, cost": LOGGING,
     "Logging: sinks and audit": SINKS,
     "Logging: segments and shipping": SEGMENTS,
+    "Logging: what it costs": COST,
     "Sidecar and node": NODE,
 }
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}

@@ -146,7 +146,10 @@ def scraping(
     configuration = {
         "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],
-        "scrape_configs": [{"job_name": "pods", "file_sd_configs": [{"files": [f"{discovered}/*.json"]}]}],
+        # What cAdvisor tells has the labels of each container.
+        "scrape_configs": [
+            {"job_name": "pods", "honor_labels": True, "file_sd_configs": [{"files": [f"{discovered}/*.json"]}]}
+        ],
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(configuration))
     address = f"127.0.0.1:{free_port()}"

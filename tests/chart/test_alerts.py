@@ -100,6 +100,7 @@ def test_each_case_belongs_to_an_alert() -> None:
         {},
         {"queueRatio": 0.25, "consumerLagSeconds": 7, "bytesPerSecond": 123456789},
         {"listenerCpuCores": 1, "dirtyMemoryRatio": 0.33, "shipperLagSeconds": 3600, "routeFailureRatio": 0.5},
+        {"loggingCpuRatio": 0.07, "nodeOtherCpuRatio": 0.2},
     ],
 )
 def test_promtool_finds_nothing_to_complain_about_and_changed_thresholds_arrive(
@@ -134,7 +135,7 @@ def test_each_alert_has_severity_texts_with_its_value_and_a_section_of_the_runbo
         texts = rule["annotations"]
         assert rule["labels"]["severity"] in {"warning", "critical"}
         assert set(texts) == {"summary", "description", "runbook_url"}
-        assert "{{ $labels.pod }}" in texts["summary"], alert
+        assert re.search(r"\{\{ \$labels\.(pod|node) \}\}", texts["summary"]), alert
         # An alert that is either there or not has no other value than the label that it is about.
         assert re.search(r"\$value|\$labels\.producer", texts["description"]), alert
         assert texts["runbook_url"] == f"{RUNBOOK}#{alert.lower()}"

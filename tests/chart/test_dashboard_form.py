@@ -193,6 +193,8 @@ def test_the_chart_brings_the_recording_rules_with_the_dashboard_and_the_alerts_
     assert groups(dashboard={**shown, "recordingRules": False}, alerts=alerts) == groups(alerts=alerts)
     with pytest.raises(AssertionError, match="could not find template"):
         groups(dashboard={**shown, "recordingRules": False})
+    # Prometheus refuses a file with two groups of one name.
+    assert len({group["name"] for group in both}) == len(both)
     # What the tests under load evaluate is what helm makes.
     assert expressions(both) == expressions(written_rules()["groups"])
 

@@ -205,6 +205,8 @@ THRESHOLDS = closed(
             "consumerLagSeconds",
             "bytesPerSecond",
             "listenerCpuCores",
+            "loggingCpuRatio",
+            "nodeOtherCpuRatio",
             "dirtyMemoryRatio",
             "shipperLagSeconds",
             "routeFailureRatio",

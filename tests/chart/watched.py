@@ -21,6 +21,7 @@ import pytest
 
 from inference_logging import Config
 from tests.chart.prometheus import Prometheus, Target, installed, scraping, written_rules
+from tests.chart.watched_node import Node, serving_node
 from tests.servers import Clients, Server, free_port, serving
 from tests.sidecars import Sidecar, environment
 from tests.support import wait_until
@@ -90,6 +91,7 @@ class Watched:
     directory: Path
     reader: socket.socket
     """Of the additional sink of the chats."""
+    node: Node
 
     @contextlib.contextmanager
     def completions(self, pod: str) -> Iterator[None]:
@@ -97,6 +99,7 @@ class Watched:
         directory = self.directory / pod
         config = Config(directory=directory / "segments", queue_directory=directory / "queues", metrics_path="/metrics")
         with serving(config, *_command(1), **SETTINGS) as server, Load(server, 1, 0.1):
+            self.node.add(COMPLETIONS[0], pod, "server", server.process.pid)
             Target(server.port, "server", *COMPLETIONS, pod).add_to(self.prometheus.targets)
             yield
 
@@ -126,12 +129,20 @@ def watched(directory: Path, interval: str = "1s", clients: int = 1) -> Iterator
             listener = running.enter_context(Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1"))
             port = wait_until(lambda: _reported_port(listener), "the listener's port")
             server = running.enter_context(serving(config, *_command(2)))
-            shipper = _shipping(config, directory, running)
-        ports = {"server": server.port, "listener": port, "shipper": shipper}
+            shipper, shipping = _shipping(config, directory, running)
+        ports = {"server": server.port, "listener": port, "shipper": shipping}
         targets = [Target(port, container, *CHAT, "chat-0") for container, port in ports.items()]
+        node = Node()
+        for container, pid in {
+            "server": server.process.pid,
+            "listener": listener.process.pid,
+            "shipper": shipper,
+        }.items():
+            node.add(CHAT[0], "chat-0", container, pid)
+        targets.append(Target(running.enter_context(serving_node(node)), "node-exporter", "", "", ""))
         running.enter_context(Load(server, clients, 0.02))
         prometheus = running.enter_context(scraping(directory, targets, written_rules(), interval))
-        seen = Watched(prometheus, config, listener, directory, reader)
+        seen = Watched(prometheus, config, listener, directory, reader, node)
         running.enter_context(seen.completions("completions-0"))
         yield seen
 
@@ -166,12 +177,12 @@ def _reported_port(listener: Sidecar) -> int | None:
     return next((int(match[1]) for match in found if match), None)
 
 
-def _shipping(config: Config, directory: Path, running: ExitStack) -> int:
-    """Run a shipper to a database; return the port of its metrics."""
+def _shipping(config: Config, directory: Path, running: ExitStack) -> tuple[int, int]:
+    """Run a shipper to a database; return its process, and the port of its metrics."""
     port = free_port()
     command = [sys.executable, "-m", "inference_logging.cli.main", "ship", "--metrics-port", str(port)]
     given: dict[str, Any] = {**environment(config), "INFERENCE_LOGGING_SHIP_TO": f"sqlite://{directory / 'shipped.db'}"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=given)
     running.callback(process.wait, 60)
     running.callback(process.terminate)
-    return port
+    return process.pid, port

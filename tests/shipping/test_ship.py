@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -212,6 +213,9 @@ def test_metrics_tell_how_far_it_is(start: Callable[..., subprocess.Popen[str]],
     text = scraped(port, 'ship_records_total{ship_name="sqlite"} 2.0')
     assert 'inference_logging_ship_refused_total{reason="corrupt",ship_name="sqlite"} 1.0' in text
     assert 'inference_logging_ship_bytes_total{ship_name="sqlite"}' in text
+    used = re.search(r'inference_logging_ship_cpu_seconds_total\{ship_name="sqlite"\} (\S+)', text)
+    assert used is not None
+    assert float(used[1]) > 0
     text = scraped(port, 'inference_logging_ship_lag_bytes{ship_name="sqlite"} 0.0')
     assert 'inference_logging_ship_lag_seconds{ship_name="sqlite"} 0.0' in text
 
