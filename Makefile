@@ -305,7 +305,7 @@ test-shipping: build ## Run the tests with a real collector, Loki and Kafka, com
 	@$(call install_tools,$(SHIPPING_TOOLS))
 	$(PYTHON) -m pytest $(RERUNS) -m shipping
 
-test-fleet: build ## Ship to a real object storage while shippers and storage are killed, at length; print what arrived
+test-fleet: build clickhouse ## Ship to a real object storage and to ClickHouse's engine while shippers and both are killed, at length; print what arrived
 	@$(call install_tools,versitygw)
 	FLEET_HOSTS=$${FLEET_HOSTS:-3} FLEET_RECORDS=$${FLEET_RECORDS:-20000} FLEET_KILLS=$${FLEET_KILLS:-5} \
 		$(PYTHON) -m pytest tests/shipping/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800

@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.shipping.bucket import CREDENTIALS
 
 PAYLOAD_BYTES: Final = 3000
 """Of noise in each record, so that objects are not small and have several parts."""
 
-_MARK: Final = ".shipped-s3"
 _WRITER: Final = """
 import base64, os, sys, time
 from inference_logging import Logger, get_logger
@@ -41,9 +40,9 @@ class Row(NamedTuple):
 
 
 class Host:
-    """One directory with its writers and its shipper; ``url`` is where that goes."""
+    """One directory with its writers and its shipper; ``url`` is where that goes, ``more`` are its parameters."""
 
-    def __init__(self, name: str, folder: Path, url: str, *, rotate_bytes: int) -> None:
+    def __init__(self, name: str, folder: Path, url: str, *, rotate_bytes: int, **more: Any) -> None:
         self.name, self.directory = name, folder / name / "logs"
         self.kills = 0
         """Of its shippers."""
@@ -51,18 +50,20 @@ class Host:
         """Uploads in parts that were under way then."""
         self.rotate_bytes = rotate_bytes
         self._url, self._folder = url, folder / name
+        self._kind = url.partition("://")[0].partition("+")[0]
         self._folder.mkdir(parents=True)
         given = {
             "directory": self.directory,
             "queue_directory": self._folder / "queues",
             "service_name": "fleet",
             "rotate_bytes": rotate_bytes,
-            "retention_waits_for": "s3",
+            "retention_waits_for": self._kind,
             "retention_s": 1,
             "ship_interval_s": 0.05,
             "ship_timeout_s": 5,
             "ship_retry_s": 1,
             "drain_deadline_s": 100,
+            **more,
         }
         own = {f"INFERENCE_LOGGING_{key.upper()}": str(value) for key, value in given.items()}
         self._environment = {**os.environ, **CREDENTIALS, "OTEL_RESOURCE_ATTRIBUTES": f"k8s.pod.name={name}", **own}
@@ -88,14 +89,18 @@ class Host:
         self.start()
 
     def is_sending(self) -> bool:
-        """Return whether an object is being made or sent."""
-        return (self.directory / ".s3.staging" / "object").exists()
+        """Return whether an object is being made or sent, or a block is."""
+        if self._kind == "s3":
+            return (self.directory / ".s3.staging" / "object").exists()
+        offsets = self.directory / f".{self._kind}.offsets"
+        return offsets.exists() and b'"sending"' in offsets.read_bytes()
 
     def left(self) -> int:
         """Return how many segments have not arrived."""
         names = {path.name.removesuffix(".zst") for path in self.directory.glob("fleet-*.jsonl*")}
-        marks = {name for name in names if name.endswith(_MARK)}
-        return len((names - marks) - {mark.removesuffix(_MARK) for mark in marks})
+        suffix = f".shipped-{self._kind}"
+        marks = {name for name in names if name.endswith(suffix)}
+        return len((names - marks) - {mark.removesuffix(suffix) for mark in marks})
 
     def has_arrived(self) -> bool:
         """Return whether each segment has arrived."""

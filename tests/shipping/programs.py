@@ -56,7 +56,7 @@ class Program:
 
     def kill(self) -> None:
         """End it by SIGKILL."""
-        assert self.is_running()
+        assert self.is_running(), f"it ended: {self.said()[-2000:]}"
         self.kills += 1
         self.end()
 

@@ -141,6 +141,7 @@ def test_a_block_is_one_insert_with_a_token_and_the_password_is_a_header(
     assert "s3cret" not in str(first.settings)
     assert (first.settings["database"], first.settings["async_insert"]) == ("logs", "0")
     assert first.settings["deduplicate_blocks_in_dependent_materialized_views"] == "1"
+    assert first.settings["precise_float_parsing"] == "1"
     assert first.offsets() == [1, 2]
     tokens = [one.settings["insert_deduplication_token"] for one in (first, again, other)]
     assert tokens[0] == tokens[1] != tokens[2]

@@ -1,5 +1,7 @@
 """A fleet ships to a real object storage through a wire that is slow and breaks, while its shippers are killed.
 
+Another ships to ClickHouse's engine.
+
 `make test-fleet` runs it at length (``FLEET_HOSTS``, ``FLEET_RECORDS``, ``FLEET_KILLS``) and prints the table.
 """
 
@@ -21,6 +23,7 @@ from inference_logging.shipping.s3.place import Place, object_key
 from inference_logging.shipping.s3.store import ExistsError, Store
 from tests.command_line import run
 from tests.shipping.bucket import CREDENTIALS
+from tests.shipping.clickhouse import ClickHouse
 from tests.shipping.fleet import Host, Row, table
 from tests.shipping.objects import Objects, Wire
 from tests.support import wait_until
@@ -115,6 +118,47 @@ def _rows(hosts: list[Host], objects: Path) -> list[Row]:
         copies = sum(found.values()) - len(found)
         rows.append(Row(host.name, RECORDS, len(found), copies, RECORDS - len(found), host.kills, len(host.killed_in)))
     return rows
+
+
+@pytest.mark.clickhouse
+def test_what_was_accepted_is_one_row_of_a_database_whatever_was_killed(
+    start: Start, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    server: ClickHouse = start(ClickHouse(tmp_path / "clickhouse"))
+    # A merge would leave one of two rows of a record.
+    server.ask("SYSTEM STOP MERGES")
+    given = {"ship_headers_file": server.headers, "ship_batch_records": 5000, "ship_timeout_s": 60}
+    hosts = [
+        start(Host(f"host-{number}", tmp_path, server.url(), rotate_bytes=2 * MIB, **given))
+        for number in range(1, HOSTS + 1)
+    ]
+    writers = [host.write(RECORDS) for host in hosts]
+    choose = random.Random(SEED)
+    for number in range(KILLS):
+        for host in choose.sample(hosts, len(hosts)):
+            wait_until(host.is_sending, "a block to be sent")
+            host.kill()
+        if number == KILLS // 2:
+            server.kill()
+            server.start()
+            server.ask("SYSTEM STOP MERGES")
+    assert [writer.wait(300) for writer in writers] == [0] * HOSTS
+    for host in hosts:
+        wait_until(host.has_arrived, f"the segments of {host.name} to arrive", 300)
+        assert host.stop() == 0, host.said()
+    found = server.rows(
+        "SELECT `k8s.pod.name` AS host, count() AS rows, uniqExact(pid, JSONExtractUInt(attributes, 'n')) AS arrived "
+        "FROM records WHERE logger = 'fleet' GROUP BY host"
+    )
+    of = {row["host"]: (row["rows"], row["arrived"]) for row in found}
+    rows = [
+        Row(host.name, RECORDS, there, there_in_all - there, RECORDS - there, host.kills, 0)
+        for host in hosts
+        for there_in_all, there in [of.get(host.name, (0, 0))]
+    ]
+    text = f"{table(rows)}\nthe server killed {server.kills} times"
+    request.node.user_properties.append(("shipped", f"to ClickHouse's engine:\n{text}"))
+    assert [(row.accepted, row.copies, row.missing) for row in rows] == [(RECORDS, 0, 0)] * HOSTS, text
 
 
 def test_verify_of_a_real_bucket_is_red_for_an_object_that_is_removed_altered_or_doubled(
