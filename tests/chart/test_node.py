@@ -123,6 +123,15 @@ def test_shippers_follow_the_segments_of_all_pods(daemonset: Release) -> None:
     assert tail["path"] == f"{below}/*.jsonl,{below}/audit/*.jsonl"
 
 
+def test_a_policy_adds_the_queue_only_in_the_namespaces_that_are_named_and_only_where_it_is_asked_for() -> None:
+    values = {**OF_NODE, "node": {"namespaces": ["chat", "tools"], "inject": {"enabled": True}}}
+    policy = render(**values).one("MutatingAdmissionPolicy")["spec"]
+    (names,) = policy["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    assert (names["key"], names["values"]) == ("kubernetes.io/metadata.name", ["chat", "tools"])
+    assert policy["failurePolicy"] == "Ignore"
+    assert render(**OF_NODE).all("MutatingAdmissionPolicy") == []
+
+
 @pytest.mark.parametrize(
     ("values", "refused"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from tests.cluster.control_plane import ControlPlane, Object, node
 from tests.cluster.release import CHART, WAIT, documents
+from tests.support import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -65,11 +67,23 @@ class Fleet:
 
     def judge(self, namespace: str, specification: dict[str, Any]) -> str:
         """Let the server judge a pod without keeping it, and return what it objects to."""
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "judged"}, "spec": specification}
-        done = self.cluster.run(
-            "kubectl", "create", "--dry-run=server", f"--namespace={namespace}", "--filename=-", given=json.dumps(pod)
-        )
-        return done.stderr
+        return self._create(namespace, specification, {}).stderr
+
+    def admitted(self, namespace: str, specification: dict[str, Any], **annotations: str) -> dict[str, Any]:
+        """Return what the server makes of a pod, without keeping it."""
+        named = {f"inference-logging.io/{name}": value for name, value in annotations.items()}
+        done = self._create(namespace, specification, named)
+        assert done.returncode == 0, done.stderr
+        made: dict[str, Any] = json.loads(done.stdout)["spec"]
+        return made
+
+    def _create(
+        self, namespace: str, specification: dict[str, Any], annotations: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        metadata = {"name": "judged", "annotations": annotations}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": specification}
+        without_keeping = ("create", "--dry-run=server", "--output=json", f"--namespace={namespace}", "--filename=-")
+        return self.cluster.run("kubectl", *without_keeping, given=json.dumps(pod))
 
     def remove(self) -> None:
         """Remove all, and wait for it: other tests count nodes."""
@@ -141,6 +155,118 @@ def test_the_pod_of_a_node_needs_a_namespace_of_its_own_that_is_privileged(fleet
         assert fleet.judge(fleet.logging, specification) == ""
     finally:
         fleet.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+RESTRICTED: Final = {
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+QUEUE: Final = "inference-logging-queue"
+ADDED: Final = {
+    "LOGGING_POD_NAME": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+    "INFERENCE_LOGGING_LISTENER": "external",
+    "INFERENCE_LOGGING_QUEUE_DIRECTORY": "/run/inference-logging/queues",
+    "INFERENCE_LOGGING_DIRECTORY": "/var/log/inference-logging/segments",
+}
+
+
+@pytest.fixture(scope="module")
+def injecting(fleet: Fleet) -> Fleet:
+    """Wait until the server knows the policy: it reads policies in the background."""
+    wait_until(lambda: _has_queue(fleet.admitted(fleet.tenants[0], _foreign(), inject="true")), "the policy to act")
+    return fleet
+
+
+def test_a_pod_that_asks_for_it_gets_the_queue_in_all_its_containers(injecting: Fleet) -> None:
+    made = injecting.admitted(injecting.tenants[0], _foreign(), inject="true")
+    claim = {"claimName": "inference-logging-queues"}
+    assert {"name": QUEUE, "persistentVolumeClaim": claim} in made["volumes"]
+    mount = {"name": QUEUE, "mountPath": "/run/inference-logging", "subPathExpr": "$(LOGGING_POD_NAME)"}
+    for container, own in zip(made["containers"], _foreign()["containers"], strict=True):
+        assert mount in container["volumeMounts"]
+        assert _environment(container) == {**ADDED, **_environment(own)}
+        # Nothing of its own is gone.
+        assert {**container, "env": [], "volumeMounts": []}.items() >= {**own, "env": [], "volumeMounts": []}.items()
+        assert all(one in container["volumeMounts"] for one in own.get("volumeMounts", []))
+
+
+@pytest.mark.parametrize("annotations", [{}, {"inject": "false"}, {"inject": ""}, {"container": "engine"}])
+def test_a_pod_that_does_not_ask_is_left_as_it_is(injecting: Fleet, annotations: dict[str, str]) -> None:
+    assert not _has_queue(injecting.admitted(injecting.tenants[0], _foreign(), **annotations))
+
+
+def test_a_pod_that_has_it_is_unchanged(injecting: Fleet) -> None:
+    once = injecting.admitted(injecting.tenants[0], _foreign(), inject="true")
+    assert injecting.admitted(injecting.tenants[0], once, inject="true") == once
+
+
+def test_one_container_may_be_named(injecting: Fleet) -> None:
+    made = injecting.admitted(injecting.tenants[0], _foreign(), inject="true", container="engine")
+    changed = {one["name"] for one in made["containers"] if QUEUE in {m["name"] for m in one.get("volumeMounts", [])}}
+    assert changed == {"engine"}
+
+
+def test_a_pod_with_another_volume_of_this_name_is_left_as_it_is(injecting: Fleet) -> None:
+    own = {"name": QUEUE, "emptyDir": {}}
+    volumes = [*_foreign()["volumes"], own]
+    made = injecting.admitted(injecting.tenants[0], {**_foreign(), "volumes": volumes}, inject="true")
+    assert made["volumes"] == volumes
+    assert "INFERENCE_LOGGING_LISTENER" not in _environment(made["containers"][0])
+
+
+def test_a_namespace_that_is_not_named_is_left_as_it_is(injecting: Fleet) -> None:
+    assert not _has_queue(injecting.admitted(injecting.logging, _foreign(), inject="true"))
+
+
+def test_pods_that_a_controller_makes_get_it_and_run(injecting: Fleet) -> None:
+    labels = {"app": "foreign"}
+    annotated = {"labels": labels, "annotations": {"inference-logging.io/inject": "true"}}
+    specification = {**_foreign(), "nodeSelector": POOL}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "foreign", "namespace": injecting.tenants[1]},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": annotated, "spec": specification},
+        },
+    }
+    injecting.cluster.apply(deployment)
+    namespace = f"--namespace={injecting.tenants[1]}"
+    try:
+        injecting.cluster.kubectl("rollout", "status", "deployment/foreign", namespace, "--timeout=60s")
+        pods = [
+            pod for pod in injecting.pods(injecting.tenants[1]) if pod["metadata"]["labels"].get("app") == "foreign"
+        ]
+        assert len(pods) == 2
+        assert all(_has_queue(pod["spec"]) for pod in pods)
+    finally:
+        injecting.cluster.kubectl("delete", "deployment", "foreign", namespace)
+
+
+def _foreign() -> dict[str, Any]:
+    """Describe a pod that somebody else's controller makes: it knows nothing of the logging."""
+    engine = {
+        "name": "engine",
+        "image": "example.com/engine",
+        "env": [{"name": "MODEL", "value": "m"}, {"name": "NODE", "value": "n"}],
+        "volumeMounts": [{"name": "model", "mountPath": "/model"}],
+        "securityContext": RESTRICTED,
+    }
+    proxy = {"name": "proxy", "image": "example.com/proxy", "securityContext": RESTRICTED}
+    volumes = [{"name": "model", "emptyDir": {}}]
+    return {"automountServiceAccountToken": False, "containers": [engine, proxy], "volumes": volumes}
+
+
+def _environment(container: dict[str, Any]) -> dict[str, Any]:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container.get("env", [])}
+
+
+def _has_queue(specification: dict[str, Any]) -> bool:
+    return QUEUE in {volume["name"] for volume in specification.get("volumes", [])}
 
 
 def _containers(pod: Object) -> list[Object]:
