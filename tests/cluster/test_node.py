@@ -7,6 +7,7 @@ import secrets
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +16,13 @@ import pytest
 from tests.cluster.control_plane import ControlPlane, Object, node
 from tests.cluster.release import CHART, WAIT, documents
 from tests.support import wait_until
+from tests.tools.tools import tool
 
 pytestmark = pytest.mark.cluster
 
 NODES: Final = 25
 PODS: Final = 200
+RECIPES: Final = CHART / "recipes"
 POOL: Final = {"pool": "of-listeners"}
 DAEMONSET, SERVER = (CHART / "ci" / "node" / f"{name}-values.yaml" for name in ("daemonset", "server"))
 
@@ -36,6 +39,8 @@ class Fleet:
         """Make namespaces and nodes."""
         self.cluster.apply(_namespace(self.logging, "privileged"))
         self.cluster.apply(*(_namespace(name, "restricted") for name in self.tenants))
+        for name in (self.logging, *self.tenants):
+            wait_until(partial(self.cluster.objects, "serviceaccounts", name), "the account that each namespace has")
         made = [node(name) for name in self.nodes]
         for one in made:
             one["metadata"]["labels"] |= POOL
@@ -147,7 +152,8 @@ def test_the_pod_of_a_node_needs_a_namespace_of_its_own_that_is_privileged(fleet
     (daemonset,) = (one for one in fleet.rendered() if one["kind"] == "DaemonSet")
     specification = {**daemonset["spec"]["template"]["spec"], "serviceAccountName": "default"}
     namespace = f"{standard}-{secrets.token_hex(3)}"
-    fleet.cluster.apply(_namespace(namespace, standard), _account(namespace))
+    fleet.cluster.apply(_namespace(namespace, standard))
+    wait_until(partial(fleet.cluster.objects, "serviceaccounts", namespace), "the account that each namespace has")
     try:
         objection = fleet.judge(namespace, specification)
         assert f'violates PodSecurity "{standard}:latest"' in objection
@@ -247,6 +253,34 @@ def test_pods_that_a_controller_makes_get_it_and_run(injecting: Fleet) -> None:
         injecting.cluster.kubectl("delete", "deployment", "foreign", namespace)
 
 
+def test_the_recipe_for_ray_is_what_its_operator_reads_and_each_pod_of_it_gets_the_queue(injecting: Fleet) -> None:
+    cluster, namespace = injecting.cluster, injecting.tenants[0]
+    cluster.kubectl("apply", "--server-side", "--filename", tool("ray-crds"))
+    try:
+        listed = ("kubectl", "get", "rayservices.ray.io", f"--namespace={namespace}")
+        wait_until(lambda: cluster.run(*listed).returncode == 0, "the kind to be known")
+        kept = (
+            "apply",
+            "--server-side",
+            f"--namespace={namespace}",
+            "--output=json",
+            "--filename",
+            RECIPES / "rayservice.yaml",
+        )
+        cluster_config = json.loads(cluster.kubectl(*kept))["spec"]["rayClusterConfig"]
+        groups = (cluster_config["headGroupSpec"], *cluster_config["workerGroupSpecs"])
+        for template, name in zip((group["template"] for group in groups), ("ray-head", "ray-worker"), strict=True):
+            annotations = template["metadata"]["annotations"]
+            chosen = {key.partition("/")[2]: value for key, value in annotations.items()}
+            made = injecting.admitted(namespace, template["spec"], **chosen)
+            (container,) = made["containers"]
+            assert container["name"] == name
+            assert _environment(container).items() >= ADDED.items()
+            assert _has_queue(made)
+    finally:
+        cluster.kubectl("delete", "crd", "rayservices.ray.io", "--ignore-not-found", "--timeout=60s")
+
+
 def _foreign() -> dict[str, Any]:
     """Describe a pod that somebody else's controller makes: it knows nothing of the logging."""
     engine = {
@@ -276,7 +310,3 @@ def _containers(pod: Object) -> list[Object]:
 def _namespace(name: str, standard: str) -> Object:
     labels = {"pod-security.kubernetes.io/enforce": standard}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-
-
-def _account(namespace: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
