@@ -379,7 +379,7 @@ def test_a_process_that_is_not_root_serves_its_own_directories_and_names_the_oth
 def test_three_capabilities_are_enough_to_serve_the_pods_of_all_users_and_to_forget_them(node: Node) -> None:
     options = ("--forget-after-s", "0", "--make", str(node.queues / "chat"))
     pattern = f"{node.queues}/{{k8s.namespace.name}}/{{k8s.pod.name}}/queues"
-    before = ("setpriv", "--bounding-set=-all,+setuid,+setgid,+chown")
+    before = ("setpriv", "--no-new-privs", "--bounding-set=-all,+setuid,+setgid,+chown")
     with Sidecar(node.config, "--each", pattern, *options, before=before, listen=(str(node.program), "listen")) as one:
         one.wait_for("directories=0")
         for life, user in enumerate(USERS):

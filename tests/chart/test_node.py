@@ -15,7 +15,7 @@ import yaml
 from inference_logging import Logger, get_logger
 from inference_logging.config import FileConfig
 from tests.chart.chart import CHART, Release, helm, render, render_file
-from tests.chart.test_chart import conform
+from tests.chart.test_chart import conform, notes_of
 from tests.sidecars import Sidecar
 from tests.support import read_lines, read_records, wait_until
 
@@ -52,6 +52,19 @@ def test_both_are_linted_and_what_kubernetes_accepts(file: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     judged = conform(render_file(file).objects, "1.37.0")
     assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+def test_the_notes_of_both_name_the_next_command(tmp_path: Path) -> None:
+    for name in ("node", "server"):
+        (tmp_path / name).mkdir()
+    of_node, of_server = notes_of(DAEMONSET, tmp_path / "node"), notes_of(SERVER, tmp_path / "server")
+    assert "rollout status daemonset/release-inference-logging" in of_node
+    assert "for the pods of chat, tools" in of_node
+    assert "deployment" not in of_node
+    assert "rollout status deployment/release-inference-logging" in of_server
+    assert "logs --selector app.kubernetes.io/name=inference-logging" in of_server
+    assert "verify" not in of_server, "the segments are not in the pod"
+    assert "Nothing takes the segments" not in of_server
 
 
 def test_a_node_has_a_daemonset_and_nothing_of_a_server(daemonset: Release) -> None:
