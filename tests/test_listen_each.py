@@ -299,6 +299,17 @@ def test_a_wrong_pattern_is_refused(node: Node, options: tuple[str, ...], said: 
     assert said.replace('"', "'") in sidecar.lines[0].replace('"', "'")
 
 
+def test_the_command_of_the_package_does_the_same(node: Node) -> None:
+    node.produce("chat/a", range(3))
+    made = node.root / "made"
+    options = ("--forget-after-s", "0", "--ended-bytes", "1000000", "--make", str(made))
+    with Sidecar(node.config, "--each", f"{node.queues}/{{namespace}}/{{pod}}/queues", *options) as sidecar:
+        wait_for(sidecar, "chat/a is forgotten: queues=0 in_queue=0 written=3")
+        assert made.is_dir()
+        assert sidecar.stop() == 0
+    assert node.numbers("chat/a") == [0, 1, 2]
+
+
 def test_a_directory_for_pods_is_made_for_everybody_to_write_to(node: Node) -> None:
     made = node.root / "made" / "chat"
     with node.listen("--make", str(made)) as sidecar:
