@@ -51,7 +51,7 @@ EXPORT_SETUP := $(wildcard tests/integrations/export/*.txt tests/integrations/ex
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
-CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
+CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ray-crds
 SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki versitygw
 
 # A wait that runs out of patience may be the fault of a busy machine: it is tried once more, and the closing line counts

@@ -299,6 +299,17 @@ def test_a_wrong_pattern_is_refused(node: Node, options: tuple[str, ...], said: 
     assert said.replace('"', "'") in sidecar.lines[0].replace('"', "'")
 
 
+def test_the_command_of_the_package_does_the_same(node: Node) -> None:
+    node.produce("chat/a", range(3))
+    made = node.root / "made"
+    options = ("--forget-after-s", "0", "--ended-bytes", "1000000", "--make", str(made))
+    with Sidecar(node.config, "--each", f"{node.queues}/{{namespace}}/{{pod}}/queues", *options) as sidecar:
+        wait_for(sidecar, "chat/a is forgotten: queues=0 in_queue=0 written=3")
+        assert made.is_dir()
+        assert sidecar.stop() == 0
+    assert node.numbers("chat/a") == [0, 1, 2]
+
+
 def test_a_directory_for_pods_is_made_for_everybody_to_write_to(node: Node) -> None:
     made = node.root / "made" / "chat"
     with node.listen("--make", str(made)) as sidecar:
@@ -379,7 +390,7 @@ def test_a_process_that_is_not_root_serves_its_own_directories_and_names_the_oth
 def test_three_capabilities_are_enough_to_serve_the_pods_of_all_users_and_to_forget_them(node: Node) -> None:
     options = ("--forget-after-s", "0", "--make", str(node.queues / "chat"))
     pattern = f"{node.queues}/{{k8s.namespace.name}}/{{k8s.pod.name}}/queues"
-    before = ("setpriv", "--bounding-set=-all,+setuid,+setgid,+chown")
+    before = ("setpriv", "--no-new-privs", "--bounding-set=-all,+setuid,+setgid,+chown")
     with Sidecar(node.config, "--each", pattern, *options, before=before, listen=(str(node.program), "listen")) as one:
         one.wait_for("directories=0")
         for life, user in enumerate(USERS):

@@ -31,6 +31,9 @@ config.audit_sink=sqlite: must be file with mode=node
 {{- if .Values.serviceMonitor.enabled }}
 serviceMonitor.enabled: there is no Service with mode=node; use podMonitor
 {{- end }}
+{{- if and .Values.node.inject.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) }}
+node.inject.enabled: needs Kubernetes 1.36, whose API server changes pods by a policy; this one is {{ .Capabilities.KubeVersion.Version }}
+{{- end }}
 {{- if ne .Values.listener.mode "sidecar" }}
 listener.mode={{ .Values.listener.mode }}: is for mode=server
 {{- end }}

@@ -42,7 +42,7 @@ receivers:
       - type: regex_parser
         parse_from: attributes["log.file.path"]
         parse_to: attributes.place
-        regex: '^.*/(?P<namespace>[^/]+)/(?P<pod>[^/]+)/(?:audit/)?(?P<service>[^/]+)-[^-/]+-[^-/]+-[^-/]+$'
+        regex: '^{{ include "inference-logging.segmentRoots" . }}/(?P<namespace>[^/]+)/(?P<pod>[^/]+)/(?:audit/)?(?P<service>[^/]+?)(?:-audit)?-[^-/]+-[^-/]+-[^-/]+$'
       - { type: move, from: attributes.place.namespace, to: 'resource["k8s.namespace.name"]' }
       - { type: move, from: attributes.place.pod, to: 'resource["k8s.pod.name"]' }
       - { type: move, from: attributes.place.service, to: 'resource["service.name"]' }

@@ -63,6 +63,14 @@ Puts the second of (list base given) over the first, in place. Nothing, "", [] a
 {{- end }}
 {{- end }}
 
+{{/* The directories below which a node has those of its pods, as a regular expression. */}}
+{{- define "inference-logging.segmentRoots" -}}
+{{- $config := include "inference-logging.config" . | fromYaml }}
+{{- $roots := list (regexQuoteMeta $config.directory) }}
+{{- with $config.audit_directory }}{{ $roots = append $roots (regexQuoteMeta .) }}{{ end }}
+{{- printf "(?:%s)" (join "|" $roots) }}
+{{- end }}
+
 {{/* A parameter of logging.yaml, also one of its group `advanced`, or its default: (list root name). */}}
 {{- define "inference-logging.parameter" -}}
 {{- $root := index . 0 }}

@@ -140,13 +140,20 @@ def test_every_helper_is_used() -> None:
     assert [name for name in names if name not in used and not name.startswith(tuple(composed))] == []
 
 
-def test_the_notes_name_the_next_command(tmp_path: Path) -> None:
+def notes_of(values: Path, directory: Path) -> str:
+    """Return what Helm says after an installation."""
     # `helm template` leaves them out, and `helm install` asks for a cluster.
-    chart = shutil.copytree(CHART, tmp_path / "chart")
+    chart = shutil.copytree(CHART, directory / "chart")
     (chart / "templates" / "NOTES.txt").rename(chart / "notes.txt")
     (chart / "templates" / "notes.yaml").write_text('notes: |{{ tpl (.Files.Get "notes.txt") . | nindent 2 }}')
-    done = helm("template", "release", chart, "--values", CI[0], "--show-only", "templates/notes.yaml")
+    done = helm("template", "release", chart, "--values", values, "--show-only", "templates/notes.yaml")
     assert done.returncode == 0, done.stderr
     notes = yaml.safe_load(done.stdout)["notes"]
+    assert isinstance(notes, str)
+    return notes
+
+
+def test_the_notes_name_the_next_command(tmp_path: Path) -> None:
+    notes = notes_of(CI[0], tmp_path)
     assert "rollout status deployment/release-inference-logging" in notes
     assert "inference-logging verify" in notes

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from inference_logging import Config, Logger, get_logger
-from tests.chart.chart import CI, Release, render, render_file
+from tests.chart.chart import CI, Release, endpoint, render, render_file
 from tests.servers import free_port
 from tests.support import TRACE_ID, TRACEPARENT, Recorded, answer, http_scope, read_records, wait_until
 from tests.tools.tools import tool
@@ -187,3 +187,38 @@ def test_records_of_the_audit_lane_arrive_with_their_chain(tmp_path: Path) -> No
     with running(to_a_file(render(config={"audit": "on"}), tmp_path), tmp_path):
         wait_until(decisions, "the record")
     assert [(one["allowed"], one["chain"]) for one in decisions()] == [(True, record["chain"])]
+
+
+@pytest.mark.parametrize("destination", ["otlp", "kafka"])
+def test_of_a_node_each_record_arrives_with_the_pod_and_the_service_that_its_file_names(
+    tmp_path: Path, destination: str
+) -> None:
+    places = {("chat", "pod-1"): "a-service", ("tools", "pod-2"): "b"}
+    for (namespace, pod), service in places.items():
+        own = {"directory": tmp_path / "segments" / namespace / pod, "queue_directory": tmp_path / pod}
+        with Logger(Config(**own, service_name=service, audit="on")) as logger:
+            logger.event("policy.decision", ["allowed"], lane="audit")(True)
+            get_logger("t").warning("hello", of=pod)
+    release = render(
+        mode="node",
+        node={"namespaces": ["chat", "tools"]},
+        config={"audit": "on"},
+        destination={"type": destination, "endpoints": [endpoint(destination)]},
+    )
+
+    def resources() -> list[dict[str, Any]]:
+        delivered = tmp_path / "delivered.jsonl"
+        return [attributes(one["resource"]["attributes"]) for one in logs(delivered)]
+
+    with running(to_a_file(release, tmp_path), tmp_path):
+        # The application's record and that of the audit lane.
+        wait_until(lambda: len(resources()) >= 2 * len(places), "the records of both pods")
+    expected = [
+        {"service.name": service, "k8s.namespace.name": namespace, "k8s.pod.name": pod}
+        for (namespace, pod), service in places.items()
+    ]
+    assert all(one in expected for one in resources())
+    assert all(one in resources() for one in expected)
+    assert not any(
+        "log.file.path" in attributes(one.get("attributes", [])) for one in logs(tmp_path / "delivered.jsonl")
+    )

@@ -15,7 +15,7 @@ import yaml
 from inference_logging import Logger, get_logger
 from inference_logging.config import FileConfig
 from tests.chart.chart import CHART, Release, helm, render, render_file
-from tests.chart.test_chart import conform
+from tests.chart.test_chart import conform, notes_of
 from tests.sidecars import Sidecar
 from tests.support import read_lines, read_records, wait_until
 
@@ -52,6 +52,19 @@ def test_both_are_linted_and_what_kubernetes_accepts(file: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     judged = conform(render_file(file).objects, "1.37.0")
     assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+def test_the_notes_of_both_name_the_next_command(tmp_path: Path) -> None:
+    for name in ("node", "server"):
+        (tmp_path / name).mkdir()
+    of_node, of_server = notes_of(DAEMONSET, tmp_path / "node"), notes_of(SERVER, tmp_path / "server")
+    assert "rollout status daemonset/release-inference-logging" in of_node
+    assert "for the pods of chat, tools" in of_node
+    assert "deployment" not in of_node
+    assert "rollout status deployment/release-inference-logging" in of_server
+    assert "logs --selector app.kubernetes.io/name=inference-logging" in of_server
+    assert "verify" not in of_server, "the segments are not in the pod"
+    assert "Nothing takes the segments" not in of_server
 
 
 def test_a_node_has_a_daemonset_and_nothing_of_a_server(daemonset: Release) -> None:
@@ -121,6 +134,15 @@ def test_shippers_follow_the_segments_of_all_pods(daemonset: Release) -> None:
     (tail,) = bit.yaml("fluent-bit.yaml")["pipeline"]["inputs"]
     below = "/var/log/inference-logging/segments/*/*"
     assert tail["path"] == f"{below}/*.jsonl,{below}/audit/*.jsonl"
+
+
+def test_a_policy_adds_the_queue_only_in_the_namespaces_that_are_named_and_only_where_it_is_asked_for() -> None:
+    values = {**OF_NODE, "node": {"namespaces": ["chat", "tools"], "inject": {"enabled": True}}}
+    policy = render(**values).one("MutatingAdmissionPolicy")["spec"]
+    (names,) = policy["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    assert (names["key"], names["values"]) == ("kubernetes.io/metadata.name", ["chat", "tools"])
+    assert policy["failurePolicy"] == "Ignore"
+    assert render(**OF_NODE).all("MutatingAdmissionPolicy") == []
 
 
 @pytest.mark.parametrize(

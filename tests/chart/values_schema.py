@@ -135,6 +135,7 @@ NODE = closed(
     segments=closed(hostPath=HOST_PATH),
     forgetAfterSeconds=SECONDS,
     endedSize={**SIZE, "minLength": 1},
+    inject=closed(enabled=FLAG),
     maxUnavailable={"type": ["integer", "string"]},
 )
 SHIPPER = closed(

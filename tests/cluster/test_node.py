@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,11 +15,14 @@ import pytest
 
 from tests.cluster.control_plane import ControlPlane, Object, node
 from tests.cluster.release import CHART, WAIT, documents
+from tests.support import wait_until
+from tests.tools.tools import tool
 
 pytestmark = pytest.mark.cluster
 
 NODES: Final = 25
 PODS: Final = 200
+RECIPES: Final = CHART / "recipes"
 POOL: Final = {"pool": "of-listeners"}
 DAEMONSET, SERVER = (CHART / "ci" / "node" / f"{name}-values.yaml" for name in ("daemonset", "server"))
 
@@ -34,6 +39,8 @@ class Fleet:
         """Make namespaces and nodes."""
         self.cluster.apply(_namespace(self.logging, "privileged"))
         self.cluster.apply(*(_namespace(name, "restricted") for name in self.tenants))
+        for name in (self.logging, *self.tenants):
+            wait_until(partial(self.cluster.objects, "serviceaccounts", name), "the account that each namespace has")
         made = [node(name) for name in self.nodes]
         for one in made:
             one["metadata"]["labels"] |= POOL
@@ -65,11 +72,23 @@ class Fleet:
 
     def judge(self, namespace: str, specification: dict[str, Any]) -> str:
         """Let the server judge a pod without keeping it, and return what it objects to."""
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "judged"}, "spec": specification}
-        done = self.cluster.run(
-            "kubectl", "create", "--dry-run=server", f"--namespace={namespace}", "--filename=-", given=json.dumps(pod)
-        )
-        return done.stderr
+        return self._create(namespace, specification, {}).stderr
+
+    def admitted(self, namespace: str, specification: dict[str, Any], **annotations: str) -> dict[str, Any]:
+        """Return what the server makes of a pod, without keeping it."""
+        named = {f"inference-logging.io/{name}": value for name, value in annotations.items()}
+        done = self._create(namespace, specification, named)
+        assert done.returncode == 0, done.stderr
+        made: dict[str, Any] = json.loads(done.stdout)["spec"]
+        return made
+
+    def _create(
+        self, namespace: str, specification: dict[str, Any], annotations: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        metadata = {"name": "judged", "annotations": annotations}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": specification}
+        without_keeping = ("create", "--dry-run=server", "--output=json", f"--namespace={namespace}", "--filename=-")
+        return self.cluster.run("kubectl", *without_keeping, given=json.dumps(pod))
 
     def remove(self) -> None:
         """Remove all, and wait for it: other tests count nodes."""
@@ -133,7 +152,8 @@ def test_the_pod_of_a_node_needs_a_namespace_of_its_own_that_is_privileged(fleet
     (daemonset,) = (one for one in fleet.rendered() if one["kind"] == "DaemonSet")
     specification = {**daemonset["spec"]["template"]["spec"], "serviceAccountName": "default"}
     namespace = f"{standard}-{secrets.token_hex(3)}"
-    fleet.cluster.apply(_namespace(namespace, standard), _account(namespace))
+    fleet.cluster.apply(_namespace(namespace, standard))
+    wait_until(partial(fleet.cluster.objects, "serviceaccounts", namespace), "the account that each namespace has")
     try:
         objection = fleet.judge(namespace, specification)
         assert f'violates PodSecurity "{standard}:latest"' in objection
@@ -143,6 +163,146 @@ def test_the_pod_of_a_node_needs_a_namespace_of_its_own_that_is_privileged(fleet
         fleet.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
+RESTRICTED: Final = {
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+QUEUE: Final = "inference-logging-queue"
+ADDED: Final = {
+    "LOGGING_POD_NAME": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+    "INFERENCE_LOGGING_LISTENER": "external",
+    "INFERENCE_LOGGING_QUEUE_DIRECTORY": "/run/inference-logging/queues",
+    "INFERENCE_LOGGING_DIRECTORY": "/var/log/inference-logging/segments",
+}
+
+
+@pytest.fixture(scope="module")
+def injecting(fleet: Fleet) -> Fleet:
+    """Wait until the server knows the policy: it reads policies in the background."""
+    wait_until(lambda: _has_queue(fleet.admitted(fleet.tenants[0], _foreign(), inject="true")), "the policy to act")
+    return fleet
+
+
+def test_a_pod_that_asks_for_it_gets_the_queue_in_all_its_containers(injecting: Fleet) -> None:
+    made = injecting.admitted(injecting.tenants[0], _foreign(), inject="true")
+    claim = {"claimName": "inference-logging-queues"}
+    assert {"name": QUEUE, "persistentVolumeClaim": claim} in made["volumes"]
+    mount = {"name": QUEUE, "mountPath": "/run/inference-logging", "subPathExpr": "$(LOGGING_POD_NAME)"}
+    for container, own in zip(made["containers"], _foreign()["containers"], strict=True):
+        assert mount in container["volumeMounts"]
+        assert _environment(container) == {**ADDED, **_environment(own)}
+        # Nothing of its own is gone.
+        assert {**container, "env": [], "volumeMounts": []}.items() >= {**own, "env": [], "volumeMounts": []}.items()
+        assert all(one in container["volumeMounts"] for one in own.get("volumeMounts", []))
+
+
+@pytest.mark.parametrize("annotations", [{}, {"inject": "false"}, {"inject": ""}, {"container": "engine"}])
+def test_a_pod_that_does_not_ask_is_left_as_it_is(injecting: Fleet, annotations: dict[str, str]) -> None:
+    assert not _has_queue(injecting.admitted(injecting.tenants[0], _foreign(), **annotations))
+
+
+def test_a_pod_that_has_it_is_unchanged(injecting: Fleet) -> None:
+    once = injecting.admitted(injecting.tenants[0], _foreign(), inject="true")
+    assert injecting.admitted(injecting.tenants[0], once, inject="true") == once
+
+
+def test_one_container_may_be_named(injecting: Fleet) -> None:
+    made = injecting.admitted(injecting.tenants[0], _foreign(), inject="true", container="engine")
+    changed = {one["name"] for one in made["containers"] if QUEUE in {m["name"] for m in one.get("volumeMounts", [])}}
+    assert changed == {"engine"}
+
+
+def test_a_pod_with_another_volume_of_this_name_is_left_as_it_is(injecting: Fleet) -> None:
+    own = {"name": QUEUE, "emptyDir": {}}
+    volumes = [*_foreign()["volumes"], own]
+    made = injecting.admitted(injecting.tenants[0], {**_foreign(), "volumes": volumes}, inject="true")
+    assert made["volumes"] == volumes
+    assert "INFERENCE_LOGGING_LISTENER" not in _environment(made["containers"][0])
+
+
+def test_a_namespace_that_is_not_named_is_left_as_it_is(injecting: Fleet) -> None:
+    assert not _has_queue(injecting.admitted(injecting.logging, _foreign(), inject="true"))
+
+
+def test_pods_that_a_controller_makes_get_it_and_run(injecting: Fleet) -> None:
+    labels = {"app": "foreign"}
+    annotated = {"labels": labels, "annotations": {"inference-logging.io/inject": "true"}}
+    specification = {**_foreign(), "nodeSelector": POOL}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "foreign", "namespace": injecting.tenants[1]},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": annotated, "spec": specification},
+        },
+    }
+    injecting.cluster.apply(deployment)
+    namespace = f"--namespace={injecting.tenants[1]}"
+    try:
+        injecting.cluster.kubectl("rollout", "status", "deployment/foreign", namespace, "--timeout=60s")
+        pods = [
+            pod for pod in injecting.pods(injecting.tenants[1]) if pod["metadata"]["labels"].get("app") == "foreign"
+        ]
+        assert len(pods) == 2
+        assert all(_has_queue(pod["spec"]) for pod in pods)
+    finally:
+        injecting.cluster.kubectl("delete", "deployment", "foreign", namespace)
+
+
+def test_the_recipe_for_ray_is_what_its_operator_reads_and_each_pod_of_it_gets_the_queue(injecting: Fleet) -> None:
+    cluster, namespace = injecting.cluster, injecting.tenants[0]
+    cluster.kubectl("apply", "--server-side", "--filename", tool("ray-crds"))
+    try:
+        listed = ("kubectl", "get", "rayservices.ray.io", f"--namespace={namespace}")
+        wait_until(lambda: cluster.run(*listed).returncode == 0, "the kind to be known")
+        kept = (
+            "apply",
+            "--server-side",
+            f"--namespace={namespace}",
+            "--output=json",
+            "--filename",
+            RECIPES / "rayservice.yaml",
+        )
+        cluster_config = json.loads(cluster.kubectl(*kept))["spec"]["rayClusterConfig"]
+        groups = (cluster_config["headGroupSpec"], *cluster_config["workerGroupSpecs"])
+        for template, name in zip((group["template"] for group in groups), ("ray-head", "ray-worker"), strict=True):
+            annotations = template["metadata"]["annotations"]
+            chosen = {key.partition("/")[2]: value for key, value in annotations.items()}
+            made = injecting.admitted(namespace, template["spec"], **chosen)
+            (container,) = made["containers"]
+            assert container["name"] == name
+            assert _environment(container).items() >= ADDED.items()
+            assert _has_queue(made)
+    finally:
+        cluster.kubectl("delete", "crd", "rayservices.ray.io", "--ignore-not-found", "--timeout=60s")
+
+
+def _foreign() -> dict[str, Any]:
+    """Describe a pod that somebody else's controller makes: it knows nothing of the logging."""
+    engine = {
+        "name": "engine",
+        "image": "example.com/engine",
+        "env": [{"name": "MODEL", "value": "m"}, {"name": "NODE", "value": "n"}],
+        "volumeMounts": [{"name": "model", "mountPath": "/model"}],
+        "securityContext": RESTRICTED,
+    }
+    proxy = {"name": "proxy", "image": "example.com/proxy", "securityContext": RESTRICTED}
+    volumes = [{"name": "model", "emptyDir": {}}]
+    return {"automountServiceAccountToken": False, "containers": [engine, proxy], "volumes": volumes}
+
+
+def _environment(container: dict[str, Any]) -> dict[str, Any]:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container.get("env", [])}
+
+
+def _has_queue(specification: dict[str, Any]) -> bool:
+    return QUEUE in {volume["name"] for volume in specification.get("volumes", [])}
+
+
 def _containers(pod: Object) -> list[Object]:
     return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
 
@@ -150,7 +310,3 @@ def _containers(pod: Object) -> list[Object]:
 def _namespace(name: str, standard: str) -> Object:
     labels = {"pod-security.kubernetes.io/enforce": standard}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-
-
-def _account(namespace: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}

@@ -14,6 +14,7 @@ use segments::retention::{Limits, Removed};
 use segments::segment::SegmentName;
 use segments::segment_store::RealStore;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{read_dir, remove_dir, remove_dir_all, remove_file, symlink_metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -169,10 +170,13 @@ fn prefixes(path: &Path) -> BTreeSet<String> {
     segment_files(path).map(|(_, prefix)| prefix).collect()
 }
 
-/// Removes locks and the offsets of shippers; what audit segments are in stays.
+/// Removes locks and the offsets of shippers. What audit segments are in stays, and so does a segment: one that is there
+/// now was begun by a pod of this name that has come back.
 fn empty(path: &Path) {
     let entries = read_dir(path).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_name() != "audit") {
+    let is_segment = |name: &str| SegmentName::parse_file(name).is_some();
+    let may_go = |name: &OsStr| name != "audit" && !name.to_str().is_some_and(is_segment);
+    for entry in entries.filter(|entry| may_go(&entry.file_name())) {
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let _ = if is_directory { remove_dir_all(entry.path()) } else { remove_file(entry.path()) };
     }
