@@ -48,6 +48,7 @@ _REAL = (
     "onnx",
     "parsl",
     "phoenix",
+    "recipes",
     "shipping",
     "triton",
     "tsan",
