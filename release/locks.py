@@ -46,6 +46,7 @@ SOURCES: Final = {
 }
 # Each for an environment of its own.
 APART: Final = {
+    "clickhouse": ("tests/integrations/clickhouse/requirements.txt",),
     "parsl": ("tests/integrations/parsl/requirements.txt",),
     "phoenix": ("tests/integrations/phoenix/requirements.txt",),
     "triton": ("tests/integrations/triton/requirements.txt", "pyproject.toml"),

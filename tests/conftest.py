@@ -41,6 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _REAL = (
     "chart",
+    "clickhouse",
     "cluster",
     "embedded",
     "export",
@@ -57,9 +58,14 @@ _REAL = (
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark each test that needs programs of others, so that the layers of tests are chosen by one word."""
+    """Mark each test that needs programs of others, so that the layers of tests are chosen by one word.
+
+    A test that kills is never run again: what does not come there may be lost.
+    """
     if any(item.get_closest_marker(name) for name in _REAL):
         item.add_marker("real")
+    if item.get_closest_marker("kills"):
+        item.add_marker(pytest.mark.flaky(reruns=0))
 
 
 @pytest.fixture(autouse=True)

@@ -148,7 +148,7 @@ def serving(config: Config, *command: str, **environment: str) -> Iterator[Serve
         yield server
     except BaseException:
         server.end()
-        print(b"".join(server.output).decode(errors="replace"))
+        sys.stdout.write(b"".join(server.output).decode(errors="replace"))
         raise
     finally:
         server.end()

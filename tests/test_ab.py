@@ -168,8 +168,8 @@ def test_logs_and_events_are_not_recorded_in_slices_without_recording(
 def test_the_workers_of_a_server_take_part_and_the_books_balance(configure: Configure) -> None:
     config = configure(listener="external")
     with Sidecar(config) as sidecar, uvicorn(config, "--workers", "2") as server:
-        processes = Processes(config.resolved_queue_directory)
-        assert sidecar.process.pid in processes.listeners
+        directory, listener = config.resolved_queue_directory, sidecar.process.pid
+        wait_until(lambda: listener in Processes(directory).listeners, "the listener to be seen")
         with Load(server, "/") as load:
             load.wait_for(50)
             done = ab(config, "--for", "6s", "--slice", "0.5s", "--json")

@@ -231,8 +231,8 @@ def test_each_request_is_a_line_and_ctrl_c_leaves_whole_lines(configure: Configu
             try:
                 terminal.wait_for("Uvicorn running")
                 for number in range(20):
-                    assert httpx.get(f"http://127.0.0.1:{port}/logged/{number}").status_code == 200
-                assert httpx.get(f"http://127.0.0.1:{port}/stream/4").status_code == 200
+                    assert httpx.get(f"http://127.0.0.1:{port}/logged/{number}", timeout=120).status_code == 200
+                assert httpx.get(f"http://127.0.0.1:{port}/stream/4", timeout=120).status_code == 200
                 server.send_signal(signal.SIGINT)
                 server.wait(PATIENCE_S)
             finally:

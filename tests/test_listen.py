@@ -152,7 +152,7 @@ def test_a_server_whose_queue_directory_cannot_be_made_anew_is_not_ready(config:
 def test_its_endpoint_serves_metrics_and_health_of_all_processes(config: Config) -> None:
     with Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1") as sidecar:
         port = wait_until(lambda: served_port(sidecar.lines), "the port")
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
             assert client.get("/health").json()["status"] == "ok"
             assert client.get("/live").status_code == client.head("/producers").status_code == 200
             assert client.get("/elsewhere").status_code == 404
@@ -175,7 +175,7 @@ def test_connections_that_send_nothing_cost_its_endpoint_a_bounded_number_of_thr
         for _ in range(200):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=120))
         # Connections are taken in their order, so all of those before this one have been.
-        assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=120).status_code == 200
         assert len(list(tasks.iterdir())) <= before + 33
 
 
@@ -197,7 +197,7 @@ def test_the_death_of_a_process_that_has_a_name_is_told_until_one_of_that_name_i
 
     with Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1") as sidecar:
         port = wait_until(lambda: served_port(sidecar.lines), "the port")
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
             os.waitpid(in_child(child), 0)
             wait_until(lambda: client.get("/producers").status_code == 503, "the death to be told")
             assert client.get("/producers").json()["dead_producers"] == [kept]

@@ -243,7 +243,7 @@ def test_its_endpoint_answers_as_that_with_python(binary: tuple[str, ...], confi
 def answer(sidecar: Sidecar, path: str, **headers: str) -> tuple[int, str, str]:
     """Return status, content type and body: without numbers, the leader and what names the program."""
     port = wait_until(lambda: served_port(sidecar.lines), "the port")
-    got = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers)
+    got = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=120)
     body = re.sub(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?", "0", got.text)
     body = re.sub(r"\b(here|elsewhere)\b", "somewhere", body)
     return got.status_code, got.headers["content-type"], re.sub(r"(?m)^(.*_build_info)\{.*$", r"\1", body)
@@ -270,7 +270,7 @@ def test_whatever_a_client_sends_it_answers_and_serves_the_next(
         with socket.create_connection(("127.0.0.1", port), timeout=120) as client:
             client.sendall(request_)
             assert status in client.recv(200)
-        assert httpx.get(f"http://127.0.0.1:{port}/live").status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/live", timeout=120).status_code == 200
 
 
 def test_killed_under_load_it_is_followed_by_one_with_python_and_the_other_way_round(

@@ -46,7 +46,7 @@ def ask(url: str, path: str, query: str) -> list[dict[str, Any]]:
     """Return what Prometheus answers to a query; nothing while it does not answer yet."""
     with contextlib.suppress(httpx.TransportError):
         times = {"start": "2020-01-01T00:00:00Z", "end": "2100-01-01T00:00:00Z"} if path == "query_exemplars" else {}
-        answer = httpx.get(f"{url}/api/v1/{path}", params={"query": query, **times}).json()
+        answer = httpx.get(f"{url}/api/v1/{path}", params={"query": query, **times}, timeout=120).json()
         if answer["status"] == "success":
             data = answer["data"]
             found: list[dict[str, Any]] = data if isinstance(data, list) else data["result"]
@@ -59,7 +59,7 @@ def test_prometheus_takes_every_series_and_the_exemplars(configure: Callable[...
     config = configure(metrics_path="/metrics")
     with uvicorn(config) as server, scraping(server, tmp_path) as prometheus:
         headers = {"traceparent": TRACEPARENT.decode()}
-        httpx.post(f"{server.url}/v1/chat/completions", json={"model": "m"}, headers=headers)
+        httpx.post(f"{server.url}/v1/chat/completions", json={"model": "m"}, headers=headers, timeout=120)
         wait_until(lambda: read_records(config.directory, "request"), "the record")
         name = "gen_ai_server_request_duration_seconds"
         (count,) = wait_until(lambda: ask(prometheus, "query", f"{name}_count"), "the histogram")

@@ -55,7 +55,7 @@ def settled(server: Server) -> dict[str, float]:
     """Return the counts once everything accepted is written; the scrapes themselves are not recorded."""
 
     def all_written() -> dict[str, float] | None:
-        counts = totals(httpx.get(f"{server.url}/metrics").text)
+        counts = totals(httpx.get(f"{server.url}/metrics", timeout=120).text)
         written = counter(counts, "inference_logging_records_written_total")
         # The listener writes a few of its own: how a process has ended.
         is_written = written >= counter(counts, "inference_logging_records_accepted_total")
@@ -69,7 +69,9 @@ def settled(server: Server) -> dict[str, float]:
 def ask_for_inference(server: Server, requests: int) -> None:
     """Ask for something that looks like inference, over connections of their own; 404 is an answer as well."""
     for _ in range(requests):
-        httpx.post(f"{server.url}/v1/chat/completions", json={"model": "m"}, headers={"connection": "close"})
+        httpx.post(
+            f"{server.url}/v1/chat/completions", json={"model": "m"}, headers={"connection": "close"}, timeout=120
+        )
 
 
 def assert_nothing_went_back(before: dict[str, float], after: dict[str, float]) -> None:
@@ -103,7 +105,7 @@ def test_any_worker_answers_for_all_and_no_counter_goes_back_when_one_is_killed(
         assert {counter(one, "gen_ai_server_request_duration_seconds_count") for one in shown.values()} == {20}
 
         for victim in (leader_of(server), *shown):
-            before = totals(httpx.get(f"{server.url}/metrics").text)
+            before = totals(httpx.get(f"{server.url}/metrics", timeout=120).text)
             kill(victim)
             ask_for_inference(server, 5)
             for after in scrape_all(server, without=victim).values():

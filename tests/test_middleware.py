@@ -300,7 +300,8 @@ _scope_values = st.one_of(
 @hypothesis_settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     damage=st.dictionaries(
-        st.sampled_from(["method", "path", "root_path", "headers", "client", "http_version", "route"]), _scope_values
+        st.sampled_from(["method", "path", "root_path", "headers", "client", "http_version", "route", "path_template"]),
+        _scope_values,
     )
 )
 def test_no_scope_whatever_makes_the_middleware_raise(recorded: Recorded, damage: dict[str, Any]) -> None:

@@ -79,6 +79,16 @@ def test_the_route_is_the_template_with_all_its_prefixes(
     assert record.get("http.route") == route
 
 
+def test_the_route_of_litestar_is_what_it_leaves_in_the_scope(recorded: Recorded) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        scope["path_template"] = "/items/{item_id}"
+        for message in answer(b"x"):
+            await send(message)
+
+    recorded.serve(app, http_scope("/items/3"))
+    assert recorded.request()["http.route"] == "/items/{item_id}"
+
+
 def test_a_record_has_the_standard_head_and_its_fields_in_a_fixed_order(recorded: Recorded) -> None:
     parts = [b"data: 1\n\n", b"data: 22\n\n", b"data: 333\n\n"]
     app = replying(*answer(*parts, content_type=b"text/event-stream"))

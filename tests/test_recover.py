@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -23,6 +24,8 @@ from tests.test_processes import in_child
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("program")]
 
+ROOT = Path(__file__).parent.parent
+VERSION_OFFSET = 8
 HEAD_OFFSET = 128
 """Of the ring's head word in a queue file: sequence (32 bits), closed (1), position (31)."""
 
@@ -215,7 +218,36 @@ def test_a_file_that_is_no_queue_is_named_and_left_alone(config: Config) -> None
     assert foreign.exists()
     done = run("recover", str(config.resolved_queue_directory))
     assert done.code == 1
-    assert "foreign.queue: not recovered: not a queue of this version" in done.out
+    assert "foreign.queue: not recovered: not a queue\n" in done.out
+
+
+def test_a_queue_of_another_version_is_left_to_that_version_as_the_documentation_says(config: Config) -> None:
+    upgrading = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")
+    produce(config, 0, 10)
+    (path,) = queue_files(config)
+    (version,) = struct.unpack_from("=I", path.read_bytes(), VERSION_OFFSET)
+    assert f"| queue files | {version} | only the version that wrote them |" in upgrading
+
+    def write(number: int) -> bytes:
+        with path.open("r+b") as file:
+            file.seek(VERSION_OFFSET)
+            file.write(struct.pack("=I", number))
+        return path.read_bytes()
+
+    of_before = write(2)
+    with Sidecar(config) as listener:
+        listener.wait_for("written=")
+        assert listener.stop() == 0
+    assert path.read_bytes() == of_before
+    done = run("recover", str(config.resolved_queue_directory))
+    (shown,) = re.findall(r"```text\n(.*?)```", upgrading, re.DOTALL)
+    shown = re.sub(r"\w+(?=\.queue)", path.stem, shown).replace("queues", str(config.resolved_queue_directory))
+    assert (done.code, done.out) == (1, shown)
+    assert path.read_bytes() == of_before
+    assert read_records(config.directory, "log") == []
+    write(version)
+    code, told = recover(config)
+    assert (code, told["recovered"], numbers(config)) == (0, 10, list(range(10)))
 
 
 @pytest.mark.parametrize("directory", ["nowhere", "file", "segments"])

@@ -75,7 +75,7 @@ async def ask(client: httpx.AsyncClient, text: str, max_tokens: int, is_stream: 
 
 async def ask_all(url: str) -> None:
     """Send the requests of ``ASKED``, some at once."""
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
         under_way = []
         for asked in ASKED:
             under_way.append(asyncio.ensure_future(ask(client, *asked)))

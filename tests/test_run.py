@@ -84,7 +84,7 @@ def test_requests_of_an_application_that_knows_nothing_are_recorded(
     arguments = [str(folder / part) if part == "script.py" else part for part in SERVERS[server]]
     with running(config, folder, arguments) as served:
         for number in range(5):
-            assert httpx.get(f"{served.url}/?n={number}").text == "here"
+            assert httpx.get(f"{served.url}/?n={number}", timeout=120).text == "here"
         said = served.stop()
     wait_until(lambda: len(read_records(config.directory, "request")) >= 5, "the records")
     requests = read_records(config.directory, "request")
@@ -97,7 +97,7 @@ def test_an_application_with_the_middleware_records_each_request_once(configure:
     (folder / "plain.py").write_text(WITH_IT)
     config = configure()
     with running(config, folder, SERVERS["uvicorn"]) as served:
-        httpx.get(served.url)
+        httpx.get(served.url, timeout=120)
         said = served.stop()
     assert len(read_records(config.directory, "request")) == 1
     assert "which has the middleware already" in said
@@ -107,7 +107,7 @@ def test_an_application_with_the_middleware_records_each_request_once(configure:
 def test_behind_a_proxy_the_client_is_the_one_that_the_proxy_reports(configure: Configure, folder: Path) -> None:
     config = configure()
     with running(config, folder, SERVERS["uvicorn"]) as served:
-        httpx.get(served.url, headers={"X-Forwarded-For": "192.0.2.7"})
+        httpx.get(served.url, headers={"X-Forwarded-For": "192.0.2.7"}, timeout=120)
         served.stop()
     assert [request["client.address"] for request in read_records(config.directory, "request")] == ["192.0.2.7"]
 

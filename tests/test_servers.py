@@ -230,13 +230,17 @@ def test_the_server_serves_while_segments_cannot_be_written_and_writes_them_once
         with Load(server, "/") as load:
             load.wait_for(300)
             wait_until(lambda: server.get("/stats")["listener"]["sink_errors"] > 0, "the listener to fail")
-            wait_until(lambda: httpx.get(f"{server.url}/health/logging").status_code == 503, "health to tell")
+            wait_until(
+                lambda: httpx.get(f"{server.url}/health/logging", timeout=120).status_code == 503, "health to tell"
+            )
             load.wait_for(100)
             if trouble == "full":
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
             else:
                 config.directory.unlink()
-        wait_until(lambda: httpx.get(f"{server.url}/health/logging").status_code == 200, "health to come back")
+        wait_until(
+            lambda: httpx.get(f"{server.url}/health/logging", timeout=120).status_code == 200, "health to come back"
+        )
         server.stop()
     assert load.failed == set()
     assert_each_answer_is_recorded(config.directory, load)

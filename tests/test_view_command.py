@@ -40,14 +40,14 @@ class Started(NamedTuple):
 
     def get(self, path: str) -> tuple[int, Any]:
         """Return status and content of an answer."""
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)) as connection:
             connection.request("GET", f"/{self.token}/{path}")
             answer = connection.getresponse()
             return answer.status, orjson.loads(answer.read() or b"null")
 
     def wait_for_rows(self, number: int) -> None:
         """Wait until so many records are indexed."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while self.get("api/progress")[1].get("rows") != number:
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -63,7 +63,7 @@ def started(*arguments: str, cache: Path) -> Iterator[Started]:
         try:
             assert process.stdout is not None
             match = LINE.fullmatch(process.stdout.readline())
-            assert match is not None, process.communicate(timeout=20)
+            assert match is not None, process.communicate(timeout=120)
             assert match[4] == match["port"] == match[6]
             yield Started(process, int(match["port"]), match["token"])
         finally:
@@ -86,7 +86,7 @@ def test_one_line_has_the_address_and_ctrl_c_ends_it_at_once_with_its_streams(di
             stream.sendall(f"GET /{view.token}/api/live HTTP/1.1\r\nHost: 127.0.0.1:{view.port}\r\n\r\n".encode())
             assert stream.recv(100).startswith(b"HTTP/1.1 200")
             view.process.send_signal(signal.SIGINT)
-            out, err = view.process.communicate(timeout=30)
+            out, err = view.process.communicate(timeout=120)
         assert view.process.returncode == INTERRUPTED
         assert (out, err) == ("", "")  # no log of requests, whose addresses have the token
 
@@ -115,7 +115,7 @@ def test_a_directory_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None
         view.wait_for_rows(1)
         assert len(view.get("api/rows")[1]["rows"]) == 1
         view.process.send_signal(signal.SIGINT)
-        _, err = view.process.communicate(timeout=30)
+        _, err = view.process.communicate(timeout=120)
         assert err == f"inference-logging view: waits for {tmp_path}/later, which is not there yet\n"
 
 

@@ -54,7 +54,7 @@ class Client:
         """Send a request and return its connection."""
         given = {"Host": self.own, "Connection": "close", **(headers or {})}
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items() if value)]
-        stream = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        stream = socket.create_connection(("127.0.0.1", self.port), timeout=120)
         stream.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("utf-8"))
         return stream
 

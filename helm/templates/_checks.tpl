@@ -5,7 +5,7 @@ parameter and value.
 
 {{- define "inference-logging.checks" -}}
 {{- $found := list }}
-{{- range list "server" "config" "queue" "segments" "shipper" "destination" "rest" }}
+{{- range list "node" "server" "config" "queue" "segments" "shipper" "destination" "rest" }}
 {{- $found = concat $found (include (printf "inference-logging.checks.%s" .) $ | trim | splitList "\n" | compact) }}
 {{- end }}
 {{- if $found }}
@@ -13,7 +13,39 @@ parameter and value.
 {{- end }}
 {{- end }}
 
+{{/* What a node's listener and shipper, or a server that leaves both to them, cannot have. */}}
+{{- define "inference-logging.checks.node" -}}
+{{- if eq .Values.mode "node" }}
+{{- if not .Values.node.namespaces }}
+node.namespaces: must name the namespaces whose pods write to the node's listener
+{{- end }}
+{{- if eq .Values.shipper.type "inference-logging" }}
+shipper.type=inference-logging: follows one directory, and a node has one for each pod; take another one
+{{- end }}
+{{- if and (eq .Values.destination.type "loki") (ne .Values.shipper.type "otel-collector") }}
+destination.type=loki: must be by otel-collector with mode=node, as the labels of a stream are those of one pod elsewhere
+{{- end }}
+{{- if eq (include "inference-logging.hasAuditDatabase" .) "true" }}
+config.audit_sink=sqlite: must be file with mode=node
+{{- end }}
+{{- if .Values.serviceMonitor.enabled }}
+serviceMonitor.enabled: there is no Service with mode=node; use podMonitor
+{{- end }}
+{{- if ne .Values.listener.mode "sidecar" }}
+listener.mode={{ .Values.listener.mode }}: is for mode=server
+{{- end }}
+{{- else if eq .Values.listener.mode "node" }}
+{{- if ne .Values.shipper.type "none" }}
+shipper.type={{ .Values.shipper.type }}: must be none with listener.mode=node: the node's shipper does it
+{{- end }}
+{{- if .Values.storage.segments.persistence.enabled }}
+storage.segments.persistence.enabled: must be false with listener.mode=node: segments are the node's
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "inference-logging.checks.server" -}}
+{{- if eq .Values.mode "server" }}
 {{- $server := include "inference-logging.server" . | fromYaml }}
 {{- if not $server.image.repository }}
 server.image.repository: must be given: an image with your server and the package inferlog
@@ -34,6 +66,7 @@ server.probes: {{ $name }} has no path, as config has no route for it; give it a
 terminationGracePeriodSeconds={{ int64 .Values.terminationGracePeriodSeconds }}: must be at least {{ $needed }}, which drain and delivery may take
 {{- end }}
 {{- end }}
+{{- end }}
 
 {{- define "inference-logging.checks.config" -}}
 {{- range list "directory" "queue_directory" "listener" "ship_to" "ship_name" }}
@@ -48,6 +81,7 @@ config.sink={{ $sink }}: must be file, as shipper.type={{ .Values.shipper.type }
 {{- end }}
 
 {{- define "inference-logging.checks.queue" -}}
+{{- if eq .Values.mode "server" }}
 {{- $needed := include "inference-logging.neededQueueBytes" . | int64 }}
 {{- $limit := include "inference-logging.queueSizeLimit" . }}
 {{- $bytes := include "inference-logging.bytes" $limit | int64 }}
@@ -59,6 +93,7 @@ storage.queue.sizeLimit={{ $limit }}: must be at least {{ div $needed 1048576 }}
 {{- with (.Values.server.resources.limits | default dict).memory }}
 {{- if le (include "inference-logging.bytes" . | int64) $bytes }}
 server.resources.limits.memory={{ . }}: must be above {{ $limit }}, the memory of the queues, which counts as the server's
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -196,6 +231,6 @@ podDisruptionBudget: must have one of minAvailable and maxUnavailable
 podMonitor.enabled: must not be with serviceMonitor.enabled, as everything would be scraped twice
 {{- end }}
 {{- if and (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) (not (include "inference-logging.metrics" . | fromYaml)) }}
-listener.mode=inProcess: serves no metrics for the preset {{ .Values.preset }}; set config.metrics_path, or leave listener.mode=sidecar
+listener.mode={{ .Values.listener.mode }}: serves no metrics for the preset {{ .Values.preset }}; set config.metrics_path, or leave listener.mode=sidecar
 {{- end }}
 {{- end }}

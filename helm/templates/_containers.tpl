@@ -22,7 +22,7 @@ ports:
   {{- end }}
 env:
   {{- include "inference-logging.env" . | nindent 2 }}
-  {{- if eq .Values.listener.mode "sidecar" }}
+  {{- if ne .Values.listener.mode "inProcess" }}
   - { name: INFERENCE_LOGGING_LISTENER, value: external }
   {{- end }}
   - { name: HOME, value: {{ $server.cache.mountPath | quote }} }
@@ -148,8 +148,13 @@ volumeMounts:
 {{- end }}
 
 {{- define "inference-logging.mounts" -}}
+{{- if eq .Values.listener.mode "node" }}
+# Below the node's directory for this namespace, one for each pod.
+- { name: queue, mountPath: /run/inference-logging, subPathExpr: $(POD_NAME) }
+{{- else }}
 - { name: queue, mountPath: /run/inference-logging }
 - {{ include "inference-logging.mount.segments" . }}
+{{- end }}
 - { name: logging-config, mountPath: /etc/inference-logging, readOnly: true }
 {{- end }}
 

@@ -4,7 +4,7 @@ route for them. Nothing for a Triton that listens in one of its stubs.
 */}}
 {{- define "inference-logging.metrics" -}}
 {{- $config := include "inference-logging.config" . | fromYaml }}
-{{- if eq .Values.listener.mode "sidecar" }}
+{{- if or (eq .Values.mode "node") (eq .Values.listener.mode "sidecar") }}
 name: metrics
 path: /metrics
 {{- else if and $config.metrics_path (ne .Values.preset "triton") }}
@@ -31,6 +31,12 @@ for a ServiceMonitor the operator adds it.
 - port: {{ .name }}
   path: {{ .path }}
   {{- toYaml $each | nindent 2 }}
+  {{- if eq $root.Values.mode "node" }}
+  # What is said of a pod's queues is the pod's: its namespace and its name stand in the name of the directory.
+  metricRelabelings:
+    - { sourceLabels: [directory], regex: "([^/]+)/([^/]+)", targetLabel: namespace, replacement: $1 }
+    - { sourceLabels: [directory], regex: "([^/]+)/([^/]+)", targetLabel: pod, replacement: $2 }
+  {{- end }}
 {{- end }}
 {{- if ne $root.Values.shipper.type "none" }}
 - port: ship-metrics
@@ -47,6 +53,7 @@ for a ServiceMonitor the operator adds it.
 {{/* The ports of the Service, and what they lead to. */}}
 {{- define "inference-logging.servicePorts" -}}
 {{- $server := include "inference-logging.server" . | fromYaml }}
+{{- if eq .Values.mode "server" }}
 - name: http
   port: {{ int64 .Values.service.port }}
   targetPort: {{ int64 $server.port }}
@@ -55,8 +62,9 @@ for a ServiceMonitor the operator adds it.
   port: {{ int64 .port }}
   targetPort: {{ int64 .port }}
 {{- end }}
+{{- end }}
 {{- /* By number: a name would be looked for in the server's container. */}}
-{{- if eq .Values.listener.mode "sidecar" }}
+{{- if or (eq .Values.mode "node") (eq .Values.listener.mode "sidecar") }}
 - name: metrics
   port: {{ int64 .Values.listener.port }}
   targetPort: {{ int64 .Values.listener.port }}

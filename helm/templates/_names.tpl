@@ -39,6 +39,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
+{{/* Whether the pods of the server have the segments on a volume of their own. */}}
+{{- define "inference-logging.hasSegments" -}}
+{{- and (eq .Values.mode "server") (ne .Values.listener.mode "node") }}
+{{- end }}
+
 {{- define "inference-logging.claimName" -}}
 {{- .Values.storage.segments.persistence.existingClaim | default (printf "%s-segments" (include "inference-logging.fullname" .)) }}
+{{- end }}
+
+{{/* The volume with the queues of a namespace: (list root namespace). */}}
+{{- define "inference-logging.queueVolumeName" -}}
+{{- printf "%s-queues-%s" (include "inference-logging.fullname" (index . 0)) (index . 1) }}
 {{- end }}

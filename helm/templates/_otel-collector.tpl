@@ -24,14 +24,31 @@ receivers:
     storage: file_storage
     max_log_size: {{ include "inference-logging.longestLineBytes" . | int64 }}
     include_file_name: false
+    {{- if eq .Values.mode "node" }}
+    include_file_path: true
+    {{- end }}
     # A line whose end is not there yet is none.
     force_flush_period: 0s
     retry_on_failure: { enabled: true, max_elapsed_time: 0s }
+    {{- if ne .Values.mode "node" }}
     resource:
       service.name: {{ $config.service_name | default (include "inference-logging.default" (list . "service_name")) | quote }}
       k8s.namespace.name: {{ .Release.Namespace | quote }}
       k8s.pod.name: ${env:POD_NAME}
+    {{- end }}
     operators:
+      {{- if eq .Values.mode "node" }}
+      # Of which pod and service a line is, its file's path says.
+      - type: regex_parser
+        parse_from: attributes["log.file.path"]
+        parse_to: attributes.place
+        regex: '^.*/(?P<namespace>[^/]+)/(?P<pod>[^/]+)/(?:audit/)?(?P<service>[^/]+)-[^-/]+-[^-/]+-[^-/]+$'
+      - { type: move, from: attributes.place.namespace, to: 'resource["k8s.namespace.name"]' }
+      - { type: move, from: attributes.place.pod, to: 'resource["k8s.pod.name"]' }
+      - { type: move, from: attributes.place.service, to: 'resource["service.name"]' }
+      - { type: remove, field: attributes.place }
+      - { type: remove, field: 'attributes["log.file.path"]' }
+      {{- end }}
       # Their own lines are no records, and have no severity to parse.
       - { type: filter, expr: 'body matches "^[{]\"timestamp\":\"[^\"]*\",\"event_name\":\"segment[.](header|footer)\""' }
       {{- $fields := ternary "body" "attributes" (eq $destination.type "kafka") }}

@@ -113,7 +113,12 @@ env:
 resources:
   {{- toYaml .Values.shipper.resources | nindent 2 }}
 securityContext:
+  {{- if eq .Values.mode "node" }}
+  {{- /* Root that reads the segments of all users, and may do nothing else that root may. */}}
+  {{- include "inference-logging.nodeSecurity" (list "DAC_READ_SEARCH") | nindent 2 }}
+  {{- else }}
   {{- toYaml .Values.securityContext | nindent 2 }}
+  {{- end }}
 volumeMounts:
   - {{ include "inference-logging.mount.segments" . }}
   {{- if $own }}

@@ -61,12 +61,23 @@ queue or waits for the listener to do so; then the listener drains what is left,
 ends of the processes themselves, and 5 more for a shipper that others made, which ends when it has had its time.
 */}}
 {{- define "inference-logging.neededGraceSeconds" -}}
+{{- if eq .Values.mode "node" }}
+{{- include "inference-logging.neededNodeGraceSeconds" . }}
+{{- else }}
 {{- $server := include "inference-logging.server" . | fromYaml }}
 {{- $drain := include "inference-logging.parameter" (list . "drain_deadline_s") | float64 | ceil | int64 }}
 {{- $seconds := add 5 (int64 $server.preStopSleepSeconds) (int64 $server.shutdownSeconds) $drain }}
 {{- if eq .Values.listener.mode "sidecar" }}{{ $seconds = add $seconds $drain }}{{ end }}
 {{- if ne .Values.shipper.type "none" }}{{ $seconds = add $seconds (int64 .Values.shipper.flushSeconds) }}{{ end }}
 {{- if eq (include "inference-logging.isForeign" .) "true" }}{{ $seconds = add $seconds 5 }}{{ end }}
+{{- $seconds }}
+{{- end }}
+{{- end }}
+
+{{/* Of a node's pod: its listener drains, then its shipper delivers. */}}
+{{- define "inference-logging.neededNodeGraceSeconds" -}}
+{{- $seconds := add 10 (include "inference-logging.parameter" (list . "drain_deadline_s") | float64 | ceil | int64) }}
+{{- if ne .Values.shipper.type "none" }}{{ $seconds = add $seconds 5 (int64 .Values.shipper.flushSeconds) }}{{ end }}
 {{- $seconds }}
 {{- end }}
 

@@ -52,9 +52,14 @@ Puts the second of (list base given) over the first, in place. Nothing, "", [] a
 {{/* What a shipper reads: the segments, and those of the audit lane where it has some, as a list. */}}
 {{- define "inference-logging.segmentFiles" -}}
 {{- $config := include "inference-logging.config" . | fromYaml }}
-- {{ $config.directory }}/*.jsonl
+{{- $each := ternary "/*/*" "" (eq .Values.mode "node") }}
+- {{ $config.directory }}{{ $each }}/*.jsonl
 {{- if and (eq (include "inference-logging.parameter" (list . "audit")) "on") (eq (include "inference-logging.parameter" (list . "audit_sink")) "file") }}
-- {{ $config.audit_directory | default (printf "%s/audit" $config.directory) }}/*.jsonl
+{{- if $config.audit_directory }}
+- {{ $config.audit_directory }}{{ $each }}/*.jsonl
+{{- else }}
+- {{ $config.directory }}{{ $each }}/audit/*.jsonl
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -103,6 +108,10 @@ and nowhere else; what it only suggests gives way to the values.
 {{- if and (eq .Values.listener.mode "inProcess") (has .Values.preset (list "fastapi" "vllm")) }}
 {{- /* vLLM has a /metrics of its own. */}}
 {{- $_ := set $suggested "metrics_path" (ternary "/metrics/logging" "/metrics" (eq .Values.preset "vllm")) }}
+{{- end }}
+{{- if eq .Values.mode "node" }}
+{{- /* A line says of which pod and service it is, whatever reads it. */}}
+{{- $_ := set $suggested "resource_on_lines" "on" }}
 {{- end }}
 {{- if eq .Values.shipper.type "inference-logging" }}
 {{- $_ := set $suggested "retention_waits_for" (list .Values.destination.type) }}

@@ -98,7 +98,7 @@ class Place(NamedTuple):
         return Segment.parse(self.path.resolve()) if self.path.is_file() else None
 
 
-def _brought(url: str) -> Path:
+def brought(url: str) -> Path:
     """Return a folder with the objects of a bucket. Raises ``UsageError`` for a wrong URL, ``ClickException``."""
     from inference_logging.shipping.s3 import cache  # only where there is a bucket
     from inference_logging.shipping.s3.place import PlaceError
@@ -124,7 +124,7 @@ def of_segments(command: Command) -> Command:
         **rest: Any,
     ) -> Any:
         if isinstance(directory, str):
-            directory = _brought(directory)
+            directory = brought(directory)
         if directory is None or config_file is not None or service_name is not None:
             configured = configuration(config_file=config_file, service_name=service_name)
             directory = directory if directory is not None else configured.directory

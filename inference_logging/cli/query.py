@@ -82,6 +82,7 @@ class _Command(click.Command):
         """inference-logging query --example list""",
         """inference-logging query --example slow-tenants logs""",
         """inference-logging query --example slowest-pods --show-sql""",
+        """inference-logging query --example slowest-pods --dialect clickhouse""",
     ),
 )
 @click.argument("sql", required=False)
@@ -95,8 +96,14 @@ class _Command(click.Command):
     help=f"Ask a ready-made question instead: {', '.join(QUESTIONS)}; list describes them.",
 )  # fmt: skip
 @click.option("--show-sql", is_flag=True, help="Print the SQL of --example instead of running it.")
+@click.option(
+    "--dialect", type=click.Choice(["duckdb", "clickhouse"]), default="duckdb", show_default=True,
+    help="clickhouse: print --example for a database that `ship --to clickhouse+http://…` fills.",
+)  # fmt: skip
 @click.option("--no-index", is_flag=True, help="Read the lines of all segments, also where the index would suffice.")
-def command(sql: str | None, place: Place, form: str, example: str | None, show_sql: bool, no_index: bool) -> None:
+def command(
+    sql: str | None, place: Place, form: str, example: str | None, show_sql: bool, dialect: str, no_index: bool
+) -> None:
     """Run one SELECT over the segments of DIRECTORY (default: the configured one).
 
     SQL of - is read from standard input. Tables: `requests`, `logs` (application records) and `records` (all, with
@@ -112,9 +119,12 @@ def command(sql: str | None, place: Place, form: str, example: str | None, show_
     if example == "list":
         click.echo("\n".join(f"{name:<20} {question.summary}" for name, question in QUESTIONS.items()))
         return
+    is_foreign = dialect == "clickhouse"
+    if is_foreign and example is None:
+        raise click.UsageError("--dialect is for --example: this command asks DuckDB")
     if example is not None:
-        sql = QUESTIONS[example].sql.strip()
-    if show_sql:
+        sql = QUESTIONS[example].clickhouse if is_foreign else QUESTIONS[example].sql
+    if show_sql or is_foreign:
         click.echo(sql)
         return
     tables = place.tables()

@@ -1,7 +1,11 @@
-"""Ready-made questions of `query --example`: one SELECT each, over the columns that `requests` always has."""
+"""Ready-made questions of `query --example`: one SELECT each, over the columns that `requests` always has.
+
+Each is written once, for two engines: DuckDB, over segments, and ClickHouse, over the views that `ship` makes there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 
@@ -10,85 +14,134 @@ class Question(NamedTuple):
 
     summary: str
     sql: str
+    clickhouse: str
 
+
+class _Dialect(NamedTuple):
+    """How an engine says what the other says otherwise."""
+
+    quantile: Callable[[str, float], str]
+    """Between the two values beside it, as a spreadsheet does."""
+    quantile_if: Callable[[str, float, str], str]
+    sum_if: Callable[[str, str], str]
+    """Null, where no row meets the condition."""
+    hour: Callable[[str], str]
+
+
+_DUCKDB: Final = _Dialect(
+    quantile=lambda value, level: f"quantile_cont({value}, {level})",
+    quantile_if=lambda value, level, condition: f"quantile_cont({value}, {level}) FILTER ({condition})",
+    sum_if=lambda value, condition: f"sum({value}) FILTER ({condition})",
+    hour=lambda time: f"time_bucket(INTERVAL '1 hour', {time})",
+)
+_CLICKHOUSE: Final = _Dialect(
+    quantile=lambda value, level: f"quantileExactInclusiveOrNull({level})({value})",
+    quantile_if=lambda value, level, condition: f"quantileExactInclusiveOrNullIf({level})({value}, {condition})",
+    sum_if=lambda value, condition: f"sumOrNullIf({value}, {condition})",
+    hour=lambda time: f"toStartOfHour(toDateTime({time}, 'UTC'))",
+)
 
 _NEAREST: Final = 'coalesce("tenant.id", "enduser.id", \'(none)\')'
 _MODEL: Final = 'coalesce("gen_ai.response.model", "gen_ai.request.model", "triton.model_name", \'(none)\')'
 _WEIGHT: Final = "coalesce(adjusted_count, 1)"
 _POD: Final = 'coalesce("k8s.pod.name", "host.name", \'(unknown)\')'
+_ABORTED: Final = "outcome = 'client_disconnect'"
+
+
+def _question(summary: str, sql: Callable[[_Dialect], str]) -> Question:
+    return Question(summary, sql(_DUCKDB).strip(), sql(_CLICKHOUSE).strip())
+
 
 QUESTIONS: Final[dict[str, Question]] = {
-    "slow-tenants": Question(
+    "slow-tenants": _question(
         "Tenants by the 99th percentile of their requests' duration, with time to first chunk and the engine's queue.",
-        f"""
+        lambda of: (
+            f"""
 SELECT {_NEAREST} AS tenant, round(sum({_WEIGHT})) AS requests,
-       quantile_cont(duration_s, 0.99) AS p99_s, quantile_cont(duration_s, 0.5) AS p50_s,
-       quantile_cont("gen_ai.response.time_to_first_chunk", 0.99) AS first_chunk_p99_s,
-       quantile_cont("engine.queued_s", 0.99) AS queued_p99_s
-FROM requests GROUP BY tenant ORDER BY p99_s DESC NULLS LAST LIMIT 20""",
+       {of.quantile("duration_s", 0.99)} AS p99_s, {of.quantile("duration_s", 0.5)} AS p50_s,
+       {of.quantile('"gen_ai.response.time_to_first_chunk"', 0.99)} AS first_chunk_p99_s,
+       {of.quantile('"engine.queued_s"', 0.99)} AS queued_p99_s
+FROM requests GROUP BY tenant ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
+        ),
     ),
-    "tokens-by-tenant": Question(
+    "tokens-by-tenant": _question(
         "Tokens that each tenant had read and generated, and how much of the input came from a cache.",
-        f"""
+        lambda _: (
+            f"""
 SELECT {_NEAREST} AS tenant, round(sum({_WEIGHT})) AS requests,
        round(sum("gen_ai.usage.input_tokens" * {_WEIGHT})) AS input_tokens,
        round(sum("gen_ai.usage.output_tokens" * {_WEIGHT})) AS output_tokens,
        round(sum("gen_ai.usage.cache_read.input_tokens" * {_WEIGHT})) AS cached_tokens
-FROM requests GROUP BY tenant ORDER BY input_tokens DESC NULLS LAST""",
+FROM requests GROUP BY tenant ORDER BY input_tokens DESC NULLS LAST"""
+        ),
     ),
-    "abort-rate-by-route": Question(
+    "abort-rate-by-route": _question(
         "Share of requests that clients broke off, by route, and after how long.",
-        f"""
+        lambda of: (
+            f"""
 SELECT coalesce("http.route", "url.path", '(none)') AS route, round(sum({_WEIGHT})) AS requests,
-       sum({_WEIGHT}) FILTER (outcome = 'client_disconnect') / sum({_WEIGHT}) AS abort_rate,
-       median(duration_s) FILTER (outcome = 'client_disconnect') AS aborted_after_s,
-       median("gen_ai.usage.output_tokens") FILTER (outcome = 'client_disconnect') AS output_tokens_then
-FROM requests GROUP BY route ORDER BY abort_rate DESC NULLS LAST, requests DESC""",
+       {of.sum_if(_WEIGHT, _ABORTED)} / sum({_WEIGHT}) AS abort_rate,
+       {of.quantile_if("duration_s", 0.5, _ABORTED)} AS aborted_after_s,
+       {of.quantile_if('"gen_ai.usage.output_tokens"', 0.5, _ABORTED)} AS output_tokens_then
+FROM requests GROUP BY route ORDER BY abort_rate DESC NULLS LAST, requests DESC"""
+        ),
     ),
-    "errors-by-model": Question(
+    "errors-by-model": _question(
         "Requests that failed, by model, outcome, status and what went wrong.",
-        f"""
+        lambda _: (
+            f"""
 SELECT {_MODEL} AS model, outcome, "http.response.status_code" AS status,
        coalesce("error.type", "exception.type") AS error, round(sum({_WEIGHT})) AS requests, max(timestamp) AS last
-FROM requests WHERE outcome <> 'ok' GROUP BY ALL ORDER BY requests DESC""",
+FROM requests WHERE outcome <> 'ok' GROUP BY ALL ORDER BY requests DESC"""
+        ),
     ),
-    "slowest-requests": Question(
+    "slowest-requests": _question(
         "The ten longest requests: who, where, when, and where the time went.",
-        f"""
+        lambda _: (
+            f"""
 SELECT timestamp, {_NEAREST} AS tenant, {_POD} AS pod, {_MODEL} AS model, outcome, duration_s,
        "gen_ai.response.time_to_first_chunk" AS first_chunk_s, "engine.queued_s" AS queued_s,
        "gen_ai.usage.output_tokens" AS output_tokens, request_id
-FROM requests ORDER BY duration_s DESC NULLS LAST LIMIT 10""",
+FROM requests ORDER BY duration_s DESC NULLS LAST LIMIT 10"""
+        ),
     ),
-    "slowest-pods": Question(
+    "slowest-pods": _question(
         "Pods by the 99th percentile of duration, with failures and the engine's queue.",
-        f"""
+        lambda of: (
+            f"""
 SELECT {_POD} AS pod, "k8s.node.name" AS node, round(sum({_WEIGHT})) AS requests,
-       quantile_cont(duration_s, 0.99) AS p99_s, quantile_cont("engine.queued_s", 0.99) AS queued_p99_s,
-       sum({_WEIGHT}) FILTER (outcome <> 'ok') / sum({_WEIGHT}) AS failure_rate
-FROM requests GROUP BY pod, node ORDER BY p99_s DESC NULLS LAST LIMIT 20""",
+       {of.quantile("duration_s", 0.99)} AS p99_s, {of.quantile('"engine.queued_s"', 0.99)} AS queued_p99_s,
+       {of.sum_if(_WEIGHT, "outcome <> 'ok'")} / sum({_WEIGHT}) AS failure_rate
+FROM requests GROUP BY pod, node ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
+        ),
     ),
-    "cache-hit-by-prefix": Question(
+    "cache-hit-by-prefix": _question(
         "Share of input tokens from the prefix cache, by prompt_cache_key, else conversation, else model and route.",
-        f"""
+        lambda _: (
+            f"""
 SELECT coalesce("openai.request.prompt_cache_key", "gen_ai.conversation.id",
                 {_MODEL} || ' ' || coalesce("http.route", '')) AS prefix,
        count(*) AS requests, sum("gen_ai.usage.input_tokens") AS input_tokens,
        sum("gen_ai.usage.cache_read.input_tokens") / sum("gen_ai.usage.input_tokens") AS hit_rate
-FROM requests WHERE "gen_ai.usage.input_tokens" > 0 GROUP BY prefix ORDER BY input_tokens DESC LIMIT 50""",
+FROM requests WHERE "gen_ai.usage.input_tokens" > 0 GROUP BY prefix ORDER BY input_tokens DESC LIMIT 50"""
+        ),
     ),
-    "models-over-time": Question(
+    "models-over-time": _question(
         "Requests, failures and median duration of each model, by hour.",
-        f"""
-SELECT time_bucket(INTERVAL '1 hour', timestamp) AS hour, {_MODEL} AS model, round(sum({_WEIGHT})) AS requests,
-       round(coalesce(sum({_WEIGHT}) FILTER (outcome <> 'ok'), 0)) AS failed, median(duration_s) AS p50_s
-FROM requests GROUP BY hour, model ORDER BY hour, requests DESC""",
+        lambda of: (
+            f"""
+SELECT {of.hour("timestamp")} AS hour, {_MODEL} AS model, round(sum({_WEIGHT})) AS requests,
+       round(coalesce({of.sum_if(_WEIGHT, "outcome <> 'ok'")}, 0)) AS failed, {of.quantile("duration_s", 0.5)} AS p50_s
+FROM requests GROUP BY hour, model ORDER BY hour, requests DESC"""
+        ),
     ),
-    "killed-in-flight": Question(
+    "killed-in-flight": _question(
         "Requests whose process died: how far each had come.",
-        f"""
+        lambda _: (
+            f"""
 SELECT timestamp, {_POD} AS pod, pid, {_MODEL} AS model, duration_s, chunks,
        "http.response.body.size" AS bytes_sent, request_id
-FROM requests WHERE outcome = 'process_died' ORDER BY timestamp""",
+FROM requests WHERE outcome = 'process_died' ORDER BY timestamp"""
+        ),
     ),
 }

@@ -8,13 +8,14 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
 from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
+from inference_logging.cli.priority import lower_priority
 from inference_logging.cli.signals import ENDING, Signals
 from inference_logging.config import Config
 from inference_logging.config.parameters.audit import AUDIT_SUFFIX
@@ -26,9 +27,6 @@ from inference_logging.shipping.pauses import to_stderr
 
 if TYPE_CHECKING:
     from inference_logging.shipping.s3.shipper import SegmentShipper
-
-_NICE: Final = 10
-"""Half of the way down."""
 
 
 class Stop:
@@ -70,7 +68,9 @@ class Stop:
         "inference-logging ship --to 'otlp+https://collector:4318?signal=both'",
         "inference-logging ship --config logging.yaml --metrics-port 9465",
         "inference-logging ship --directory logs --to sqlite:///tmp/records.db --once",
+        "inference-logging ship --to 'relp+tls://logs:2514?max_bytes=1048576'",
         "inference-logging ship --directory logs --to 's3://bucket/logs?format=parquet'",
+        "inference-logging ship --to 'clickhouse+http://127.0.0.1/logs?ttl_days=90' --print-schema > logs.sql",
     ),
 )
 @CONFIG
@@ -80,6 +80,9 @@ class Stop:
 @click.option("--to", "ship_to", help=f"As ship_to: {DESTINATIONS}.")
 @click.option("--name", "name", help="As ship_name.")
 @click.option("--once", is_flag=True, help="Ship what is there now, and end.")
+@click.option(
+    "--print-schema", is_flag=True, help="Print the statements that make ClickHouse's tables, and ship nothing."
+)
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics there; 0: a free port, which is reported."
 )
@@ -92,6 +95,7 @@ def command(
     ship_to: str | None,
     name: str | None,
     once: bool,
+    print_schema: bool,
     metrics_port: int | None,
     metrics_address: str,
 ) -> int:
@@ -103,19 +107,22 @@ def command(
     Each record arrives at least once: how far it has come is saved after the destination has acknowledged, and
     the next shipper of the same name goes on from there. A destination that fails is tried again for as long as it
     takes. What it will never take (too large, malformed) is counted and reported. To s3:// each sealed segment goes as
-    one object, exactly once; see docs/object-storage.md.
+    one object, exactly once; see docs/object-storage.md. ClickHouse has each record once; see docs/clickhouse.md.
 
     On SIGTERM or SIGINT it ships what is there, and what comes into segments that a listener has open, for at most
-    drain_deadline_s; a second signal ends it at once. It runs at a low priority (nice 10; Linux derives the disk's from
-    it), so that a server beside it goes first.
+    drain_deadline_s; a second signal ends it at once. It runs at the lowest priority (nice 19; best effort 7 for the
+    disk), so that a server beside it goes first.
 
     Exit code: 0 if all of that has arrived, 1 if not or it could not start, 2 if the configuration is wrong.
     """
     if context.find_object(bool):
-        _go_after_servers()
+        lower_priority()
     config = configuration(
         config_file=config_file, service_name=service_name, directory=directory, ship_to=ship_to, ship_name=name
     )
+    if print_schema:
+        click.echo(_schema(config), nl=False)
+        return OK
     own_name = config.resolved_ship_name
     shipper: Shipper | SegmentShipper
     if (config.ship_to or "").startswith("s3://"):
@@ -136,13 +143,24 @@ def command(
     return OK if arrived else FAILED
 
 
-def _go_after_servers() -> None:
-    """Lower the priority of this process, unless it is as low already: threads that it starts inherit it."""
-    os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+def _schema(config: Config) -> str:
+    from inference_logging.shipping.clickhouse.place import Place  # only where there is ClickHouse
+    from inference_logging.shipping.clickhouse.schema import text
+
+    if not (config.ship_to or "").startswith("clickhouse"):
+        raise click.UsageError("--print-schema is for --to clickhouse+http(s)://…")
+    return text(Place.parse(config.ship_to or "").ttl_days)
 
 
 def _sources(config: Config, name: str, *, once: bool) -> Sources:
-    return Sources([Source(directory, name, suffix=suffix, once=once) for directory, suffix in _directories(config)])
+    # Its server knows a block that it has by what is in it.
+    repeats = (config.ship_to or "").startswith("clickhouse")
+    return Sources(
+        [
+            Source(directory, name, suffix=suffix, once=once, repeats=repeats)
+            for directory, suffix in _directories(config)
+        ]
+    )
 
 
 def _directories(config: Config) -> list[tuple[Path, str]]:

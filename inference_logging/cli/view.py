@@ -17,7 +17,7 @@ import click
 
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import INTERRUPTED
-from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configuration
+from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, Place, brought, configuration
 from inference_logging.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[
         "inference-logging view --trace-url 'Jaeger=https://jaeger.example.com/trace/{trace_id}'",
     ),
 )
-@click.argument("directories", nargs=-1, metavar="[DIR]...", type=click.Path(path_type=Path))
+@click.argument("directories", nargs=-1, metavar="[DIR]...", type=SEGMENTS)
 @CONFIG
 @SERVICE_NAME
 @PREFIX
@@ -62,7 +62,7 @@ def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[
     help="Link from a trace to another page: an address with {trace_id} in it; may be repeated.",
 )  # fmt: skip
 def command(
-    directories: tuple[Path, ...],
+    directories: tuple[Path | str, ...],
     config_file: Path | None,
     service_name: str | None,
     prefixes: Sequence[str] | None,
@@ -78,6 +78,9 @@ def command(
     logging itself. It reads the segments and changes nothing, and shows no more than they have. An index of them is
     made in the background and kept in the cache directory.
 
+    DIR can be s3://bucket/prefix (extra `s3`), with ?service=, date=, hour= and pod= for some of its objects. It
+    shows what was there at the start.
+
     Only this machine can open it, and only by the printed address, whose random part is new with each start. From
     another machine, forward the port by ssh -L as it is printed.
     """
@@ -89,10 +92,16 @@ def command(
     return _serve(chosen, names or None, host, port, cache_directory, links, config_file, opens=not no_browser)
 
 
-def _directories(given: Sequence[Path]) -> tuple[Path, ...]:
-    """Return each directory once; one that does not exist yet is waited for. A file is a usage error."""
+def _directories(given: Sequence[Path | str]) -> tuple[Path, ...]:
+    """Return each directory once; one that does not exist yet is waited for. A file is a usage error.
+
+    Of a bucket it is a folder with its objects.
+    """
     found: dict[Path, Path] = {}
-    for path in given:
+    for place in given:
+        path = brought(place) if isinstance(place, str) else place
+        if isinstance(place, str) and Place(path, None).tables():
+            raise click.UsageError(f"{place}: has Parquet files, which only query reads")
         if path.exists() and not path.is_dir():
             raise click.UsageError(f"{path}: not a directory; view reads directories of segments")
         found.setdefault(path.resolve(), path)

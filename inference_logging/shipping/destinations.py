@@ -35,6 +35,12 @@ def open_destination(config: Config) -> Destination:
 
         headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
         return open_otlp(to, timeout_s=timeout_s, headers=headers, ca_file=ca_file)
+    if kind.startswith("clickhouse"):
+        from inference_logging.shipping.clickhouse.destination import ClickHouseDestination
+        from inference_logging.shipping.clickhouse.place import Place
+
+        headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
+        return ClickHouseDestination(Place.parse(to), timeout_s=timeout_s, headers=headers, ca_file=ca_file)
     if kind.startswith("forward"):
         from inference_logging.shipping.forward import PORT, ForwardDestination
 
@@ -48,6 +54,14 @@ def open_destination(config: Config) -> Destination:
             tls=kind.endswith("+tls"),
             ca_file=ca_file,
         )
+    if kind.startswith(("syslog", "relp")):
+        from inference_logging.shipping.syslog import open_syslog
+
+        return open_syslog(to, timeout_s=timeout_s, ca_file=ca_file)
+    if kind.startswith("journal"):
+        from inference_logging.shipping.journal import open_journal
+
+        return open_journal(to, timeout_s=timeout_s, ca_file=ca_file)
     from inference_logging.shipping.database import DatabaseDestination
 
     return DatabaseDestination(Path(unquote(rest)), timeout_s=timeout_s)

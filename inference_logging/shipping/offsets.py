@@ -10,8 +10,9 @@ import contextlib
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from inference_logging.errors import OpenError
 
@@ -34,6 +35,8 @@ class Offsets:
         self._directory, self._name = directory, name
         self._path = directory / f".{name}.offsets"
         self.of: dict[str, int] = {}
+        self.sending: dict[str, int] = {}
+        """Where the batch that is being sent ends in each segment; empty: none is, or nobody asks for it."""
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(directory / f".{name}.shipping.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -41,7 +44,7 @@ class Offsets:
             raise OpenError(f"directory={os.fspath(directory)!r}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.of = self._read()
+            self.of, self.sending = self._read()
         except BlockingIOError:
             os.close(self._lock)
             raise OpenError(f"ship_name={name!r}: another shipper of this name runs in {directory}") from None
@@ -49,20 +52,21 @@ class Offsets:
             os.close(self._lock)
             raise OpenError(f"{self._path}: cannot be read: {error}; without it everything is sent again") from error
 
-    def _read(self) -> dict[str, int]:
+    def _read(self) -> tuple[dict[str, int], dict[str, int]]:
         try:
             content = json.loads(self._path.read_bytes())
         except FileNotFoundError:
-            return {}
+            return {}, {}
         if content["version"] != VERSION:
             raise ValueError(f"version={content['version']!r}: must be {VERSION}")
-        return {str(segment): int(offset) for segment, offset in content["segments"].items()}
+        return _offsets(content["segments"]), _offsets(content.get("sending", {}))
 
     def save(self) -> None:
         """Put the offsets on the device. Raises OSError."""
         temporary = self._path.with_name(f"{self._path.name}.tmp")
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"version": VERSION, "segments": self.of}, file)
+            sending = {"sending": self.sending} if self.sending else {}
+            json.dump({"version": VERSION, "segments": self.of, **sending}, file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self._path)
@@ -91,3 +95,7 @@ class Offsets:
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
+
+
+def _offsets(content: Mapping[str, Any]) -> dict[str, int]:
+    return {str(segment): int(offset) for segment, offset in content.items()}

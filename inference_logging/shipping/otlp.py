@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from urllib.parse import parse_qs
 
-from inference_logging.errors import ConfigError, MissingExtraError
+from inference_logging.errors import MissingExtraError
+from inference_logging.shipping.http import joined, open_client, retry_after_s
 from inference_logging.shipping.line import Destination, Line, Sent
 
 REFUSED: Final = (400, 413, 422)
@@ -63,17 +64,11 @@ class OtlpDestination:
         self, url: str, signal: Signal, *, timeout_s: float, headers: Mapping[str, str], ca_file: str | None
     ) -> None:
         """Prepare a client; it connects when it has something to send."""
-        try:
-            import httpx
-        except ImportError:
-            raise MissingExtraError("shipping by OTLP", "httpx", "ship") from None
-        self._httpx, self._url, self._signal = httpx, url, signal
-        try:
-            verify = _context(ca_file) if ca_file else True
-        except OSError as error:
-            raise ConfigError([f"ship_ca_file={ca_file!r}: {error}"]) from None
+        self._url, self._signal = url, signal
         ours = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
-        self._client = httpx.Client(timeout=timeout_s, headers={**headers, **ours}, verify=verify)
+        self._client = open_client(
+            "shipping by OTLP", timeout_s=timeout_s, headers={**headers, **ours}, ca_file=ca_file
+        )
 
     def send(self, lines: Sequence[Line]) -> Sent:
         """Send in one request those that the signal takes."""
@@ -83,20 +78,22 @@ class OtlpDestination:
         return sent
 
     def _send(self, lines: Sequence[Line]) -> Sent:
+        import httpx
+
         content = gzip.compress(self._signal.request(lines), compresslevel=1)
         try:
             answer = self._client.post(self._url, content=content)
-        except (self._httpx.HTTPError, OSError) as error:
+        except (httpx.HTTPError, OSError) as error:
             return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
         if answer.is_success:
             return self._accepted(answer.content)
         status = answer.status_code
         if status not in REFUSED:
-            return Sent(lines, f"status {status}: {answer.text[:200]}", str(status), _retry_after_s(answer))
+            return Sent(lines, f"status {status}: {answer.text[:200]}", str(status), retry_after_s(answer))
         if len(lines) == 1:
             return Sent(refused={str(status): 1})
         half = len(lines) // 2
-        return _joined(self._send(lines[:half]), self._send(lines[half:]))
+        return joined(self._send(lines[:half]), self._send(lines[half:]))
 
     def _accepted(self, content: bytes) -> Sent:
         try:
@@ -126,7 +123,7 @@ class BothSignals:
             wanted = [line for line in lines if line.place not in taken]
             sent = destination.send(wanted) if wanted else Sent()
             taken.update({line.place for line in wanted} - {line.place for line in sent.failed})
-            both = _joined(both, sent)
+            both = joined(both, sent)
         both.failed = [line for line in lines if not all(line.place in taken for taken in self._taken)]
         waiting = {line.place for line in both.failed}
         for taken in self._taken:
@@ -137,22 +134,3 @@ class BothSignals:
         """Close both."""
         for destination in self._destinations:
             destination.close()
-
-
-def _context(ca_file: str) -> Any:
-    import ssl
-
-    return ssl.create_default_context(cafile=ca_file)
-
-
-def _retry_after_s(answer: Any) -> float:
-    try:
-        return float(answer.headers.get("Retry-After", 0))
-    except ValueError:
-        return 0.0  # a date: the usual pause does
-
-
-def _joined(one: Sent, other: Sent) -> Sent:
-    refused = {name: one.refused.get(name, 0) + other.refused.get(name, 0) for name in one.refused | other.refused}
-    worse = other if other.failed else one
-    return Sent([*one.failed, *other.failed], worse.error, worse.error_type, worse.retry_after_s, refused)

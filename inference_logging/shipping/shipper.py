@@ -103,6 +103,8 @@ class Shipper:
         """Send a batch until all of it has arrived or was refused; False: the end came first."""
         left: list[Line] = batch.lines
         pause_s = FIRST_PAUSE_S
+        if left:
+            self._save(self._source.plan, batch)
         self.sending_since_unix_nano = left[0].unix_nano() if left else 0
         while left:
             sent = self._destination.send(left)
@@ -116,11 +118,16 @@ class Shipper:
             self._pauses.pause(stop, min(max(pause_s, sent.retry_after_s), self._limits.ship_retry_s))
             pause_s = FIRST_PAUSE_S if progress else pause_s * 2
         self.sending_since_unix_nano = 0
+        if not self._save(self._source.acknowledge, batch):
+            self._pauses.pause(stop, self._limits.ship_interval_s)
+        return True
+
+    def _save(self, what: Callable[[Batch], None], batch: Batch) -> bool:
         try:
-            self._source.acknowledge(batch)
+            what(batch)
         except OSError as error:
             self._failed("offsets", f"offsets cannot be saved, the next shipper would send records again: {error}")
-            self._pauses.pause(stop, self._limits.ship_interval_s)
+            return False
         return True
 
     def _count(self, lines: list[Line], sent: Sent) -> None:

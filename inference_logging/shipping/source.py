@@ -76,10 +76,13 @@ class Source:
     """The segments of ``directory``, for the shipper ``name``. Raises ``OpenError`` as ``Offsets``.
 
     ``suffix`` follows the name of the service in their prefixes. ``once``: records that are written after its first
-    look are left to the next one.
+    look are left to the next one. ``repeats``: a batch that was planned and not acknowledged is read again as it was,
+    also by the next shipper.
     """
 
-    def __init__(self, directory: Path, name: str, *, suffix: str = "", once: bool = False) -> None:
+    def __init__(
+        self, directory: Path, name: str, *, suffix: str = "", once: bool = False, repeats: bool = False
+    ) -> None:
         """Take up what was saved."""
         self._directory, self._suffix = directory, suffix
         self._offsets = Offsets(directory, name)
@@ -87,11 +90,13 @@ class Source:
         self._unpacked: dict[str, _Compressed] = {}
         self._resources: dict[str, Resource] = {}
         self._done: set[str] = set()
-        self._once, self._ends = once, dict[str, int]()
+        self._once, self._ends, self._repeats = once, dict[str, int](), repeats
 
     def read(self, most_records: int, most_bytes: int) -> Batch:
         """Return what comes next, up to a limit; empty if there is nothing new. Raises OSError, MissingExtraError."""
-        batch = Batch()
+        batch = self._planned()
+        if batch.stands:
+            return batch
         for segment in self._unfinished():
             for line in self._lines(segment, batch):
                 batch.lines.append(line)
@@ -100,8 +105,25 @@ class Source:
                     return batch
         return batch
 
+    def _planned(self) -> Batch:
+        """Return the batch that was planned last; empty if it is acknowledged, or nothing of it is there any more."""
+        batch, ends = Batch(), self._offsets.sending if self._repeats else {}
+        for segment in self._unfinished() if ends else ():
+            if segment.name in ends:
+                for line in self._lines(segment, batch, ends[segment.name]):
+                    batch.lines.append(line)
+                    batch.bytes += len(line.raw)
+        return batch
+
+    def plan(self, batch: Batch) -> None:
+        """Save what is going to be sent, if it must be possible to send the same again. Raises OSError."""
+        if self._repeats:
+            self._offsets.sending = {segment: stand.offset for segment, stand in batch.stands.items()}
+            self._offsets.save()
+
     def acknowledge(self, batch: Batch) -> None:
         """Save that a batch has arrived. Raises OSError; this source goes on all the same, the next begins earlier."""
+        self._offsets.sending = {}
         for segment, stand in batch.stands.items():
             self._offsets.of[segment] = stand.offset
         if batch.stands:
@@ -146,23 +168,23 @@ class Source:
             del self._offsets.of[name]
         return sorted(gone + [segment for segment in listed if segment.name not in self._done])
 
-    def _lines(self, segment: Segment, batch: Batch) -> Iterator[Line]:
-        """Return the new lines of a segment; returned lines are in the batch's stands."""
+    def _lines(self, segment: Segment, batch: Batch, most: float = math.inf) -> Iterator[Line]:
+        """Return the new lines of a segment, those before ``most``; returned lines are in the batch's stands."""
         offset = self._offsets.of.get(segment.name, 0)
         followed = self._followed(segment, offset)
         if followed is None:
-            yield from self._rest_of_compressed(segment, offset, batch)
+            yield from self._rest_of_compressed(segment, offset, batch, most)
             return
         followed.offset = 0 if followed.is_truncated() else offset
         # Checked before the last read: records that were written before the lock was released are then read here.
         has_writer = followed.has_writer()
         # Without a writer nothing more comes.
-        end = self._ends.get(segment.name, math.inf) if has_writer else math.inf
+        end = min(most, self._ends.get(segment.name, math.inf) if has_writer else math.inf)
         for raw in followed.lines() if followed.offset < end else ():
             yield from self._take(raw, segment, followed.offset, batch)
             if followed.offset >= end:
                 break
-        if segment.name in batch.footers or not has_writer:
+        if most == math.inf and (segment.name in batch.footers or not has_writer):
             batch.stands[segment.name] = Stand(followed.offset, is_whole=True)
 
     def _followed(self, segment: Segment, offset: int) -> Followed | None:
@@ -178,7 +200,9 @@ class Source:
         self._open[segment.name] = followed
         return followed
 
-    def _rest_of_compressed(self, segment: Segment, offset: int, batch: Batch) -> Iterator[Line]:
+    def _rest_of_compressed(self, segment: Segment, offset: int, batch: Batch, most: float) -> Iterator[Line]:
+        if offset >= most:
+            return
         try:
             unpacked = self._unpacked.get(segment.name)
             if unpacked is None or unpacked.offset != offset:
@@ -186,6 +210,8 @@ class Source:
             for raw in unpacked.lines():
                 offset = unpacked.offset
                 yield from self._take(raw, segment, offset, batch)
+                if offset >= most:
+                    return
         except FileNotFoundError:
             return  # removed: the next look shows it
         except CorruptLineError as error:
@@ -250,6 +276,10 @@ class Sources:
             if batch.stands:
                 break
         return batch
+
+    def plan(self, batch: Batch) -> None:
+        """Save that the batch that was read last is going to be sent, as ``Source.plan``."""
+        self._sources[0].plan(batch)
 
     def acknowledge(self, batch: Batch) -> None:
         """Save that the batch that was read last has arrived, as ``Source.acknowledge``."""

@@ -74,7 +74,11 @@ def test_the_collector_has_the_metrics_that_the_alerts_ask_for(tmp_path: Path) -
 
     def told() -> set[str]:
         with contextlib.suppress(httpx.TransportError):
-            return set(re.findall(r"^(otelcol_\w+)", httpx.get(f"http://127.0.0.1:{port}/metrics").text, re.MULTILINE))
+            return set(
+                re.findall(
+                    r"^(otelcol_\w+)", httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=120).text, re.MULTILINE
+                )
+            )
         return set()
 
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as collector:

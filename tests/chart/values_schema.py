@@ -104,7 +104,7 @@ SERVER = closed(
     lifecycle=passed_on("Lifecycle"),
 )
 LISTENER = closed(
-    mode=one_of("sidecar", "inProcess"),
+    mode=one_of("sidecar", "inProcess", "node"),
     image=IMAGE,
     port=PORT,
     statusIntervalSeconds=SECONDS,
@@ -125,6 +125,17 @@ STORAGE = closed(
             annotations=STRINGS,
         ),
     ),
+)
+NAME: Final[Schema] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
+HOST_PATH: Final[Schema] = {"type": "string", "pattern": "^/[^:{}*]*[^/:{}*]$"}
+NODE = closed(
+    namespaces={**array(NAME), "uniqueItems": True},
+    claimName=NAME,
+    queues=closed(hostPath=HOST_PATH),
+    segments=closed(hostPath=HOST_PATH),
+    forgetAfterSeconds=SECONDS,
+    endedSize={**SIZE, "minLength": 1},
+    maxUnavailable={"type": ["integer", "string"]},
 )
 SHIPPER = closed(
     type=one_of("otel-collector", "fluent-bit", "vector", "inference-logging", "none"),
@@ -207,6 +218,7 @@ THRESHOLDS = closed(
 def values(config: Schema) -> Schema:
     """Return the schema of all values, where ``config`` is that of logging.yaml."""
     return closed(
+        mode=one_of("server", "node"),
         preset=one_of("fastapi", "vllm", "triton", "custom"),
         nameOverride=TEXT,
         fullnameOverride=TEXT,
@@ -217,6 +229,7 @@ def values(config: Schema) -> Schema:
         listener=LISTENER,
         config=config,
         storage=STORAGE,
+        node=NODE,
         shipper=SHIPPER,
         destination=DESTINATION,
         terminationGracePeriodSeconds=or_none(SECONDS),

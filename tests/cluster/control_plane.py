@@ -199,13 +199,13 @@ class ControlPlane:
         }
 
 
-def node() -> Object:
+def node(name: str = NODE) -> Object:
     """Return a node that is large enough for each preset."""
     room = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "4Ti", "pods": "110", "nvidia.com/gpu": "8"}
-    labels = {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": NODE, "labels": labels},
+        "metadata": {"name": name, "labels": labels},
         "status": {"capacity": room, "allocatable": room},
     }

@@ -74,12 +74,15 @@ def test_what_a_server_can_do_to_a_request_leaves_one_right_record_each(configur
         assert running.get("/")["http_version"] == "1.1"
         body = httpx.get(f"{running.url}/stream/30", timeout=120).content
         assert body == b"".join(b"data: %d\n\n" % number for number in range(30))
-        assert httpx.post(f"{running.url}/echo", content=[b"a" * 70_000, b"b"]).content == b"a" * 70_000 + b"b"
-        assert httpx.get(f"{running.url}/fail").status_code == 500
+        assert (
+            httpx.post(f"{running.url}/echo", content=[b"a" * 70_000, b"b"], timeout=120).content
+            == b"a" * 70_000 + b"b"
+        )
+        assert httpx.get(f"{running.url}/fail", timeout=120).status_code == 500
         with pytest.raises(httpx.HTTPError):
-            httpx.get(f"{running.url}/fail-late")
-        assert httpx.get(f"{running.url}/background").json() == {}
-        assert httpx.get(f"{running.url}/file").content == (HERE / "streaming_app.py").read_bytes()
+            httpx.get(f"{running.url}/fail-late", timeout=120)
+        assert httpx.get(f"{running.url}/background", timeout=120).json() == {}
+        assert httpx.get(f"{running.url}/file", timeout=120).content == (HERE / "streaming_app.py").read_bytes()
         with connect(f"ws://127.0.0.1:{running.port}/talk") as websocket:
             websocket.send("hello")
             assert websocket.recv() == "hello"

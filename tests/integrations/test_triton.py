@@ -74,7 +74,7 @@ def test_a_request_over_http_is_on_record(triton: TritonServer) -> None:
 def test_triton_shows_the_counts_of_its_instances(triton: TritonServer) -> None:
     triton.echo("shown", 1.0)
     instance = triton.record("shown")["triton.model_instance_name"]
-    metrics = httpx.get(f"http://127.0.0.1:{triton.metrics}/metrics").text
+    metrics = httpx.get(f"http://127.0.0.1:{triton.metrics}/metrics", timeout=120).text
     assert f'inference_logging_records_accepted_total{{producer="{instance}"}}' in metrics
 
 

@@ -30,7 +30,7 @@ def listening(server: TritonServer) -> Iterator[httpx.Client]:
         [*command, "--metrics-port", str(port), "--metrics-address", "127.0.0.1"], env=environment_of(server.config)
     )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
 
             def answers() -> bool:
                 with contextlib.suppress(httpx.TransportError):

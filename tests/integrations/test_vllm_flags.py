@@ -85,7 +85,7 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
 
 
 def test_a_request_without_the_key_is_recorded_as_refused(flagged: VllmServer) -> None:
-    answer = httpx.post(f"{flagged.url}/v1/completions", json=BODY, headers={"x-request-id": "no-key"})
+    answer = httpx.post(f"{flagged.url}/v1/completions", json=BODY, headers={"x-request-id": "no-key"}, timeout=120)
     assert flagged.record("no-key")["http.response.status_code"] == answer.status_code == 401
 
 

@@ -232,7 +232,7 @@ def test_the_asynchronous_openai_client_gets_what_it_asks_for(vllm: VllmServer, 
 
 
 def test_health_is_vllms_own_and_not_recorded(vllm: VllmServer) -> None:
-    answer = httpx.get(f"{vllm.url}/health")
+    answer = httpx.get(f"{vllm.url}/health", timeout=120)
     assert (answer.status_code, answer.content) == (200, b"")
     vllm.post("/tokenize", "after-health", prompt="hello")
     vllm.record("after-health")

@@ -26,7 +26,9 @@ class Collector:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                content = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+                content = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers["Content-Encoding"] == "gzip":
+                    content = gzip.decompress(content)
                 collector.requests.append((self.path, dict(self.headers.items()), content))
                 status, body, headers = collector.answers.pop(0) if collector.answers else (200, b"", {})
                 if collector.refuses(content):

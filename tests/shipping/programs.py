@@ -60,6 +60,11 @@ class Program:
         self.kills += 1
         self.end()
 
+    def pause(self) -> None:
+        """Let it do nothing until it is killed."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
     def stop(self) -> None:
         """End it by SIGTERM."""
         assert self._process is not None

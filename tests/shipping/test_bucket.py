@@ -17,6 +17,7 @@ from tests.segment_files import log, request, write_segment
 from tests.shipping.arrived import written_lines
 from tests.shipping.bucket import CREDENTIALS, NAME, Bucket, Stored
 from tests.shipping.bucket_commands import faults, ship, write
+from tests.test_view_command import started
 
 pytestmark = pytest.mark.servers
 Configure = Callable[..., Config]
@@ -176,6 +177,26 @@ def test_query_answers_from_a_bucket_as_from_the_segments(
         file.unlink()
     done = run("query", QUESTIONS[0], bucket.url)
     assert (done.code, f"s3://{NAME}/{key}" in done.err) == (1, True)
+
+
+def test_view_shows_what_is_in_a_bucket(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_segment(tmp_path / "segments", [request(1), request(2, "error")])
+    assert ship(tmp_path / "segments", bucket.url).code == 0
+    with started(f"{bucket.url}&service=unknown", bucket.url, cache=tmp_path / "cache") as view:
+        view.wait_for_rows(2)
+        _, found = view.get("api/rows")
+        assert len(found["rows"]) == 2
+
+
+def test_view_refuses_a_bucket_of_parquet_files(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_segment(tmp_path / "segments", [request(1)])
+    assert ship(tmp_path / "segments", f"{bucket.url}&format=parquet").code == 0
+    done = run("view", "--no-browser", bucket.url)
+    assert (done.code, "only query reads" in done.err) == (2, True), done
 
 
 HOSTILE = [

@@ -21,14 +21,20 @@ from inference_logging.config.fields import (
 _HOST = r"(?:[0-9A-Za-z._-]+|\[[0-9a-fA-F:.]+\])(?::[1-9][0-9]{0,4})?"
 _URL_VALUE = r"[!-%'-~]+"
 _S3_OPTION = rf"(?:format=(?:jsonl\.zst|parquet)|endpoint=https?://{_HOST}(?:/{_URL_VALUE})?|region=[a-z0-9-]+|part_bytes=[0-9]+)"
+_CERTIFICATE = rf"(?:cert|key)=/{_URL_VALUE}"
+_FACILITY = "user|daemon|local[0-7]"
+_SYSLOG_OPTION = rf"(?:max_bytes=[0-9]{{1,10}}|facility=(?:{_FACILITY})|enterprise=[1-9][0-9]{{0,9}}|{_CERTIFICATE})"
 BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 """The name of a bucket."""
 _DESTINATION = re.compile(
     rf"kafka://{_HOST}(?:,{_HOST})*/[A-Za-z0-9._-]{{1,249}}"
     rf"|otlp\+https?://{_HOST}(?:/[!->@-~]*)?(?:\?signal=(?:logs|traces|both))?"
     rf"|forward(?:\+tls)?://{_HOST}/[A-Za-z0-9._-]{{1,249}}"
+    rf"|clickhouse\+https?://(?:[A-Za-z0-9._-]+@)?{_HOST}/[A-Za-z_][A-Za-z0-9_]{{0,63}}(?:\?ttl_days=[1-9][0-9]{{0,4}})?"
     rf"|s3://{BUCKET}(?:/[!->@-~]*)?(?:\?{_S3_OPTION}(?:&{_S3_OPTION})*)?"
-    r"|sqlite:///[^\x00-\x1f\x7f]+"
+    rf"|(?:syslog\+(?:tcp|tls)|relp(?:\+tls)?)://{_HOST}(?:\?{_SYSLOG_OPTION}(?:&{_SYSLOG_OPTION})*)?"
+    rf"|journal\+https?://{_HOST}(?:/[!->@-~]*)?(?:\?{_CERTIFICATE}(?:&{_CERTIFICATE})?)?"
+    r"|(?:sqlite|journald):///[^\x00-\x1f\x7f]+"
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
@@ -37,8 +43,11 @@ ShipName = Annotated[str, matching(_NAME)]
 DESTINATIONS = (
     "kafka://host:9092,host:9092/topic, otlp+http://host:4318 (or otlp+https; the path is /v1/logs unless given; with "
     "?signal=traces behind it requests as spans to /v1/traces, with ?signal=both both, below a path that is given), "
-    "forward://host:24224/tag (or forward+tls), s3://bucket/prefix (with ?format=parquet or jsonl.zst, &endpoint=, "
-    "&region=, &part_bytes=), sqlite:///path"
+    "forward://host:24224/tag (or forward+tls), clickhouse+http://user@host:8123/database (or clickhouse+https; with "
+    "?ttl_days=), s3://bucket/prefix (with ?format=parquet or jsonl.zst, &endpoint=, &region=, &part_bytes=), "
+    "relp://host:2514 (or relp+tls) and syslog+tls://host:6514 (or syslog+tcp; with ?max_bytes=, "
+    "&facility=, &enterprise=, &cert=, &key=), journal+https://host:19532 (or journal+http; the path is /upload unless "
+    "given; with ?cert=, &key=), journald:///run/systemd/journal/socket, sqlite:///path"
 )
 
 
@@ -56,7 +65,8 @@ class ShippingParameters(Parameters):
         None,
         "Name of the shipper: of its offsets (.NAME.offsets beside the segments), of the empty file "
         "SEGMENT.shipped-NAME that marks a segment as acknowledged in full, and in its metrics. One shipper of a name "
-        "runs at a time. Empty = the kind of ship_to: kafka, otlp, forward, s3 or sqlite.",
+        "runs at a time. Empty = the kind of ship_to: kafka, otlp, forward, clickhouse, s3, relp, syslog, journal, "
+        "journald or sqlite.",
         allowed="1 to 60 of A-Z a-z 0-9 _ -, or empty",
     )
     ship_batch_records: int = parameter(
@@ -108,7 +118,8 @@ class ShippingParameters(Parameters):
     )
     ship_headers_file: OptionalPath = parameter(
         None,
-        "File with headers of the requests of OTLP, one Name: value per line, such as Authorization.",
+        "File with headers of the requests of OTLP and ClickHouse, one Name: value per line, such as Authorization or "
+        "X-ClickHouse-Key, the password.",
         allowed="the path of a readable file, or empty",
     )
     ship_shared_key_file: OptionalPath = parameter(

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from inference_logging.errors import CorruptLineError, MissingExtraError
+from inference_logging.shipping.rows import OTHER
 from inference_logging.shipping.s3.manifest import Account, Manifest
-from inference_logging.shipping.s3.table import OTHER
 
 _HEAD = ("severity_text", "event_name", "boot_id", "pid", "seq")
 _ROWS = 1000

@@ -6,6 +6,7 @@
 use lines::redact::{RedactionSettings, Rules};
 use parameters::values::Values;
 use parameters::{Parameters, Schema};
+use segments::retention::Limits;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,6 +69,26 @@ impl Settings {
     #[must_use]
     pub fn with_queue_directory(&self, directory: &Path) -> Self {
         Self { parameters: self.parameters.with_queue_directory(directory), redaction: self.redaction.clone() }
+    }
+
+    /// The settings for the records of one of many queue directories, whose producers have `noted` their configuration.
+    /// Segments are written to `below` of these settings' directories; `resource` has further attributes.
+    ///
+    /// # Errors
+    /// The text is no configuration, or its producers expect another listener than these settings make.
+    pub fn of_directory(
+        &self,
+        noted: &str,
+        places: (&Path, &Path),
+        resource: &[(String, String)],
+    ) -> Result<Self, ParametersError> {
+        Self::new(self.parameters.of_directory(noted, places, resource, Schema::published())?)
+    }
+
+    /// How much of the segments of a queue directory is kept, and how long.
+    #[must_use]
+    pub fn limits_of_segments(&self) -> Limits {
+        self.limits(Lane::Fast)
     }
 
     /// Whether records go to the standard output.

@@ -160,6 +160,16 @@ fn the_fast_lane_is_what_its_parameters_say() {
 }
 
 #[test]
+fn retention_waits_for_the_shipper_that_is_called_as_the_kind_of_its_destination() {
+    for (to, name) in [("clickhouse+https://me@a/logs", "clickhouse"), ("sqlite:///a.db", "sqlite")] {
+        let lane = read(&json!({"queue_directory": "/q", "directory": "/logs", "retention_s": 60, "ship_to": to}))
+            .lane(Lane::Fast, Role::Serves, true, None)
+            .unwrap();
+        assert_eq!(lane.listener.housekeeping.unwrap().waits_for.0, [name]);
+    }
+}
+
+#[test]
 fn the_audit_lane_is_the_same_service_with_its_own_queue_directory_and_chain() {
     let key = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(key.path(), "0f".repeat(32) + "\n").unwrap();

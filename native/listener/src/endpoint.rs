@@ -11,20 +11,32 @@ use listen::status::metrics::Metrics;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
+pub const TEXT: &str = "text/plain; charset=utf-8";
+pub const JSON: &str = "application/json";
 
 /// Serves what `watch` sees until the process ends. Returns the port, which the system chooses for 0.
 ///
 /// # Errors
 /// A sentence: the port is not available.
 pub fn open(watch: HealthWatch, address: &str, port: u16) -> Result<u16, String> {
-    let refused = |error: &std::io::Error| format!("metrics_port={port}: {}", reason(error));
     let watch = Arc::new(watch);
     let metrics = Metrics::new(Arc::clone(&watch), None);
+    serve(address, port, move |request| reply(request, &watch, &metrics))
+}
+
+/// Answers requests by `answer` until the process ends. Returns the port.
+///
+/// # Errors
+/// As [`open`].
+pub fn serve(
+    address: &str,
+    port: u16,
+    answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+) -> Result<u16, String> {
+    let refused = |error: &std::io::Error| format!("metrics_port={port}: {}", reason(error));
     let listener = TcpListener::bind((address, port)).map_err(|error| refused(&error))?;
     let port = listener.local_addr().map_err(|error| refused(&error))?.port();
-    http::serve(listener, move |request| reply(request, &watch, &metrics)).map_err(|error| refused(&error))?;
+    http::serve(listener, answer).map_err(|error| refused(&error))?;
     Ok(port)
 }
 

@@ -6,7 +6,13 @@
 //! listen                       the command: leads or waits, reports its status, drains at the end
 //!   ├ endpoint                 /metrics, /health, /live, /producers
 //!   │   └ http                 a bounded HTTP server: connections, time, bytes
-//!   └ listeners                the listener of each lane
+//!   ├ listeners                the listener of each lane
+//!   ├ rounds                   the pace of its rounds, and its lines on stderr
+//!   └ each                     the listeners of many queue directories, in one process
+//!       ├ pattern              which directories those are
+//!       ├ served               one directory and its listeners, as the user that owns it
+//!       ├ answers              their metrics and health as one
+//!       └ ended                the segments of directories that are gone
 //! recover                      the command: lets the listeners write what is left
 //!   └ held                     queues that can be read after their files are gone
 //! verify                       the command: reads segments and queues
@@ -36,6 +42,7 @@ pub mod comparison;
 mod configuration;
 mod control;
 mod ctl;
+mod each;
 mod endpoint;
 mod failure;
 mod held;
@@ -49,6 +56,7 @@ mod options;
 mod proxy;
 mod recover;
 mod report;
+mod rounds;
 mod verify;
 
 const NAME: &str = "inference-logging-listener";

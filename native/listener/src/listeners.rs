@@ -12,6 +12,7 @@ use queue::lock::Holder;
 use queue::published::sinks::SinkState;
 use queue::published::totals;
 use queue::system::{now_monotonic_nano, now_unix_nano};
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -108,22 +109,58 @@ impl Listeners {
     }
 
     /// The counts, and the sinks that have a problem.
-    pub fn status(&self) -> String {
+    pub fn counts(&self) -> Counts {
         let queues: Vec<QueueSnapshot> = self.0.iter().flat_map(of_servers).collect();
-        let in_queue: u64 = queues.iter().map(|queue| queue.counts.in_queue).sum();
-        let totals = self.0.iter().map(|lane| totals::of_directory(&lane.control.page().totals, &lane.directory));
-        let (mut written, mut dropped) = (0, 0);
-        for total in totals {
-            written += total.written;
-            dropped += lost(&total.dropped);
+        let in_queue = queues.iter().map(|queue| queue.counts.in_queue).sum();
+        let mut counts = Counts { queues: queues.len(), in_queue, ..Counts::default() };
+        for total in self.0.iter().map(|lane| totals::of_directory(&lane.control.page().totals, &lane.directory)) {
+            counts.written += total.written;
+            counts.dropped += lost(&total.dropped);
         }
-        let mut status = format!("queues={} in_queue={in_queue} written={written} dropped={dropped}", queues.len());
         for row in self.0.iter().flat_map(|lane| &lane.control.page().sinks) {
             if row.role().is_some() && row.state() != SinkState::Ok {
-                status += &format!(" sink.{}={}", row.name(), row.state().name());
+                counts.problems.push(format!("sink.{}={}", row.name(), row.state().name()));
             }
         }
-        status
+        counts
+    }
+
+    /// Whether the servers have ended, nothing of theirs waits, and these listeners lead.
+    pub fn has_ended(&self) -> bool {
+        let waits = |queue: QueueSnapshot| queue.producer == Holder::AnotherProcess || queue.counts.in_queue > 0;
+        let leads = |lane: &Lane| inspect::leader(&lane.directory) == Holder::ThisProcess;
+        self.0.iter().all(|lane| leads(lane) && !of_servers(lane).any(waits))
+    }
+}
+
+/// The counts of some listeners.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Queues of servers.
+    pub queues: usize,
+    pub in_queue: u64,
+    pub written: u64,
+    pub dropped: u64,
+    /// Sinks that take nothing.
+    pub problems: Vec<String>,
+}
+
+impl Counts {
+    /// Adds those of other listeners.
+    pub fn add(&mut self, more: Self) {
+        self.queues += more.queues;
+        self.in_queue += more.in_queue;
+        self.written += more.written;
+        self.dropped += more.dropped;
+        self.problems.extend(more.problems);
+    }
+}
+
+impl Display for Counts {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let Self { queues, in_queue, written, dropped, problems } = self;
+        write!(out, "queues={queues} in_queue={in_queue} written={written} dropped={dropped}")?;
+        problems.iter().try_for_each(|problem| write!(out, " {problem}"))
     }
 }
 

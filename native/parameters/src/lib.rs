@@ -12,6 +12,7 @@
 mod error;
 pub mod json;
 pub mod keys;
+mod of_many;
 mod origin;
 pub mod pattern;
 mod place;
@@ -41,6 +42,8 @@ pub struct Parameters {
     pub values: Values,
     /// The names of those that were given.
     given: Vec<String>,
+    /// The text of the queue directory's producers, if this is the configuration of one of many directories.
+    noted: Option<String>,
 }
 
 impl Parameters {
@@ -56,7 +59,7 @@ impl Parameters {
     fn from_values(given: Map, schema: Schema) -> Result<Self, ParametersError> {
         let names = given.keys().map(str::to_owned).collect();
         let values = Values::checked(given, schema)?;
-        Ok(Self { values, given: names })
+        Ok(Self { values, given: names, noted: None })
     }
 
     /// Returns a sentence for each rule that several parameters of a producer break together.

@@ -24,6 +24,9 @@ impl Parameters {
     /// Returns the text: parameters compared as they are, absolute directories, and digests of keys.
     #[must_use]
     pub fn configuration(&self) -> String {
+        if let Some(noted) = &self.noted {
+            return noted.clone();
+        }
         let values = &self.values;
         let mut text = "version: 1\n".to_owned();
         let mut line = |name: &str, value: &Value| text += &format!("{name}: {}\n", ascii_json(value));

@@ -131,7 +131,7 @@ fn read_file(path: &Path) -> Result<Map, String> {
 }
 
 /// Lines of a name and JSON behind a colon; comments are left out. None: it has other lines.
-fn lines_of_json(bytes: &[u8]) -> Option<Value> {
+pub(crate) fn lines_of_json(bytes: &[u8]) -> Option<Value> {
     let lines = std::str::from_utf8(bytes).ok()?.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let pairs = lines.map(|line| {
         let (name, json) = line.split_once(": ")?;

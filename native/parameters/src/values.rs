@@ -39,6 +39,11 @@ impl Values {
         self.0.insert(name.to_owned(), Value::String(path.display().to_string()));
     }
 
+    /// Replaces a value by another valid one.
+    pub(crate) fn set(&mut self, name: &str, value: Value) {
+        self.0.insert(name.to_owned(), value);
+    }
+
     fn value(&self, name: &str) -> &Value {
         self.0.get(name).unwrap_or_else(|| panic!("{name} is no parameter"))
     }

@@ -19,7 +19,10 @@ impl<'py> Route<'py> {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn of(scope: &Bound<'py, PyDict>, keys: &Keys) -> Self {
         let own = |key| item(scope, key).map(Borrowed::to_owned);
-        let template = own(&keys.route).and_then(|route| template(scope, &route, keys));
+        let template = match own(&keys.route) {
+            Some(route) => template(scope, &route, keys),
+            None => own(&keys.path_template), // Litestar
+        };
         match template {
             None => Self { template, outermost: None, inner: None },
             Some(_) => Self { template, outermost: own(&keys.app_root_path), inner: own(&keys.root_path) },

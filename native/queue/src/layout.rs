@@ -13,6 +13,7 @@
 //! `request/tests/golden_layout.rs`, and the numbers in `tests/c/layout.c`.
 
 use ring::slots::SLOT_BYTES;
+use std::fmt;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -242,6 +243,17 @@ pub enum BadHeader {
     Sizes,
     /// No machine has such pages.
     Pages(u32),
+}
+
+impl fmt::Display for BadHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic => write!(f, "not a queue"),
+            Self::Version(version) => write!(f, "a queue of version {version}, not {VERSION}"),
+            Self::Sizes => write!(f, "not a queue: its sizes do not fit"),
+            Self::Pages(bytes) => write!(f, "not a queue: pages of {bytes} bytes"),
+        }
+    }
 }
 
 /// Longest name of a producer.

@@ -152,9 +152,7 @@ impl QueueFile {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "shorter than a queue header"));
         }
         let mut file = Self::map(&fd, addressable(bytes)?, path, Access::Write)?;
-        file.header().check(bytes).map_err(|bad| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("not a queue of this version: {bad:?}"))
-        })?;
+        file.header().check(bytes).map_err(|bad| io::Error::new(io::ErrorKind::InvalidData, bad.to_string()))?;
         file.note_sizes(QueueSizes { data_bytes: file.header().data_bytes, slot_count: file.header().slot_count });
         file.opened = Some(fd);
         Ok(Arc::new(file))

@@ -257,7 +257,7 @@ impl Settings {
     }
 
     /// Audit segments are never removed.
-    fn limits(&self, lane: Lane) -> Limits {
+    pub(super) fn limits(&self, lane: Lane) -> Limits {
         match lane {
             Lane::Fast => {
                 Limits { retention: self.values.seconds("retention_s"), quota_bytes: self.values.whole("quota_bytes") }

@@ -10,7 +10,7 @@ use accept::Format;
 use family::Family;
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,9 +21,21 @@ pub mod family;
 mod node;
 pub mod requests;
 pub mod routes;
+pub mod several;
 pub mod text;
 
-pub use directory::books_difference;
+pub use directory::{books_difference, families as of_directory};
+
+/// The file in which the kernel describes the node's memory.
+pub const MEMINFO: &str = "/proc/meminfo";
+
+/// Collects the families that are not of a queue directory: the node's memory, and the build.
+#[must_use]
+pub fn of_node(meminfo: &Path, python_version: Option<&str>) -> Vec<Family> {
+    let mut families = node::families(meminfo);
+    families.push(node::build(python_version));
+    families
+}
 
 /// The metrics as one process shows them.
 pub struct Metrics {
@@ -47,7 +59,7 @@ impl Metrics {
     /// Shows what `watch` assesses.
     #[must_use]
     pub fn new(watch: Arc<HealthWatch>, python_version: Option<String>) -> Self {
-        Self { watch, meminfo: PathBuf::from("/proc/meminfo"), python_version, shown: PerProcess::new() }
+        Self { watch, meminfo: PathBuf::from(MEMINFO), python_version, shown: PerProcess::new() }
     }
 
     /// Collects every family.
@@ -56,8 +68,7 @@ impl Metrics {
     /// The listener's counts of requests cannot be read.
     pub fn families(&self, now: Now) -> io::Result<Vec<Family>> {
         let mut families = directory::families(&self.watch, now)?;
-        families.extend(node::families(&self.meminfo));
-        families.push(node::build(self.python_version.as_deref()));
+        families.extend(of_node(&self.meminfo, self.python_version.as_deref()));
         Ok(families)
     }
 

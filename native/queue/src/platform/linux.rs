@@ -87,6 +87,24 @@ pub fn lower_priority(nice: i32) {
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }
 
+/// Gives the calling thread, and the threads that it starts from now on, to another user for good. Other threads of the
+/// process stay what they are: the C library's functions would change all of them.
+///
+/// # Errors
+/// The system call's error: only root, or a process with the capabilities SETUID and SETGID, may do this.
+pub fn become_user(user: u32, group: u32) -> io::Result<()> {
+    // SAFETY: no memory of ours; the list of further groups becomes empty.
+    unsafe {
+        code_of_call(libc::syscall(libc::SYS_setgroups, 0, null_mut::<libc::gid_t>()))?;
+        code_of_call(libc::syscall(libc::SYS_setresgid, group, group, group))?;
+        code_of_call(libc::syscall(libc::SYS_setresuid, user, user, user))
+    }
+}
+
+fn code_of_call(result: libc::c_long) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Begins to write a range of a file to the device.
 ///
 /// # Errors

@@ -101,6 +101,14 @@ pub fn boot_id() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()
 }
 
+/// Gives the calling thread to another user: not possible here, as all threads of a process have one user.
+///
+/// # Errors
+/// Always.
+pub fn become_user(_user: u32, _group: u32) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Does nothing: POSIX knows the priority of processes only.
 pub fn lower_priority(_nice: i32) {}
 

@@ -1,0 +1,162 @@
+"""Entries of a journal, and what a journal that is not real answers: what was serialized is parsed back."""
+
+from __future__ import annotations
+
+import array
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference_logging.shipping.journal.fields import RECORD, Field, fields, serialized, stable_id
+from inference_logging.shipping.journal.remote import entry
+from inference_logging.shipping.line import Destination
+from tests.segment_files import log, request
+from tests.shipping.endpoint import Collector
+from tests.shipping.messages import AWKWARD, LONG, line
+from tests.shipping.test_syslog_forms import RECORDS, TEXT, VALUES
+
+Open = Callable[..., Destination]
+NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+LINES: Final = [line(log(at, f"m{at}"), at) for at in range(4)]
+
+
+def parsed(content: bytes) -> list[Field]:
+    """Return the fields that a journal reads."""
+    found = []
+    while content:
+        first, _, content = content.partition(b"\n")
+        name, equals, value = first.partition(b"=")
+        if not equals:
+            length = int.from_bytes(content[:8], "little")
+            value, content = content[8 : 8 + length], content[8 + length :]
+            assert content[:1] == b"\n"
+            content = content[1:]
+        found.append((name.decode(), value))
+    return found
+
+
+@given(st.lists(st.tuples(st.from_regex(NAME, fullmatch=True), st.binary()), max_size=5))
+def test_fields_are_parsed_back_whatever_is_in_them(given_fields: list[Field]) -> None:
+    assert parsed(serialized(given_fields)) == given_fields
+
+
+@given(record=RECORDS, resource=st.dictionaries(TEXT, VALUES, max_size=4))
+def test_any_record_is_an_entry_whose_names_a_journal_takes(record: dict[str, Any], resource: dict[str, Any]) -> None:
+    made = line(record, 0, {"service.name": "svc", **resource})
+    found = parsed(serialized(fields(made)))
+    assert found == fields(made)
+    assert all(NAME.fullmatch(name) and not name.startswith("_") for name, _ in found)
+    assert [value for name, value in found if name == RECORD] == [made.raw]
+
+
+def test_a_request_is_found_by_each_of_its_members() -> None:
+    record = request(1.5, nested={"a": 1}, streamed=True, error="x" * 1025)
+    found = dict(fields(line(record)))
+    assert found["MESSAGE"] == b"request"
+    assert (found["PRIORITY"], found["SYSLOG_IDENTIFIER"], found["SYSLOG_PID"]) == (b"6", b"svc", b"1")
+    assert found["MESSAGE_ID"].decode() == stable_id("request") == "da2d7815bf995d859b8196edc7463515"
+    assert found["INFERENCE_LOGGING_HTTP_RESPONSE_STATUS_CODE"] == b"200"
+    assert found["INFERENCE_LOGGING_TRACE_ID"] == record["trace_id"].encode()
+    assert found["INFERENCE_LOGGING_STREAMED"] == b"true"
+    assert found["INFERENCE_LOGGING_RESOURCE_K8S_POD_NAME"] == b"pod-1"
+    assert not {"INFERENCE_LOGGING_NESTED", "INFERENCE_LOGGING_ERROR"} & found.keys(), "they are in the record"
+    assert dict(fields(line(log(1, "hello"))))["MESSAGE"] == b"hello"
+
+
+def test_an_entry_for_another_machine_has_a_time_and_a_boot_always() -> None:
+    for one in (*AWKWARD, line({"timestamp": "1960-01-01T00:00:00Z"})):
+        assert entry(one).endswith(b"\n\n")
+        found = dict(parsed(entry(one)[:-1]))
+        assert 0 < int(found["__REALTIME_TIMESTAMP"]) < 2**55
+        assert re.fullmatch(rb"[0-9a-f]{32}", found["_BOOT_ID"])
+        assert found["_BOOT_ID"] != b"0" * 32
+    found = dict(parsed(entry(line(request(1.5)))[:-1]))
+    assert (found["__REALTIME_TIMESTAMP"], found["_HOSTNAME"]) == (b"1795237201500000", b"pod-1")
+
+
+# --- another machine -------------------------------------------------------------------------------------------------
+
+
+def test_entries_are_posted_and_an_answer_is_their_acknowledgement(collector: Collector, opened: Open) -> None:
+    collector.answers = [(202, b"OK.\n", {})]
+    destination = opened(ship_to=collector.url.replace("otlp+", "journal+"))
+    assert not destination.send(LINES).failed
+    ((path, headers, content),) = collector.requests
+    assert (path, headers["Content-Type"]) == ("/upload", "application/vnd.fdo.journal")
+    assert content == b"".join(map(entry, LINES))
+
+
+def test_an_answer_that_can_change_is_a_failure_of_all_entries(collector: Collector, opened: Open) -> None:
+    collector.answers = [(503, b"later", {})]
+    sent = opened(ship_to=collector.url.replace("otlp+", "journal+")).send(LINES)
+    assert (list(sent.failed), sent.error, sent.error_type) == (LINES, "status 503: later", "503")
+
+
+def test_of_entries_that_are_refused_only_the_cause_is_left_out(collector: Collector, opened: Open) -> None:
+    collector.refuses = lambda content: b"m2" in content
+    sent = opened(ship_to=collector.url.replace("otlp+", "journal+") + "/of/mine").send(LINES)
+    assert (list(sent.failed), sent.refused) == ([], {"413": 1})
+    assert {path for path, _, _ in collector.requests} == {"/of/mine"}
+
+
+# --- this machine ----------------------------------------------------------------------------------------------------
+
+
+class Journal(threading.Thread):
+    """Reads datagrams, also those that are a sealed file, until an empty one."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self.got: list[bytes] = []
+        self.files = 0
+        self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.listening.bind(str(path))
+
+    def run(self) -> None:
+        """Read."""
+        with self.listening:
+            while True:
+                content, ancillary, *_ = self.listening.recvmsg(1 << 20, socket.CMSG_SPACE(4))
+                if ancillary:
+                    assert content == b""
+                    (descriptor,) = array.array("i", ancillary[0][2])
+                    with pytest.raises(OSError, match="not permitted"):
+                        os.write(descriptor, b"sealed")
+                    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+                    os.close(descriptor)
+                    self.files += 1
+                if not content:
+                    return
+                self.got.append(content)
+
+
+def test_each_entry_is_a_datagram_and_a_large_one_a_sealed_file(opened: Open, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "socket")
+    journal.start()
+    assert not opened(ship_to=f"journald://{tmp_path}/socket").send([*LINES, LONG, *LINES]).failed
+    journal.join()
+    assert [parsed(content) for content in journal.got] == [fields(one) for one in (*LINES, LONG, *LINES)]
+    assert journal.files == 1
+
+
+def test_what_a_journal_has_not_read_has_not_arrived(opened: Open, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "socket")
+    destination = opened(ship_to=f"journald://{tmp_path}/socket", ship_timeout_s=0.2)
+    sent = destination.send(LINES[:1])
+    assert (list(sent.failed), sent.error_type) == (LINES[:1], "TimeoutError")
+    threading.Timer(0.05, journal.listening.close).start()
+    sent = opened(ship_to=f"journald://{tmp_path}/socket", ship_timeout_s=60).send(LINES[:1])
+    assert (list(sent.failed), bool(sent.error)) == (LINES[:1], True), "it was closed with all that was unread"
+
+
+def test_without_a_journal_everything_failed_and_nothing_raises(opened: Open, tmp_path: Path) -> None:
+    sent = opened(ship_to=f"journald://{tmp_path}/missing").send(LINES)
+    assert (list(sent.failed), sent.error_type) == (LINES, "FileNotFoundError")

@@ -1,0 +1,352 @@
+"""Messages of RFC 5424, their framing, and RELP, without a server of others: what was framed is parsed back."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference_logging.errors import ConfigError
+from inference_logging.shipping.connections import wait_until_taken
+from inference_logging.shipping.line import Destination, Line
+from inference_logging.shipping.syslog.message import Format
+from inference_logging.shipping.syslog.relp import LAST_NUMBER, WINDOW, Frame, Frames, RelpError
+from inference_logging.shipping.syslog.tcp import framed
+from tests.segment_files import log, request
+from tests.shipping.messages import AWKWARD, LONG, line
+
+Open = Callable[..., Destination]
+LINES: Final = [line(log(at, f"m{at}"), at) for at in range(WINDOW * 2 + 5)]
+
+_SD_NAME: Final = r"[!#-<>-\\^-~]{1,32}"
+_PARAMETER: Final = rf' ({_SD_NAME})="((?:[^"\\\]]|\\["\\\]])*)"'
+_ELEMENT: Final = rf"\[({_SD_NAME}@[0-9]+)((?:{_PARAMETER})*)\]"
+MESSAGE: Final = re.compile(
+    r"<(?P<pri>0|[1-9][0-9]{0,2})>1 (?P<time>-|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z) (?P<host>[!-~]{1,255}) "
+    rf"(?P<app>[!-~]{{1,48}}) (?P<process>[!-~]{{1,128}}) (?P<event>[!-~]{{1,32}}) (?P<structured>-|(?:{_ELEMENT})+) "
+    r"(?P<text>.*)",
+    re.DOTALL,
+)
+"""By the grammar of RFC 5424, as far as records use it."""
+
+
+def elements(structured: str) -> dict[str, dict[str, str]]:
+    """Return the elements of structured data with their parameters."""
+    return {
+        name: {key: re.sub(r'\\(["\\\]])', r"\1", value) for key, value in re.findall(_PARAMETER, parameters)}
+        for name, parameters, *_ in re.findall(_ELEMENT, structured)
+    }
+
+
+TEXT: Final = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES: Final = st.one_of(
+    TEXT, st.integers(-(2**63), 2**63), st.booleans(), st.none(), st.floats(allow_nan=False), st.lists(TEXT)
+)
+NAMES: Final = st.one_of(
+    st.sampled_from(["timestamp", "severity_text", "event_name", "boot_id", "pid", "seq", "trace_id", "request_id"]),
+    TEXT,
+)
+RECORDS: Final = st.dictionaries(NAMES, VALUES, max_size=8)
+
+
+@given(record=RECORDS, resource=st.dictionaries(TEXT, VALUES, max_size=4), service=TEXT)
+def test_any_record_is_a_message_of_the_grammar_with_its_line_and_its_ids(
+    record: dict[str, Any], resource: dict[str, Any], service: str
+) -> None:
+    made = line(record, 0, {"service.name": service, **resource})
+    found = MESSAGE.fullmatch(Format().message(Line(service, *_rest(made))).decode())
+    assert found is not None
+    assert found["text"].encode() == made.raw
+    assert not re.search(r"[\x00-\x1f\x7f]", found["structured"])
+    ids = elements(found["structured"]).get("inference_logging@32473", {})
+    for name in ("boot_id", "pid", "seq", "trace_id", "request_id"):
+        if record.get(name) is None:
+            assert name not in ids
+        else:
+            assert ids[name] == re.sub(r"[\x00-\x1f\x7f]", "\ufffd", str(record[name]))
+
+
+def _rest(one: Line) -> tuple[Any, ...]:
+    return one.segment, one.offset, one.raw, one.record, one.resource
+
+
+@pytest.mark.parametrize(
+    ("severity", "options", "pri"),
+    [
+        ("INFO", {}, 134), ("ERROR", {}, 131), ("FATAL", {}, 130), ("WARN", {}, 132), ("DEBUG", {}, 135),
+        ("TRACE", {}, 135), ("else", {}, 133), ("INFO", {"facility": "user"}, 14),
+        ("INFO", {"facility": "local7"}, 190),
+    ],
+)  # fmt: skip
+def test_the_priority_is_facility_and_severity(severity: str, options: dict[str, Any], pri: int) -> None:
+    message = Format(**options).message(line({"severity_text": severity}))
+    assert message.startswith(b"<%d>1 " % pri)
+
+
+def test_a_request_is_a_message_with_all_that_finds_it() -> None:
+    record = request(1.5)
+    message = Format(enterprise=99).message(line(record)).decode()
+    head, _, text = message.partition("] {")
+    assert head == (
+        "<134>1 2026-11-21T05:00:01.500000Z pod-1 svc 1 request "
+        f'[inference_logging@99 boot_id="{record["boot_id"]}" pid="1" seq="1500" trace_id="{record["trace_id"]}" '
+        f'request_id="{record["request_id"]}"][resource@99 service.name="svc" k8s.pod.name="pod-1"'
+    )
+    assert "{" + text == line(record).raw.decode()
+
+
+def test_texts_that_are_hard_on_a_server_are_what_they_were() -> None:
+    for one in AWKWARD:
+        found = MESSAGE.fullmatch(Format().message(one).decode())
+        assert found is not None
+        assert found["text"].encode() == one.raw
+
+
+# --- octet counting --------------------------------------------------------------------------------------------------
+
+
+def unframed(content: bytes) -> list[bytes]:
+    """Return the messages that stand behind their lengths."""
+    messages = []
+    while content:
+        length, _, content = content.partition(b" ")
+        assert re.fullmatch(rb"[1-9][0-9]*", length)
+        messages.append(content[: int(length)])
+        assert len(messages[-1]) == int(length)
+        content = content[int(length) :]
+    return messages
+
+
+@given(st.lists(st.binary(min_size=1)))
+def test_messages_are_found_by_their_lengths_whatever_is_in_them(messages: list[bytes]) -> None:
+    assert unframed(b"".join(map(framed, messages))) == messages
+
+
+# --- servers ---------------------------------------------------------------------------------------------------------
+
+
+class Server(threading.Thread):
+    """Serves one connection after the other, each by the next of ``ways``."""
+
+    def __init__(self, *ways: Callable[[socket.socket], None]) -> None:
+        super().__init__(daemon=True)
+        self._listening, self._ways = socket.create_server(("127.0.0.1", 0)), ways
+        self.port = self._listening.getsockname()[1]
+        self.start()
+
+    def run(self) -> None:
+        """Serve."""
+        with self._listening:
+            for way in self._ways:
+                connection, _ = self._listening.accept()
+                with connection:
+                    way(connection)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Read to the client's end."""
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_by_tcp_a_batch_is_a_connection_that_the_client_ends_first(opened: Open) -> None:
+    got: list[bytes] = []
+    server = Server(*[lambda connection: got.append(read_all(connection))] * 2)
+    destination = opened(ship_to=f"syslog+tcp://127.0.0.1:{server.port}")
+    for batch in (LINES[:3], LINES[3:5]):
+        assert not destination.send(batch).failed
+    server.join()
+    texts = [[message.partition(b"] {")[2] for message in unframed(content)] for content in got]
+    assert texts == [[one.raw[1:] for one in batch] for batch in (LINES[:3], LINES[3:5])]
+
+
+def test_by_tcp_what_a_server_has_not_read_or_not_ended_has_failed(opened: Open) -> None:
+    ended = threading.Event()
+
+    def wait(_connection: socket.socket) -> None:
+        ended.wait(60)
+
+    server = Server(lambda connection: None, wait)
+    destination = opened(ship_to=f"syslog+tcp://127.0.0.1:{server.port}", ship_timeout_s=0.5)
+    reset = destination.send(LINES)
+    assert (list(reset.failed), bool(reset.error)) == (LINES, True)
+    silent = destination.send(LINES)
+    assert (list(silent.failed), silent.error_type) == (LINES, "TimeoutError")
+    ended.set()
+    server.join()
+
+
+def test_bytes_are_taken_once_the_other_side_has_them_and_a_reset_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        connection = socket.create_connection(listening.getsockname())
+        other, _ = listening.accept()
+    with connection:
+        connection.sendall(b"taken")
+        wait_until_taken(connection, 60)
+        connection.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while connection.send(b"x" * 65536):
+                pass
+        with pytest.raises(TimeoutError, match="bytes are not taken"):
+            wait_until_taken(connection, 0.01)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        other.close()
+        with pytest.raises(ConnectionResetError):
+            wait_until_taken(connection, 60)
+
+
+@pytest.mark.parametrize("kind", ["syslog+tcp", "relp"])
+def test_what_is_longer_than_the_server_takes_is_refused_once_and_never_sent(opened: Open, kind: str) -> None:
+    destination = opened(ship_to=f"{kind}://127.0.0.1:1", ship_timeout_s=0.5)
+    sent = destination.send([LINES[0], LONG])
+    assert (list(sent.failed), sent.refused) == ([LINES[0]], {"longer_than_8192_bytes": 1})
+    alone = destination.send([LONG])
+    assert (list(alone.failed), alone.error, alone.refused) == ([], "", {"longer_than_8192_bytes": 1})
+
+
+def test_what_every_server_takes_may_not_be_refused(opened: Open) -> None:
+    with pytest.raises(ConfigError, match="max_bytes must be 2048 or more"):
+        opened(ship_to="relp://a?max_bytes=2047")
+
+
+def test_files_of_a_client_certificate_are_told_by_their_option(opened: Open) -> None:
+    with pytest.raises(ConfigError, match="ship_to: cert='/missing'"):
+        opened(ship_to="relp+tls://a?cert=/missing")
+    with pytest.raises(ConfigError, match="ship_to: key='/missing': needs cert"):
+        opened(ship_to="syslog+tls://a?key=/missing")
+
+
+# --- RELP ------------------------------------------------------------------------------------------------------------
+
+FRAMES: Final = st.builds(
+    Frame, st.integers(0, LAST_NUMBER), st.from_regex(rb"\A[a-z]{1,32}\Z").map(bytes), st.binary(max_size=300)
+)
+
+
+@given(st.lists(FRAMES, max_size=6), st.lists(st.integers(1, 40), min_size=1))
+def test_frames_are_parsed_back_in_whatever_pieces_they_come(frames: list[Frame], sizes: list[int]) -> None:
+    content, reader, found = b"".join(frame.encoded() for frame in frames), Frames(), list[Frame]()
+    while content:
+        size = sizes[len(content) % len(sizes)]
+        found += reader.feed(content[:size])
+        content = content[size:]
+    assert found == frames
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"HTTP/1.1 400 Bad Request\r\n", b"\n", b"1 rsp\n", b"1 rsp x\n", b"1 rsp 3 abcd", b"1" * 60, b"1 rsp 0 \n"],
+)
+def test_what_is_no_frame_is_told(content: bytes) -> None:
+    with pytest.raises(RelpError):
+        list(Frames().feed(content))
+
+
+OPENED: Final = b"200 OK\nrelp_version=0\ncommands=syslog"
+
+
+class Relp:
+    """Answers frames; ``answer`` returns what goes back for one, and None ends the connection."""
+
+    def __init__(self, answer: Callable[[Frame], bytes | None]) -> None:
+        self.got: list[Frame] = []
+        self.most_under_way = 0
+        self._answer = answer
+
+    def __call__(self, connection: socket.socket) -> None:
+        frames = Frames()
+        while block := connection.recv(1 << 20):
+            arrived = list(frames.feed(block))
+            self.most_under_way = max(self.most_under_way, len(arrived))
+            for frame in arrived:
+                self.got.append(frame)
+                back = self._answer(frame)
+                if back is None:
+                    return
+                connection.sendall(back)
+
+    def texts(self) -> list[bytes]:
+        """Return the JSON of the messages that came."""
+        return [b"{" + frame.data.partition(b"] {")[2] for frame in self.got if frame.command == b"syslog"]
+
+
+def acknowledge(frame: Frame) -> bytes | None:
+    """Answer as a server does that takes everything."""
+    if frame.command == b"close":
+        return None
+    return Frame(frame.number, b"rsp", OPENED if frame.command == b"open" else b"200 OK").encoded()
+
+
+def until(number: int, back: bytes | None) -> Callable[[Frame], bytes | None]:
+    """Acknowledge what comes before a number; answer that by ``back``."""
+    return lambda frame: acknowledge(frame) if frame.number < number else back
+
+
+def raws(lines: Sequence[Line]) -> list[bytes]:
+    return [one.raw for one in lines]
+
+
+def test_by_relp_each_message_is_acknowledged_and_no_more_than_the_window_is_under_way(opened: Open) -> None:
+    relp = Relp(acknowledge)
+    server = Server(relp)
+    destination = opened(ship_to=f"relp://127.0.0.1:{server.port}")
+    for batch in (LINES, LINES[:3]):
+        assert not destination.send(batch).failed
+    destination.close()
+    server.join()
+    assert relp.texts() == raws([*LINES, *LINES[:3]])
+    assert [frame.number for frame in relp.got] == list(range(1, len(relp.got) + 1))
+    assert (relp.got[0].command, relp.got[-1].command) == (b"open", b"close")
+    assert 0 < relp.most_under_way <= WINDOW
+
+
+@pytest.mark.parametrize(
+    ("back", "error"),
+    [
+        (None, "Connection"),
+        (b"0 serverclose 0\n", "the server ends the session: serverclose"),
+        (b"12 rsp 9 500 error\n", "the server refuses: 500 error"),
+        (b"77777 rsp 6 200 OK\n", "acknowledged something else: 77777"),
+        (b"no RELP at all\n", "this is not RELP"),
+    ],
+)
+def test_by_relp_only_what_was_acknowledged_has_arrived(opened: Open, back: bytes | None, error: str) -> None:
+    first, second = Relp(until(12, back)), Relp(acknowledge)
+    server = Server(first, second)
+    destination = opened(ship_to=f"relp://127.0.0.1:{server.port}")
+    sent = destination.send(LINES[:40])
+    # The opening has the first number.
+    assert {one.place for one in sent.failed} <= {one.place for one in LINES[:40]}
+    assert {one.place for one in sent.failed} >= {one.place for one in LINES[10:40]}
+    assert error in sent.error
+    assert not destination.send(sent.failed).failed
+    destination.close()
+    server.join()
+    assert {*raws(LINES[:40])} <= {*first.texts(), *second.texts()}
+
+
+def test_by_relp_a_server_that_does_not_answer_is_left_after_the_timeout(opened: Open) -> None:
+    server = Server(Relp(lambda frame: acknowledge(frame) if frame.command == b"open" else b""))
+    destination = opened(ship_to=f"relp://127.0.0.1:{server.port}", ship_timeout_s=0.3)
+    sent = destination.send(LINES[:3])
+    assert (list(sent.failed), sent.error_type) == (LINES[:3], "TimeoutError")
+    server.join()
+
+
+def test_numbers_begin_anew_after_the_last(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference_logging.shipping.syslog.relp.LAST_NUMBER", 5)
+    relp = Relp(acknowledge)
+    server = Server(relp)
+    destination = opened(ship_to=f"relp://127.0.0.1:{server.port}")
+    for one in LINES[:6]:
+        assert not destination.send([one]).failed
+    destination.close()
+    server.join()
+    assert [frame.number for frame in relp.got] == [1, 2, 3, 4, 5, 1, 2, 3]
