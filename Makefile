@@ -40,6 +40,10 @@ PARSL_INSTALLED := $(PARSL)/.stamp-installed
 # A real Phoenix, which is asked for the spans that were shipped to it.
 PHOENIX := .venv-phoenix
 PHOENIX_INSTALLED := $(PHOENIX)/.stamp-installed
+# Real inference servers that build their own applications, each in an environment of its own; the package is imported
+# from the checkout.
+RECIPES := .venv-recipes
+RECIPES_INSTALLED := $(patsubst %,$(RECIPES)/%/.stamp-installed,bentoml kserve litellm litserve ray)
 # ClickHouse's engine in a process of Python, which is asked for the records that were shipped to it.
 CLICKHOUSE := .venv-clickhouse
 CLICKHOUSE_INSTALLED := $(CLICKHOUSE)/.stamp-installed
@@ -255,7 +259,7 @@ test-real: build ## Run the tests with the wheel, vLLM, Triton, Parsl, Kubernete
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@($(call require,buildah,buildah,the tests of the image; without it they are skipped)) || true
 	@$(MAKE) -j2 real-tools real-servers
-	$(PYTEST) -m "real and not (vllm or embedded or export or images or tsan)"
+	$(PYTEST) -m "real and not (vllm or embedded or export or images or recipes or tsan)"
 
 real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
@@ -285,6 +289,9 @@ test-phoenix: phoenix ## Run the tests with a real Phoenix; the first time 300 M
 
 test-clickhouse: clickhouse build ## Run the tests with ClickHouse's embedded engine; the first time 250 MB are downloaded
 	$(PYTHON) -m pytest -m clickhouse
+
+test-recipes: recipes ## Run LitServe, BentoML, Ray Serve, KServe and LiteLLM's proxy by `inference-logging run`, and kill them (not in CI; four minutes)
+	$(PYTHON) -m pytest -m recipes
 
 test-c: build c-embedded ## Run the tests of the C library on other processors and under ThreadSanitizer (needs nightly Rust; six minutes)
 	@($(call require,qemu-arm-static,qemu-user-static,programs of other processors; without it their tests are skipped)) || true
@@ -464,11 +471,13 @@ parsl: $(PARSL_INSTALLED) build ## Set up .venv-parsl: Parsl, and what this pack
 
 phoenix: $(PHOENIX_INSTALLED) build ## Set up .venv-phoenix: Phoenix
 
+recipes: $(RECIPES_INSTALLED) build ## Set up .venv-recipes: inference servers that build their own applications (2 GB, ten minutes)
+
 clickhouse: $(CLICKHOUSE_INSTALLED) ## Set up .venv-clickhouse: ClickHouse's embedded engine
 
 vllm: $(VLLM_PACKAGE) ## Set up .venv-vllm: vLLM for the CPU, a tiny model and this package as a wheel
 
-clean: ## Remove what was built and written; .venv, .venv-clickhouse, .venv-export, .venv-parsl, .venv-phoenix, .venv-triton, .venv-vllm and .tools stay
+clean: ## Remove what was built and written; .venv, .venv-clickhouse, .venv-export, .venv-parsl, .venv-phoenix, .venv-recipes, .venv-triton, .venv-vllm and .tools stay
 	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
@@ -525,6 +534,12 @@ $(PHOENIX_INSTALLED): release/locks/phoenix.txt | $(PYTHON)
 	@echo "installing Phoenix into $(PHOENIX): about 300 MB"
 	@$(PYTHON) -m venv --clear $(PHOENIX)
 	@$(PYTHON) release/locks.py --install phoenix --python $(PHOENIX)/bin/python
+	@touch $@
+
+$(RECIPES)/%/.stamp-installed: tests/integrations/recipes/%.txt tests/integrations/recipes/ours.txt | $(PYTHON)
+	@echo "installing $* into $(RECIPES)/$*"
+	@$(PYTHON) -m venv --clear $(RECIPES)/$*
+	@$(RECIPES)/$*/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 $(CLICKHOUSE_INSTALLED): release/locks/clickhouse.txt | $(PYTHON)

@@ -49,6 +49,7 @@ _REAL = (
     "onnx",
     "parsl",
     "phoenix",
+    "recipes",
     "shipping",
     "triton",
     "tsan",

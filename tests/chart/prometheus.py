@@ -146,7 +146,7 @@ def scraping(
     configuration = {
         "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],
-        # What cAdvisor tells has the labels of each container.
+        # What cAdvisor reports has the labels of each container.
         "scrape_configs": [
             {"job_name": "pods", "honor_labels": True, "file_sd_configs": [{"files": [f"{discovered}/*.json"]}]}
         ],

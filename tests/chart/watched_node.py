@@ -1,4 +1,4 @@
-"""What node_exporter and cAdvisor tell of this machine and of processes in it, as Prometheus scrapes them."""
+"""What node_exporter and cAdvisor report of this machine and of processes in it, as Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Node:
         self._containers: dict[tuple[str, str, str], int] = {}
 
     def add(self, namespace: str, pod: str, container: str, pid: int) -> None:
-        """Tell of a process, and of those of its session if it leads one."""
+        """Report a process, and of those of its session if it leads one."""
         self._containers[namespace, pod, container] = pid
 
     def text(self) -> str:
