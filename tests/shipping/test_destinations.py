@@ -285,6 +285,10 @@ def test_a_database_that_cannot_be_had_is_told_by_its_path(opened: Open, tmp_pat
         ({"ship_to": "kafka://a:1,b:2/t"}, "kafka"),
         ({"ship_to": "otlp+https://a"}, "otlp"),
         ({"ship_to": "forward+tls://a/t"}, "forward"),
+        ({"ship_to": "relp+tls://a"}, "relp"),
+        ({"ship_to": "syslog+tls://a"}, "syslog"),
+        ({"ship_to": "journal+https://a"}, "journal"),
+        ({"ship_to": "journald:///run/socket"}, "journald"),
         ({"ship_to": "sqlite:///a.db", "ship_name": "archive"}, "archive"),
     ],
 )
@@ -296,7 +300,18 @@ def test_a_shipper_is_called_as_configured_or_by_its_kind(
 
 @pytest.mark.parametrize(
     "ship_to",
-    ["kafka://a:1", "kafka://a:1/", "http://a", "otlp://a", "forward://a", "sqlite://a.db", "a", "kafka:///t"],
+    [
+        "kafka://a:1",
+        "kafka://a:1/",
+        "http://a",
+        "otlp://a",
+        "forward://a",
+        "sqlite://a.db",
+        "a",
+        "kafka:///t",
+        "syslog://a",
+        "journald://",
+    ],
 )
 def test_a_destination_of_another_form_is_refused_by_name_and_value(
     configure: Callable[..., Any], ship_to: str

@@ -160,6 +160,22 @@ fn the_fast_lane_is_what_its_parameters_say() {
 }
 
 #[test]
+fn segments_wait_for_the_shipper_that_the_destination_names() {
+    for (destination, name) in [
+        ("relp+tls://logs:2514?max_bytes=65536", "relp"),
+        ("syslog+tcp://logs", "syslog"),
+        ("journal+https://logs/upload", "journal"),
+        ("journald:///run/systemd/journal/socket", "journald"),
+    ] {
+        let given = json!({ "queue_directory": "/q", "directory": "/logs", "retention_s": 60, "ship_to": destination });
+        let settings = read(&given);
+        let lane = settings.lane(Lane::Fast, Role::Serves, true, None).unwrap();
+        let waits_for = lane.listener.housekeeping.unwrap().waits_for;
+        assert_eq!(waits_for, (vec![name.to_owned()], "/logs".into()), "{destination}");
+    }
+}
+
+#[test]
 fn the_audit_lane_is_the_same_service_with_its_own_queue_directory_and_chain() {
     let key = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(key.path(), "0f".repeat(32) + "\n").unwrap();
