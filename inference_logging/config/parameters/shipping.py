@@ -44,8 +44,8 @@ DESTINATIONS = (
     "?signal=traces behind it requests as spans to /v1/traces, with ?signal=both both, below a path that is given), "
     "forward://host:24224/tag (or forward+tls), s3://bucket/prefix (with ?format=parquet or jsonl.zst, &endpoint=, "
     "&region=, &part_bytes=), relp://host:2514 (or relp+tls) and syslog+tls://host:6514 (or syslog+tcp; with "
-    "?max_bytes=, &facility=, &enterprise=, &cert=, &key=), journal+https://host:19532 (or journal+http; the path is /upload "
-    "unless given; with ?cert=, &key=), journald:///run/systemd/journal/socket, sqlite:///path"
+    "?max_bytes=, &facility=, &enterprise=, &cert=, &key=), journal+https://host:19532 (or journal+http; the path "
+    "is /upload unless given; with ?cert=, &key=), journald:///run/systemd/journal/socket, sqlite:///path"
 )
 
 
