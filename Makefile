@@ -93,6 +93,17 @@ endef
 # A header, which no `command -v` finds.
 spdlog = [ -f /usr/include/spdlog/spdlog.h ] || $(call require,spdlog.h,libspdlog-dev,spdlog beside our library)
 
+RSYSLOG := rsyslog rsyslog-relp rsyslog-gnutls rsyslog-openssl
+# Where systemd runs, the package of rsyslog starts a service that takes the machine's log: that is not for a test to do.
+define journals
+if [ -d /run/systemd/system ] && ! [ -x /usr/sbin/rsyslogd ]; then \
+	echo "missing: rsyslog; its tests are skipped. Install it (on Debian: sudo apt-get install $(RSYSLOG))." >&2; \
+else \
+	($(call require,/usr/sbin/rsyslogd,$(RSYSLOG),the tests with rsyslog; without it they are skipped)) || true; \
+fi; \
+($(call require,/lib/systemd/systemd-journal-remote,systemd-journal-remote,the tests with a remote journal; without it they are skipped)) || true
+endef
+
 # $(call install_tools,NAMES): what exists stays; a missing one is reported, and fails the step after the others.
 define install_tools
 ($(call require,go,golang,building what is written in Go)) || true; \
@@ -258,6 +269,7 @@ test-real: build ## Run the tests with the wheel, vLLM, Triton, Parsl, Kubernete
 	@($(call require,chromium,chromium,drawing the dashboard; without it that is not tested)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@($(call require,buildah,buildah,the tests of the image; without it they are skipped)) || true
+	@$(journals)
 	@$(MAKE) -j2 real-tools real-servers
 	$(PYTEST) -m "real and not (vllm or embedded or export or images or recipes or tsan)"
 
@@ -308,8 +320,9 @@ test-images: build ## Build the images without a registry, on a Debian that is s
 	@[ -n "$(wildcard dist/wheels/*.whl dist/*.whl)" ] || $(MAKE) wheel
 	$(PYTHON) -m pytest $(RERUNS) -m images tests/test_images.py
 
-test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time (six minutes)
+test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time, rsyslog and journals (ten minutes)
 	@$(call install_tools,$(SHIPPING_TOOLS))
+	@$(journals)
 	$(PYTHON) -m pytest $(RERUNS) -m shipping
 
 test-fleet: build clickhouse ## Ship to a real object storage and to ClickHouse's engine while shippers and both are killed, at length; print what arrived

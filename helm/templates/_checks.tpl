@@ -132,7 +132,7 @@ storage.segments.persistence.accessModes={{ join "," $persistence.accessModes }}
   "otel-collector" (list "otlp" "kafka" "loki" "elasticsearch")
   "fluent-bit" (list "otlp" "kafka" "loki" "elasticsearch" "forward")
   "vector" (list "kafka" "loki" "elasticsearch")
-  "inference-logging" (list "otlp" "kafka" "forward") }}
+  "inference-logging" (list "otlp" "kafka" "forward" "relp" "syslog" "journal") }}
 {{- $shipper := .Values.shipper.type }}
 {{- $type := .Values.destination.type }}
 {{- if and (ne $shipper "none") (not (has $type (get $can $shipper))) }}
@@ -157,12 +157,12 @@ destination.signal={{ $signal }}: only the shipper inference-logging makes spans
 {{- if eq $shipper "inference-logging" }}
 {{- range list "username" "password" "token" }}
 {{- if get $keys . }}
-{{- $instead := get (dict "kafka" "kafkaProperties" "otlp" "headers") $type | default "sharedKey" }}
-destination.keys.{{ . }}: the shipper inference-logging takes keys.{{ $instead }} instead
+{{- $instead := get (dict "kafka" "keys.kafkaProperties" "otlp" "keys.headers" "forward" "keys.sharedKey") $type | default "tls.client" }}
+destination.keys.{{ . }}: the shipper inference-logging takes {{ $instead }} instead
 {{- end }}
 {{- end }}
-{{- if .Values.destination.tls.client.existingSecret }}
-destination.tls.client: the shipper inference-logging has no client certificate but in the file of keys.kafkaProperties
+{{- if and .Values.destination.tls.client.existingSecret (not (has $type (list "relp" "syslog" "journal"))) }}
+destination.tls.client: the shipper inference-logging has one for relp, syslog and journal, and for kafka in the file of keys.kafkaProperties
 {{- end }}
 {{- if and (eq $type "kafka") .Values.destination.tls.enabled (not $keys.kafkaProperties) }}
 destination.keys.kafkaProperties: must be given for TLS: a file that says security.protocol=SSL or SASL_SSL
@@ -179,7 +179,7 @@ destination.keys.{{ . }}: only the shipper inference-logging takes it
 {{- define "inference-logging.checks.destination" -}}
 {{- if ne .Values.shipper.type "none" }}
 {{- $destination := .Values.destination }}
-{{- $url := has $destination.type (list "otlp" "loki" "elasticsearch") }}
+{{- $url := has $destination.type (list "otlp" "loki" "elasticsearch" "journal") }}
 {{- if not $destination.endpoints }}
 destination.endpoints: must be given, or shipper.type=none
 {{- end }}
@@ -194,7 +194,7 @@ destination.endpoints={{ . }}: must be {{ ternary "a URL, http:// or https://" "
 {{- end }}
 {{- end }}
 {{- if and $url $destination.tls.enabled }}
-destination.tls.enabled: is for kafka and forward; for {{ $destination.type }} write https:// in destination.endpoints
+destination.tls.enabled: is for kafka, forward, relp and syslog; for {{ $destination.type }} write https:// in destination.endpoints
 {{- end }}
 {{- range $name, $key := $destination.keys }}
 {{- if and $key (not $destination.existingSecret) }}
@@ -204,7 +204,7 @@ destination.keys.{{ $name }}={{ $key }}: needs destination.existingSecret, whose
 {{- if ne (empty $destination.keys.username) (empty $destination.keys.password) }}
 destination.keys: username and password belong together
 {{- end }}
-{{- if and $destination.keys.token (or $destination.keys.username (has $destination.type (list "kafka" "forward"))) }}
+{{- if and $destination.keys.token (or $destination.keys.username (has $destination.type (list "kafka" "forward" "relp" "syslog" "journal"))) }}
 destination.keys.token: is for otlp, loki and elasticsearch, in the place of username and password
 {{- end }}
 {{- if and $destination.keys.sharedKey (ne $destination.type "forward") }}

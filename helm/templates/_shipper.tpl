@@ -52,6 +52,19 @@ args: [--config, /etc/shipper/vector.yaml]
 {{- if eq $destination.type "forward" }}
 {{- $to = printf "%s://%s/%s" (ternary "forward+tls" "forward" $destination.tls.enabled) $endpoint $destination.tag }}
 {{- end }}
+{{- $options := list }}
+{{- if has $destination.type (list "relp" "syslog") }}
+{{- $plain := ternary "relp" "syslog+tcp" (eq $destination.type "relp") }}
+{{- $to = printf "%s://%s" (ternary (printf "%s+tls" $destination.type) $plain $destination.tls.enabled) $endpoint }}
+{{- $options = list (printf "max_bytes=%d" (int64 $destination.maxBytes)) }}
+{{- end }}
+{{- if eq $destination.type "journal" }}{{ $to = printf "journal+%s" $endpoint }}{{ end }}
+{{- if has $destination.type (list "relp" "syslog" "journal") }}
+{{- range $name, $path := include "inference-logging.tlsFiles" . | fromYaml }}
+{{- if ne $name "ca" }}{{ $options = append $options (printf "%s=%s" $name $path) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- with $options }}{{ $to = printf "%s?%s" $to (join "&" .) }}{{ end }}
 {{- $port := .Values.shipper.port | default 9465 | int64 }}
 port: {{ $port }}
 metricsPath: /metrics
@@ -203,7 +216,7 @@ key: {{ printf "/etc/destination/client/%s" .keyKey | quote }}
 {{- $url := urlParse (ternary $given (printf "tcp://%s" $given) (contains "://" $given)) }}
 {{- $secure := eq $url.scheme "https" }}
 host: {{ regexReplaceAll ":[0-9]+$" $url.host "" | quote }}
-port: {{ regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary "443" "80" $secure) }}
+port: {{ regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary "19532" (ternary "443" "80" $secure) (eq .Values.destination.type "journal")) }}
 path: {{ trimSuffix "/" $url.path | quote }}
 tls: {{ or $secure .Values.destination.tls.enabled }}
 {{- end }}

@@ -28,15 +28,15 @@ DELIVERIES = {
     "otel-collector": ("otlp", "kafka", "loki", "elasticsearch"),
     "fluent-bit": ("otlp", "kafka", "loki", "elasticsearch", "forward"),
     "vector": ("kafka", "loki", "elasticsearch"),
-    "inference-logging": ("otlp", "kafka", "forward"),
+    "inference-logging": ("otlp", "kafka", "forward", "relp", "syslog", "journal"),
 }
 """What each shipper can deliver to."""
-DESTINATIONS = ("otlp", "kafka", "loki", "elasticsearch", "forward")
+DESTINATIONS = ("otlp", "kafka", "loki", "elasticsearch", "forward", "relp", "syslog", "journal")
 
 
 def endpoint(destination: str) -> str:
     """Return an address of the form that a destination has."""
-    return "broker:9092" if destination in ("kafka", "forward") else "http://gateway:4318"
+    return "broker:9092" if destination in ("kafka", "forward", "relp", "syslog") else "http://gateway:4318"
 
 
 def merged(base: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

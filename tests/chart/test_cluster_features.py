@@ -63,6 +63,10 @@ def test_a_network_policy_lets_out_names_and_what_is_shipped_and_nothing_else() 
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     allowed = [{(port["protocol"], port["port"]) for port in rule["ports"]} for rule in spec["egress"]]
     assert allowed == [{("UDP", 53), ("TCP", 53)}, {("TCP", 9092), ("TCP", 9093)}]
+    for kind, endpoint, port in (("journal", "https://j", 19532), ("relp", "r:2514", 2514), ("syslog", "s:6514", 6514)):
+        to = {"type": kind, "endpoints": [endpoint]}
+        made = render(networkPolicy=policy, destination=to, shipper={"type": "inference-logging"}).one("NetworkPolicy")
+        assert made["spec"]["egress"][1]["ports"] == [{"protocol": "TCP", "port": port}]
     alone = render(networkPolicy=policy, shipper={"type": "none"}).one("NetworkPolicy")["spec"]
     assert len(alone["egress"]) == 1
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from inference_logging import Config
 from tests.chart.chart import DELIVERIES, Release, endpoint, render
 
 pytestmark = pytest.mark.chart
@@ -304,6 +305,8 @@ def test_vector_logs_in_to_each_destination() -> None:
 
 # Ours
 
+CLIENT = {"client": {"existingSecret": "mine"}}
+
 
 @pytest.mark.parametrize(
     ("destination", "given", "to"),
@@ -313,11 +316,26 @@ def test_vector_logs_in_to_each_destination() -> None:
         ("otlp", {"endpoints": ["https://gateway"], "signal": "both"}, "otlp+https://gateway?signal=both"),
         ("forward", {"endpoints": ["f:24224"], "tag": "x"}, "forward://f:24224/x"),
         ("forward", {"endpoints": ["f:24224"], "tls": {"enabled": True}}, "forward+tls://f:24224/inference"),
+        ("relp", {"endpoints": ["r:2514"]}, "relp://r:2514?max_bytes=8192"),
+        (
+            "relp",
+            {"endpoints": ["r:2514"], "maxBytes": 1_048_576, "tls": {"enabled": True, **CLIENT}},
+            "relp+tls://r:2514?max_bytes=1048576&cert=/etc/destination/client/tls.crt&key=/etc/destination/client/tls.key",
+        ),
+        ("syslog", {"endpoints": ["s:6514"], "tls": {"enabled": True}}, "syslog+tls://s:6514?max_bytes=8192"),
+        ("syslog", {"endpoints": ["s:601"]}, "syslog+tcp://s:601?max_bytes=8192"),
+        ("journal", {"endpoints": ["https://j:19532"]}, "journal+https://j:19532"),
+        (
+            "journal",
+            {"endpoints": ["https://j"], "tls": CLIENT},
+            "journal+https://j?cert=/etc/destination/client/tls.crt&key=/etc/destination/client/tls.key",
+        ),
     ],
 )
 def test_ship_is_told_where_to(destination: str, given: dict[str, Any], to: str) -> None:
     release = shipping("inference-logging", destination, **given)
     assert release.environment("shipper")["INFERENCE_LOGGING_SHIP_TO"] == to
+    assert Config(ship_to=to).resolved_ship_name == destination
     assert release.containers["shipper"]["command"] == ["inference-logging", "ship"]
     assert len(release.all("ConfigMap")) == 1
 

@@ -213,7 +213,11 @@ def test_values_that_do_not_go_together_are_refused_with_parameter_and_value(
             {"type": "kafka", "endpoints": ["http://kafka:9092"]},
             "destination.endpoints=http://kafka:9092: must be host:port for kafka",
         ),
-        ("otel-collector", {"tls": {"enabled": True}}, "destination.tls.enabled: is for kafka and forward"),
+        (
+            "otel-collector",
+            {"tls": {"enabled": True}},
+            "destination.tls.enabled: is for kafka, forward, relp and syslog",
+        ),
         ("otel-collector", {"keys": {"token": "t"}}, "keys.token=t: needs destination.existingSecret"),
         ("otel-collector", SECRET | {"keys": {"username": "u"}}, "username and password belong together"),
         (
@@ -260,7 +264,7 @@ def test_values_that_do_not_go_together_are_refused_with_parameter_and_value(
         (
             "inference-logging",
             {"tls": {"client": {"existingSecret": "c"}}},
-            "destination.tls.client: the shipper inference-logging has no client certificate",
+            "destination.tls.client: the shipper inference-logging has one for relp, syslog and journal",
         ),
     ],
 )

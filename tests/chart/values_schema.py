@@ -148,12 +148,13 @@ SHIPPER = closed(
     extraVolumeMounts=MOUNTS,
 )
 DESTINATION = closed(
-    type=one_of("otlp", "kafka", "loki", "elasticsearch", "forward"),
+    type=one_of("otlp", "kafka", "loki", "elasticsearch", "forward", "relp", "syslog", "journal"),
     endpoints=array(ENDPOINT),
     signal=one_of("logs", "traces", "both"),
     topic={"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"},
     index={"type": "string", "minLength": 1},
     tag={"type": "string", "pattern": "^[a-zA-Z0-9._-]+$"},
+    maxBytes=at_least(2048),
     tenant=TEXT,
     labels=STRINGS,
     mechanism=one_of("", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),

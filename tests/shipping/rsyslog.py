@@ -37,6 +37,8 @@ input(type="imrelp" port="{relp_tls}" ruleset="records" tls="on" tls.authMode="c
 input(type="imtcp" port="{tcp}" ruleset="records")
 input(type="imtcp" port="{gnutls}" ruleset="records"
   streamDriver.name="gtls" streamDriver.mode="1" streamDriver.authMode="anon")
+"""
+_MORE: Final = """\
 input(type="imtcp" port="{openssl}" ruleset="records"
   streamDriver.name="ossl" streamDriver.mode="1" streamDriver.authMode="anon")
 """
@@ -63,7 +65,7 @@ class Rsyslog(Program):
     """The server; its data are in ``directory``, a file for each life: what it dies with may end within a line."""
 
     def __init__(self, directory: Path, *, max_bytes: int = MAX_BYTES) -> None:
-        path = installed("rsyslogd", PACKAGES)
+        path = installed("/usr/sbin/rsyslogd", PACKAGES)
         for module in _MODULES:
             if not any(Path("/usr/lib").glob(f"**/rsyslog/{module}.so")):
                 pytest.skip(f"missing: {module} of rsyslog (on Debian: apt-get install {PACKAGES})")
@@ -78,7 +80,7 @@ class Rsyslog(Program):
     def start(self) -> None:
         """Start it with a file of its own."""
         self._lives += 1
-        text = CONFIGURATION.format(
+        text = (CONFIGURATION + _MORE).format(
             certificate=self.certificate,
             key=self.key,
             max_bytes=self._max_bytes,

@@ -286,6 +286,10 @@ def test_a_database_that_cannot_be_had_is_told_by_its_path(opened: Open, tmp_pat
         ({"ship_to": "otlp+https://a"}, "otlp"),
         ({"ship_to": "forward+tls://a/t"}, "forward"),
         ({"ship_to": "clickhouse+https://me@a/logs?ttl_days=30"}, "clickhouse"),
+        ({"ship_to": "relp+tls://a"}, "relp"),
+        ({"ship_to": "syslog+tls://a"}, "syslog"),
+        ({"ship_to": "journal+https://a"}, "journal"),
+        ({"ship_to": "journald:///run/socket"}, "journald"),
         ({"ship_to": "sqlite:///a.db", "ship_name": "archive"}, "archive"),
     ],
 )
@@ -298,10 +302,22 @@ def test_a_shipper_is_called_as_configured_or_by_its_kind(
 @pytest.mark.parametrize(
     "ship_to",
     [
-        "kafka://a:1", "kafka://a:1/", "http://a", "otlp://a", "forward://a", "sqlite://a.db", "a", "kafka:///t",
-        "clickhouse://a/d", "clickhouse+http://a", "clickhouse+http://u:secret@a/d", "clickhouse+http://a/d?ttl_days=0",
+        "kafka://a:1",
+        "kafka://a:1/",
+        "http://a",
+        "otlp://a",
+        "forward://a",
+        "sqlite://a.db",
+        "a",
+        "kafka:///t",
+        "clickhouse://a/d",
+        "clickhouse+http://a",
+        "clickhouse+http://u:secret@a/d",
+        "clickhouse+http://a/d?ttl_days=0",
+        "syslog://a",
+        "journald://",
     ],
-)  # fmt: skip
+)
 def test_a_destination_of_another_form_is_refused_by_name_and_value(
     configure: Callable[..., Any], ship_to: str
 ) -> None:

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 
 from inference_logging.errors import ConfigError
 from inference_logging.shipping.connections import wait_until_taken
+from inference_logging.shipping.journal.fields import NAMESPACE, stable_id
 from inference_logging.shipping.line import Destination, Line
 from inference_logging.shipping.syslog.message import Format
 from inference_logging.shipping.syslog.relp import LAST_NUMBER, WINDOW, Frame, Frames, RelpError
 from inference_logging.shipping.syslog.tcp import framed
 from tests.segment_files import log, request
 from tests.shipping.messages import AWKWARD, LONG, line
+from tests.shipping.rsyslog import CONFIGURATION, MAX_BYTES
 
 Open = Callable[..., Destination]
 LINES: Final = [line(log(at, f"m{at}"), at) for at in range(WINDOW * 2 + 5)]
@@ -350,3 +353,17 @@ def test_numbers_begin_anew_after_the_last(opened: Open, monkeypatch: pytest.Mon
     destination.close()
     server.join()
     assert [frame.number for frame in relp.got] == [1, 2, 3, 4, 5, 1, 2, 3]
+
+
+# --- docs ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_the_configuration_that_the_tests_run() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "syslog.md").read_text("utf-8")
+    shown = {"certificate": "/etc/rsyslog.d/tls.pem", "key": "/etc/rsyslog.d/tls.key"}
+    ports = {"relp": 2515, "relp_tls": 2514, "tcp": 601, "gnutls": 6514}
+    text = CONFIGURATION.format(max_bytes=MAX_BYTES, records="/var/log/inference.jsonl", **shown, **ports)
+    assert f"```text\n{text}```" in page
+    assert f"max_bytes={MAX_BYTES}" in page
+    assert str(NAMESPACE) in page
+    assert f"MESSAGE_ID={stable_id('request')}" in page

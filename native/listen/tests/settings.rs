@@ -160,12 +160,20 @@ fn the_fast_lane_is_what_its_parameters_say() {
 }
 
 #[test]
-fn retention_waits_for_the_shipper_that_is_called_as_the_kind_of_its_destination() {
-    for (to, name) in [("clickhouse+https://me@a/logs", "clickhouse"), ("sqlite:///a.db", "sqlite")] {
-        let lane = read(&json!({"queue_directory": "/q", "directory": "/logs", "retention_s": 60, "ship_to": to}))
-            .lane(Lane::Fast, Role::Serves, true, None)
-            .unwrap();
-        assert_eq!(lane.listener.housekeeping.unwrap().waits_for.0, [name]);
+fn segments_wait_for_the_shipper_that_the_destination_names() {
+    for (destination, name) in [
+        ("clickhouse+https://me@a/logs", "clickhouse"),
+        ("sqlite:///a.db", "sqlite"),
+        ("relp+tls://logs:2514?max_bytes=65536", "relp"),
+        ("syslog+tcp://logs", "syslog"),
+        ("journal+https://logs/upload", "journal"),
+        ("journald:///run/systemd/journal/socket", "journald"),
+    ] {
+        let given = json!({ "queue_directory": "/q", "directory": "/logs", "retention_s": 60, "ship_to": destination });
+        let settings = read(&given);
+        let lane = settings.lane(Lane::Fast, Role::Serves, true, None).unwrap();
+        let waits_for = lane.listener.housekeeping.unwrap().waits_for;
+        assert_eq!(waits_for, (vec![name.to_owned()], "/logs".into()), "{destination}");
     }
 }
 
