@@ -257,7 +257,8 @@ mod tests {
     fn a_damaged_file_without_a_free_place_is_not_written_beyond() {
         // SAFETY: integers only, which zeroes are values of.
         let names: &'static Names = Box::leak(unsafe { Box::new_zeroed().assume_init() });
-        let keys: &'static [AtomicU64; MAX_SERIES] = Box::leak(Box::new([const { AtomicU64::new(u64::MAX) }; MAX_SERIES]));
+        let keys: &'static [AtomicU64; MAX_SERIES] =
+            Box::leak(Box::new([const { AtomicU64::new(u64::MAX) }; MAX_SERIES]));
         let series_len: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(u32::MAX)));
         let mut labels = Labels::new(names, keys, series_len);
         for key in [1, u64::from_le_bytes([OTHER, OTHER, OTHER, 0, 0, 0, 0, 0])] {
