@@ -246,8 +246,8 @@ def test_a_queue_of_another_version_is_left_to_that_version_as_the_documentation
     assert path.read_bytes() == of_before
     assert read_records(config.directory, "log") == []
     write(version)
-    code, told = recover(config)
-    assert (code, told["recovered"], numbers(config)) == (0, 10, list(range(10)))
+    code, found = recover(config)
+    assert (code, found["recovered"], numbers(config)) == (0, 10, list(range(10)))
 
 
 @pytest.mark.parametrize("directory", ["nowhere", "file", "segments"])

@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 class Server:
-    """Answers inserts by turns, then with success; questions of its tables by what it is told to have."""
+    """Answers inserts by turns, then with success; questions of its tables by what it is given."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, str, dict[str, str]]] = []
@@ -118,7 +118,7 @@ def rows(*numbers: int) -> str:
     ("to", "place"),
     [
         ("clickhouse+http://127.0.0.1/logs", Place("http://127.0.0.1:8123/", None, "logs", None)),
-        ("clickhouse+https://me@a.b:9/x?ttl_days=30", Place("https://a.b:9/", "me", "x", 30)),
+        ("clickhouse+https://me@a.example:9/x?ttl_days=30", Place("https://a.example:9/", "me", "x", 30)),
         ("clickhouse+https://[::1]/x", Place("https://[::1]:8443/", None, "x", None)),
     ],
 )

@@ -87,7 +87,7 @@ fn every_pattern_of_the_schema_is_understood() {
 #[test]
 fn a_place_of_clickhouse_has_a_scheme_a_host_and_a_database() {
     let pattern = patterns().into_iter().find(|pattern| pattern.contains("clickhouse")).unwrap();
-    for place in ["http://a/d", "https://me@a.b:8443/d_1?ttl_days=30", "http://[::1]:8123/d"] {
+    for place in ["http://a/d", "https://me@a.example:8443/d_1?ttl_days=30", "http://[::1]:8123/d"] {
         assert!(matches(&pattern, &format!("clickhouse+{place}")), "{place}");
     }
     for place in ["http://a", "http://me:secret@a/d", "http://a/d?ttl_days=0", "http://a/d-e", "ftp://a/d"] {

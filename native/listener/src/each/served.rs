@@ -185,7 +185,7 @@ impl Work {
     }
 
     fn answer(&self, ask: &Ask, watch: &HealthWatch) {
-        // Whoever asked may not wait any more.
+        // The one who asked may not wait any more.
         match ask {
             Ask::Health(to) => drop(to.send((self.found.name(), watch.recent(now())))),
             Ask::Metrics(to) => drop(to.send((self.found.name(), of_directory(watch, now()).unwrap_or_default()))),
