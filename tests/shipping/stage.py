@@ -15,7 +15,8 @@ from tests.books import assert_books_balance, variables
 from tests.servers import Server, serving
 from tests.shipping.arrived import Record, compare, written_lines
 from tests.shipping.load import Load
-from tests.shipping.programs import scraped
+from tests.shipping.programs import Program, scraped
+from tests.shipping.shippers import Ship
 from tests.sidecars import Sidecar
 from tests.support import parse, wait_until
 
@@ -103,6 +104,20 @@ class Stage:
         assert self.listener.stop() == 0, self.listener.lines
         assert_books_balance(self.config)
         return [parse(line) for line in written_lines(self.config.directory)]
+
+    def ship_under_kills(self, ship: Ship, destination: Program, rounds: int) -> list[Record]:
+        """Ship under load while destination and shipper are killed in turn; return what is written."""
+        with self.load() as load:
+            for _ in range(rounds):
+                ship.wait_until_shipped(200)
+                ship.outlive(destination, load)
+                ship.wait_until_shipped(200)
+                ship.restart()
+                destination.kill()
+                destination.start()
+        written = self.end()
+        assert ship.stop() == 0, ship.lines
+        return written
 
     def show(
         self, name: str, written: Iterable[Record], arrived: Iterable[Record], *mortals: Mortal, most_lost: int = 0

@@ -30,16 +30,7 @@ def test_each_record_arrives_though_server_and_shipper_are_killed(
     staged, key = stage(), tmp_path / "key"
     key.write_text(f"{SHARED_KEY}\n", "utf-8")
     ship: Ship = start(shipper(staged, fluent, key))
-    with staged.load() as load:
-        for _ in range(4):
-            ship.wait_until_shipped(200)
-            ship.outlive(fluent, load)
-            ship.wait_until_shipped(200)
-            ship.restart()
-            fluent.kill()
-            fluent.start()
-    written = staged.end()
-    assert ship.stop() == 0, ship.lines
+    written = staged.ship_under_kills(ship, fluent, rounds=4)
     entries = fluent.entries()
     resources = [entry["record"].pop("resource") for entry in entries]
     staged.show("Fluent forward by TLS", written, [entry["record"] for entry in entries], fluent, ship)

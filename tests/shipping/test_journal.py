@@ -45,16 +45,7 @@ def test_each_record_arrives_at_a_remote_journal_though_server_and_shipper_are_k
     remote: JournalRemote = start(JournalRemote(tmp_path / "remote", tls=tls))
     staged = stage()
     ship: Ship = start(Ship(staged.config, remote.url(), ship_ca_file=remote.certificate))
-    with staged.load() as load:
-        for _ in range(3):
-            ship.wait_until_shipped(200)
-            ship.outlive(remote, load)
-            ship.wait_until_shipped(200)
-            ship.restart()
-            remote.kill()
-            remote.start()
-    written = staged.end()
-    assert ship.stop() == 0, ship.lines
+    written = staged.ship_under_kills(ship, remote, rounds=3)
     remote.stop()
     entries = remote.entries()
     staged.show(f"systemd-journal-remote, {'https' if tls else 'http'}", written, records(entries), remote, ship)
@@ -80,16 +71,7 @@ def test_a_killed_journald_loses_at_most_the_entry_that_it_was_about_to_store(
 ) -> None:
     staged = stage()
     ship: Ship = start(Ship(staged.config, journald.url))
-    with staged.load() as load:
-        for _ in range(3):
-            ship.wait_until_shipped(200)
-            ship.outlive(journald, load)
-            ship.wait_until_shipped(200)
-            ship.restart()
-            journald.kill()
-            journald.start()
-    written = staged.end()
-    assert ship.stop() == 0, ship.lines
+    written = staged.ship_under_kills(ship, journald, rounds=3)
     journald.stop()
     entries = journald.entries()
     staged.show("journald", written, records(entries), journald, ship, most_lost=journald.kills)

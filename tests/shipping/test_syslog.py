@@ -21,18 +21,6 @@ Open = Callable[..., Destination]
 BATCH = int(QUICK["ship_batch_records"])
 
 
-def ship_and_kill(staged: Stage, rsyslog: Rsyslog, ship: Ship, rounds: int) -> None:
-    """Ship under load, while server and shipper are killed in turn."""
-    with staged.load() as load:
-        for _ in range(rounds):
-            ship.wait_until_shipped(200)
-            ship.outlive(rsyslog, load)
-            ship.wait_until_shipped(200)
-            ship.restart()
-            rsyslog.kill()
-            rsyslog.start()
-
-
 @pytest.mark.parametrize("name", ["relp", "relp_tls"])
 def test_by_relp_each_record_arrives_though_server_and_shipper_are_killed(
     stage: Callable[..., Stage], start: Start, tmp_path: Path, name: str
@@ -40,9 +28,7 @@ def test_by_relp_each_record_arrives_though_server_and_shipper_are_killed(
     rsyslog: Rsyslog = start(Rsyslog(tmp_path / "rsyslog"))
     staged = stage()
     ship: Ship = start(Ship(staged.config, rsyslog.url(name), ship_ca_file=rsyslog.certificate))
-    ship_and_kill(staged, rsyslog, ship, rounds=4)
-    written = staged.end()
-    assert ship.stop() == 0, ship.lines
+    written = staged.ship_under_kills(ship, rsyslog, rounds=4)
     messages = rsyslog.messages()
     staged.show(f"rsyslog by {name}", written, [parse(message.record.encode()) for message in messages], rsyslog, ship)
     for message in messages:
@@ -70,9 +56,7 @@ def test_by_syslog_a_killed_shipper_loses_nothing_and_a_killed_server_what_it_wa
     rsyslog: Rsyslog = start(Rsyslog(tmp_path / "rsyslog"))
     staged = stage()
     ship: Ship = start(Ship(staged.config, rsyslog.url(name), ship_ca_file=rsyslog.certificate))
-    ship_and_kill(staged, rsyslog, ship, rounds=2)
-    written = staged.end()
-    assert ship.stop() == 0, ship.lines
+    written = staged.ship_under_kills(ship, rsyslog, rounds=2)
     arrived = [parse(message.record.encode()) for message in rsyslog.messages()]
     most_lost = BATCH * rsyslog.kills
     staged.show(f"rsyslog by syslog, {name}", written, arrived, rsyslog, ship, most_lost=most_lost)
