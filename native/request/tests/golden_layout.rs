@@ -273,16 +273,16 @@ fn a_file_of_another_version_or_size_is_not_opened() {
         changed[offset] = byte;
         changed
     };
-    refused(&with(0, b'i'), "Magic");
-    refused(&with(8, 1), "Version(1)");
-    refused(&with(16, 1), "Sizes");
-    refused(&with(18, 2), "Sizes");
-    refused(&with(41, 2), "Sizes");
-    refused(&with(43, 0xff), "Sizes");
-    refused(&with(44, 1), "Pages(");
-    refused(&with(46, 2), "Pages(");
-    refused(&bytes[..bytes.len() - 1], "Sizes");
-    refused(&[&bytes[..], &[0]].concat(), "Sizes");
+    refused(&with(0, b'i'), "not a queue");
+    refused(&with(8, 1), "a queue of version 1, not 3");
+    refused(&with(16, 1), "its sizes do not fit");
+    refused(&with(18, 2), "its sizes do not fit");
+    refused(&with(41, 2), "its sizes do not fit");
+    refused(&with(43, 0xff), "its sizes do not fit");
+    refused(&with(44, 1), "pages of ");
+    refused(&with(46, 2), "pages of ");
+    refused(&bytes[..bytes.len() - 1], "its sizes do not fit");
+    refused(&[&bytes[..], &[0]].concat(), "its sizes do not fit");
     refused(&bytes[..SLOTS_OFFSET - 1], "shorter than a queue header");
     refused(b"", "shorter than a queue header");
 }
