@@ -67,6 +67,8 @@ def test_a_host_that_dies_at_once_leaves_its_records_to_the_next_start(play: Pla
     def live_and_die(stage: Stage) -> None:
         for _ in range(4):
             stage.start_producer()
+        # Else there is nothing to lose, and no segment.
+        stage.go_on_until(lambda: stage.journal.accepted, "a record")
         stage.go_on()
 
     # Nothing is written before the end unless somebody's queue fills.
