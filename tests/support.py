@@ -75,12 +75,20 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def wait_until(condition: Callable[[], Any], what: str, patience_s: float = _PATIENCE_S) -> Any:
-    """Look until ``condition`` gives something true and return that; fail with ``what`` if it never comes."""
+    """Look until ``condition`` gives something true and return that; fail with ``what`` if it never comes.
+
+    A file that another process removes or renames between the listing and the look is no failure: look again.
+    """
     end = time.monotonic() + patience_s
-    while not (found := condition()):
-        assert time.monotonic() < end, f"waited in vain for: {what}"
+    while True:
+        missing = ""
+        try:
+            if found := condition():
+                return found
+        except FileNotFoundError as error:
+            missing = f" ({error})"
+        assert time.monotonic() < end, f"waited in vain for: {what}{missing}"
         time.sleep(0.01)
-    return found
 
 
 def remove_directory(directory: Path) -> None:
