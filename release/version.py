@@ -1,8 +1,8 @@
 """Prepare a release: ``python release/version.py VERSION``; ``--check`` only says whether all is as a release needs it.
 
 The version stands in native/Cargo.toml; from there cargo, maturin and the package have it. What cannot read it there is
-rewritten with it: the lock file of cargo and the chart. The changelog's entries so far become this version's. Then the
-change is committed and tagged; nothing is pushed.
+rewritten with it: the lock file of cargo, the charts and kustomize's component. The changelog's entries so far become this
+version's. Then the change is committed and tagged; nothing is pushed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 MANIFEST: Final = ROOT / "native" / "Cargo.toml"
-CHART: Final = ROOT / "helm" / "Chart.yaml"
+CHARTS: Final = ROOT / "helm"
 CHANGELOG: Final = ROOT / "CHANGELOG.md"
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+_CHART: Final = (r"(?m)^(version: )\S+()$", r'(?m)^(appVersion: ")[^"]+(")$')
 # Each with the text around the version, and how often it stands in the file at least.
 _PLACES: Final = {
     MANIFEST: (r'(?m)^(version = "|.*\bpath = "\w+", version = ")[^"]+(")',),
-    CHART: (r"(?m)^(version: )\S+()$", r'(?m)^(appVersion: ")[^"]+(")$'),
+    CHARTS / "Chart.yaml": _CHART,
+    CHARTS / "library" / "Chart.yaml": _CHART,
+    CHARTS / "library" / "values.yaml": (r'(?m)^(  tag: ")[^"]+(")',),
+    CHARTS / "kustomize" / "sidecar.yaml": (r"(?m)^( +image: inferlog-listener:)\S+()$",),
 }
 
 

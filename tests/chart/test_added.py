@@ -1,16 +1,19 @@
-"""The component for kustomize: a Deployment of others gets what the chart's own pods have."""
+"""A Deployment of others gets what the chart's own pods have: by the component for kustomize, by the library chart."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.chart.chart import CHART, render
+from inference_logging import Config
+from tests.chart.chart import CHART, helm, render
+from tests.chart.library import LIBRARY, render_user
 from tests.chart.test_chart import conform
 from tests.tools.tools import tool
 
@@ -24,11 +27,12 @@ def deployment(name: str, **labels: str) -> dict[str, Any]:
     server = {
         "name": "server",
         "image": "example.com/server:1",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "env": [{"name": "MODEL", "value": "m"}],
         "volumeMounts": [{"name": "model", "mountPath": "/model"}],
     }
     pod = {
-        "containers": [server, {"name": "proxy", "image": "example.com/proxy:1"}],
+        "containers": [server, {**server, "name": "proxy", "env": [], "volumeMounts": []}],
         "volumes": [{"name": "model", "emptyDir": {}}],
     }
     selector = {"app": name}
@@ -47,9 +51,8 @@ ASKS = deployment("asks", **{"inference-logging.io/sidecar": "true"})
 OTHER = deployment("other")
 
 
-@pytest.fixture
-def built(tmp_path: Path) -> dict[str, dict[str, Any]]:
-    """Build a kustomization of two Deployments with the component; return them by name."""
+def kustomized(tmp_path: Path) -> Iterable[dict[str, Any]]:
+    """Build a kustomization of two Deployments with the component."""
     (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all([ASKS, OTHER]), encoding="utf-8")
     component = tmp_path / "component"
     component.mkdir()
@@ -61,7 +64,22 @@ def built(tmp_path: Path) -> dict[str, dict[str, Any]]:
         [tool("kubectl"), "kustomize", tmp_path], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    return {one["metadata"]["name"]: one for one in yaml.safe_load_all(done.stdout)}
+    return yaml.safe_load_all(done.stdout)
+
+
+def charted(tmp_path: Path) -> Iterable[dict[str, Any]]:
+    """Render a chart of two Deployments, of which one uses the library as that one's README says."""
+    # What its README changes is the chart's again.
+    config = {"service_name": None, "record_headers": None}
+    rendered = render_user(tmp_path / "chat", image={"repository": "inferlog-listener"}, config=config)
+    assert rendered.returncode == 0, rendered.stderr
+    return [*yaml.safe_load_all(rendered.stdout), OTHER]
+
+
+@pytest.fixture(params=[kustomized, charted])
+def built(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Return two Deployments, of which one asks for logging, by name."""
+    return {one["metadata"]["name"]: one for one in request.param(tmp_path)}
 
 
 def pod(one: dict[str, Any]) -> dict[str, Any]:
@@ -122,3 +140,41 @@ def test_server_and_listener_agree_and_share_the_volumes(built: dict[str, dict[s
     volumes, chart = named(pod(built["asks"])["volumes"]), render(shipper={"type": "none"}).volumes
     for name in ("queue", "segments"):
         assert volumes[f"inference-logging-{name}"]["emptyDir"] == chart[name]["emptyDir"]
+
+
+def test_the_linter_finds_nothing_in_the_library() -> None:
+    done = helm("lint", "--strict", LIBRARY)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_listeners_image_has_the_version_of_the_chart(tmp_path: Path) -> None:
+    versions = [yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8")) for chart in (CHART, LIBRARY)]
+    assert versions[0]["appVersion"] == versions[1]["appVersion"]
+    (made,) = yaml.safe_load_all(render_user(tmp_path / "chat").stdout)
+    (listener,) = pod(made)["initContainers"]
+    assert listener["image"] == f"registry.example.com/inferlog-listener:{versions[0]['appVersion']}"
+
+
+@pytest.mark.parametrize("wrong", ["directory: /logs", "sample_routes: {/v1/a: 0.1}"])
+def test_a_parameter_that_the_library_cannot_give_is_refused_by_name(wrong: str, tmp_path: Path) -> None:
+    rendered = render_user(tmp_path / "chat", config=yaml.safe_load(wrong))
+    assert rendered.returncode == 1
+    assert f"config.{wrong.partition(':')[0]}=" in rendered.stderr
+
+
+def test_parameters_reach_server_and_listener_as_their_variables_have_them(tmp_path: Path) -> None:
+    given = {"queue_bytes": 1048576, "sample_ratio": 0.25, "record_headers": ["x-tenant"], "service_name": "chat"}
+    rendered = render_user(tmp_path / "chat", config=given)
+    (made,) = yaml.safe_load_all(rendered.stdout)
+    for container in (*pod(made)["initContainers"], named(pod(made)["containers"])["server"]):
+        variables = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+        config = resolved({name: value for name, value in variables.items() if name.startswith("INFERENCE_LOGGING_")})
+        assert {name: getattr(config, name) for name in given} == given | {"record_headers": ("x-tenant",)}
+
+
+def resolved(variables: dict[str, str]) -> Config:
+    """Return what the package reads from variables."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in variables.items():
+            environment.setenv(name, value)
+        return Config()
