@@ -130,6 +130,18 @@ listener: toolchain ## Build dist/inference-logging-listener: static, needs neit
 	@mkdir -p dist
 	cp native/target/$(STATIC_TARGET)/release/inference-logging-listener dist/
 
+# By the names that images have for processors.
+WEBHOOK_TARGETS := amd64:x86_64-unknown-linux-musl arm64:aarch64-unknown-linux-musl
+webhook: toolchain $(VENV)/.stamp-wheels ## Build the program of the webhook into dist/webhook, static, for x86-64 and arm64
+	@rm -rf dist/webhook
+	@for each in $(WEBHOOK_TARGETS); do target=$${each#*:}; \
+		[ -d "$$(rustc --print sysroot)/lib/rustlib/$$target" ] || rustup target add $$target || exit 1; \
+		(cd native && env -u MAKEFLAGS -u MFLAGS PATH="$(abspath $(VENV))/bin:$$PATH" cargo-zigbuild zigbuild --quiet \
+			--release --locked --package inference_logging_webhook --target $$target) || exit 1; \
+		install -D -t dist/webhook/$${each%:*} native/target/$$target/release/inference-logging-webhook || exit 1; \
+	done
+	@wc -c dist/webhook/*/*
+
 c: toolchain ## Build the C library into dist/c: shared and static, header, files for pkg-config and CMake
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --release --package inference_logging_c
 	native/c/install native/target/release dist/c
@@ -155,7 +167,7 @@ onnx-example: c $(DEPENDENCIES) ## Build and run the C++ example with a real ONN
 # Faces of other languages are no crates for others.
 crates: toolchain ## Package the crates for publishing, and build each from its package
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo package --quiet --workspace --exclude inference_logging_c \
-		--exclude inference_logging_listener --exclude inference_logging_native
+		--exclude inference_logging_listener --exclude inference_logging_webhook --exclude inference_logging_native
 
 header: toolchain ## Write native/c/include/inferlog.h anew
 	cd native && env -u MAKEFLAGS -u MFLAGS UPDATE_HEADER=1 cargo test --quiet --package inference_logging_c

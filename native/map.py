@@ -25,6 +25,7 @@ CRATES = (
     "listen",
     "rust",
     "listener",
+    "webhook",
     "c",
     "python",
 )

@@ -1,7 +1,7 @@
 """Prepare a release: ``python release/version.py VERSION``; ``--check`` only says whether all is as a release needs it.
 
 The version stands in native/Cargo.toml; from there cargo, maturin and the package have it. What cannot read it there is
-rewritten with it: the lock file of cargo, the charts and kustomize's component. The changelog's entries so far become this
+rewritten with it: the lock file of cargo, the charts and the component for kustomize. The entries of the changelog become this
 version's. Then the change is committed and tagged; nothing is pushed.
 """
 
@@ -27,6 +27,7 @@ _PLACES: Final = {
     CHARTS / "Chart.yaml": _CHART,
     CHARTS / "library" / "Chart.yaml": _CHART,
     CHARTS / "library" / "values.yaml": (r'(?m)^(  tag: ")[^"]+(")',),
+    CHARTS / "webhook" / "Chart.yaml": (*_CHART, r"(?m)^(    version: )\S+()$"),
     CHARTS / "kustomize" / "sidecar.yaml": (r"(?m)^( +image: inferlog-listener:)\S+()$",),
 }
 

@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
     place = tmp_path / "checkout"
     shutil.copytree(ROOT / "release", place / "release", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "native", place / "native", ignore=shutil.ignore_patterns("target", "fuzz"))
-    shutil.copytree(ROOT / "helm", place / "helm")
+    shutil.copytree(ROOT / "helm", place / "helm", symlinks=True)
     shutil.copy(ROOT / "CHANGELOG.md", place)
     for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "all"]):
         git(place, *command)
@@ -56,7 +56,7 @@ def test_a_release_has_one_version_everywhere_a_tag_and_its_entries(checkout: Pa
     assert done.returncode == 0, done.stderr
     assert git(checkout, "tag").split() == ["v9.8.7"]
     assert git(checkout, "status", "--porcelain") == ""
-    for chart in (checkout / "helm", checkout / "helm" / "library"):
+    for chart in (checkout / "helm", checkout / "helm" / "library", checkout / "helm" / "webhook"):
         head = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
         assert (head["version"], head["appVersion"]) == ("9.8.7", "9.8.7")
     for added in ("library/values.yaml", "kustomize/sidecar.yaml"):

@@ -14,7 +14,7 @@ import yaml
 from inference_logging import Config
 from inference_logging.config.schema import file_schema
 from tests.chart.dashboard import written
-from tests.chart.values_schema import values
+from tests.chart.values_schema import LIBRARY, WEBHOOK, Schema, values
 
 CHART: Final = Path(__file__).parents[2] / "helm"
 COUNTED_WITH: Final = (
@@ -38,14 +38,19 @@ def files() -> dict[Path, str]:
     """Return what stands in each file that is made from the package."""
     config = file_schema("#/properties/config")
     dialect = config.pop("$schema")
-    schema = {"$schema": dialect, "title": "Values of the chart inference-logging"}
+
+    def document(chart: str, schema: Schema) -> str:
+        head = {"$schema": dialect, "title": f"Values of the chart {chart}"}
+        return json.dumps(head | schema, indent=1, ensure_ascii=False) + "\n"
+
     # References are from the root.
     definitions = {"$defs": config.pop("$defs")} if "$defs" in config else {}
-    text = json.dumps(schema | values(config) | definitions, indent=1, ensure_ascii=False)
     defaults = {name: Config.model_fields[name].default for name in COUNTED_WITH}
     head = "# The package's defaults that templates count with; written by `python -m tests.chart.generated`.\n"
     return {
-        CHART / "values.schema.json": f"{text}\n",
+        CHART / "values.schema.json": document("inference-logging", values(config) | definitions),
+        CHART / "library" / "values.schema.json": document("inference-logging-library", LIBRARY),
+        CHART / "webhook" / "values.schema.json": document("inference-logging-webhook", WEBHOOK),
         CHART / "files" / "dashboard.json": written(),
         CHART / "files" / "defaults.yaml": head + yaml.safe_dump(defaults),
     }

@@ -104,6 +104,15 @@ def test_the_image_without_python_has_the_program_that_the_chart_starts_and_noth
     assert f"command: [{program}, listen]" in (CHART / "templates" / "_containers.tpl").read_text(encoding="utf-8")
 
 
+def test_the_image_of_the_webhook_has_its_program_and_nothing_else() -> None:
+    stage = texts("webhook")
+    assert stage["FROM"] == "scratch AS webhook"
+    assert stage["USER"] == last()["USER"]
+    # What `make webhook` writes for each processor.
+    assert stage["COPY"] == "dist/webhook/${TARGETARCH} /"
+    assert stage["ENTRYPOINT"] == '["/inference-logging-webhook"]'
+
+
 def test_packages_are_those_of_a_lock_with_hashes_and_nothing_is_compiled() -> None:
     installs = [part for text in run_lines() for part in text.split("&&") if " install " in part]
     assert len(installs) == 2
@@ -147,7 +156,7 @@ def test_what_is_copied_into_the_build_is_there_and_not_kept_out() -> None:
         source
         for one in instructions()
         if one.name == "COPY" and not one.text.startswith("--from")
-        for source in one.text.split()[:-1]
+        for source in one.text.replace("/${TARGETARCH}", "").split()[:-1]
     ]
     assert sorted(copied) == sorted(let_in)
     assert (ROOT / "release" / "locks" / "runtime.txt").exists()

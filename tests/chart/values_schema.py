@@ -270,3 +270,54 @@ def values(config: Schema) -> Schema:
         dashboard=closed(enabled=FLAG, recordingRules=FLAG, labels=STRINGS, annotations=STRINGS, folder=TEXT),
         **{"global": {"type": "object", "description": f"of a chart that this one is part of, {PASSED_ON}"}},
     )
+
+
+LIBRARY = closed(
+    image=IMAGE,
+    port=PORT,
+    statusIntervalSeconds=SECONDS,
+    resources=RESOURCES,
+    securityContext={
+        **SECURITY,
+        "properties": {
+            **SECURITY["properties"],
+            "runAsNonRoot": FLAG,
+            "runAsUser": at_least(0),
+            "runAsGroup": at_least(0),
+        },
+    },
+    queue=closed(sizeLimit={**SIZE, "minLength": 1}),
+    segments=closed(size={**SIZE, "minLength": 1}),
+    config={
+        "type": "object",
+        "description": "parameters of logging.yaml as variables, which the package judges",
+        "additionalProperties": {"type": ["string", "number", "boolean", "array", "null"]},
+    },
+    **{"global": {"type": "object", "description": f"of the chart that uses this one, {PASSED_ON}"}},
+)
+WEBHOOK = closed(
+    nameOverride=TEXT,
+    fullnameOverride=TEXT,
+    image=IMAGE,
+    imagePullSecrets=array(closed(name=TEXT)),
+    replicaCount=at_least(1),
+    port=PORT,
+    resources=RESOURCES,
+    nodeSelector=STRINGS,
+    tolerations=array(passed_on("Toleration")),
+    affinity=passed_on("Affinity"),
+    priorityClassName=TEXT,
+    namespaces={**array(NAME), "uniqueItems": True},
+    failurePolicy=one_of("Ignore", "Fail"),
+    timeoutSeconds={"type": "integer", "minimum": 1, "maximum": 30},
+    adds=one_of("sidecar", "node"),
+    claimName=NAME,
+    added=LIBRARY,
+    certificate=closed(
+        **{"from": one_of("helm", "cert-manager", "secret")},
+        issuer=closed(name=TEXT, kind=one_of("Issuer", "ClusterIssuer"), group=TEXT),
+        existingSecret=TEXT,
+        caBundle=TEXT,
+    ),
+    **{"global": {"type": "object", "description": f"of a chart that this one is part of, {PASSED_ON}"}},
+)

@@ -70,8 +70,8 @@ volumeMounts:
   value: k8s.pod.name=$(POD_NAME),k8s.pod.uid=$(POD_UID),k8s.namespace.name=$(POD_NAMESPACE),k8s.node.name=$(NODE_NAME)
 {{- $config := dict }}
 {{- range $name, $value := .config }}
-{{- if or (kindIs "map" $value) (has $name (list "directory" "queue_directory" "listener")) }}
-{{- fail (printf "config.%s=%s: %s" $name (toJson $value) (ternary "a mapping, which no variable can hold" "the chart sets it" (kindIs "map" $value))) }}
+{{- if has $name (list "directory" "queue_directory" "listener") }}
+{{- fail (printf "config.%s=%s: the chart sets it" $name (toJson $value)) }}
 {{- end }}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $config $name $value }}{{ end }}
 {{- end }}
