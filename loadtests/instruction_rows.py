@@ -169,6 +169,10 @@ class Rows:
 
     def listener(self) -> Row:
         """Write the records of GETs as `inference-logging recover` does, many of them, and take off few."""
+        from inference_logging import Config
+
+        # It waits as long as it takes; its producer waits for nobody.
+        self.config = Config(drain_deadline_s=60)
         # The process that makes them lives on, as a server does; its threads are not in the counts.
         command = [sys.executable, __file__, "fill"]
         filler = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
