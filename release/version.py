@@ -1,8 +1,8 @@
 """Prepare a release: ``python release/version.py VERSION``; ``--check`` only says whether all is as a release needs it.
 
 The version stands in native/Cargo.toml; from there cargo, maturin and the package have it. What cannot read it there is
-rewritten with it: the lock file of cargo, the charts and the component for kustomize. The entries of the changelog become this
-version's. Then the change is committed and tagged; nothing is pushed.
+rewritten with it: the lock file of cargo, the charts and the component for kustomize. The entries of the changelog
+become this version's. Then the change is committed and tagged; nothing is pushed.
 """
 
 from __future__ import annotations
