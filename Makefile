@@ -330,6 +330,7 @@ test-images: build ## Build the images without a registry, on a Debian that is s
 	@$(call require,buildah,buildah,building the images)
 	@$(call require,mmdebstrap,mmdebstrap,the Debian that they are built on)
 	@[ -n "$(wildcard dist/wheels/*.whl dist/*.whl)" ] || $(MAKE) wheel
+	@[ -n "$(wildcard dist/webhook)" ] || $(MAKE) webhook
 	$(PYTHON) -m pytest $(RERUNS) -m images tests/test_images.py
 
 test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time, rsyslog and journals (ten minutes)

@@ -6,6 +6,7 @@ base that the Dockerfile names lies in a registry.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -90,17 +91,65 @@ def listener(request: pytest.FixtureRequest, storage: Storage, tmp_path_factory:
 
 
 def test_it_is_one_program_for_its_processor_of_15_mb_at_most_and_no_shell(listener: Image) -> None:
-    (program,) = listener.files()
-    assert listener.entrypoint == [f"/{program.relative_to(listener.root)}"]
+    assert_is_one_program(listener)
+
+
+def assert_is_one_program(image: Image) -> None:
+    """Check that nothing but the program that it starts is in an image."""
+    (program,) = image.files()
+    assert image.entrypoint == [f"/{program.relative_to(image.root)}"]
     assert program.stat().st_size <= 15_000_000
     header = program.read_bytes()[:20]
-    assert (header[:4], int.from_bytes(header[18:], "little")) == (b"\x7fELF", MACHINES[listener.architecture])
+    assert (header[:4], int.from_bytes(header[18:], "little")) == (b"\x7fELF", MACHINES[image.architecture])
 
 
 def test_it_drains_a_server_beside_it_answers_and_ends(listener: Image, volume: Path, config: Config) -> None:
     if os.uname().machine != PROCESSORS[listener.architecture]:
         pytest.skip(f"only a machine of {listener.architecture} runs it")
     assert_drains(listener, volume, config)
+
+
+# --- the webhook -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=PROCESSORS)
+def webhook(request: pytest.FixtureRequest, storage: Storage) -> Image:
+    """Build the image of the webhook for a processor, from what `make webhook` has built."""
+    if not (ROOT / "dist" / "webhook" / request.param).exists():
+        pytest.skip(f"no program for {request.param}, which `make webhook` builds")
+    return storage.build(f"webhook-{request.param}", ROOT, "--target", "webhook", "--arch", request.param)
+
+
+@pytest.mark.images
+def test_the_webhook_is_one_program_for_its_processor_of_15_mb_at_most_and_no_shell(webhook: Image) -> None:
+    assert_is_one_program(webhook)
+
+
+@pytest.mark.images
+def test_the_webhook_answers_probes_on_a_root_that_is_read_only(webhook: Image, volume: Path) -> None:
+    if os.uname().machine != PROCESSORS[webhook.architecture]:
+        pytest.skip(f"only a machine of {webhook.architecture} runs it")
+    for made in (ROOT / "native" / "webhook" / "test-certificates").glob("first.*"):
+        shutil.copy(made, volume)
+    (volume / "add.json").write_text('{"env": [{"name": "A", "value": "1"}]}', encoding="utf-8")
+    port = free_port()
+    files = (f"--add={volume}/add.json", f"--certificate={volume}/first.crt", f"--key={volume}/first.key")
+    process = webhook.start(*webhook.entrypoint, *files, f"--port={port}", volumes=[volume])
+    try:
+
+        def is_alive() -> bool:
+            assert process.poll() is None, process.communicate()
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"https://127.0.0.1:{port}/live", verify=False).is_success
+            return False
+
+        wait_until(is_alive, "an answer")
+        assert Path(f"/proc/{process.pid}").stat().st_uid == int(webhook.user.split(":")[0]) != 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def assert_drains(image: Image, volume: Path, config: Config) -> None:

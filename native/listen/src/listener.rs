@@ -285,13 +285,15 @@ impl ListenerThread {
         self.queue.ring().is_drained() || self.queue.is_headless()
     }
 
-    /// Whether nothing is left to do for the queue. A queue that no other listener can find is read to its end, and the
-    /// end is reported; at the stop there is no time to wait for requests that are in flight in it.
+    /// Whether nothing is left to do for the queue: it is read to its end, and the end is reported, by this thread or by
+    /// a leader. Its name shows nothing: a directory that is being removed still has it. At the stop there is no
+    /// time to wait for another leader, or for requests that are in flight.
     fn is_at_end(&self) -> bool {
         let has_requests = self.queue.slots().taken() > 0;
         let is_closed = !has_requests && self.queue.are_drops_reported() && self.queue.is_end_reported();
-        let waits = self.stop_at.load(Ordering::Acquire) == 0 || !has_requests;
-        self.is_drained() && (self.queue.is_headless() || is_closed || !waits || !self.queue.has_vanished())
+        let stops = self.stop_at.load(Ordering::Acquire) != 0;
+        let is_left = stops && (has_requests || !self.queue.has_vanished());
+        self.is_drained() && (self.queue.is_headless() || is_closed || is_left)
     }
 
     fn is_past_deadline(&self) -> bool {

@@ -104,6 +104,32 @@ fn a_listener_that_begins_when_its_directory_is_gone_already_writes_what_its_que
 }
 
 #[test]
+fn the_end_of_a_replaced_queue_is_on_record_also_where_its_name_goes_before_a_leader_has_reported_it() {
+    let place = Place::new();
+    let queues = place.queues();
+    let (producer, _) = filled(&queues);
+    let (sink, theirs) = (Memory::default(), Memory::default());
+    let mut other = lead(&queues, &theirs, read_now());
+    wait_until("the records are written", || {
+        other.round(read_now(), true);
+        numbers(&theirs.lines(), 0).len() == 10
+    });
+    let (own, queue) = (sink.clone(), producer.queue().unwrap());
+    let open = Box::new(move || Ok(own.sinks()));
+    let own = (Arc::clone(&queue.file), queue.control);
+    let listener = Listener::start_looking_after(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
+    // Pages that all share were lost, so there is another queue. The leader does nothing meanwhile, and then dies.
+    queue.file.ring().close();
+    listener.retire();
+    std::thread::sleep(Duration::from_millis(200));
+    fs::remove_dir_all(&queues).unwrap();
+    drop(other);
+    wait_until("its thread has ended", || listener.has_ended());
+    assert!(queue.file.is_end_reported());
+    assert!(numbers(&sink.lines(), 0).is_empty());
+}
+
+#[test]
 fn a_batch_under_way_of_a_leader_whose_lock_file_is_removed_is_not_written_by_the_next_one_too() {
     let place = Place::new();
     let queues = place.queues();
