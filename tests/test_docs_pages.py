@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +101,46 @@ def test_the_log_file_of_uvicorn_puts_its_messages_on_record(tmp_path: Path) -> 
         server.send_signal(signal.SIGTERM)
         server.wait(60)
     assert any(message.startswith("Started server process") for message in messages())
+
+
+@pytest.mark.servers
+def test_a_load_of_locust_is_on_record_request_by_request(tmp_path: Path) -> None:
+    (tmp_path / "locustfile.py").write_text(titled("load-tests.md", "locustfile.py"), encoding="utf-8")
+    (tmp_path / "app.py").write_text(blocks("fastapi.md", "python")[0], encoding="utf-8")
+    _, _, serve, *_, load = titled("load-tests.md", "with and without").splitlines()
+    variable, *command = serve.removesuffix(" &").split()
+    assert (variable, command[0], load.split()[0]) == ("INFERENCE_LOGGING_DIRECTORY=logs", "uvicorn", "locust")
+    port = free_port()
+    queues = {"INFERENCE_LOGGING_QUEUE_DIRECTORY": str(tmp_path / "queues")}
+    environment = {**os.environ, **dict([variable.split("=")]), **queues}
+    serve_here = [sys.executable, "-m", *(word.replace("8000", str(port)) for word in command)]
+    server = subprocess.Popen(serve_here, cwd=tmp_path, env=environment)
+    try:
+        wait_until(lambda: is_served(port), "an answer")
+        load_here = load.replace("8000", str(port)).replace("30s", "2s").split()
+        *load_here, _, to = load_here
+        with (tmp_path / to).open("wb") as file:
+            subprocess.run([sys.executable, "-m", *load_here], cwd=tmp_path, check=True, timeout=120, stdout=file)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(60)
+    count = titled("load-tests.md", "count").splitlines()[0]
+    counted = subprocess.run(["sh", "-c", count], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    requests, users = int(counted), 16
+    assert requests > 0
+    # One is that of `is_served`.
+    assert requests <= len(read_records(tmp_path / "logs", "request")) - 1 <= requests + users
+
+
+def titled(page: str, title: str) -> str:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.search(rf'^```\w+ title="{re.escape(title)}"\n(.*?)^```$', text, flags=re.DOTALL | re.MULTILINE)
+    assert found is not None, title
+    return found[1]
+
+
+def is_served(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/hello", timeout=10).close()
+        return True
+    return False
