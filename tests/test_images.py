@@ -117,7 +117,7 @@ def webhook(request: pytest.FixtureRequest, storage: Storage) -> Image:
     """Build the image of the webhook for a processor, from what `make webhook` has built."""
     if not (ROOT / "dist" / "webhook" / request.param).exists():
         pytest.skip(f"no program for {request.param}, which `make webhook` builds")
-    return storage.build(f"webhook-{request.param}", ROOT, "--target", "webhook", "--arch", request.param)
+    return storage.build(f"webhook-{request.param}", ROOT, "--target", "webhook", "--platform", f"linux/{request.param}")
 
 
 @pytest.mark.images
@@ -130,7 +130,7 @@ def test_the_webhook_answers_probes_on_a_root_that_is_read_only(webhook: Image, 
     if os.uname().machine != PROCESSORS[webhook.architecture]:
         pytest.skip(f"only a machine of {webhook.architecture} runs it")
     for made in (ROOT / "native" / "webhook" / "test-certificates").glob("first.*"):
-        shutil.copy(made, volume)
+        (volume / made.name).write_bytes(made.read_bytes())
     (volume / "add.json").write_text('{"env": [{"name": "A", "value": "1"}]}', encoding="utf-8")
     port = free_port()
     files = (f"--add={volume}/add.json", f"--certificate={volume}/first.crt", f"--key={volume}/first.key")
@@ -148,8 +148,9 @@ def test_the_webhook_answers_probes_on_a_root_that_is_read_only(webhook: Image, 
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     finally:
-        process.kill()
-        process.communicate()
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
 def assert_drains(image: Image, volume: Path, config: Config) -> None:
