@@ -117,7 +117,8 @@ def webhook(request: pytest.FixtureRequest, storage: Storage) -> Image:
     """Build the image of the webhook for a processor, from what `make webhook` has built."""
     if not (ROOT / "dist" / "webhook" / request.param).exists():
         pytest.skip(f"no program for {request.param}, which `make webhook` builds")
-    return storage.build(f"webhook-{request.param}", ROOT, "--target", "webhook", "--platform", f"linux/{request.param}")
+    options = ("--target", "webhook", "--platform", f"linux/{request.param}")
+    return storage.build(f"webhook-{request.param}", ROOT, *options)
 
 
 @pytest.mark.images
@@ -146,7 +147,8 @@ def test_the_webhook_answers_probes_on_a_root_that_is_read_only(webhook: Image, 
         wait_until(is_alive, "an answer")
         assert Path(f"/proc/{process.pid}").stat().st_uid == int(webhook.user.split(":")[0]) != 0
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        process.communicate(timeout=30)
+        assert process.returncode == 0
     finally:
         if process.poll() is None:
             process.kill()
