@@ -324,6 +324,8 @@ CLIENT = {"client": {"existingSecret": "mine"}}
         ),
         ("syslog", {"endpoints": ["s:6514"], "tls": {"enabled": True}}, "syslog+tls://s:6514?max_bytes=8192"),
         ("syslog", {"endpoints": ["s:601"]}, "syslog+tcp://s:601?max_bytes=8192"),
+        ("elasticsearch", {"endpoints": ["http://e:9200"]}, "elasticsearch+http://e:9200/inference-logs"),
+        ("elasticsearch", {"endpoints": ["https://e/of/it/"], "index": "i"}, "elasticsearch+https://e/of/it/i"),
         ("journal", {"endpoints": ["https://j:19532"]}, "journal+https://j:19532"),
         (
             "journal",
