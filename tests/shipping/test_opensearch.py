@@ -145,6 +145,7 @@ def test_a_document_that_another_mapping_cannot_take_is_refused_and_the_others_a
 ) -> None:
     done = run("ship", "--directory", str(tmp_path / "none"), "--to", server.to, "--print-schema")
     altered = orjson.loads(done.out)
+    altered["template"]["settings"]["index.mapping.ignore_malformed"] = False
     altered["template"]["mappings"]["properties"] |= {
         "logger": {"type": "ip"},
         "request_id": {"type": "keyword"},

@@ -67,7 +67,12 @@ def template(index: str) -> dict[str, Any]:
         "priority": 100 + len(index),
         "version": VERSION,
         "template": {
-            "settings": {"index.codec": "best_compression", "index.refresh_interval": "5s"},
+            "settings": {
+                "index.codec": "best_compression",
+                "index.refresh_interval": "5s",
+                # Of what other shippers send: a value that is not of its type is kept, and is not found.
+                "index.mapping.ignore_malformed": True,
+            },
             "mappings": {"dynamic": False, "properties": FIELDS},
         },
         "_meta": {"description": "Records of inference-logging"},
