@@ -13,7 +13,7 @@ from inference_logging.shipping.line import Destination, Line
 from inference_logging.shipping.opensearch.template import FIELDS, MESSAGES
 from tests.command_line import run
 from tests.segment_files import log, request
-from tests.shipping.opensearch import INDEX, OpenSearch, as_record
+from tests.shipping.opensearch import INDEX, OpenSearch, Wire, as_record
 from tests.shipping.shippers import Ship
 from tests.shipping.stage import Stage
 
@@ -53,8 +53,24 @@ def test_each_record_is_one_document_though_server_and_shipper_are_killed(
 ) -> None:
     server: OpenSearch = start(OpenSearch(tmp_path / "opensearch"))
     staged = stage()
-    ship: Ship = start(Ship(staged.config, server.to, ship_timeout_s="10"))
-    written = staged.ship_under_kills(ship, server, rounds=2)
+    with Wire(server.port) as wire:
+        url = server.to.replace(f":{server.port}/", f":{wire.port}/")
+        ship: Ship = start(Ship(staged.config, url, ship_timeout_s="10"))
+        with staged.load() as load:
+            for _ in range(2):
+                for mortal in (ship, server, None):
+                    ship.wait_until_shipped(100)
+                    # What was sent is there, and the shipper does not know it.
+                    wire.lose_an_answer()
+                    if mortal is not None:
+                        mortal.kill()
+                        load.wait_for(20)
+                        mortal.start()
+                    wire.break_off()
+            ship.wait_until_shipped(100)
+            ship.outlive(server, load)
+        written = staged.end()
+        assert ship.stop() == 0, ship.lines
     documents = server.documents()
     assert staged.show("OpenSearch", written, map(as_record, documents), server, ship) == 0
     assert {one["_index"] for one in documents} == {
