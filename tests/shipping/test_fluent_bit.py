@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -17,12 +18,19 @@ from tests.shipping.opensearch import INDEX, OpenSearch
 from tests.shipping.stage import Stage
 from tests.shipping.test_opensearch_requests import BUSY, THERE, Request, Server
 from tests.support import FRAMING, wait_until
+from tests.tools.tools import tool
 
 pytestmark = pytest.mark.shipping
 Start = Callable[[Any], Any]
 
 PATIENCE_S: Final = 120.0
 """It tries again after up to half a minute."""
+
+
+@pytest.fixture(autouse=True)
+def program() -> None:
+    """Skip what cannot be, before another program is started."""
+    tool("fluent-bit")
 
 
 def records(server: OpenSearch) -> list[Record]:
@@ -106,13 +114,12 @@ class OneBusy(Server):
 
 
 def test_a_record_that_the_server_has_no_room_for_is_sent_again(start: Start, tmp_path: Path) -> None:
-    server = OneBusy()
     write_segment(tmp_path / "segments", [log(at) for at in range(4)])
-    url = f"http://127.0.0.1:{server.server.server_port}"
-    shipper: FluentBit = start(FluentBit(tmp_path, "elasticsearch", url))
-    wait_until(lambda: shipper.delivered() == 6, "four records, header and footer to be acknowledged", PATIENCE_S)
-    shipper.end()
-    server.close()
+    with contextlib.closing(OneBusy()) as server:
+        url = f"http://127.0.0.1:{server.server.server_port}"
+        shipper: FluentBit = start(FluentBit(tmp_path, "elasticsearch", url))
+        wait_until(lambda: shipper.delivered() == 6, "four records, header and footer to be acknowledged", PATIENCE_S)
+        shipper.end()
     assert len(server.ids) == 6
     # That all of them are there ends it, though nothing of the last request was new.
     assert server.results == [[201, 201, 429, 201, 201, 201], [409, 409, 201, 409, 409, 409], [409] * 6]

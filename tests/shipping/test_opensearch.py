@@ -101,8 +101,8 @@ def test_what_is_searched_for_has_its_type_and_texts_are_kept_alone(server: Open
             http__request__body="the secret plan",
             http__request__body__size=9,
             attributes={"a": [1, None, {"b": "c", "": 1, "x..y": 2}]},
-            **texts,
         )
+        | texts
         | {"timestamp": "2026-11-21T05:00:01.123456789Z", "exception.stacktrace": "x" * 40_000},
         log(2, f"hello world {'x' * 40_000}", duration_s="not a number", pid=-1, unheard={"of": True}, attributes=5),
         log(3, logger="y" * 40_000) | {"seq": 2**64 - 1},

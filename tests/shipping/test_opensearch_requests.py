@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import ssl
 import threading
@@ -290,14 +291,13 @@ def test_a_template_that_cannot_be_made_is_a_failure_and_tried_again(opened: Ope
                 return 403, error("security_exception"), {}
             return super().answer(asked, content_bytes)
 
-    server = Forbidding()
-    destination = opened(ship_to=server.url)
-    sent = destination.send(lines(1))
-    assert ([one.offset for one in sent.failed], sent.error_type) == ([1], "security_exception")
-    assert not server.bulks(), "without a template the server would guess each type"
-    server.templates = {"logs": "an administrator's"}
-    assert not destination.send(lines(1)).failed
-    server.close()
+    with contextlib.closing(Forbidding()) as server:
+        destination = opened(ship_to=server.url)
+        sent = destination.send(lines(1))
+        assert ([one.offset for one in sent.failed], sent.error_type) == ([1], "security_exception")
+        assert not server.bulks(), "without a template the server would guess each type"
+        server.templates = {"logs": "an administrator's"}
+        assert not destination.send(lines(1)).failed
 
 
 def test_a_request_that_is_too_large_is_halved(server: Server, opened: Open) -> None:
@@ -321,9 +321,8 @@ def test_a_certificate_is_checked_against_the_given_ones(opened: Open, tmp_path:
     key, made = certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made, key)
-    server = Server(context)
-    sent = opened(ship_to=server.url).send(lines(1))
-    assert "CERTIFICATE_VERIFY_FAILED" in sent.error
-    assert not opened(ship_to=server.url, ship_ca_file=made).send(lines(1)).failed
-    assert [one.offsets() for one in server.bulks()] == [[1]]
-    server.close()
+    with contextlib.closing(Server(context)) as server:
+        sent = opened(ship_to=server.url).send(lines(1))
+        assert "CERTIFICATE_VERIFY_FAILED" in sent.error
+        assert not opened(ship_to=server.url, ship_ca_file=made).send(lines(1)).failed
+        assert [one.offsets() for one in server.bulks()] == [[1]]

@@ -72,19 +72,19 @@ class IndexDestination:
 
     def _prepare(self) -> None:
         """Make the template, unless there is one of that name. Raises as ``_ask``."""
-        path = f"_index_template/{self._place.index}"
+        path = f"_index_template/{self._place.name}"
         try:
             self._ask("GET", path, {})
         except AnswerError as error:
             if error.status != 404:
                 raise
             # One that another shipper has made meanwhile stays, and this one looks again.
-            self._ask("PUT", path, {"create": "true"}, orjson.dumps(template(self._place.index)))
+            self._ask("PUT", path, {"create": "true"}, orjson.dumps(template(self._place.name)))
         self._is_prepared = True
 
     def _create(self, lines: Sequence[Line]) -> Sent:
         """Send a request; one that is too large is halved until the record that is the cause is alone."""
-        content = gzip.compress(b"".join(action(line, self._place.index) for line in lines), compresslevel=1)
+        content = gzip.compress(b"".join(action(line, self._place.name) for line in lines), compresslevel=1)
         try:
             answer = self._ask("POST", "_bulk", {"filter_path": _ANSWER}, content, {"Content-Encoding": "gzip"})
         except AnswerError as error:

@@ -11,7 +11,7 @@ class Place(NamedTuple):
 
     url: str
     """Without a slash at its end."""
-    index: str
+    name: str
     """What stands before the day in the name of each index; also the name of the index template."""
     has_template: bool = True
     """Whether the index template is made where it is missing."""

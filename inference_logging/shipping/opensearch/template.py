@@ -81,4 +81,4 @@ def template(index: str) -> dict[str, Any]:
 
 def text(place: Place) -> str:
     """Return it for an administrator, who may alter it before the first delivery."""
-    return orjson.dumps(template(place.index), option=orjson.OPT_INDENT_2).decode() + "\n"
+    return orjson.dumps(template(place.name), option=orjson.OPT_INDENT_2).decode() + "\n"
