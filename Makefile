@@ -56,7 +56,11 @@ PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ray-crds
-SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki versitygw
+SHIPPING_TOOLS := otelcol otelgateway kafka fluent loki versitygw opensearch
+# Built from a checkout, which no registry has: its folder.
+ifdef FLUENT_BIT_SOURCE
+SHIPPING_TOOLS += fluent-bit
+endif
 
 # A wait that runs out of patience may be the fault of a busy machine: it is tried once more, and the closing line counts
 # it. Whatever else fails has failed, and so has a wait of a test that kills.
@@ -107,7 +111,7 @@ endef
 # $(call install_tools,NAMES): what exists stays; a missing one is reported, and fails the step after the others.
 define install_tools
 ($(call require,go,golang,building what is written in Go)) || true; \
-($(call require,mvn,maven,the jars of Kafka)) || true; \
+($(call require,mvn,maven,the jars of Kafka and OpenSearch)) || true; \
 ($(call require,npm,npm,the Fluent forward server)) || true; \
 $(PYTHON) tests/tools/install.py $(1)
 endef
@@ -333,13 +337,14 @@ test-images: build ## Build the images without a registry, on a Debian that is s
 	@[ -n "$(wildcard dist/webhook)" ] || $(MAKE) webhook
 	$(PYTHON) -m pytest $(RERUNS) -m images tests/test_images.py
 
-test-shipping: build ## Run the tests with a real collector, Loki and Kafka, compiled the first time, rsyslog and journals (ten minutes)
+test-shipping: build ## Run the tests with a real collector, Loki, Kafka and OpenSearch, rsyslog and journals (twelve minutes); with Fluent Bit from the checkout FLUENT_BIT_SOURCE
+	@($(call require,javac,default-jdk-headless,the tests with OpenSearch; without it they are skipped)) || true
 	@$(call install_tools,$(SHIPPING_TOOLS))
 	@$(journals)
 	$(PYTHON) -m pytest $(RERUNS) -m shipping
 
-test-fleet: build clickhouse ## Ship to a real object storage and to ClickHouse's engine while shippers and both are killed, at length; print what arrived
-	@$(call install_tools,versitygw)
+test-fleet: build clickhouse ## Ship to a real object storage, ClickHouse's engine and OpenSearch while shippers and all are killed, at length; print what arrived
+	@$(call install_tools,versitygw opensearch)
 	FLEET_HOSTS=$${FLEET_HOSTS:-3} FLEET_RECORDS=$${FLEET_RECORDS:-20000} FLEET_KILLS=$${FLEET_KILLS:-5} \
 		$(PYTHON) -m pytest tests/shipping/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800
 

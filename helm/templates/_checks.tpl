@@ -132,7 +132,7 @@ storage.segments.persistence.accessModes={{ join "," $persistence.accessModes }}
   "otel-collector" (list "otlp" "kafka" "loki" "elasticsearch")
   "fluent-bit" (list "otlp" "kafka" "loki" "elasticsearch" "forward")
   "vector" (list "kafka" "loki" "elasticsearch")
-  "inference-logging" (list "otlp" "kafka" "forward" "relp" "syslog" "journal") }}
+  "inference-logging" (list "otlp" "kafka" "elasticsearch" "forward" "relp" "syslog" "journal") }}
 {{- $shipper := .Values.shipper.type }}
 {{- $type := .Values.destination.type }}
 {{- if and (ne $shipper "none") (not (has $type (get $can $shipper))) }}
@@ -157,9 +157,12 @@ destination.signal={{ $signal }}: only the shipper inference-logging makes spans
 {{- if eq $shipper "inference-logging" }}
 {{- range list "username" "password" "token" }}
 {{- if get $keys . }}
-{{- $instead := get (dict "kafka" "keys.kafkaProperties" "otlp" "keys.headers" "forward" "keys.sharedKey") $type | default "tls.client" }}
+{{- $instead := get (dict "kafka" "keys.kafkaProperties" "otlp" "keys.headers" "elasticsearch" "keys.headers" "forward" "keys.sharedKey") $type | default "tls.client" }}
 destination.keys.{{ . }}: the shipper inference-logging takes {{ $instead }} instead
 {{- end }}
+{{- end }}
+{{- if and (eq $type "elasticsearch") (not (regexMatch "^[a-z0-9][a-z0-9._-]{0,199}$" .Values.destination.index)) }}
+destination.index={{ .Values.destination.index }}: must be small letters, digits, . _ - for the shipper inference-logging, which adds the day
 {{- end }}
 {{- if and .Values.destination.tls.client.existingSecret (not (has $type (list "relp" "syslog" "journal"))) }}
 destination.tls.client: the shipper inference-logging has one for relp, syslog and journal, and for kafka in the file of keys.kafkaProperties
@@ -183,7 +186,7 @@ destination.keys.{{ . }}: only the shipper inference-logging takes it
 {{- if not $destination.endpoints }}
 destination.endpoints: must be given, or shipper.type=none
 {{- end }}
-{{- $oneElasticsearch := and (eq $destination.type "elasticsearch") (eq .Values.shipper.type "fluent-bit") }}
+{{- $oneElasticsearch := and (eq $destination.type "elasticsearch") (has .Values.shipper.type (list "fluent-bit" "inference-logging")) }}
 {{- $one := or $oneElasticsearch (not (has $destination.type (list "kafka" "elasticsearch"))) }}
 {{- if and $one (gt (len $destination.endpoints) 1) }}
 destination.endpoints: must be one for {{ $destination.type }} by {{ .Values.shipper.type }}

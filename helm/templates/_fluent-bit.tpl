@@ -8,6 +8,9 @@ no further while 16 chunks wait for the destination, and gives none up.
 service:
   flush: 2
   grace: 5
+  # Else a destination that was away for long is tried again after up to half an hour.
+  scheduler.base: 1
+  scheduler.cap: 30
   http_server: on
   http_listen: 0.0.0.0
   http_port: {{ int64 $shipper.port }}
@@ -38,11 +41,28 @@ pipeline:
       skip_long_lines: on
       storage.type: filesystem
       storage.pause_on_chunks_overlimit: on
+  {{- if eq $destination.type "elasticsearch" }}
+  filters:
+    # An index cannot have a text where it has the size below the same name.
+    - name: modify
+      match: "*"
+      rename: http.request.body http.request.body.text
+  {{- end }}
   outputs:
-    - name: {{ get (dict "otlp" "opentelemetry" "elasticsearch" "es") $destination.type | default $destination.type }}
+    - name: {{ include "inference-logging.fluentBitOutput" . }}
       match: "*"
       retry_limit: no_limits
       {{- include (printf "inference-logging.output.%s" $destination.type) . | nindent 6 }}
+{{- end }}
+
+{{/*
+The name of the output. Of two for indexes, es counts a request as delivered once one record of it is; opensearch sends it
+again until all of it is there, and has no API keys.
+*/}}
+{{- define "inference-logging.fluentBitOutput" -}}
+{{- $type := .Values.destination.type }}
+{{- $indexes := ternary "es" "opensearch" (not (empty .Values.destination.keys.token)) }}
+{{- get (dict "otlp" "opentelemetry" "elasticsearch" $indexes) $type | default $type }}
 {{- end }}
 
 {{/* host, port and TLS of the outputs that have them. */}}
@@ -134,6 +154,10 @@ path: {{ . }}
 {{- end }}
 index: {{ $destination.index | quote }}
 suppress_type_name: on
+{{- if eq (include "inference-logging.fluentBitOutput" .) "opensearch" }}
+# By what is in it, so that a record which is sent again is there once.
+generate_id: on
+{{- end }}
 {{- include "inference-logging.output.credentials" . }}
 {{- if $destination.keys.token }}
 http_api_key: ${DESTINATION_TOKEN}

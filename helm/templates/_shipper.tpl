@@ -59,6 +59,7 @@ args: [--config, /etc/shipper/vector.yaml]
 {{- $options = list (printf "max_bytes=%d" (int64 $destination.maxBytes)) }}
 {{- end }}
 {{- if eq $destination.type "journal" }}{{ $to = printf "journal+%s" $endpoint }}{{ end }}
+{{- if eq $destination.type "elasticsearch" }}{{ $to = printf "elasticsearch+%s/%s" (trimSuffix "/" $endpoint) $destination.index }}{{ end }}
 {{- if has $destination.type (list "relp" "syslog" "journal") }}
 {{- range $name, $path := include "inference-logging.tlsFiles" . | fromYaml }}
 {{- if ne $name "ca" }}{{ $options = append $options (printf "%s=%s" $name $path) }}{{ end }}

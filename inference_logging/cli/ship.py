@@ -71,6 +71,7 @@ class Stop:
         "inference-logging ship --to 'relp+tls://logs:2514?max_bytes=1048576'",
         "inference-logging ship --directory logs --to 's3://bucket/logs?format=parquet'",
         "inference-logging ship --to 'clickhouse+http://127.0.0.1/logs?ttl_days=90' --print-schema > logs.sql",
+        "inference-logging ship --to opensearch+http://127.0.0.1:9200/inference-logs --print-schema > template.json",
     ),
 )
 @CONFIG
@@ -81,7 +82,9 @@ class Stop:
 @click.option("--name", "name", help="As ship_name.")
 @click.option("--once", is_flag=True, help="Ship what is there now, and end.")
 @click.option(
-    "--print-schema", is_flag=True, help="Print the statements that make ClickHouse's tables, and ship nothing."
+    "--print-schema",
+    is_flag=True,
+    help="Print the statements that make ClickHouse's tables, or OpenSearch's index template, and ship nothing.",
 )
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics there; 0: a free port, which is reported."
@@ -107,7 +110,8 @@ def command(
     Each record arrives at least once: how far it has come is saved after the destination has acknowledged, and
     the next shipper of the same name goes on from there. A destination that fails is tried again for as long as it
     takes. What it will never take (too large, malformed) is counted and reported. To s3:// each sealed segment goes as
-    one object, exactly once; see docs/object-storage.md. ClickHouse has each record once; see docs/clickhouse.md.
+    one object, exactly once; see docs/object-storage.md. ClickHouse, OpenSearch and Elasticsearch have each record
+    once; see docs/clickhouse.md and docs/opensearch.md.
 
     On SIGTERM or SIGINT it ships what is there, and what comes into segments that a listener has open, for at most
     drain_deadline_s; a second signal ends it at once. It runs at the lowest priority (nice 19; best effort 7 for the
@@ -144,12 +148,17 @@ def command(
 
 
 def _schema(config: Config) -> str:
-    from inference_logging.shipping.clickhouse.place import Place  # only where there is ClickHouse
-    from inference_logging.shipping.clickhouse.schema import text
+    to = config.ship_to or ""
+    if to.startswith("clickhouse"):
+        from inference_logging.shipping.clickhouse.place import Place  # only where there is ClickHouse
+        from inference_logging.shipping.clickhouse.schema import text
 
-    if not (config.ship_to or "").startswith("clickhouse"):
-        raise click.UsageError("--print-schema is for --to clickhouse+http(s)://…")
-    return text(Place.parse(config.ship_to or "").ttl_days)
+        return text(Place.parse(to).ttl_days)
+    if to.startswith(("opensearch", "elasticsearch")):
+        from inference_logging.shipping.opensearch import place, template  # only where there is one of them
+
+        return template.text(place.Place.parse(to))
+    raise click.UsageError("--print-schema is for --to clickhouse+…, opensearch+… and elasticsearch+…")
 
 
 def _sources(config: Config, name: str, *, once: bool) -> Sources:

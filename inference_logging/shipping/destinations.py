@@ -41,6 +41,12 @@ def open_destination(config: Config) -> Destination:
 
         headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
         return ClickHouseDestination(Place.parse(to), timeout_s=timeout_s, headers=headers, ca_file=ca_file)
+    if kind.startswith(("opensearch", "elasticsearch")):
+        from inference_logging.shipping.opensearch.destination import IndexDestination
+        from inference_logging.shipping.opensearch.place import Place as Indexes
+
+        headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
+        return IndexDestination(Indexes.parse(to), timeout_s=timeout_s, headers=headers, ca_file=ca_file)
     if kind.startswith("forward"):
         from inference_logging.shipping.forward import PORT, ForwardDestination
 

@@ -28,7 +28,7 @@ DELIVERIES = {
     "otel-collector": ("otlp", "kafka", "loki", "elasticsearch"),
     "fluent-bit": ("otlp", "kafka", "loki", "elasticsearch", "forward"),
     "vector": ("kafka", "loki", "elasticsearch"),
-    "inference-logging": ("otlp", "kafka", "forward", "relp", "syslog", "journal"),
+    "inference-logging": ("otlp", "kafka", "elasticsearch", "forward", "relp", "syslog", "journal"),
 }
 """What each shipper can deliver to."""
 DESTINATIONS = ("otlp", "kafka", "loki", "elasticsearch", "forward", "relp", "syslog", "journal")

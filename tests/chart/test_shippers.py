@@ -253,6 +253,22 @@ def test_fluent_bit_waits_for_the_destination_and_gives_nothing_up() -> None:
     assert "storage.total_limit_size" not in output("forward")
 
 
+def test_fluent_bit_tries_a_destination_that_was_away_for_long_again_after_half_a_minute_at_most() -> None:
+    service = config_of("fluent-bit", "forward")["service"]
+    assert (service["scheduler.base"], service["scheduler.cap"]) == (1, 30)
+
+
+def test_fluent_bit_sends_a_request_to_indexes_again_until_all_of_it_is_there() -> None:
+    user = output("elasticsearch", **USER)
+    assert (user["name"], user["generate_id"], user["http_passwd"]) == ("opensearch", True, "${DESTINATION_PASSWORD}")
+    # An output without ids would have copies of all that it sends again.
+    token = output("elasticsearch", **TOKEN)
+    assert (token["name"], "generate_id" in token) == ("es", False)
+    (rename,) = config_of("fluent-bit", "elasticsearch")["pipeline"]["filters"]
+    assert rename["rename"] == "http.request.body http.request.body.text"
+    assert "filters" not in config_of("fluent-bit", "otlp")["pipeline"]
+
+
 def test_fluent_bit_forwards_over_tcp_or_tls_and_waits_for_the_acknowledgement() -> None:
     plain = output("forward", endpoints=["fluentd:24224"])
     assert (plain["host"], plain["port"], plain["require_ack_response"]) == ("fluentd", 24224, True)
@@ -324,6 +340,8 @@ CLIENT = {"client": {"existingSecret": "mine"}}
         ),
         ("syslog", {"endpoints": ["s:6514"], "tls": {"enabled": True}}, "syslog+tls://s:6514?max_bytes=8192"),
         ("syslog", {"endpoints": ["s:601"]}, "syslog+tcp://s:601?max_bytes=8192"),
+        ("elasticsearch", {"endpoints": ["http://e:9200"]}, "elasticsearch+http://e:9200/inference-logs"),
+        ("elasticsearch", {"endpoints": ["https://e/of/it/"], "index": "i"}, "elasticsearch+https://e/of/it/i"),
         ("journal", {"endpoints": ["https://j:19532"]}, "journal+https://j:19532"),
         (
             "journal",

@@ -243,6 +243,21 @@ def test_values_that_do_not_go_together_are_refused_with_parameter_and_value(
         ),
         (
             "inference-logging",
+            {"type": "elasticsearch", "endpoints": ["http://a", "http://b"]},
+            "destination.endpoints: must be one for elasticsearch by inference-logging",
+        ),
+        (
+            "inference-logging",
+            {"type": "elasticsearch", "endpoints": ["http://a"], "index": "Logs"},
+            "destination.index=Logs: must be small letters, digits",
+        ),
+        (
+            "inference-logging",
+            SECRET | {"type": "elasticsearch", "keys": {"token": "t"}},
+            "destination.keys.token: the shipper inference-logging takes keys.headers instead",
+        ),
+        (
+            "inference-logging",
             SECRET | {"keys": {"token": "t"}},
             "destination.keys.token: the shipper inference-logging takes keys.headers instead",
         ),

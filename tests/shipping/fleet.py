@@ -49,6 +49,7 @@ class Host:
         self.killed_in: set[str] = set()
         """Uploads in parts that were under way then."""
         self.rotate_bytes = rotate_bytes
+        self._acknowledged = b""
         self._url, self._folder = url, folder / name
         self._kind = url.partition("://")[0].partition("+")[0]
         self._folder.mkdir(parents=True)
@@ -94,6 +95,13 @@ class Host:
             return (self.directory / ".s3.staging" / "object").exists()
         offsets = self.directory / f".{self._kind}.offsets"
         return offsets.exists() and b'"sending"' in offsets.read_bytes()
+
+    def goes_on(self) -> bool:
+        """Return whether something was acknowledged since the last look: then the next batch is under way."""
+        offsets = self.directory / f".{self._kind}.offsets"
+        found = offsets.read_bytes() if offsets.exists() else b""
+        before, self._acknowledged = self._acknowledged, found
+        return found != before
 
     def left(self) -> int:
         """Return how many segments have not arrived."""

@@ -122,9 +122,9 @@ def certificate(directory: Path) -> tuple[Path, Path]:
     return key, made
 
 
-def scraped(port: int, name: str, **labels: str) -> float:
-    """Return the sum of those samples of a metric, at /metrics of a port, that have these labels; 0 without any."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=180) as answer:
+def scraped(port: int, name: str, path: str = "/metrics", **labels: str) -> float:
+    """Return the sum of those samples of a metric, at ``path`` of a port, that have these labels; 0 without any."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=180) as answer:
         text = answer.read().decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return sum(one.value for one in samples if one.name == name and labels.items() <= one.labels.items())

@@ -1,6 +1,6 @@
 """A fleet ships to a real object storage through a wire that is slow and breaks, while its shippers are killed.
 
-Another ships to ClickHouse's engine.
+Others ship to ClickHouse's engine and to OpenSearch.
 
 `make test-fleet` runs it at length (``FLEET_HOSTS``, ``FLEET_RECORDS``, ``FLEET_KILLS``) and prints the table.
 """
@@ -26,6 +26,7 @@ from tests.shipping.bucket import CREDENTIALS
 from tests.shipping.clickhouse import ClickHouse
 from tests.shipping.fleet import Host, Row, table
 from tests.shipping.objects import Objects, Wire
+from tests.shipping.opensearch import OpenSearch
 from tests.support import wait_until
 
 pytestmark = [pytest.mark.shipping, pytest.mark.kills]
@@ -158,6 +159,39 @@ def test_what_was_accepted_is_one_row_of_a_database_whatever_was_killed(
     ]
     text = f"{table(rows)}\nthe server killed {server.kills} times"
     request.node.user_properties.append(("shipped", f"to ClickHouse's engine:\n{text}"))
+    assert [(row.accepted, row.copies, row.missing) for row in rows] == [(RECORDS, 0, 0)] * HOSTS, text
+
+
+def test_what_was_accepted_is_one_document_of_an_index_whatever_was_killed(
+    start: Start, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    server: OpenSearch = start(OpenSearch(tmp_path / "opensearch"))
+    given = {"ship_batch_records": 500, "ship_timeout_s": 60}
+    hosts = [
+        start(Host(f"host-{number}", tmp_path, server.to, rotate_bytes=2 * MIB, **given))
+        for number in range(1, HOSTS + 1)
+    ]
+    writers = [host.write(RECORDS) for host in hosts]
+    choose = random.Random(SEED)
+    for number in range(KILLS):
+        for host in choose.sample(hosts, len(hosts)):
+            wait_until(host.goes_on, "a request to be answered, and the next to begin")
+            host.kill()
+        if number == KILLS // 2:
+            server.kill()
+            server.start()
+    assert [writer.wait(300) for writer in writers] == [0] * HOSTS
+    for host in hosts:
+        wait_until(host.has_arrived, f"the segments of {host.name} to arrive", 300)
+        assert host.stop() == 0, host.said()
+    fleet = [document for document in server.documents() if document.get("logger") == "fleet"]
+    arrived = Counter((one["attributes"]["host"], one["pid"], one["attributes"]["n"]) for one in fleet)
+    rows = []
+    for host in hosts:
+        found = [times for key, times in arrived.items() if key[0] == host.name]
+        rows.append(Row(host.name, RECORDS, len(found), sum(found) - len(found), RECORDS - len(found), host.kills, 0))
+    text = f"{table(rows)}\nthe server killed {server.kills} times"
+    request.node.user_properties.append(("shipped", f"to OpenSearch:\n{text}"))
     assert [(row.accepted, row.copies, row.missing) for row in rows] == [(RECORDS, 0, 0)] * HOSTS, text
 
 
