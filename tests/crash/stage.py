@@ -30,7 +30,10 @@ _PATIENCE_S = 180.0
 _FLOCK = struct.Struct("hhqqi")
 # Where it stands in the control page.
 _LEADER_PID = slice(24, 28)
-_MAPPED_QUEUE = re.compile(r"/([0-9a-f]+)\.queue\b")
+# The first part of a mapped queue, which begins with its header: the address, and the boot id.
+_MAPPED_QUEUE = re.compile(r"^([0-9a-f]+)-[0-9a-f]+ \S+ 0+ .*/([0-9a-f]+)\.queue\b", re.MULTILINE)
+# Where they stand in the header: the ring's head, whose upper half counts records, and the counts of refused records.
+_HEAD, _DROPPED = slice(128, 136), slice(512, 512 + 384)
 
 
 class Stage:
@@ -153,6 +156,10 @@ class Stage:
         # They are forked from this process, with the queues that it had mapped.
         return set().union(*map(_mapped, self._producers)) - _mapped(os.getpid())
 
+    def untouched_queues(self) -> set[str]:
+        """Return those of the mapped queues of which there is nothing to report: no record came, none was refused."""
+        return {queue for pid in self._producers for queue, at in _mapped_at(pid) if _is_untouched(pid, at)}
+
     def kill(self, pid: int) -> None:
         """Kill -9, and wait for the end."""
         processes = self._producers if pid in self._producers else self._listeners
@@ -197,7 +204,22 @@ def _fork(work: Callable[[], NoReturn]) -> int:
 
 
 def _mapped(pid: int) -> set[str]:
-    return set(_MAPPED_QUEUE.findall(Path(f"/proc/{pid}/maps").read_text()))
+    return {queue for queue, _ in _mapped_at(pid)}
+
+
+def _mapped_at(pid: int) -> list[tuple[str, int]]:
+    """Return the queues that a process has mapped, and the address of each one's header."""
+    found = _MAPPED_QUEUE.findall(Path(f"/proc/{pid}/maps").read_text())
+    return [(queue, int(address, 16)) for address, queue in found]
+
+
+def _is_untouched(pid: int, address: int) -> bool:
+    # It may have let go of the mapping since.
+    with contextlib.suppress(OSError), Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        memory.seek(address)
+        header = memory.read(_DROPPED.stop)
+        return int.from_bytes(header[_HEAD], "little") >> 32 == 0 and not any(header[_DROPPED])
+    return False
 
 
 def _owner(path: Path) -> int:

@@ -77,7 +77,7 @@ class Damage:
         return queues.with_name(f"{queues.name}-elsewhere-{self._moved}")
 
     def _settle(self, stage: Stage, queues: set[str]) -> None:
-        """Let them run until each of the queues has a name, or its end is on record.
+        """Let them run until each of the queues has a name, or its end is on record if it has something to report.
 
         Those too that a process began and lost again while the directory was being deleted.
         """
@@ -89,7 +89,8 @@ class Damage:
                 return False
             processes = verified(stage.config)["processes"]
             ended = {one["boot_id"] for one in processes if one["state"] in ("closed", "died")}
-            return queues | stage.mapped_queues() <= ended | {path.stem for path in directory.glob("*.queue")}
+            missing = (queues | stage.mapped_queues()) - ended - {path.stem for path in directory.glob("*.queue")}
+            return missing <= stage.untouched_queues()
 
         stage.go_on_until(is_settled, "each queue to have a name, or its end on record")
 
