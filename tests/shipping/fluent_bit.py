@@ -32,18 +32,18 @@ class FluentBit(Program):
         super().__init__([binary, f"--config={file}"], directory / "fluent-bit.log", self._answers, environment)
 
     def _answers(self) -> bool:
-        try:
-            return self.delivered() >= 0
-        except OSError:
-            return False
+        return self._count() is not None
 
     def delivered(self) -> float:
         """Return how many records the destination has taken in this life of it."""
-        return scraped(self.port, "fluentbit_output_proc_records_total", "/api/v2/metrics/prometheus")
+        (count,) = wait_until(self._count, "Fluent Bit's metrics")
+        return float(count)
 
-    def retried(self) -> float:
-        """Return how often it has put off a delivery in this life."""
-        return scraped(self.port, "fluentbit_output_retries_total", "/api/v2/metrics/prometheus")
+    def _count(self) -> tuple[float] | None:
+        try:
+            return (scraped(self.port, "fluentbit_output_proc_records_total", "/api/v2/metrics/prometheus"),)
+        except OSError:  # while its numbers change, the page is not found
+            return None
 
     def wait_until_delivered(self, more: int) -> None:
         """Wait until at least so many more are delivered."""

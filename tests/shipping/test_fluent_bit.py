@@ -1,4 +1,4 @@
-"""Segments by the chart's Fluent Bit to a real OpenSearch: whatever is killed on the way, each record arrives."""
+"""Segments by the chart's Fluent Bit to real servers: whatever is killed on the way, each record arrives."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from inference_logging.shipping.opensearch.template import RENAMED, template
 from tests.segment_files import log, request, write_segment
 from tests.shipping.arrived import Record, compare
 from tests.shipping.fluent_bit import FluentBit
+from tests.shipping.loki import Loki
 from tests.shipping.opensearch import INDEX, OpenSearch
 from tests.shipping.stage import Stage
 from tests.shipping.test_opensearch_requests import BUSY, THERE, Request, Server
-from tests.support import FRAMING, wait_until
+from tests.support import FRAMING, parse, wait_until
 from tests.tools.tools import tool
 
 pytestmark = pytest.mark.shipping
@@ -75,6 +76,32 @@ def test_each_record_is_there_though_fluent_bit_the_server_and_the_listener_are_
     assert staged.show("the chart's Fluent Bit, to OpenSearch", written, arrived, shipper, server) == 0
     (index,) = {one["_index"] for one in server.documents()}
     assert index == INDEX
+
+
+def test_each_record_is_in_loki_though_fluent_bit_and_loki_are_killed(
+    stage: Callable[..., Stage], start: Start, tmp_path: Path
+) -> None:
+    loki: Loki = start(Loki(tmp_path / "loki"))
+    staged = stage()
+    shipper: FluentBit = start(FluentBit(tmp_path, "loki", loki.url.removesuffix("/otlp")))
+    with staged.load() as load:
+        for _ in range(2):
+            shipper.wait_until_delivered(200)
+            loki.kill()
+            load.wait_for(100)
+            shipper.restart()
+            loki.start()
+            shipper.wait_until_delivered(200)
+            shipper.restart()
+    written = staged.end()
+
+    def look() -> list[Record] | None:
+        found = [parse(entry.line.encode()) for entry in loki.entries()]
+        found = [one for one in found if one["event_name"] not in FRAMING]
+        return None if compare(written, found).missing else found
+
+    arrived: list[Record] = wait_until(look, "every record", PATIENCE_S)
+    staged.show("the chart's Fluent Bit, to Loki", written, arrived, shipper, loki)
 
 
 def test_what_fluent_bit_sends_has_the_templates_types(start: Start, tmp_path: Path) -> None:

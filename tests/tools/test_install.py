@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import go_install, install, tools, workshop
+from tests.tools import cmake, go_install, install, tools, workshop
 
 ROOT = Path(__file__).parents[2]
 PINS: dict[str, workshop.Pin] = {
@@ -95,6 +95,32 @@ def test_a_command_that_is_not_there_is_a_reason() -> None:
 def test_a_command_that_fails_gives_its_last_line_as_the_reason() -> None:
     with pytest.raises(workshop.MissingError, match="sh -c: second"):
         workshop.run("sh", "-c", "echo first >&2; echo second >&2; exit 3")
+
+
+@pytest.mark.parametrize(
+    ("checkout", "reason"),
+    [
+        (None, "A_CHECKOUT names no folder with a checkout of a.example/b 1.2.3"),
+        ("set(B_VERSION_MAJOR  1)\nset(B_VERSION_MINOR  2)\nset(B_VERSION_PATCH  4)\n", "is not a checkout of"),
+        ("", "is not a checkout of"),
+        (
+            "set(B_VERSION_MAJOR 1)\nset(B_VERSION_MINOR 2)\nset(B_VERSION_PATCH 3)\nerror(\n",
+            "cmake -S: |no command cmake",
+        ),
+    ],
+)
+def test_a_checkout_that_is_none_of_the_version_is_a_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, checkout: str | None, reason: str
+) -> None:
+    pin = {"repository": "a.example/b", "version": "1.2.3", "checkout": "A_CHECKOUT", "options": {}, "target": "b"}
+    monkeypatch.setattr(cmake, "SCRATCH", tmp_path / "scratch")
+    monkeypatch.delenv("A_CHECKOUT", raising=False)
+    if checkout is not None:
+        (tmp_path / "b").mkdir()
+        (tmp_path / "b" / "CMakeLists.txt").write_text(checkout, encoding="utf-8")
+        monkeypatch.setenv("A_CHECKOUT", str(tmp_path / "b"))
+    with pytest.raises(workshop.MissingError, match=reason):
+        cmake.build("b", pin)
 
 
 def test_what_make_installs_is_pinned() -> None:
