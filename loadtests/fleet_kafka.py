@@ -59,18 +59,13 @@ class Broker(Program):
         # Brokers answer once most of them are there, so that nothing waits for the first one alone.
         super().__init__([*command, "kafka.Kafka", file], folder / "log", lambda: True)
 
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        assert self._process is not None
-        return self._process.pid
-
 
 class Cluster:
     """All brokers; a topic for each run."""
 
     def __init__(self, folder: Path) -> None:
         """Prepare them."""
+        self._folder = folder
         ports, controllers = [[free_port() for _ in range(BROKERS)] for _ in range(2)]
         self.brokers = [Broker(folder / f"broker-{node}", node, ports, controllers) for node in range(1, BROKERS + 1)]
         self.addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -120,6 +115,11 @@ class Cluster:
             yield from messages
             left -= len(messages)
         consumer.close()
+
+    def stored_bytes(self, topic: str) -> int:
+        """Return what a topic takes on the disk of a broker that was never killed."""
+        logs = (self._folder / f"broker-{BROKERS - 1}" / "data").glob(f"{topic}-*/*.log")
+        return sum(log.stat().st_size for log in logs)
 
     def end(self) -> None:
         """End all of them."""

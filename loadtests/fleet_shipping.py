@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from fleet_pods import SERVICE
+
 from inference_logging import Config
 from inference_logging.cli import native
 from inference_logging.cli.ship import Stop
@@ -61,8 +63,8 @@ def recover(volumes: Sequence[Path]) -> bool:
     """Write what is left in the queues of these volumes, each to its own segments; return whether that went well."""
     codes = set()
     for volume in volumes:
-        queues = volume / "queues"
-        codes.add(native.run(["recover", "--json"], Config(directory=volume / "logs", queue_directory=queues)))
+        config = Config(service_name=SERVICE, directory=volume / "logs", queue_directory=volume / "queues")
+        codes.add(native.run(["recover"], config))
     return codes <= {0}
 
 
