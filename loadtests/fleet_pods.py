@@ -32,6 +32,8 @@ QUEUE_BYTES: Final = 1 << 20
 _CHUNKS: Final = 4
 """Of an answer at most: a chunk stands for several tokens."""
 
+_ENDING: Final = frozenset({signal.SIGTERM})
+
 Message = MutableMapping[str, Any]
 
 
@@ -91,6 +93,7 @@ class Pod:
     async def _serve(self, app: InferenceLoggingMiddleware, logger: Logger, begin: int) -> None:
         ending, loop = asyncio.Event(), asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, ending.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         begun: asyncio.Future[float] = loop.create_future()
         loop.add_reader(begin, lambda: begun.done() or begun.set_result(float(os.read(begin, 64) or b"nan")))
         waits = asyncio.ensure_future(ending.wait())
@@ -163,11 +166,13 @@ class Zone:
 
     def _start(self, pod: int, life: int) -> None:
         reader, writer = os.pipe()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a pod that has just begun would end without its logger
         pid = os.fork()
         if not pid:
             os.close(writer)
             Pod(self._settings, pod, life, self._arrivals[pod]).live(reader)
             os._exit(0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         os.close(reader)
         self._pids[pod], self._pipes[pod] = pid, writer
         if self._begun:

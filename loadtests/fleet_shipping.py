@@ -4,8 +4,8 @@
     python loadtests/fleet_shipping.py once DESTINATION DIRECTORY…      what is there
     python loadtests/fleet_shipping.py recover VOLUME…                  queues of pods that do not return
 
-``ship`` is `inference-logging ship` for many directories: its shipper, one source for each directory. It prints ``ready``
-once it has opened all of them, and at its end how many records it has sent and in how many batches.
+``ship`` is `inference-logging ship` for many directories: its shipper, one source for each directory. It prints
+``ready`` once it has opened all of them, and at its end how many records it has sent and in how many batches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from fleet_pods import SERVICE
-
 from inference_logging import Config
 from inference_logging.cli import native
 from inference_logging.cli.ship import Stop

@@ -4,13 +4,13 @@
 
 Each pod is a process with a queue, a listener and an identity of its own, and serves the arrivals of a trace, in
 compressed time. Its load is the same in every fleet, so that a thousand pods have a thousand times the records of one.
-The first eight pods have a shipper each (`inference-logging ship`); one shipper for each zone follows the directories of
-all other pods there. In the middle a broker is killed and started again; a zone is lost: a third of the pods, their
+The first eight pods have a shipper each (`inference-logging ship`); one shipper for each zone follows the directories
+of all other pods there. In the middle a broker is killed and started again; a zone is lost: a third of the pods, their
 shippers and a broker are killed and do not return; then a deploy replaces the process of each pod that is left, and
 kills the shippers of the eight. At the end the queues of the lost zone are recovered from their volumes and shipped.
 
-Then what arrived is counted by (boot_id, pid, seq), in Kafka and in the engine, which takes the topic once the pods have
-ended: on two cores both at once would measure who gets a core. Figures of cost are CPU times of processes. With
+Then what arrived is counted by (boot_id, pid, seq), in Kafka and in the engine, which takes the topic once the pods
+have ended: on two cores both at once would measure who gets a core. Figures of cost are CPU times of processes. With
 ``--page`` the result is kept, and docs/fleet-simulation.md is written from it.
 """
 
@@ -32,15 +32,16 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
+
 import arrivals
 import fleet_page
-import orjson
 import results
 from fleet_count import Book, count, key
 from fleet_kafka import Cluster, record_of
 from fleet_pods import SERVICE, Settings
-
 from inference_logging import Config
+from inference_logging.bench.machine import load
 from inference_logging.shipping.clickhouse.destination import ClickHouseDestination
 from inference_logging.shipping.clickhouse.place import Place
 from inference_logging.shipping.kafka import RESOURCE
@@ -74,7 +75,7 @@ class Child:
                 [str(one) for one in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                 text=True, start_new_session=True,
             )  # fmt: skip
-        self.cpu_s, self._said = 0.0, said
+        self.cpu_s, self._said, self._name = 0.0, said, " ".join(map(str, command[1:4]))
 
     def say(self, text: str) -> None:
         """Write a line to it."""
@@ -87,7 +88,7 @@ class Child:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._process.args}: it ended: {self._said.read_text(encoding='utf-8')[-1000:]}")
+            raise self._failure()
         return line.strip()
 
     def read_all(self) -> str:
@@ -110,12 +111,18 @@ class Child:
         _, status, used = os.wait4(self._process.pid, 0)
         self.cpu_s = used.ru_utime + used.ru_stime
         self._process.returncode = os.waitstatus_to_exitcode(status)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         return self._process.returncode
 
     def wait_well(self) -> None:
         """Raise ``RuntimeError`` if it fails."""
         if self.wait():
-            raise RuntimeError(f"{self._process.args}: {self._said.read_text(encoding='utf-8')[-1000:]}")
+            raise self._failure()
+
+    def _failure(self) -> RuntimeError:
+        return RuntimeError(f"{self._name} ended: {self._said.read_text(encoding='utf-8')[-1000:]}")
 
 
 class Usage:
@@ -156,6 +163,7 @@ class Run:
         self._own: dict[int, list[Child]] = {}
         """Shippers of the sample, by pod."""
         self._zones: dict[int, Child] = {}
+        self._begun_s = 0.0
         self._following: dict[int, Child] = {}
         """The other shippers, by zone."""
 
@@ -181,9 +189,10 @@ class Run:
             with self._looking():
                 self._let_things_happen(brokers)
                 counts = self._drain()
+                brokers_cpu_s = brokers.end()
         finally:
             self._end()
-        return {**self._found(counts), "brokers_cpu_s": brokers.end()}
+        return {**self._found(counts), "brokers_cpu_s": brokers_cpu_s}
 
     def _end(self) -> None:
         """Make sure that nothing is left."""
@@ -281,7 +290,8 @@ class Run:
             shipper.wait_well()
         self._note("shipped")
         if lost := self._pods[LOST]:
-            recovering = Child(*_FOLLOW, "recover", *(self._logs(pod).parent for pod in lost), said=self._said("recover"))
+            volumes = [self._logs(pod).parent for pod in lost]
+            recovering = Child(*_FOLLOW, "recover", *volumes, said=self._said("recover"))
             recovering.read_all()
             recovering.wait_well()
             rest = self._follow("once", lost)
@@ -310,8 +320,8 @@ class Run:
             "pods": settings.pods,
             "sample": min(SAMPLE, settings.pods),
             "processes": len(processes),
+            "load": load(),
             "dropped": sum(note.dropped for note in self._book.notes()),
-            "requests": sum(settings.requests for _ in range(settings.pods)),
             "answered": sum(max(self._book.read(pod, life).served for life in (0, 1)) for pod in range(settings.pods)),
             "kafka": arrived.figures(),
             "verified": verified.returncode == 0,
@@ -361,7 +371,8 @@ class Run:
         """Return what a request of the first pod takes, as `inference-logging size --measure` finds it."""
         rate = self._settings.requests / self._settings.seconds
         shape, found = measure_segments(Config(), self._logs(0), ["kafka"], rate)
-        return {"shape": shape._asdict(), **found._asdict(), "shipped": {k: v._asdict() for k, v in found.shipped.items()}}
+        shipped = {kind: of_kind._asdict() for kind, of_kind in found.shipped.items()}
+        return {"shape": shape._asdict(), **found._asdict(), "shipped": shipped}
 
 
 def cpu_of(pid: int) -> float:
@@ -374,7 +385,10 @@ def starts(folder: Path, to: str) -> dict[str, float]:
     """Return the CPU time that a shipper of each kind takes for a directory without records."""
     empty = folder / "empty"
     empty.mkdir()
-    commands = {"own": [*_SHIP, "--once", "--to", to, "--directory", empty], "following": [*_FOLLOW, "once", to, empty]}
+    commands: dict[str, list[str | Path]] = {
+        "own": [*_SHIP, "--once", "--to", to, "--directory", empty],
+        "following": [*_FOLLOW, "once", to, empty],
+    }
     found = {}
     for name, command in commands.items():
         children = [Child(*command, said=folder / "starts.said") for _ in range(3)]
@@ -407,7 +421,7 @@ def simulate(folder: Path, fleets: Sequence[int], requests: int, seconds: float,
         engine.end()
         cluster.end()
     return {
-        "trace": "azure-llm-2023 conv" if trace == arrivals.SHARED_TRACE else trace.stem,
+        "trace": f"{trace.parent.name}/{trace.name}",
         "trace_s": arrivals.read(trace)[-1].at_s,
         "requests": requests, "seconds": seconds, "starts_cpu_s": took, "brokers_idle_cores": idle_cores,
         "measured": measured, "runs": runs,
