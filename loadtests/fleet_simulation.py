@@ -391,9 +391,10 @@ def starts(folder: Path, to: str) -> dict[str, float]:
     }
     found = {}
     for name, command in commands.items():
-        children = [Child(*command, said=folder / "starts.said") for _ in range(3)]
-        for child in children:
-            child.wait_well()
+        children = []
+        for _ in range(3):
+            children.append(Child(*command, said=folder / "starts.said"))
+            children[-1].wait_well()
         found[name] = sorted(child.cpu_s for child in children)[1]
     return found
 
