@@ -89,6 +89,7 @@ def counted(fleet: Settings, database: Path) -> Counted:
     return count(Book(fleet.book, fleet.pods).processes(), arrived)
 
 
+@pytest.mark.servers
 def test_all_that_a_fleet_accepted_arrives_though_processes_are_replaced_and_killed(
     fleet: Settings, database: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_all_that_a_fleet_accepted_arrives_though_processes_are_replaced_and_kil
     assert len(Book(fleet.book, fleet.pods).processes()) == 5, "two of the pods have a second process"
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("pod", [0, 2])
 def test_a_record_that_is_removed_is_named(fleet: Settings, database: Path, pod: int) -> None:
     note = Book(fleet.book, fleet.pods).read(pod, 0)
