@@ -24,6 +24,9 @@ BEGIN: Final = "<!-- begin: fleet, written by `python loadtests/fleet_page.py` -
 END: Final = "<!-- end: fleet -->"
 ON_PAPER: Final = (1_000, 10_000, 100_000)
 REPLICAS: Final = 3
+ZONES: Final = 3
+LOST: Final = 2
+"""The zone that is lost; pods are in the zones by turns."""
 DAY_S: Final = 86_400
 
 
@@ -42,10 +45,8 @@ PLACES: Final = (
     Place("engine", "cores", 16.0, 1, "engine's servers of 16 cores"),
     Place("brokers' processors", "cores", 8.0, 3, "brokers of 8 cores, for their processors"),
     Place("brokers' disks", "MB/s", 200.0, 3, "brokers with disks of 200 MB/s, for their disks"),
-    Place("connections to each broker", "connections", 10_000.0, 1, "pods that share a shipper, for the connections"),
 )
-"""A consumer is one process with one core. The others are servers as they are bought: assumptions, no figures. Each
-shipper is connected to each broker, so that more brokers do not make the connections fewer, but shared shippers do."""
+"""A consumer is one process with one core. The others are servers as they are bought: assumptions, no figures."""
 FULL: Final = 0.5
 """The share of a place that is used before another one is added."""
 
@@ -112,11 +113,24 @@ def _source(part: Part) -> Iterator[str]:
         f"{place['kernel']}, Python {place['python']}, shared with other work. "
         f"`loadtests/results/fleet/{part.file}.json`, by `{part.command}`."
     )
+    yield ""
     speed = result["trace_s"] / result["seconds"]
     yield (
         f"Each pod answers {result['requests']} requests in {result['seconds']:.0f} s, at the times of the trace "
-        f"{result['trace']}, {speed:.0f} times as fast."
+        f"{result['trace']}, {speed:.0f} times as fast. In the largest fleet, a record takes "
+        f"{' and '.join(_change(result, name) for name in ('own shipper', 'zone shipper', 'brokers'))}."
     )
+
+
+def _change(result: Mapping[str, Any], name: str) -> str:
+    """Return how the CPU time for a record in the largest fleet compares with the smallest that has such a process."""
+    spent = [(run["pods"], value) for run in result["runs"] if (value := costs(result, run)[name]) is not None]
+    (first, before), (_, after) = spent[0], spent[-1]
+    return f"{after / before:.2f} times the CPU of the {name} with {_pods(first)}"
+
+
+def _pods(count: int) -> str:
+    return f"{count:,} pod{'s' if count > 1 else ''}"
 
 
 def _table(result: Mapping[str, Any]) -> Iterator[str]:
@@ -143,6 +157,9 @@ def _table(result: Mapping[str, Any]) -> Iterator[str]:
         yield row(f"worst lag {name}, s", [f"{value:.1f}" for value in worsts])
     ended = [run["events"]["shipped"] - run["events"]["pods ended"] for run in runs]
     yield row("all shipped after the end of the pods, s", [f"{value:.1f}" for value in ended])
+    rounds = [_rounds(result, run) for run in runs]
+    yield row("records in a batch of a zone shipper", [f"{one[0]:.1f}" if one else "" for one in rounds])
+    yield row("a zone shipper comes back to a directory after, s", [f"{one[1]:.1f}" if one else "" for one in rounds])
     for name in spent[0]:
         cells = ["" if (value := one[name]) is None else f"{value:.0f}" for one in spent]
         yield row(f"CPU for a record: {name}, µs", cells)
@@ -154,12 +171,24 @@ def _table(result: Mapping[str, Any]) -> Iterator[str]:
         yield row(f"bytes of {name}", cells)
 
 
+def _rounds(result: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return how many records a zone's shipper sends together, and the seconds between two batches of a directory."""
+    shippers = run["shippers"]
+    if not shippers["batches"]:
+        return None
+    directories = sum(pod % ZONES != LOST for pod in range(run["sample"], run["pods"]))
+    records = shippers["records"]["following"] / shippers["batches"]
+    return records, result["seconds"] * directories / shippers["batches"]
+
+
 class Step(NamedTuple):
     """A fleet on paper: its figures as text, and each place with its load, what it takes, and how many are needed."""
 
     figures: Mapping[str, str]
     needed: Mapping[str, int]
     bottleneck: str
+    behind: str
+    """The place that is fullest but for that one."""
 
 
 def carried(result: Mapping[str, Any]) -> list[Step]:
@@ -176,14 +205,15 @@ def carried(result: Mapping[str, Any]) -> list[Step]:
         rows_bytes_s = records_s * run["engine"]["disk_bytes"] / run["engine"]["rows"]
         needs = dict(zip(
             (place.name for place in PLACES),
-            (cores["consumer"], cores["engine"], cores["brokers"], kept_s / 1e6, pods), strict=True,
+            (cores["consumer"], cores["engine"], cores["brokers"], kept_s / 1e6), strict=True,
         ))  # fmt: skip
         loads = {place.name: needs[place.name] / (counts[place.name] * place.takes) for place in PLACES}
-        fullest = max(PLACES, key=lambda place: loads[place.name])
-        there = counts[fullest.name] * fullest.takes
-        bottleneck = (
-            f"{fullest.name}: {needs[fullest.name]:,.4g} of {there:,.4g} {fullest.unit} ({loads[fullest.name]:.0%})"
-        )
+        by_load = sorted(PLACES, key=lambda place: -loads[place.name])
+        fullest = [
+            f"{place.name}: {needs[place.name]:,.3g} of {counts[place.name] * place.takes:,.0f} {place.unit} "
+            f"({loads[place.name]:.0%})"
+            for place in by_load[:2]
+        ]
         for place in PLACES:
             if loads[place.name] > FULL:
                 counts[place.name] = math.ceil(needs[place.name] / place.takes / FULL)
@@ -194,6 +224,7 @@ def carried(result: Mapping[str, Any]) -> list[Step]:
             "listeners (`size`), cores": f"{sized['fleet']['listener_cores']:,.1f}",
             "an own shipper for each pod, cores": f"{cores['own shipper']:,.1f}",
             "a shipper for hundreds of pods, cores": f"{cores['zone shipper']:,.1f}",
+            "connections to each broker, of own shippers": f"{pods:,}",
             "into Kafka by own shippers (`size`)": _mb(sized["shipping"]["kafka"]["fleet_bytes_s"]),
             "brokers, cores": f"{cores['brokers']:,.1f}",
             "kept by Kafka in a day, three replicas": _tb(kept_s * DAY_S),
@@ -201,7 +232,7 @@ def carried(result: Mapping[str, Any]) -> list[Step]:
             "engine, cores": f"{cores['engine']:,.1f}",
             "kept by the engine in a day": _tb(rows_bytes_s * DAY_S),
         }
-        steps.append(Step(figures, dict(counts), bottleneck))
+        steps.append(Step(figures, dict(counts), *fullest))
     return steps
 
 
@@ -217,7 +248,8 @@ def _on_paper(result: Mapping[str, Any]) -> Iterator[str]:
     yield "|---|" + "---:|" * len(steps)
     for name in steps[0].figures:
         yield f"| {name} | {' | '.join(step.figures[name] for step in steps)} |"
-    yield f"| **bottleneck** | {' | '.join(step.bottleneck for step in steps)} |"
+    yield f"| **bottleneck** | {' | '.join(f'**{step.bottleneck}**' for step in steps)} |"
+    yield f"| behind it | {' | '.join(step.behind for step in steps)} |"
     for place in PLACES:
         yield f"| {place.more} | {' | '.join(f'{step.needed[place.name]:,}' for step in steps)} |"
 
@@ -242,7 +274,8 @@ def plot(part: Part, path: Path) -> None:
     place = part.machine
     figure.suptitle(f"Fleet simulation, {part.made[:10]}, {place['cpu']}, {place['cores']} cores")
     for run in runs:
-        above.plot(*zip(*lag(result, run), strict=True), label=f"{run['pods']:,} pods")
+        above.plot(*zip(*lag(result, run), strict=True), label=_pods(run["pods"]))
+    above.margins(y=0.25)
     for name, at_s in runs[-1]["events"].items():
         above.axvline(at_s, color="grey", linewidth=0.6)
         above.annotate(name, (at_s, 0.98), xycoords=("data", "axes fraction"), rotation=90, va="top", fontsize=7)

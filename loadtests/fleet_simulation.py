@@ -39,6 +39,7 @@ import fleet_page
 import results
 from fleet_count import Book, count, key
 from fleet_kafka import Cluster, record_of
+from fleet_page import LOST, ZONES
 from fleet_pods import SERVICE, Settings
 from inference_logging import Config
 from inference_logging.bench.machine import load
@@ -49,8 +50,6 @@ from inference_logging.shipping.line import Line
 from inference_logging.sizing import measure_segments
 from tests.shipping.clickhouse import KEY, ClickHouse
 
-ZONES: Final = 3
-LOST: Final = 2
 SAMPLE: Final = 8
 """Pods with a shipper of their own."""
 EVENTS: Final = {
