@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import orjson
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import OffsetSpec as Offsets  # type: ignore[attr-defined]  # public, and not in __all__
 from confluent_kafka.cimpl import NewTopic
 
 from tests.servers import free_port
@@ -89,7 +90,8 @@ class Cluster:
     def records(self, topic: str) -> int:
         """Return how many records its partitions hold; where a partition has no leader, those that were seen last."""
         # A new client each time: an older one may ask a broker that is dead for as long as it has nothing to send.
-        wanted = {TopicPartition(topic, at): OffsetSpec.latest() for at in range(PARTITIONS)}
+        latest = Offsets.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, at): latest for at in range(PARTITIONS)}
         ends = self._ends.setdefault(topic, [0] * PARTITIONS)
         with contextlib.suppress(KafkaException, TimeoutError):
             admin = AdminClient(self._settings)  # which must live until the answers are there

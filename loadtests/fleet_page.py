@@ -24,6 +24,7 @@ BEGIN: Final = "<!-- begin: fleet, written by `python loadtests/fleet_page.py` -
 END: Final = "<!-- end: fleet -->"
 ON_PAPER: Final = (1_000, 10_000, 100_000)
 REPLICAS: Final = 3
+BROKERS: Final = "brokers, cores"
 ZONES: Final = 3
 LOST: Final = 2
 """The zone that is lost; pods are in the zones by turns."""
@@ -117,16 +118,17 @@ def _source(part: Part) -> Iterator[str]:
     speed = result["trace_s"] / result["seconds"]
     yield (
         f"Each pod answers {result['requests']} requests in {result['seconds']:.0f} s, at the times of the trace "
-        f"{result['trace']}, {speed:.0f} times as fast. In the largest fleet, a record takes "
-        f"{' and '.join(_change(result, name) for name in ('own shipper', 'zone shipper', 'brokers'))}."
+        f"{result['trace']}, {speed:.0f} times as fast. The CPU time for a record, "
+        f"of the largest fleet divided by that of the smallest: "
+        f"{', '.join(_change(result, name) for name in ('own shipper', 'zone shipper', 'brokers'))}."
     )
 
 
 def _change(result: Mapping[str, Any], name: str) -> str:
-    """Return how the CPU time for a record in the largest fleet compares with the smallest that has such a process."""
+    """Return how the CPU time for a record changes from the smallest fleet that has such a process to the largest."""
     spent = [(run["pods"], value) for run in result["runs"] if (value := costs(result, run)[name]) is not None]
     (first, before), (_, after) = spent[0], spent[-1]
-    return f"{after / before:.2f} times the CPU of the {name} with {_pods(first)}"
+    return f"{name} {after / before:.2f} (from {_pods(first)} on)"
 
 
 def _pods(count: int) -> str:
@@ -191,10 +193,13 @@ class Step(NamedTuple):
     """The place that is fullest but for that one."""
 
 
-def carried(result: Mapping[str, Any]) -> list[Step]:
-    """Carry the largest fleet to those on paper; a place that is fuller than half is widened for the next step."""
+def carried(result: Mapping[str, Any], brokers_of: int = -1) -> list[Step]:
+    """Carry the largest fleet to those on paper; a place that is fuller than half is widened for the next step.
+
+    ``brokers_of``: the run whose brokers' cost is taken, since that depends on how large the batches are.
+    """
     run, counts, steps = result["runs"][-1], {place.name: place.first for place in PLACES}, []
-    spent = costs(result, run)
+    spent = {**costs(result, run), "brokers": costs(result, result["runs"][brokers_of])["brokers"]}
     per_request = run["kafka"]["accepted"] / run["answered"]
     rate = result["requests"] / result["seconds"]
     for pods in ON_PAPER:
@@ -226,7 +231,7 @@ def carried(result: Mapping[str, Any]) -> list[Step]:
             "a shipper for hundreds of pods, cores": f"{cores['zone shipper']:,.1f}",
             "connections to each broker, of own shippers": f"{pods:,}",
             "into Kafka by own shippers (`size`)": _mb(sized["shipping"]["kafka"]["fleet_bytes_s"]),
-            "brokers, cores": f"{cores['brokers']:,.1f}",
+            BROKERS: f"{cores['brokers']:,.1f}",
             "kept by Kafka in a day, three replicas": _tb(kept_s * DAY_S),
             "consumers, cores": f"{cores['consumer']:,.1f}",
             "engine, cores": f"{cores['engine']:,.1f}",
@@ -246,12 +251,20 @@ def _on_paper(result: Mapping[str, Any]) -> Iterator[str]:
     steps = carried(result)
     yield f"| on paper | {' | '.join(f'{pods:,} pods' for pods in ON_PAPER)} |"
     yield "|---|" + "---:|" * len(steps)
-    for name in steps[0].figures:
+    for name in (one for one in steps[0].figures if one != BROKERS):
         yield f"| {name} | {' | '.join(step.figures[name] for step in steps)} |"
-    yield f"| **bottleneck** | {' | '.join(f'**{step.bottleneck}**' for step in steps)} |"
-    yield f"| behind it | {' | '.join(step.behind for step in steps)} |"
-    for place in PLACES:
-        yield f"| {place.more} | {' | '.join(f'{step.needed[place.name]:,}' for step in steps)} |"
+    for at in (-1, -2):
+        run = result["runs"][at]
+        batch = _rounds(result, run)
+        if batch is None:
+            continue
+        steps = carried(result, at)
+        yield f"| **batches of {batch[0]:.1f} records, as with {_pods(run['pods'])}** |{' |' * len(steps)}"
+        yield f"| brokers, cores | {' | '.join(step.figures[BROKERS] for step in steps)} |"
+        yield f"| bottleneck | {' | '.join(f'**{step.bottleneck}**' for step in steps)} |"
+        yield f"| behind it | {' | '.join(step.behind for step in steps)} |"
+        for place in PLACES:
+            yield f"| {place.more} | {' | '.join(f'{step.needed[place.name]:,}' for step in steps)} |"
 
 
 def _mb(bytes_s: float) -> str:

@@ -95,9 +95,15 @@ class Pod:
         loop.add_signal_handler(signal.SIGTERM, ending.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         begun: asyncio.Future[float] = loop.create_future()
-        loop.add_reader(begin, lambda: begun.done() or begun.set_result(float(os.read(begin, 64) or b"nan")))
+
+        def hear() -> None:
+            loop.remove_reader(begin)
+            begun.set_result(float(os.read(begin, 64) or b"nan"))
+
+        loop.add_reader(begin, hear)
         waits = asyncio.ensure_future(ending.wait())
-        await asyncio.wait([begun, waits], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [begun, waits]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         loop.remove_reader(begin)
         for arrival in self._arrivals[self._served :]:
             pause_s = (begun.result() if begun.done() else 0.0) + arrival.at_s - time.monotonic()
