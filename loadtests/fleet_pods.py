@@ -98,7 +98,10 @@ class Pod:
 
         def hear() -> None:
             loop.remove_reader(begin)
-            begun.set_result(float(os.read(begin, 64) or b"nan"))
+            if said := os.read(begin, 64):
+                begun.set_result(float(said))
+            else:
+                ending.set()
 
         loop.add_reader(begin, hear)
         waits = asyncio.ensure_future(ending.wait())
