@@ -348,6 +348,10 @@ test-fleet: build clickhouse ## Ship to a real object storage, ClickHouse's engi
 	FLEET_HOSTS=$${FLEET_HOSTS:-3} FLEET_RECORDS=$${FLEET_RECORDS:-20000} FLEET_KILLS=$${FLEET_KILLS:-5} \
 		$(PYTHON) -m pytest tests/shipping/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800
 
+simulate-fleet: build clickhouse ## Let 1 to 1,000 pods ship to a real Kafka and to ClickHouse's engine while brokers, a zone and all pods die; write docs/fleet-simulation.md (not in CI; half an hour, 10 GB of memory)
+	@$(call install_tools,kafka)
+	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/fleet_simulation.py --page
+
 test-hostile: build ## Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
 		$(PYTHON) -m pytest --timeout=0 tests/foreign tests/test_hostile_*.py tests/test_asgi_behaviour.py

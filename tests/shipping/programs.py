@@ -54,6 +54,12 @@ class Program:
         """Tell whether it is there."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None, "it was not started"
+        return self._process.pid
+
     def kill(self) -> None:
         """End it by SIGKILL."""
         assert self.is_running(), f"it ended: {self.said()[-2000:]}"

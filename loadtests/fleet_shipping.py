@@ -1,0 +1,81 @@
+"""What works on the directories of many pods within one process.
+
+    python loadtests/fleet_shipping.py ship DESTINATION DIRECTORY…      until SIGTERM, then what is left
+    python loadtests/fleet_shipping.py once DESTINATION DIRECTORY…      what is there
+    python loadtests/fleet_shipping.py recover VOLUME…                  queues of pods that do not return
+
+``ship`` is `inference-logging ship` for many directories: its shipper, one source for each directory. It prints
+``ready`` once it has opened all of them, and at its end how many records it has sent and in how many batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from fleet_pods import SERVICE
+from inference_logging import Config
+from inference_logging.cli import native
+from inference_logging.cli.ship import Stop
+from inference_logging.shipping import Shipper, Source, Sources
+from inference_logging.shipping.destinations import open_destination
+from inference_logging.shipping.line import Destination, Line, Sent
+
+DRAIN_S: Final = 300.0
+
+
+class Counting:
+    """A destination that counts its batches."""
+
+    def __init__(self, destination: Destination) -> None:
+        """Keep it."""
+        self._destination, self.batches = destination, 0
+
+    def send(self, lines: Sequence[Line]) -> Sent:
+        """Pass them on."""
+        self.batches += 1
+        return self._destination.send(lines)
+
+    def close(self) -> None:
+        """Close it."""
+        self._destination.close()
+
+
+def ship(to: str, directories: Sequence[Path], *, once: bool) -> bool:
+    """Ship what is in ``directories``; return whether all of that has arrived."""
+    config = Config(ship_to=to)
+    sources = [Source(directory, config.resolved_ship_name, once=once) for directory in directories]
+    counting = Counting(open_destination(config))
+    with Stop() as stop, contextlib.closing(Shipper(Sources(sources), counting, config)) as shipper:
+        print("ready", flush=True)
+        arrived = shipper.run(stop, once=once, drain_s=DRAIN_S)
+        refused = shipper.refused.total()
+        print(json.dumps({"records": shipper.records, "batches": counting.batches, "refused": refused}), flush=True)
+    return arrived and not refused
+
+
+def recover(volumes: Sequence[Path]) -> bool:
+    """Write what is left in the queues of these volumes, each to its own segments; return whether that went well."""
+    codes = set()
+    for volume in volumes:
+        config = Config(service_name=SERVICE, directory=volume / "logs", queue_directory=volume / "queues")
+        codes.add(native.run(["recover"], config))
+    return codes <= {0}
+
+
+def main() -> None:
+    """Do what the command line says."""
+    word, *given = sys.argv[1:]
+    if word == "recover":
+        done = recover([Path(one) for one in given])
+    else:
+        done = ship(given[0], [Path(one) for one in given[1:]], once=word == "once")
+    sys.exit(0 if done else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The fleet simulation finds what is missing, and its page says what the kept result says."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import sqlite3
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
+
+import arrivals
+import fleet_page
+from fleet_count import Book, Counted, count
+from fleet_pods import Settings, shared
+from fleet_simulation import Child
+
+LOADTESTS = Path(fleet_page.__file__).parent
+REQUESTS = 5
+KEY = [f"json_extract(record, '$.{name}')" for name in ("boot_id", "pid", "seq")]
+
+
+def run(name: str, *arguments: str | Path, folder: Path) -> Child:
+    return Child(sys.executable, LOADTESTS / name, *arguments, said=folder / f"{name}.said")
+
+
+def done(child: Child) -> None:
+    child.read_all()
+    child.wait_well()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Return the settings of three pods that have lived: two are deployed anew, one is killed and recovered."""
+    folder = tmp_path_factory.mktemp("fleet")
+    arrivals.generate(folder / "trace.csv", count=100)
+    settings = Settings(str(folder), 3, REQUESTS, 0.5, str(folder / "trace.csv"))
+    zones = [
+        run("fleet_pods.py", json.dumps(settings._asdict()), *pods, folder=folder) for pods in (("0", "1"), ("2",))
+    ]
+    try:
+        for zone in zones:
+            assert zone.hear() == "ready"
+            zone.say("begin 0")
+        kept, lost = zones
+        book = Book(settings.book, 3)
+        while book.read(2, 0).served < REQUESTS:
+            time.sleep(0.01)
+        lost.kill()
+        with contextlib.suppress(ProcessLookupError):
+            while True:  # it goes a moment after its parent
+                os.kill(book.read(2, 0).pid, 0)
+        kept.say("deploy 0")
+        assert kept.hear() == "deployed"
+        while min(book.read(pod, 1).served for pod in (0, 1)) < REQUESTS:
+            time.sleep(0.01)
+        kept.say("end")
+        assert kept.hear() == "ended"
+        kept.wait_well()
+    finally:
+        for zone in zones:
+            zone.kill()
+    done(run("fleet_shipping.py", "recover", folder / "pod-2", folder=folder))
+    return settings
+
+
+@pytest.fixture
+def database(fleet: Settings, tmp_path: Path) -> Path:
+    """Return a database that everything is shipped to."""
+    path = tmp_path / "records.db"
+    logs = [fleet.config(pod).directory for pod in range(fleet.pods)]
+    for directory in logs:
+        for left in (*directory.glob(".*.offsets"), *directory.glob("*.shipped-*")):
+            left.unlink()
+    done(run("fleet_shipping.py", "once", f"sqlite://{path}", *logs, folder=tmp_path))
+    return path
+
+
+def counted(fleet: Settings, database: Path) -> Counted:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        arrived = connection.execute(f"SELECT {', '.join(KEY)} FROM records").fetchall()
+    return count(Book(fleet.book, fleet.pods).processes(), arrived)
+
+
+@pytest.mark.servers
+def test_all_that_a_fleet_accepted_arrives_though_processes_are_replaced_and_killed(
+    fleet: Settings, database: Path
+) -> None:
+    found = counted(fleet, database)
+    assert found.missing == []
+    assert found.arrived == found.accepted > fleet.pods * REQUESTS * 2
+    assert len(Book(fleet.book, fleet.pods).processes()) == 5, "two of the pods have a second process"
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("pod", [0, 2])
+def test_a_record_that_is_removed_is_named(fleet: Settings, database: Path, pod: int) -> None:
+    note = Book(fleet.book, fleet.pods).read(pod, 0)
+    removed = (f"{note.boot_id:016x}", note.pid, note.accepted - 1)
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        gone = connection.execute(f"DELETE FROM records WHERE ({', '.join(KEY)}) = (?, ?, ?)", removed)
+        assert gone.rowcount == 1
+    assert counted(fleet, database).missing == [removed]
+
+
+def test_copies_and_what_a_killed_process_did_not_note_are_no_gaps() -> None:
+    arrived = [("a", 1, 0), ("a", 1, 1), ("a", 1, 1), ("a", 1, 2), ("a", 1, None)]
+    found = count({("a", 1): 2}, arrived)
+    assert found == Counted(accepted=2, arrived=2, copies=1, beyond=1, others=1, missing=[])
+    with pytest.raises(ValueError, match="the book does not have"):
+        count({("a", 2): 2}, arrived)
+
+
+def test_pods_share_a_trace_in_compressed_time(tmp_path: Path) -> None:
+    arrivals.generate(tmp_path / "trace.csv", count=1000)
+    trace = arrivals.read(tmp_path / "trace.csv")
+    pods = [shared(trace, pod, 10, 5.0) for pod in (0, 1)]
+    assert all(len(own) == 10 and own[0].at_s <= own[-1].at_s <= 5.0 for own in pods)
+    assert pods[0] != pods[1]
+
+
+@pytest.fixture
+def result() -> dict[str, Any]:
+    return copy.deepcopy(dict(fleet_page.newest().result))
+
+
+def test_the_page_says_what_the_kept_result_says(result: dict[str, Any]) -> None:
+    page, part = fleet_page.PAGE.read_text(encoding="utf-8"), fleet_page.newest()
+    assert fleet_page.updated(page, part) == page, "python loadtests/fleet_page.py writes it again"
+    result["runs"][-1]["kafka"]["missing"] += 1
+    assert fleet_page.updated(page, part._replace(result=result)) != page
+
+
+def test_nothing_is_missing_in_the_kept_result(result: dict[str, Any]) -> None:
+    assert [run["pods"] for run in result["runs"]] == [1, 10, 100, 1000]
+    for run in result["runs"]:
+        assert (run["kafka"]["missing"], run["engine"]["missing"], run["verified"]) == (0, 0, True), run["pods"]
+
+
+def test_the_bottleneck_is_the_place_that_is_fullest(result: dict[str, Any]) -> None:
+    first = fleet_page.carried(result)[0]
+    result["runs"][-1]["engine"]["cpu_s"] *= 10_000
+    slow = fleet_page.carried(result)[0]
+    assert slow.bottleneck.startswith("engine:")
+    assert slow.needed["engine"] > first.needed["engine"]
