@@ -96,8 +96,8 @@ def test_each_record_is_in_loki_though_fluent_bit_and_loki_are_killed(
     written = staged.end()
 
     def look() -> list[Record] | None:
-        found = [parse(entry.line.encode()) for entry in loki.entries()]
-        found = [one for one in found if one["event_name"] not in FRAMING]
+        lines: list[Record] = [parse(entry.line.encode()) for entry in loki.entries()]
+        found = [one for one in lines if one["event_name"] not in FRAMING]
         return None if compare(written, found).missing else found
 
     arrived: list[Record] = wait_until(look, "every record", PATIENCE_S)

@@ -81,7 +81,7 @@ def test_each_record_is_one_document_though_server_and_shipper_are_killed(
     assert segments == marked
 
 
-def test_a_record_is_one_document_however_often_and_by_whomever_it_is_sent(server: OpenSearch, opened: Open) -> None:
+def test_a_record_is_one_document_however_often_and_by_any_shipper_it_is_sent(server: OpenSearch, opened: Open) -> None:
     block = [line(request(at), at) for at in range(90)]
     for _ in range(3):
         assert not opened(ship_to=server.to, ship_timeout_s=60).send(block).failed

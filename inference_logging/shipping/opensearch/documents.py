@@ -1,7 +1,7 @@
 """A record as two lines of a bulk request: where it goes, and its document; nothing of it is left out.
 
 The index is that of the record's day and the id that of the record, so that a record which is sent again, whenever and
-by whomever, is one document.
+by any shipper, is one document.
 """
 
 from __future__ import annotations
