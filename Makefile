@@ -188,6 +188,12 @@ wheels: toolchain $(VENV)/.stamp-wheels ## Build the wheels for Linux on x86-64 
 		$(foreach version,$(PYTHONS),--python $(version))
 	$(PYTHON) release/wheels.py --check dist/wheels
 
+sizes: toolchain $(VENV)/.stamp-wheels ## Print what the bytes of a wheel are: by folder, section and crate (builds one, x86-64 and glibc or TARGET)
+	@rm -rf build/sizes
+	CARGO_PROFILE_RELEASE_STRIP=none $(PYTHON) release/wheels.py --out build/sizes --no-sdist \
+		--target $(or $(TARGET),x86_64-unknown-linux-gnu)
+	$(PYTHON) release/sizes.py build/sizes/*.whl
+
 # For development; there is no Mac to run it on.
 check-macos: toolchain $(VENV)/.stamp-wheels ## Compile the core for macOS on arm64 and link it with zig: the program, and a wheel into build/macos
 	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(MACOS_TARGET)" ] || rustup target add $(MACOS_TARGET)

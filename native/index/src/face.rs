@@ -43,12 +43,13 @@ pub fn values(catalog: &Catalog, query: &[u8]) -> Result<Vec<u8>, Wrong> {
 /// # Errors
 /// It is no list of texts, or too long.
 pub fn lines(catalog: &Catalog, keys: &[u8]) -> Result<Vec<u8>, Wrong> {
-    let read: Result<Vec<String>, _> = serde_json::from_slice(keys);
-    let keys = read.map_err(|error| Wrong(format!("keys: must be a list of texts: {error}")))?;
+    let wrong = |problem: &str| Wrong(format!("keys: must be a list of texts{problem}"));
+    let keys = segments::json::read(keys).map_err(|error| wrong(&format!(": {error}")))?;
+    let keys: Option<Vec<&str>> = keys.as_array().and_then(|keys| keys.iter().map(Value::as_str).collect());
+    let keys = keys.ok_or_else(|| wrong(""))?;
     if keys.len() > MOST_KEYS {
         return Err(Wrong(format!("keys: {} are too many, at most {MOST_KEYS}", keys.len())));
     }
-    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let found = rows::lines(&catalog.snapshot(), &keys);
     let found: Vec<&[u8]> = found.iter().map(|line| line.as_deref().unwrap_or(b"null")).collect();
     Ok([b"[".as_slice(), &found.join(b",".as_slice()), b"]"].concat())

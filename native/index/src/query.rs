@@ -104,7 +104,7 @@ impl Query {
     /// # Errors
     /// It is no JSON object, or a member is unknown or wrong.
     pub fn read(json: &[u8], own: &[&str]) -> Result<Self, Wrong> {
-        let value: Value = serde_json::from_slice(json).map_err(|error| Wrong(format!("query: not JSON: {error}")))?;
+        let value = segments::json::read(json).map_err(|error| Wrong(format!("query: not JSON: {error}")))?;
         let Value::Object(members) = value else { return Err(Wrong("query: must be a JSON object".into())) };
         let known = |name: &&String| COMMON.contains(&name.as_str()) || own.contains(&name.as_str());
         if let Some(unknown) = members.keys().find(|name| !known(name)) {

@@ -158,10 +158,11 @@ impl<'a> Scan<'a> {
     fn order(&self, forward: bool, by_lines: bool) -> Vec<usize> {
         let blocks = &self.image.blocks;
         let mut order: Vec<usize> = (0..blocks.len()).collect();
-        if !by_lines && forward {
-            order.sort_by_key(|at| blocks[*at].1.times.0);
-        } else if !by_lines {
-            order.sort_by_key(|at| std::cmp::Reverse(blocks[*at].1.times.1));
+        if !by_lines {
+            order.sort_by_key(|at| {
+                let (first, last) = blocks[*at].1.times;
+                if forward { first } else { u64::MAX - last }
+            });
         }
         order
     }

@@ -42,21 +42,14 @@ pub fn search<V: Visitor>(
     forward: bool,
     make: impl Fn() -> V + Sync,
 ) -> (Vec<V>, Reached) {
-    let is_chosen = |entry: &&Arc<Entry>| query.begin_in(&entry.text, &entry.directory).is_some();
-    let mut order: Vec<&Arc<Entry>> = snapshot.iter().filter(is_chosen).collect();
-    let last = |entry: &Arc<Entry>| entry.image.as_ref().and_then(|image| image.times());
-    if forward {
-        order.sort_by_key(|entry| last(entry).map(|times| times.0));
-    } else {
-        order.sort_by_key(|entry| std::cmp::Reverse(last(entry).map(|times| times.1)));
-    }
+    let order = in_order(query, snapshot, forward);
     let next = AtomicUsize::new(0);
     let ended = Mutex::new(Vec::new());
     let run = || {
         let (mut visitor, mut reached) = (make(), Reached::default());
         // The first segment that matters is the first one of some thread.
         let mut is_first = true;
-        while let Some(entry) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((_, entry)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             is_first &= !one(query, entry, forward, is_first, &mut visitor, &mut reached);
         }
         ended.lock().unwrap_or_else(PoisonError::into_inner).push((visitor, reached));
@@ -73,6 +66,21 @@ pub fn search<V: Visitor>(
         reached.add(&part);
     }
     (visitors, reached)
+}
+
+/// The segments that may hold what the query asks for, in the order of the search: each with its key, which takes a look
+/// at all of its blocks. A function of its own, since `search` is compiled once for each kind of visitor.
+fn in_order<'a>(query: &Query, snapshot: &'a Snapshot, forward: bool) -> Vec<(u128, &'a Arc<Entry>)> {
+    let is_chosen = |entry: &&Arc<Entry>| query.begin_in(&entry.text, &entry.directory).is_some();
+    // A segment without times comes before all others, backwards after them.
+    let key = |entry: &Arc<Entry>| {
+        let times = entry.image.as_ref().and_then(|image| image.times());
+        let time = times.map_or(0, |(first, last)| 1 + u128::from(if forward { first } else { last }));
+        if forward { time } else { u128::MAX - time }
+    };
+    let mut order: Vec<_> = snapshot.iter().filter(is_chosen).map(|entry| (key(entry), entry)).collect();
+    order.sort_by_key(|(key, _)| *key);
+    order
 }
 
 /// Searches a segment; returns whether it did, and not only left it out.

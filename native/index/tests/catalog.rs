@@ -178,3 +178,19 @@ fn pages_go_on_where_a_budget_ended() {
     expected.reverse();
     assert_eq!(found, expected);
 }
+
+#[test]
+fn without_time_those_segments_are_searched_that_come_first_by_the_times_in_them() {
+    let place = Place::new();
+    // By their names they would come the other way around.
+    for number in 1..=6 {
+        let lines: Vec<Vec<u8>> = (0..20).map(|at| request(u64::from(7 - number) * 100 + at)).collect();
+        place.write(number, &lines);
+    }
+    let catalog = place.opened();
+    for (order, expected) in [("oldest", [100, 101, 102]), ("newest", [619, 618, 617])] {
+        let page = rows(&catalog, &json!({"order": order, "limit": 3, "budget_s": 0, "fields": ["seq"]}));
+        let found: Vec<u64> = page["rows"].as_array().unwrap().iter().map(|row| row["seq"].as_u64().unwrap()).collect();
+        assert_eq!(found, expected, "{order}");
+    }
+}

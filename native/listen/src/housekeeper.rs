@@ -113,6 +113,13 @@ pub struct Rounds<S: Store = RealStore> {
     boottime_nano: Box<dyn Fn() -> u64 + Send>,
 }
 
+impl Rounds {
+    /// Does one round at once, without a pace. For other crates, which else would each compile the rounds anew.
+    pub fn once(settings: HousekeepingSettings, words: &'static HousekeepingWords, report: Report<'_>) {
+        Self::new(settings, words, RealStore, Default::default()).round(now_unix_nano(), &mut |_| true, report);
+    }
+}
+
 impl<S: Store> Rounds<S> {
     /// Prepares rounds on a given operating system; the first report is about `unreported`, which another process
     /// removed.

@@ -17,6 +17,7 @@ mod survey;
 use crate::attached::{Held, QueueReader};
 use lines::encode::Encoder;
 use queue::record::Scratch;
+use segments::json;
 use segments::line::{self, LinePrefix};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -124,7 +125,7 @@ fn what_stands_in(lines: &[u8]) -> Standing {
 
 /// The sum of all losses that a `log.dropped` line reports: those reported before it too.
 fn losses_in(line: &[u8]) -> Option<u64> {
-    let line: serde_json::Value = serde_json::from_slice(line).ok()?;
+    let line = json::read(line).ok()?;
     let levels = line.get("reasons")?.as_object()?.values().filter_map(|levels| levels.as_object());
     Some(levels.flat_map(|levels| levels.values()).filter_map(|count| count.as_u64()).fold(0, u64::wrapping_add))
 }

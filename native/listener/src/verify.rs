@@ -7,6 +7,7 @@ use super::options::{Options, Syntax};
 use super::report;
 use listen::settings::{entries, is_own, plain};
 use queue::configuration;
+use segments::json;
 use segments::segment::Form;
 use segments::verify::database::Database;
 use segments::verify::{Request, listing, verify};
@@ -191,8 +192,7 @@ fn origin(segment: &Path) -> Option<(PathBuf, String)> {
     let mut line = Vec::new();
     let file = std::fs::File::open(segment).ok()?;
     BufReader::new(file.take(LONGEST_HEADER_BYTES)).read_until(b'\n', &mut line).ok()?;
-    let header: Value =
-        serde_json::from_slice(&line).ok().filter(|header: &Value| header["event_name"] == "segment.header")?;
+    let header = json::read(&line).ok().filter(|header| header["event_name"] == "segment.header")?;
     let fingerprint = header.get("configuration").map_or(Some(""), Value::as_str)?;
     Some((PathBuf::from(header["queue_directory"].as_str()?), fingerprint.to_owned()))
 }

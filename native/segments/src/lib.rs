@@ -6,12 +6,13 @@
 //! segment_store                the inventory of a directory
 //! segment, segment_lock        names and headers; the lock of its writer
 //! segment_account, spans       the records of a segment by process; segment_spans for sealed segments
-//! chain, line                  a hash over lines, so that tampering shows; where a line ends
+//! chain, line, json            a hash over lines, so that tampering shows; where a line ends; the content of some
 //! ```
 
 pub mod chain;
 pub mod clock_steps;
 pub mod compress;
+pub mod json;
 pub mod line;
 pub mod retention;
 pub mod rotation;

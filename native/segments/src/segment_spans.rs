@@ -1,5 +1,6 @@
 //! The records of a segment that is about to be removed: from its footer, or from its lines.
 
+use crate::json;
 use crate::line::{self, Piece};
 use crate::segment::Form;
 use crate::segment_account::SegmentAccount;
@@ -35,7 +36,7 @@ fn spans_of_footer(store: &mut impl Store, mut file: &File) -> io::Result<Option
     let mut tail = Vec::new();
     Reading { store, file }.take(FOOTER_BYTES).read_to_end(&mut tail)?;
     let last = line::whole_lines(&tail).last().unwrap_or_default();
-    Ok(serde_json::from_slice(last).ok().as_ref().and_then(read_footer))
+    Ok(json::read(last).ok().as_ref().and_then(read_footer))
 }
 
 /// Reads the spans of a footer; None for another line, or if one is malformed.

@@ -9,10 +9,8 @@ use super::served::become_owner;
 use listen::housekeeper::{HousekeepingSettings, Rounds};
 use listen::settings::Settings;
 use queue::published::housekeeping::{HousekeepingWords, Reason};
-use queue::system::now_unix_nano;
 use segments::retention::{Limits, Removed};
 use segments::segment::SegmentName;
-use segments::segment_store::RealStore;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{read_dir, remove_dir, remove_dir_all, remove_file, symlink_metadata};
@@ -152,7 +150,7 @@ fn keep(path: &Path, limits: Limits, waits_for: &[String], words: &'static House
             say(&format!("{segments} segments of {bytes} bytes removed from {place}, which is not served: {reason}"));
             true
         };
-        Rounds::new(settings, words, RealStore, Default::default()).round(now_unix_nano(), &mut |_| true, &mut report);
+        Rounds::once(settings, words, &mut report);
     }
 }
 

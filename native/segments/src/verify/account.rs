@@ -227,8 +227,10 @@ impl<'a> Account<'a> {
             return ended.reasons.clone();
         }
         let counted = self.queue.as_ref().map(|queue| crate::spans::reasons_json(&queue.counts.dropped));
-        counted
-            .map_or_else(|| self.reported.last_reasons.clone(), |json| serde_json::from_str(&json).unwrap_or_default())
+        counted.map_or_else(
+            || self.reported.last_reasons.clone(),
+            |json| crate::json::read(json.as_bytes()).unwrap_or_default(),
+        )
     }
 
     fn sampled_out(&self) -> Value {

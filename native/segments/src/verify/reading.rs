@@ -8,6 +8,7 @@ use super::listing::{self, Listed};
 use super::scan::{self, Found};
 use super::{Request, named, waiting};
 use crate::chain::Value as ChainValue;
+use crate::json;
 use crate::segment::SegmentName;
 use queue::inspect::{self, QueueSnapshot};
 use serde_json::Value;
@@ -65,7 +66,7 @@ impl Reading {
         self.queues = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir)).collect();
         let before = list(request)?;
         let reports = request.queue_directories.iter().flat_map(|dir| waiting::reports_of_removals(dir));
-        self.reported.extend(reports.filter_map(|line| serde_json::from_slice::<Value>(&line).ok()));
+        self.reported.extend(reports.filter_map(|line| json::read(&line).ok()));
         let mut now = list(request)?;
         let gone = before.keys().filter(|name| !now.contains_key(*name) && !self.segments.contains_key(*name)).count();
         now.retain(|name, _| !self.segments.contains_key(name));

@@ -3,6 +3,7 @@
 use super::listing::Listed;
 use super::report::Problem;
 use crate::chain::{self, ALGORITHMS, Algorithm, Broken, Chain, START, Value as ChainValue};
+use crate::json;
 use crate::line::{self, LONGEST_LINE, LinePrefix, Piece, Process};
 use crate::segment::Form;
 use crate::segment_lock;
@@ -251,7 +252,7 @@ impl<'a> Reading<'a> {
         let event = head.filter(|head| head.process.is_none()).map(|head| head.event);
         match event {
             Some(b"segment.header") => self.take_header(text),
-            Some(b"segment.footer") => match serde_json::from_slice(text) {
+            Some(b"segment.footer") => match json::read(text) {
                 Ok(footer) => self.footer = Some(footer),
                 Err(error) => drop(self.problem("line_unreadable", format!("a footer that is no JSON: {error}"))),
             },
@@ -268,7 +269,7 @@ impl<'a> Reading<'a> {
         if self.found.lines > 1 {
             self.problem("line_unreadable", "a header that is not the first line".to_owned());
         }
-        let header = serde_json::from_slice::<Value>(text).unwrap_or_default();
+        let header = json::read(text).unwrap_or_default();
         self.found.abandoned = header["abandoned"].as_u64();
         let Some((algorithm, keyed, previous)) = chain::of_header(text) else { return };
         let checked = !keyed || self.key.is_some();
@@ -289,7 +290,7 @@ impl<'a> Reading<'a> {
             return;
         };
         if is_reported(head.event, process.seq) {
-            match serde_json::from_slice(text) {
+            match json::read(text) {
                 Ok(line) => self.found.reported.push(line),
                 Err(error) => drop(self.problem("line_unreadable", format!("no JSON: {error}"))),
             }
