@@ -274,7 +274,7 @@ test-portable: build ## Run the tests of `make quick`, and those that kill, with
 	cd native && env -u MAKEFLAGS -u MFLAGS PYO3_PYTHON="$(abspath $(PYTHON))" cargo build --quiet --features inferlog-queue/portable \
 		--package inferlog-queue --package inference_logging_native --package inference_logging_listener --package inference_logging_c
 	@rm -rf $(PORTABLE) && mkdir -p $(PORTABLE)
-	@git ls-files -z ':!native' | xargs -0 cp --parents --target-directory=$(PORTABLE)
+	@git ls-files -z ':!native' | xargs -0 cp --no-dereference --parents --target-directory=$(PORTABLE)
 	@ln -s ../../native $(PORTABLE)/native && ln -s ../../$(VENV) $(PORTABLE)/$(VENV)
 	@cp native/target/debug/lib_native.so $(PORTABLE)/inference_logging/_native.abi3.so
 	cd $(PORTABLE) && CORE_PLATFORM=portable PYTHONPATH="$$PWD" $(PYTEST) -m "not real and (not servers or kills)"
