@@ -17,6 +17,7 @@ from inference_logging.view.refresher import Refresher
 from inference_logging.view.workers import BusyError, GoneError, Workers
 from tests.segment_files import BOOT_ID, log, request, write_segment
 from tests.view_index import Passing
+from tests.support import wait_until
 from tests.view_server import Client, serving
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -45,6 +46,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     ]  # fmt: skip
     write_segment(directory, records, resource=RESOURCE, prefix="chat")
     with serving([directory]) as made:
+        wait_until(lambda: made.get("api/progress").json()["done"], "the index")
         yield made
 
 
