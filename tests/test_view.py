@@ -16,8 +16,8 @@ from starlette.requests import Request
 from inference_logging.view.refresher import Refresher
 from inference_logging.view.workers import BusyError, GoneError, Workers
 from tests.segment_files import BOOT_ID, log, request, write_segment
-from tests.view_index import Passing
 from tests.support import wait_until
+from tests.view_index import Passing
 from tests.view_server import Client, serving
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
