@@ -63,8 +63,8 @@ SHIPPING_TOOLS += fluent-bit
 endif
 
 # A wait that runs out of patience may be the fault of a busy machine: it is tried once more, and the closing line counts
-# it. Whatever else fails has failed, and so has a wait of a test that kills.
-RERUNS := --reruns 1 --only-rerun "waited in vain" --only-rerun TimeoutExpired --only-rerun ReadTimeout
+# it. Whatever else fails has failed, and so has a wait of a test that kills. CI has other ones: see .ci/run.
+RERUNS ?= --reruns 1 --only-rerun "waited in vain" --only-rerun TimeoutExpired --only-rerun ReadTimeout
 
 # Two processes for each core, since many tests wait for servers; each has its own share, and takes from the
 # others when that is done.
