@@ -71,6 +71,8 @@ def test_a_wrong_password_is_told_and_loses_nothing(stage: Callable[..., Stage],
     assert kafka.values() == []
     assert staged.marks("kafka")[1] == set()
     _write(file, PASSWORD)
+    # Now there is something to wait for.
+    ship.parameters["drain_deadline_s"] = "60"
     ship.start()
     assert ship.stop() == 0, ship.lines
     staged.show("Kafka by SASL_SSL, the password wrong at first", written, map(parse, kafka.values()), kafka, ship)
