@@ -61,6 +61,8 @@ def test_a_wrong_shared_key_is_told_and_delivers_nothing(
     assert "not-what-it-knows" not in "".join(ship.lines)
     assert fluent.entries() == []
     key.write_text(SHARED_KEY, "utf-8")
+    # Now there is something to wait for.
+    ship.parameters["drain_deadline_s"] = "60"
     ship.start()
     assert ship.stop() == 0, ship.lines
     records = [{name: value for name, value in one["record"].items() if name != "resource"} for one in fluent.entries()]
