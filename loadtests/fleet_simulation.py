@@ -22,7 +22,6 @@ import json
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -41,6 +40,7 @@ from fleet_count import Book, count, key
 from fleet_kafka import Cluster, record_of
 from fleet_page import LOST, ZONES
 from fleet_pods import SERVICE, Settings
+from fleet_processes import Child, Usage
 from inference_logging import Config
 from inference_logging.bench.machine import load
 from inference_logging.shipping.clickhouse.destination import ClickHouseDestination
@@ -62,88 +62,6 @@ _LOOK_S: Final = 2.0
 _HERE: Final = Path(__file__).parent
 _SHIP: Final = [sys.executable, "-m", "inference_logging.cli.main", "ship"]
 _FOLLOW: Final = [sys.executable, str(_HERE / "fleet_shipping.py")]
-
-
-class Child:
-    """A process whose CPU time is known exactly once it has ended."""
-
-    def __init__(self, *command: str | Path, said: Path) -> None:
-        """Start it in a group of its own."""
-        with said.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [str(one) for one in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                text=True, start_new_session=True,
-            )  # fmt: skip
-        self.cpu_s, self._said, self._name = 0.0, said, " ".join(map(str, command[1:4]))
-
-    def say(self, text: str) -> None:
-        """Write a line to it."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{text}\n")
-        self._process.stdin.flush()
-
-    def hear(self) -> str:
-        """Return its next line."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise self._failure()
-        return line.strip()
-
-    def read_all(self) -> str:
-        """Return all that it prints until its end."""
-        assert self._process.stdout is not None
-        return self._process.stdout.read()
-
-    def kill(self) -> None:
-        """End it and its children by SIGKILL, if it has not ended."""
-        if self._process.returncode is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self.wait()
-
-    def stop(self) -> None:
-        """Ask it to end."""
-        self._process.terminate()
-
-    def wait(self) -> int:
-        """Return its exit code."""
-        _, status, used = os.wait4(self._process.pid, 0)
-        self.cpu_s = used.ru_utime + used.ru_stime
-        self._process.returncode = os.waitstatus_to_exitcode(status)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        return self._process.returncode
-
-    def wait_well(self) -> None:
-        """Raise ``RuntimeError`` if it fails."""
-        if self.wait():
-            raise self._failure()
-
-    def _failure(self) -> RuntimeError:
-        return RuntimeError(f"{self._name} ended: {self._said.read_text(encoding='utf-8')[-1000:]}")
-
-
-class Usage:
-    """The CPU time of processes that run on, also when another takes the place of one."""
-
-    def __init__(self, pids: Sequence[int]) -> None:
-        """Begin."""
-        self._begun, self.cpu_s = {pid: cpu_of(pid) for pid in pids}, 0.0
-
-    def leave(self, pid: int) -> None:
-        """Add what a process has used since; call it before the process ends."""
-        self.cpu_s += cpu_of(pid) - self._begun.pop(pid)
-
-    def join(self, pid: int) -> None:
-        """Count one from its start."""
-        self._begun[pid] = 0.0
-
-    def end(self) -> float:
-        """Return what all have used."""
-        for pid in list(self._begun):
-            self.leave(pid)
-        return self.cpu_s
 
 
 class Run:
@@ -372,12 +290,6 @@ class Run:
         shape, found = measure_segments(Config(), self._logs(0), ["kafka"], rate)
         shipped = {kind: of_kind._asdict() for kind, of_kind in found.shipped.items()}
         return {"shape": shape._asdict(), **found._asdict(), "shipped": shipped}
-
-
-def cpu_of(pid: int) -> float:
-    """Return the CPU time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def starts(folder: Path, to: str) -> dict[str, float]:

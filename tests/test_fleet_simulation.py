@@ -20,7 +20,7 @@ import arrivals
 import fleet_page
 from fleet_count import Book, Counted, count
 from fleet_pods import Settings, shared
-from fleet_simulation import Child
+from fleet_processes import Child
 
 LOADTESTS = Path(fleet_page.__file__).parent
 REQUESTS = 5
