@@ -23,7 +23,10 @@ from inference_logging.config.parameters.shipping import DESTINATIONS
 from inference_logging.errors import ConfigError, MissingExtraError
 from inference_logging.shipping import Shipper, Source, Sources
 from inference_logging.shipping.destinations import open_destination
+from inference_logging.shipping.directories import Directories, Fixed, Pattern
+from inference_logging.shipping.offsets import State
 from inference_logging.shipping.pauses import to_stderr
+from inference_logging.shipping.sources import EachSource
 
 if TYPE_CHECKING:
     from inference_logging.shipping.s3.shipper import SegmentShipper
@@ -61,6 +64,13 @@ class Stop:
         return self._is_set or self._signals.wait(timeout) is not None
 
 
+def _pattern(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Pattern | None:
+    try:
+        return Pattern.parse(text) if text is not None else None
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+
+
 @click.command(
     "ship",
     epilog=examples(
@@ -72,12 +82,25 @@ class Stop:
         "inference-logging ship --directory logs --to 's3://bucket/logs?format=parquet'",
         "inference-logging ship --to 'clickhouse+http://127.0.0.1/logs?ttl_days=90' --print-schema > logs.sql",
         "inference-logging ship --to opensearch+http://127.0.0.1:9200/inference-logs --print-schema > template.json",
+        "inference-logging ship --each '/logs/{k8s.namespace.name}/{k8s.pod.name}' --state /var/lib/ship --once",
     ),
 )
 @CONFIG
 @SERVICE_NAME
 @click.pass_context
 @click.option("--directory", type=click.Path(path_type=Path), help="As directory of the servers: where segments are.")
+@click.option(
+    "--each",
+    metavar="PATTERN",
+    callback=_pattern,
+    help="Ship from each directory of this form, such as /logs/{k8s.namespace.name}/{k8s.pod.name}, found as they "
+    "come: what the listener of many queue directories writes (listen --each). Needs --state.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="With --each: a directory of this shipper's own, for how far it has come in each of them.",
+)
 @click.option("--to", "ship_to", help=f"As ship_to: {DESTINATIONS}.")
 @click.option("--name", "name", help="As ship_name.")
 @click.option("--once", is_flag=True, help="Ship what is there now, and end.")
@@ -95,6 +118,8 @@ def command(
     config_file: Path | None,
     service_name: str | None,
     directory: Path | None,
+    each: Pattern | None,
+    state: Path | None,
     ship_to: str | None,
     name: str | None,
     once: bool,
@@ -113,6 +138,10 @@ def command(
     one object, exactly once; see docs/object-storage.md. ClickHouse, OpenSearch and Elasticsearch have each record
     once; see docs/clickhouse.md and docs/opensearch.md.
 
+    With --each it is the shipper of many directories, such as those of all pods of a node: their records go together,
+    in batches as large as those of one, and no directory waits for another. It only reads them; --state has how far
+    it has come, so retention_waits_for does not know of it. A directory that is removed is forgotten.
+
     On SIGTERM or SIGINT it ships what is there, and what comes into segments that a listener has open, for at most
     drain_deadline_s; a second signal ends it at once. It runs at the lowest priority (nice 19; best effort 7 for the
     disk), so that a server beside it goes first.
@@ -127,13 +156,18 @@ def command(
     if print_schema:
         click.echo(_schema(config), nl=False)
         return OK
+    if (each is None) != (state is None):
+        raise click.UsageError("--each and --state belong together")
+    if each is not None and directory is not None:
+        raise click.UsageError("--directory and --each exclude each other")
     own_name = config.resolved_ship_name
+    every = (each, state) if each is not None and state is not None else None
     shipper: Shipper | SegmentShipper
     if (config.ship_to or "").startswith("s3://"):
-        shipper = _to_bucket(config, own_name)
+        shipper = _to_bucket(config, own_name, every)
     else:
         destination = open_destination(config)
-        shipper = Shipper(_sources(config, own_name, once=once), destination, config)
+        shipper = Shipper(_source(config, own_name, every, once=once), destination, config)
     with Stop() as stop, contextlib.closing(shipper):
         if metrics_port is not None:
             to_stderr(f"serves /metrics on port {_serve(own_name, shipper, metrics_address, metrics_port)}")
@@ -161,15 +195,16 @@ def _schema(config: Config) -> str:
     raise click.UsageError("--print-schema is for --to clickhouse+…, opensearch+… and elasticsearch+…")
 
 
-def _sources(config: Config, name: str, *, once: bool) -> Sources:
+def _source(config: Config, name: str, every: tuple[Pattern, Path] | None, *, once: bool) -> Sources:
     # Its server knows a block that it has by what is in it.
     repeats = (config.ship_to or "").startswith("clickhouse")
-    return Sources(
-        [
-            Source(directory, name, suffix=suffix, once=once, repeats=repeats)
-            for directory, suffix in _directories(config)
-        ]
-    )
+    if every is not None:
+        pattern, state = every
+        return EachSource(pattern, State(state, name), once=once, repeats=repeats)
+    return Sources([
+        Source(directory, name, suffix=suffix, once=once, repeats=repeats)
+        for directory, suffix in _directories(config)
+    ])  # fmt: skip
 
 
 def _directories(config: Config) -> list[tuple[Path, str]]:
@@ -181,10 +216,11 @@ def _directories(config: Config) -> list[tuple[Path, str]]:
     return found
 
 
-def _to_bucket(config: Config, name: str) -> SegmentShipper:
+def _to_bucket(config: Config, name: str, every: tuple[Pattern, Path] | None) -> SegmentShipper:
     from inference_logging.shipping.s3.delivery import Delivery  # only where there is a bucket
     from inference_logging.shipping.s3.place import Place, PlaceError
-    from inference_logging.shipping.s3.shipper import Folder, SegmentShipper
+    from inference_logging.shipping.s3.shipper import Folder, Folders, SegmentShipper
+    from inference_logging.shipping.s3.staging import Staging
     from inference_logging.shipping.s3.store import Store
 
     try:
@@ -193,7 +229,17 @@ def _to_bucket(config: Config, name: str) -> SegmentShipper:
         raise ConfigError([f"ship_to: {error}"]) from None
     ca_file = str(config.ship_ca_file) if config.ship_ca_file else None
     store = Store(place, timeout_s=config.ship_timeout_s, ca_file=ca_file)
-    folders = [Folder(directory, name, suffix=suffix) for directory, suffix in _directories(config)]
+    folders: Folders
+    if every is not None:
+        pattern, directory = every
+        state, staging = State(directory, name), Staging(directory / f".{name}.staging")
+
+        def opened(of: Path, suffix: str) -> Folder:
+            return Folder(of, state.part(str(of)), staging, suffix=suffix)
+
+        folders = Directories(pattern, state, opened)
+    else:
+        folders = Fixed([Folder.of(of, name, suffix=suffix) for of, suffix in _directories(config)])
     return SegmentShipper(folders, Delivery(store, place), config)
 
 

@@ -7,6 +7,7 @@ Internal, with all modules of this folder: users import nothing from here.
 """
 
 from inference_logging.shipping.shipper import Shipper
-from inference_logging.shipping.source import Source, Sources
+from inference_logging.shipping.source import Source
+from inference_logging.shipping.sources import Sources
 
 __all__ = ["Shipper", "Source", "Sources"]

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from inference_logging.shipping.line import Destination, Line, Sent
 from inference_logging.shipping.pauses import FIRST_PAUSE_S, Pauses, Waiting, to_stderr
-from inference_logging.shipping.source import Batch, Source, Sources
+from inference_logging.shipping.source import Batch, Source
+from inference_logging.shipping.sources import Sources
 
 
 class Limits(Protocol):
@@ -95,6 +96,8 @@ class Shipper:
         except OSError as error:
             self._failed("read", f"segments cannot be read: {error}")
             return None
+        if batch.unread:
+            self._failed("read", f"segments cannot be read: {batch.unread[0]}")
         if batch.corrupt:
             self._refuse({"corrupt": len(batch.corrupt)}, str(batch.corrupt[0]))
         return batch

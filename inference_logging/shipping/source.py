@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from inference_logging.segments import Segment, segments
 from inference_logging.segments.following import Followed
 from inference_logging.segments.reading import LongLine, Record, compressed_lines, is_footer, is_framing
 from inference_logging.shipping.line import Line, Resource
-from inference_logging.shipping.offsets import Offsets
+from inference_logging.shipping.offsets import Offsets, Progress
 
 _LONGEST_HEADER_BYTES = 64 << 10
 
@@ -43,6 +42,8 @@ class Batch:
     stands: dict[str, Stand] = field(default_factory=dict)
     corrupt: list[str] = field(default_factory=list)
     """What could not be read as a record, in words."""
+    unread: list[OSError] = field(default_factory=list)
+    """Of directories that could not be read, where others could."""
     footers: set[str] = field(default_factory=set)
     """Segments whose last line was read."""
     bytes: int = 0
@@ -73,19 +74,19 @@ class _Compressed:
 
 
 class Source:
-    """The segments of ``directory``, for the shipper ``name``. Raises ``OpenError`` as ``Offsets``.
+    """The segments of ``directory``, for the shipper that has come as far as ``offsets`` says, or for that of a name.
 
     ``suffix`` follows the name of the service in their prefixes. ``once``: records that are written after its first
     look are left to the next one. ``repeats``: a batch that was planned and not acknowledged is read again as it was,
-    also by the next shipper.
+    also by the next shipper. Raises ``OpenError`` for a name, as ``Offsets``.
     """
 
     def __init__(
-        self, directory: Path, name: str, *, suffix: str = "", once: bool = False, repeats: bool = False
+        self, directory: Path, offsets: str | Progress, *, suffix: str = "", once: bool = False, repeats: bool = False
     ) -> None:
         """Take up what was saved."""
-        self._directory, self._suffix = directory, suffix
-        self._offsets = Offsets(directory, name)
+        self.directory, self._suffix = directory, suffix
+        self._offsets = Offsets(directory, offsets) if isinstance(offsets, str) else offsets
         self._open: dict[str, Followed] = {}
         self._unpacked: dict[str, _Compressed] = {}
         self._resources: dict[str, Resource] = {}
@@ -105,9 +106,13 @@ class Source:
                     return batch
         return batch
 
+    def has_plan(self) -> bool:
+        """Return whether what comes next was planned before, and is not acknowledged."""
+        return self._repeats and bool(self._offsets.sending)
+
     def _planned(self) -> Batch:
         """Return the batch that was planned last; empty if it is acknowledged, or nothing of it is there any more."""
-        batch, ends = Batch(), self._offsets.sending if self._repeats else {}
+        batch, ends = Batch(), self._offsets.sending if self.has_plan() else {}
         for segment in self._unfinished() if ends else ():
             if segment.name in ends:
                 for line in self._lines(segment, batch, ends[segment.name]):
@@ -140,8 +145,12 @@ class Source:
         """Return whether one of the segments that were read still has a writer."""
         return any(followed.has_writer() for followed in self._open.values())
 
+    def is_over(self) -> bool:
+        """Return whether the directory is gone, and all that was open of it is read."""
+        return not self._open and not self.directory.is_dir()
+
     def _finish(self, segment: str) -> None:
-        path = self._directory / segment
+        path = self.directory / segment
         if path.exists() or path.with_name(f"{segment}.zst").exists():
             self._offsets.mark(segment)
         self._offsets.of.pop(segment, None)
@@ -153,7 +162,8 @@ class Source:
 
     def _unfinished(self) -> list[Segment]:
         try:
-            listed = segments(self._directory)
+            listed = segments(self.directory)
+            self._offsets.keep({segment.name for segment in listed})
         except FileNotFoundError:
             listed = []
         if self._once:
@@ -258,45 +268,6 @@ class Source:
             followed.close()
         self._open.clear()
         self._offsets.close()
-
-
-class Sources:
-    """Several sources as one, which come in turn: none waits for another to have nothing new."""
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        """Take ``sources``, at least one; closing is theirs from here on."""
-        self._sources = deque(sources)
-
-    def read(self, most_records: int, most_bytes: int) -> Batch:
-        """Return what comes next in the first that has something, as ``Source.read``."""
-        batch = Batch()
-        for _ in range(len(self._sources)):
-            self._sources.rotate(-1)
-            batch = self._sources[0].read(most_records, most_bytes)
-            if batch.stands:
-                break
-        return batch
-
-    def plan(self, batch: Batch) -> None:
-        """Save that the batch that was read last is going to be sent, as ``Source.plan``."""
-        self._sources[0].plan(batch)
-
-    def acknowledge(self, batch: Batch) -> None:
-        """Save that the batch that was read last has arrived, as ``Source.acknowledge``."""
-        self._sources[0].acknowledge(batch)
-
-    def lag_bytes(self) -> int:
-        """Return how many bytes of all segments are not acknowledged."""
-        return sum(source.lag_bytes() for source in self._sources)
-
-    def has_writers(self) -> bool:
-        """Return whether one of the segments that were read still has a writer."""
-        return any(source.has_writers() for source in self._sources)
-
-    def close(self) -> None:
-        """Let another shipper go on."""
-        for source in self._sources:
-            source.close()
 
 
 def _declared(header: bytes) -> dict[str, str]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from inference_logging import Config
@@ -22,10 +23,11 @@ QUICK = {"ship_batch_records": "50", "ship_interval_s": "0.05", "ship_timeout_s"
 
 
 class Ship:
-    """A shipper of the segments of ``config``; ``parameters`` are further ones."""
+    """A shipper of the segments of ``config``, or of each directory of a form; ``parameters`` are further ones."""
 
-    def __init__(self, config: Config, to: str, **parameters: Any) -> None:
+    def __init__(self, config: Config, to: str, *, each: Sequence[str] = (), **parameters: Any) -> None:
         self.kills = 0
+        self._each = each
         self.lines: list[str] = []
         self.parameters = {**QUICK, "ship_to": to, "drain_deadline_s": "60", **parameters}
         self._variables = variables(config)
@@ -37,7 +39,7 @@ class Ship:
         self.lines = []
         given = {f"INFERENCE_LOGGING_{name.upper()}": str(value) for name, value in self.parameters.items()}
         self._process = subprocess.Popen(
-            [*SHIP, "--metrics-port", "0"],
+            [*SHIP, *self._each, "--metrics-port", "0"],
             env={**os.environ, **self._variables, **given},
             stderr=subprocess.PIPE,
             text=True,

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from inference_logging.errors import CorruptLineError
 from inference_logging.segments import Segment, segments
-from inference_logging.shipping.offsets import Offsets
+from inference_logging.shipping.offsets import Offsets, Progress
 from inference_logging.shipping.pauses import FIRST_PAUSE_S, Pauses, Waiting, to_stderr
 from inference_logging.shipping.s3.delivery import ConflictError, Delivery
 from inference_logging.shipping.s3.staging import Staged, Staging
@@ -46,19 +46,22 @@ class Look(NamedTuple):
 
 
 class Folder:
-    """The segments of ``directory``, for the shipper ``name``. Raises ``OpenError`` as ``Offsets``.
+    """The segments of ``directory``, of which those are done that ``offsets`` has marked, and a place for uploads.
 
     ``suffix`` follows the name of the service in their prefixes.
     """
 
-    def __init__(self, directory: Path, name: str, *, suffix: str = "") -> None:
-        """Take the shipper's lock."""
-        self._directory, self._suffix = directory, suffix
-        self._offsets = Offsets(directory, name)
-        self.staging = Staging(directory / f".{name}.staging")
+    def __init__(self, directory: Path, offsets: Progress, staging: Staging, *, suffix: str = "") -> None:
+        """Keep them."""
+        self._directory, self._offsets, self.staging, self._suffix = directory, offsets, staging, suffix
         self._done: set[str] = set()
         self.held: set[str] = set()
         """Segments that can never be delivered."""
+
+    @classmethod
+    def of(cls, directory: Path, name: str, *, suffix: str = "") -> Folder:
+        """Return the folder of the shipper ``name``. Raises ``OpenError`` as ``Offsets``."""
+        return cls(directory, Offsets(directory, name), Staging(directory / f".{name}.staging"), suffix=suffix)
 
     def look(self) -> Look:
         """Return what waits. Raises OSError."""
@@ -72,6 +75,7 @@ class Folder:
         except FileNotFoundError:
             return []
         names = {segment.name for segment in listed}
+        self._offsets.keep(names)
         self._done &= names
         self.held &= names
         self._done |= {name for name in names - self._done if self._offsets.is_done(name)}
@@ -90,6 +94,10 @@ class Folder:
     def lag_bytes(self) -> int:
         """Return the bytes of segments on disk that have not arrived, live ones included."""
         return sum(segment.size_bytes() for segment in self._unmarked())
+
+    def is_over(self) -> bool:
+        """Return whether the directory is gone."""
+        return not self._directory.is_dir()
 
     def close(self) -> None:
         """Let another shipper go on. Idempotent."""
@@ -116,12 +124,22 @@ def _has_writer(segment: Segment) -> bool:
     return False
 
 
+class Folders(Protocol):
+    """Where segments are."""
+
+    def look(self) -> Sequence[Folder]:
+        """Return those that are there now."""
+
+    def close(self) -> None:
+        """Let another shipper go on. Idempotent."""
+
+
 class SegmentShipper:
     """Delivers the segments of ``folders``. The counts are read by the metrics, as those of ``Shipper``."""
 
     def __init__(
         self,
-        folders: Sequence[Folder],
+        folders: Folders,
         delivery: Delivery,
         limits: Limits,
         *,
@@ -130,7 +148,8 @@ class SegmentShipper:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Keep them."""
-        self._folders, self._delivery, self._limits = folders, delivery, limits
+        self._places, self._delivery, self._limits = folders, delivery, limits
+        self._folders: Sequence[Folder] = folders.look()
         self._pauses = Pauses(report, clock, sleep)
         self.records = self.bytes = self.left_out = 0
         self.errors: Counter[str] = Counter()
@@ -158,14 +177,19 @@ class SegmentShipper:
 
     def _round(self, stop: Waiting, drain_s: float) -> bool | None:
         """Deliver what is sealed; return whether all of it has arrived, None if a segment vanished meanwhile."""
-        try:
-            looks = [(folder, folder.look()) for folder in self._folders]
-        except OSError as error:
-            self._failed("read", f"segments cannot be read: {error}")
-            return False
+        self._folders = self._places.look()
+        looks = [(folder, look) for folder in self._folders if (look := self._look(folder)) is not None]
         self.live = sum(look.live for _, look in looks)
         is_there = [self._ship(folder, one, stop, drain_s) for folder, look in looks for one in look.sealed]
-        return not any(folder.held for folder in self._folders) if all(is_there) else None
+        is_whole = len(looks) == len(self._folders) and not any(folder.held for folder in self._folders)
+        return is_whole if all(is_there) else None
+
+    def _look(self, folder: Folder) -> Look | None:
+        try:
+            return folder.look()
+        except OSError as error:
+            self._failed("read", f"segments cannot be read: {error}")
+            return None
 
     def _ship(self, folder: Folder, segment: Segment, stop: Waiting, drain_s: float) -> bool:
         """Deliver a segment and mark it; return whether it was found. Raises ``EndedError`` if the end comes first."""
@@ -226,5 +250,4 @@ class SegmentShipper:
 
     def close(self) -> None:
         """Let go of everything; idempotent."""
-        for folder in self._folders:
-            folder.close()
+        self._places.close()
