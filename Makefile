@@ -343,7 +343,7 @@ test-images: build ## Build the images without a registry, on a Debian that is s
 	@[ -n "$(wildcard dist/webhook)" ] || $(MAKE) webhook
 	$(PYTHON) -m pytest $(RERUNS) -m images tests/test_images.py
 
-test-shipping: build ## Run the tests with a real collector, Loki, Kafka and OpenSearch, rsyslog and journals (twelve minutes); with Fluent Bit from the checkout FLUENT_BIT_SOURCE
+test-shipping: build ## Run the tests with real collectors, Loki, Kafka and OpenSearch, rsyslog and journals (half an hour with set-up); with Fluent Bit from the checkout FLUENT_BIT_SOURCE
 	@($(call require,javac,default-jdk-headless,the tests with OpenSearch; without it they are skipped)) || true
 	@$(call install_tools,$(SHIPPING_TOOLS))
 	@$(journals)
