@@ -19,8 +19,11 @@ parameter and value.
 {{- if not .Values.node.namespaces }}
 node.namespaces: must name the namespaces whose pods write to the node's listener
 {{- end }}
-{{- if eq .Values.shipper.type "inference-logging" }}
-shipper.type=inference-logging: follows one directory, and a node has one for each pod; take another one
+{{- if or .Values.config.retention_waits_for (.Values.config.advanced | default dict).retention_waits_for }}
+config.retention_waits_for: must be empty with mode=node: a node's shipper leaves no marks on the segments of pods
+{{- end }}
+{{- if and (eq .Values.shipper.type "inference-logging") .Values.config.audit_directory }}
+config.audit_directory={{ .Values.config.audit_directory }}: must be left out with mode=node and shipper.type=inference-logging, which looks for audit below the segments of each pod
 {{- end }}
 {{- if and (eq .Values.destination.type "loki") (ne .Values.shipper.type "otel-collector") }}
 destination.type=loki: must be by otel-collector with mode=node, as the labels of a stream are those of one pod elsewhere

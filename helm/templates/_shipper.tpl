@@ -70,7 +70,12 @@ args: [--config, /etc/shipper/vector.yaml]
 port: {{ $port }}
 metricsPath: /metrics
 command: [inference-logging, ship]
-args: [--metrics-port={{ $port }}]
+args:
+  - --metrics-port={{ $port }}
+  {{- if eq .Values.mode "node" }}
+  - --each=/var/log/inference-logging/segments/{k8s.namespace.name}/{k8s.pod.name}
+  - --state=/var/log/inference-logging/inference-logging
+  {{- end }}
 env:
   - { name: INFERENCE_LOGGING_CONFIG_FILE, value: /etc/inference-logging/logging.yaml }
   - { name: INFERENCE_LOGGING_SHIP_TO, value: {{ $to | quote }} }

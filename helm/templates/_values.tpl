@@ -121,7 +121,7 @@ and nowhere else; what it only suggests gives way to the values.
 {{- /* A line says of which pod and service it is, whatever reads it. */}}
 {{- $_ := set $suggested "resource_on_lines" "on" }}
 {{- end }}
-{{- if eq .Values.shipper.type "inference-logging" }}
+{{- if and (eq .Values.shipper.type "inference-logging") (eq .Values.mode "server") }}
 {{- $_ := set $suggested "retention_waits_for" (list .Values.destination.type) }}
 {{- end }}
 {{- $advanced := $config.advanced | default dict }}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,15 @@ from inference_logging import Logger, get_logger
 from inference_logging.config import FileConfig
 from tests.chart.chart import CHART, Release, helm, render, render_file
 from tests.chart.test_chart import conform, notes_of
+from tests.command_line import run
 from tests.sidecars import Sidecar
 from tests.support import read_lines, read_records, wait_until
 
 pytestmark = pytest.mark.chart
 
-DAEMONSET, SERVER = (CHART / "ci" / "node" / f"{name}-values.yaml" for name in ("daemonset", "server"))
+DAEMONSET, SHIPS, SERVER = (
+    CHART / "ci" / "node" / f"{name}-values.yaml" for name in ("daemonset", "daemonset-inference-logging", "server")
+)
 OF_NODE: dict[str, Any] = {"mode": "node", "node": {"namespaces": ["chat"]}}
 
 
@@ -46,7 +51,7 @@ def containers(daemonset: Release) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in (*pod(daemonset).get("initContainers", []), *pod(daemonset)["containers"])}
 
 
-@pytest.mark.parametrize("file", [DAEMONSET, SERVER], ids=["daemonset", "server"])
+@pytest.mark.parametrize("file", [DAEMONSET, SHIPS, SERVER], ids=["daemonset", "ships", "server"])
 def test_both_are_linted_and_what_kubernetes_accepts(file: Path) -> None:
     done = helm("lint", "--strict", CHART, "--values", file)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -136,6 +141,19 @@ def test_shippers_follow_the_segments_of_all_pods(daemonset: Release) -> None:
     assert tail["path"] == f"{below}/*.jsonl,{below}/audit/*.jsonl"
 
 
+def test_our_own_shipper_follows_them_and_keeps_its_progress_on_the_host() -> None:
+    release = render_file(SHIPS)
+    assert list(containers(release)) == ["shipper", "listener"], "it ships what is left without being waited for"
+    shipper = containers(release)["shipper"]
+    assert shipper["args"][1:] == [
+        "--each=/var/log/inference-logging/segments/{k8s.namespace.name}/{k8s.pod.name}",
+        "--state=/var/log/inference-logging/inference-logging",
+    ]
+    assert shipper["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}
+    assert {one["name"] for one in shipper["volumeMounts"]} <= {one["name"] for one in pod(release)["volumes"]}
+    assert "retention_waits_for" not in release.yaml("logging.yaml")
+
+
 def test_a_policy_adds_the_queue_only_in_the_namespaces_that_are_named_and_only_where_it_is_asked_for() -> None:
     values = {**OF_NODE, "node": {"namespaces": ["chat", "tools"], "inject": {"enabled": True}}}
     policy = render(**values).one("MutatingAdmissionPolicy")["spec"]
@@ -150,8 +168,12 @@ def test_a_policy_adds_the_queue_only_in_the_namespaces_that_are_named_and_only_
     [
         ({"mode": "node"}, "node.namespaces: must name"),
         (
-            {**OF_NODE, "shipper": {"type": "inference-logging"}},
-            "shipper.type=inference-logging: follows one directory",
+            {**OF_NODE, "config": {"retention_waits_for": ["kafka"]}},
+            "config.retention_waits_for: must be empty with mode=node",
+        ),
+        (
+            {**OF_NODE, "shipper": {"type": "inference-logging"}, "config": {"audit_directory": "/audit"}},
+            "config.audit_directory=/audit: must be left out",
         ),
         (
             {**OF_NODE, "shipper": {"type": "fluent-bit"}, "destination": {"type": "loki"}},
@@ -188,9 +210,11 @@ def host() -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-def test_the_listener_of_the_daemonset_writes_what_the_server_produces(
-    daemonset: Release, server: Release, host: Path, listener_binary: Path
+def test_the_listener_of_the_daemonset_writes_what_the_server_produces_and_its_shipper_sends_it(
+    server: Release, host: Path, listener_binary: Path
 ) -> None:
+    daemonset = render_file(SHIPS)
+
     # As on a node: the volumes of the two pods are the same directories, and the pod's is one below the other's.
     def placed(text: str, queues: str) -> str:
         text = text.replace("/run/inference-logging", queues)
@@ -215,6 +239,12 @@ def test_the_listener_of_the_daemonset_writes_what_the_server_produces(
     expected = {"service.name": "chat", "k8s.namespace.name": "chat", "k8s.pod.name": "pod-1"}
     assert resource.items() >= expected.items()
     assert record["resource"] == resource, "a line says of which pod it is, whatever reads it"
+    ships = [placed(one, "") for one in containers(daemonset)["shipper"]["args"] if "metrics" not in one]
+    done = run("ship", "--config", str(listens), *ships, "--to", f"sqlite://{host}/records.db", "--once")
+    assert (done.code, "ended records=" in done.err) == (0, True), done
+    with closing(sqlite3.connect(host / "records.db")) as database:
+        arrived = [json.loads(row[0]) for row in database.execute("SELECT record FROM records")]
+    assert record in arrived
 
 
 def test_the_values_of_both_are_json_that_a_listener_without_python_reads(daemonset: Release, server: Release) -> None:
