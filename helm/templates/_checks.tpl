@@ -135,7 +135,7 @@ storage.segments.persistence.accessModes={{ join "," $persistence.accessModes }}
   "otel-collector" (list "otlp" "kafka" "loki" "elasticsearch")
   "fluent-bit" (list "otlp" "kafka" "loki" "elasticsearch" "forward")
   "vector" (list "kafka" "loki" "elasticsearch")
-  "inference-logging" (list "otlp" "kafka" "elasticsearch" "forward" "relp" "syslog" "journal") }}
+  "inference-logging" (list "otlp" "kafka" "elasticsearch" "clickhouse" "forward" "relp" "syslog" "journal") }}
 {{- $shipper := .Values.shipper.type }}
 {{- $type := .Values.destination.type }}
 {{- if and (ne $shipper "none") (not (has $type (get $can $shipper))) }}
@@ -160,7 +160,7 @@ destination.signal={{ $signal }}: only the shipper inference-logging makes spans
 {{- if eq $shipper "inference-logging" }}
 {{- range list "username" "password" "token" }}
 {{- if get $keys . }}
-{{- $instead := get (dict "kafka" "keys.kafkaProperties" "otlp" "keys.headers" "elasticsearch" "keys.headers" "forward" "keys.sharedKey") $type | default "tls.client" }}
+{{- $instead := get (dict "kafka" "keys.kafkaProperties" "otlp" "keys.headers" "elasticsearch" "keys.headers" "clickhouse" "keys.headers" "forward" "keys.sharedKey") $type | default "tls.client" }}
 destination.keys.{{ . }}: the shipper inference-logging takes {{ $instead }} instead
 {{- end }}
 {{- end }}
@@ -185,7 +185,7 @@ destination.keys.{{ . }}: only the shipper inference-logging takes it
 {{- define "inference-logging.checks.destination" -}}
 {{- if ne .Values.shipper.type "none" }}
 {{- $destination := .Values.destination }}
-{{- $url := has $destination.type (list "otlp" "loki" "elasticsearch" "journal") }}
+{{- $url := has $destination.type (list "otlp" "loki" "elasticsearch" "clickhouse" "journal") }}
 {{- if not $destination.endpoints }}
 destination.endpoints: must be given, or shipper.type=none
 {{- end }}
@@ -197,6 +197,8 @@ destination.endpoints: must be one for {{ $destination.type }} by {{ .Values.shi
 {{- range $destination.endpoints }}
 {{- if ne $url (regexMatch "^https?://" .) }}
 destination.endpoints={{ . }}: must be {{ ternary "a URL, http:// or https://" "host:port" $url }} for {{ $destination.type }}
+{{- else if and (eq $destination.type "clickhouse") (regexMatch "^https?://[^/]+/." .) }}
+destination.endpoints={{ . }}: must end with host or port for clickhouse; the database is destination.database
 {{- end }}
 {{- end }}
 {{- if and $url $destination.tls.enabled }}
@@ -210,7 +212,7 @@ destination.keys.{{ $name }}={{ $key }}: needs destination.existingSecret, whose
 {{- if ne (empty $destination.keys.username) (empty $destination.keys.password) }}
 destination.keys: username and password belong together
 {{- end }}
-{{- if and $destination.keys.token (or $destination.keys.username (has $destination.type (list "kafka" "forward" "relp" "syslog" "journal"))) }}
+{{- if and $destination.keys.token (or $destination.keys.username (has $destination.type (list "kafka" "clickhouse" "forward" "relp" "syslog" "journal"))) }}
 destination.keys.token: is for otlp, loki and elasticsearch, in the place of username and password
 {{- end }}
 {{- if and $destination.keys.sharedKey (ne $destination.type "forward") }}

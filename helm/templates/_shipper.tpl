@@ -53,6 +53,12 @@ args: [--config, /etc/shipper/vector.yaml]
 {{- $to = printf "%s://%s/%s" (ternary "forward+tls" "forward" $destination.tls.enabled) $endpoint $destination.tag }}
 {{- end }}
 {{- $options := list }}
+{{- if eq $destination.type "clickhouse" }}
+{{- $server := trimSuffix "/" $endpoint }}
+{{- with $destination.user }}{{ $server = replace "://" (printf "://%s@" .) $server }}{{ end }}
+{{- $to = printf "clickhouse+%s/%s" $server $destination.database }}
+{{- with int64 $destination.ttlDays }}{{ $options = list (printf "ttl_days=%d" .) }}{{ end }}
+{{- end }}
 {{- if has $destination.type (list "relp" "syslog") }}
 {{- $plain := ternary "relp" "syslog+tcp" (eq $destination.type "relp") }}
 {{- $to = printf "%s://%s" (ternary (printf "%s+tls" $destination.type) $plain $destination.tls.enabled) $endpoint }}
@@ -222,7 +228,8 @@ key: {{ printf "/etc/destination/client/%s" .keyKey | quote }}
 {{- $url := urlParse (ternary $given (printf "tcp://%s" $given) (contains "://" $given)) }}
 {{- $secure := eq $url.scheme "https" }}
 host: {{ regexReplaceAll ":[0-9]+$" $url.host "" | quote }}
-port: {{ regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary "19532" (ternary "443" "80" $secure) (eq .Values.destination.type "journal")) }}
+{{- $usual := get (dict "journal" (list "19532" "19532") "clickhouse" (list "8443" "8123")) .Values.destination.type | default (list "443" "80") }}
+port: {{ regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary (first $usual) (last $usual) $secure) }}
 path: {{ trimSuffix "/" $url.path | quote }}
 tls: {{ or $secure .Values.destination.tls.enabled }}
 {{- end }}

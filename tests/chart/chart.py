@@ -28,10 +28,10 @@ DELIVERIES = {
     "otel-collector": ("otlp", "kafka", "loki", "elasticsearch"),
     "fluent-bit": ("otlp", "kafka", "loki", "elasticsearch", "forward"),
     "vector": ("kafka", "loki", "elasticsearch"),
-    "inference-logging": ("otlp", "kafka", "elasticsearch", "forward", "relp", "syslog", "journal"),
+    "inference-logging": ("otlp", "kafka", "elasticsearch", "clickhouse", "forward", "relp", "syslog", "journal"),
 }
 """What each shipper can deliver to."""
-DESTINATIONS = ("otlp", "kafka", "loki", "elasticsearch", "forward", "relp", "syslog", "journal")
+DESTINATIONS = ("otlp", "kafka", "loki", "elasticsearch", "clickhouse", "forward", "relp", "syslog", "journal")
 
 
 def endpoint(destination: str) -> str:

@@ -63,7 +63,14 @@ def test_a_network_policy_lets_out_names_and_what_is_shipped_and_nothing_else() 
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     allowed = [{(port["protocol"], port["port"]) for port in rule["ports"]} for rule in spec["egress"]]
     assert allowed == [{("UDP", 53), ("TCP", 53)}, {("TCP", 9092), ("TCP", 9093)}]
-    for kind, endpoint, port in (("journal", "https://j", 19532), ("relp", "r:2514", 2514), ("syslog", "s:6514", 6514)):
+    for kind, endpoint, port in (
+        ("journal", "https://j", 19532),
+        ("relp", "r:2514", 2514),
+        ("syslog", "s:6514", 6514),
+        ("clickhouse", "https://c", 8443),
+        ("clickhouse", "http://c", 8123),
+        ("clickhouse", "http://c:9123", 9123),
+    ):
         to = {"type": kind, "endpoints": [endpoint]}
         made = render(networkPolicy=policy, destination=to, shipper={"type": "inference-logging"}).one("NetworkPolicy")
         assert made["spec"]["egress"][1]["ports"] == [{"protocol": "TCP", "port": port}]

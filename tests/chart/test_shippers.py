@@ -342,6 +342,12 @@ CLIENT = {"client": {"existingSecret": "mine"}}
         ("syslog", {"endpoints": ["s:601"]}, "syslog+tcp://s:601?max_bytes=8192"),
         ("elasticsearch", {"endpoints": ["http://e:9200"]}, "elasticsearch+http://e:9200/inference-logs"),
         ("elasticsearch", {"endpoints": ["https://e/of/it/"], "index": "i"}, "elasticsearch+https://e/of/it/i"),
+        ("clickhouse", {"endpoints": ["http://c:8123"]}, "clickhouse+http://c:8123/inference_logs"),
+        (
+            "clickhouse",
+            {"endpoints": ["https://c/"], "user": "shipper", "database": "logs", "ttlDays": 90},
+            "clickhouse+https://shipper@c/logs?ttl_days=90",
+        ),
         ("journal", {"endpoints": ["https://j:19532"]}, "journal+https://j:19532"),
         (
             "journal",

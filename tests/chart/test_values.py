@@ -258,6 +258,21 @@ def test_values_that_do_not_go_together_are_refused_with_parameter_and_value(
         ),
         (
             "inference-logging",
+            SECRET | {"type": "clickhouse", "keys": {"token": "t"}},
+            "destination.keys.token: the shipper inference-logging takes keys.headers instead",
+        ),
+        (
+            "inference-logging",
+            {"type": "clickhouse", "endpoints": ["http://c:8123/logs"]},
+            "destination.endpoints=http://c:8123/logs: must end with host or port for clickhouse",
+        ),
+        (
+            "vector",
+            {"type": "clickhouse"},
+            "destination.type=clickhouse: vector can't deliver to it",
+        ),
+        (
+            "inference-logging",
             SECRET | {"keys": {"token": "t"}},
             "destination.keys.token: the shipper inference-logging takes keys.headers instead",
         ),

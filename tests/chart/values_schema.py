@@ -148,11 +148,14 @@ SHIPPER = closed(
     extraVolumeMounts=MOUNTS,
 )
 DESTINATION = closed(
-    type=one_of("otlp", "kafka", "loki", "elasticsearch", "forward", "relp", "syslog", "journal"),
+    type=one_of("otlp", "kafka", "loki", "elasticsearch", "clickhouse", "forward", "relp", "syslog", "journal"),
     endpoints=array(ENDPOINT),
     signal=one_of("logs", "traces", "both"),
     topic={"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"},
     index={"type": "string", "minLength": 1},
+    database={"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"},
+    user={"type": "string", "pattern": "^[A-Za-z0-9._-]*$"},
+    ttlDays={"type": "integer", "minimum": 0, "maximum": 99999},
     tag={"type": "string", "pattern": "^[a-zA-Z0-9._-]+$"},
     maxBytes=at_least(2048),
     tenant=TEXT,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import json
 import secrets
 import subprocess
@@ -19,11 +20,13 @@ from typing import Any, Final
 import pytest
 
 from tests.chart.webhook import CHART, program
+from tests.cluster import recipes
 from tests.cluster.control_plane import ControlPlane, Object
 from tests.cluster.release import WAIT
 from tests.cluster.test_node import RESTRICTED
 from tests.servers import free_port
 from tests.support import wait_until
+from tests.tools.tools import tool
 
 pytestmark = pytest.mark.cluster
 
@@ -108,6 +111,29 @@ class Webhook:
         spec: dict[str, Any] = json.loads(done.stdout)["spec"]
         return spec
 
+    def made(self, template: Object) -> dict[str, Any]:
+        """Return what the server makes of a pod of a template, without keeping it."""
+        annotations = template.get("metadata", {}).get("annotations", {})
+        return self.admitted(template["spec"], **{key.partition("/")[2]: annotations[key] for key in annotations})
+
+    @contextlib.contextmanager
+    def kept(self, objects: list[Object]) -> Iterator[list[Object]]:
+        """Let the server keep objects, as it then has them; none of them may have a field that its kind has not."""
+        apply = ("apply", "--server-side", f"--namespace={self.tenant}", "--output=json", "--filename=-")
+        kept = []
+        try:
+            for one in objects:
+                wrong = copy.deepcopy(one)
+                wrong["spec"]["notAField"] = 1
+                refused = self.cluster.run("kubectl", *apply, "--dry-run=server", given=json.dumps(wrong))
+                assert "notAField" in refused.stderr
+                kept.append(json.loads(self.cluster.kubectl(*apply, given=json.dumps(one))))
+            yield kept
+        finally:
+            listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+            place = f"--namespace={self.tenant}"
+            self.cluster.run("kubectl", "delete", "--ignore-not-found", place, "--filename=-", given=listed)
+
     def remove(self) -> None:
         """Remove all, and wait for what has no namespace."""
         self.cluster.run("kubectl", "delete", "--ignore-not-found", "mutatingwebhookconfiguration", self.name)
@@ -159,6 +185,13 @@ def pod(**security: Any) -> dict[str, Any]:
 
 def is_added(spec: dict[str, Any]) -> bool:
     return "inference-logging-queue" in names(spec["volumes"])
+
+
+def is_logged(container: Object) -> bool:
+    variables, mounts = environment(container), container.get("volumeMounts", [])
+    paths = [mount["mountPath"] for mount in mounts][-2:]
+    added = ["/run/inference-logging", "/var/log/inference-logging"]
+    return variables.get("INFERENCE_LOGGING_LISTENER") == "external" and paths == added
 
 
 def names(things: list[Object]) -> list[str]:
@@ -228,6 +261,44 @@ def test_pods_that_a_controller_makes_get_it_and_run(webhook: Webhook) -> None:
         assert all(is_added(one["spec"]) for one in pods)
     finally:
         webhook.cluster.kubectl("delete", "deployment", "chat", place)
+
+
+def test_a_pod_that_is_not_restricted_is_refused_whatever_the_webhook_adds(webhook: Webhook) -> None:
+    lax = pod()
+    del lax["containers"][1]["securityContext"]
+    refused = webhook.create(lax, inject="true")
+    assert refused.returncode != 0
+    assert 'violates PodSecurity "restricted:latest"' in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "servers", "others"),
+    [
+        ("inferenceservice.yaml", "kserve-crds", {"kserve-container"}, set()),
+        ("leaderworkerset.yaml", "lws-crds", {"leader"}, {"worker"}),
+        ("llm-d.yaml", "inferencepool-crds", {"vllm"}, {"routing-proxy"}),
+        ("production-stack-values.yaml", None, {"vllm"}, set()),
+    ],
+)
+def test_each_server_of_a_recipe_gets_queue_environment_and_listener_and_stays_restricted(
+    webhook: Webhook, name: str, kinds: str | None, servers: set[str], others: set[str]
+) -> None:
+    """What the server keeps of the recipe is by its kind's own schema; the kinds' controllers do not run here."""
+    if kinds is not None:
+        recipes.know(webhook.cluster, tool(kinds))
+    with webhook.kept(recipes.recipe(name)) as kept:
+        pods = [webhook.made(template) for one in kept for template in recipes.templates(one)]
+    logged = {container["name"]: spec for spec in pods for container in spec["containers"] if is_logged(container)}
+    assert set(logged) == servers
+    for spec in logged.values():
+        assert {"inference-logging-queue", "inference-logging-segments"} <= set(names(spec["volumes"]))
+        listener = spec["initContainers"][-1]
+        assert (listener["name"], listener["restartPolicy"]) == ("listener", "Always")
+        assert listener["securityContext"]["runAsUser"] == spec["securityContext"]["runAsUser"]
+    every = [one for spec in pods for one in (*spec.get("initContainers", []), *spec["containers"])]
+    left = [one for one in every if one["name"] not in {*servers, "listener"}]
+    assert set(names(left)) == others
+    assert not any(is_logged(container) for container in left)
 
 
 def test_while_the_webhook_is_away_pods_start_without_logging(webhook: Webhook) -> None:
