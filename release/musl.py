@@ -4,8 +4,8 @@ A request is logged there first, as docs/install.md says.
 
 The root has busybox, musl, and CPython for it: that of ``--python``, a folder with bin, lib and so on, or one that
 musl_python.py builds. The packages come from the registry that this machine's pip has, and are installed in the root
-without it. A package that has no wheel for musl is left out, with the tests that need it. It runs as root, since it
-changes into the root.
+without it. A package that has no wheel for musl is left out; a test that fails after it has asked for one is skipped.
+It runs as root, since it changes into the root.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -106,15 +105,20 @@ def add_tests(root: Path, version: str, asked: list[str]) -> list[str]:
     """Bring the tests and what they need into the root; return the commands that run them."""
     tree = copy(root / "srv" / "tree")
     install(root / "srv" / "site", version)
-    left_out = sorted(needs(tree, LACKING.values()))
-    print(f"without a wheel for musl: {', '.join(LACKING)}\nleft out with them: {', '.join(left_out)}", flush=True)
+    for name in ("lacking.py", "lacking_tests.py"):
+        shutil.copy(tree / "release" / name, root / "srv" / "site")
+    print(f"without a wheel for musl: {', '.join(LACKING)}", flush=True)
     # Its pip is the one that the documentation's commands bring.
-    ignored = ["--deselect=tests/test_locks.py::test_what_is_installed_here_is_what_the_lock_has"]
-    ignored += [f"--ignore={name}" for name in left_out]
-    quoted = " ".join(f"'{word}'" for word in [*(asked or TESTS), *ignored])
-    variables = "PYTHONPATH=/srv/tree LISTENER_PROGRAM=/srv/venv/bin/inference-logging-listener"
+    options = [
+        "--deselect=tests/test_locks.py::test_what_is_installed_here_is_what_the_lock_has",
+        "-p",
+        "lacking_tests",
+    ]
+    quoted = " ".join(f"'{word}'" for word in [*options, *(asked or TESTS)])
+    variables = f"LACKING={','.join(LACKING.values())} PYTHONPATH=/srv/tree"
+    variables += " LISTENER_PROGRAM=/srv/venv/bin/inference-logging-listener"
     # Also for processes that tests start with another PYTHONPATH.
-    known = f"echo /srv/site > venv/lib/python{version}/site-packages/tests.pth"
+    known = f"printf '/srv/site\\nimport lacking\\n' > venv/lib/python{version}/site-packages/tests.pth"
     return [known, "cd tree", f"{variables} /srv/venv/bin/python -m pytest -p no:cacheprovider {quoted}"]
 
 
@@ -139,16 +143,6 @@ def install(place: Path, version: str) -> None:
         lock,
     ]
     subprocess.run(command, env=environment(), check=True)
-
-
-def needs(tree: Path, modules: Iterable[str]) -> set[str]:
-    """Return the test files that import one of the modules where they begin."""
-    found = re.compile(rf"^(?:import|from) (?:{'|'.join(modules)})\b", re.MULTILINE)
-    return {
-        str(file.relative_to(tree))
-        for file in (tree / "tests").rglob("test_*.py")
-        if found.search(file.read_text(encoding="utf-8"))
-    }
 
 
 if __name__ == "__main__":

@@ -13,9 +13,6 @@ sys.path.append(str(Path(__file__).parent.parent / "release"))  # its files impo
 import inference_logging._native as native
 import sizes
 
-deflate = pytest.importorskip("deflate")
-pytest.importorskip("elftools")
-
 MODULE = Path(native.__file__)
 
 

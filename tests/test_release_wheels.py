@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,14 +46,75 @@ def test_a_python_that_does_not_start_is_not_found(tmp_path: Path, monkeypatch: 
     assert installed.find("python3.99") == [tmp_path / "python3.99"]
 
 
-def test_a_file_that_imports_what_is_not_there_is_left_out(tmp_path: Path) -> None:
-    tests = {
-        "tests/test_one.py": "import duckdb\n",
-        "tests/part/test_two.py": "from zope.interface import Interface\n",
-        "tests/test_inside.py": "def query() -> None:\n    import duckdb\n",
-        "tests/test_other.py": "import duckdb_extensions\n",
+ASKING = """
+import subprocess
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def made():
+    import absent
+
+
+def test_asks_itself():
+    import absent.part
+
+
+def test_asks_in_a_process():
+    subprocess.run([sys.executable, "-c", "import lacking, absent"], check=True)
+
+
+def test_asks_by_a_fixture(made):
+    pass
+
+
+def test_asks_by_it_again(made):
+    pass
+
+
+def test_does_without():
+    try:
+        import absent
+    except ModuleNotFoundError:
+        pass
+
+
+def test_asks_for_another():
+    import nowhere
+
+
+def test_is_wrong():
+    assert not sys.argv
+"""
+
+
+def test_a_test_that_fails_for_want_of_a_package_is_skipped_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "test_asking.py").write_text(ASKING)
+    (tmp_path / "test_beginning.py").write_text("import helper\n")
+    (tmp_path / "helper.py").write_text("from absent import part\n")
+    (tmp_path / "test_mistaken.py").write_text("import nowhere\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-rsfE", "-p", "lacking_tests", "-p", "no:cacheprovider", "."]
+    environment = {
+        **os.environ,
+        "LACKING": "absent,other",
+        "PYTHONPATH": os.pathsep.join([str(Path(musl.__file__).parent), str(tmp_path)]),
     }
-    for name, content in tests.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
-    assert musl.needs(tmp_path, ["duckdb", "zope"]) == {"tests/test_one.py", "tests/part/test_two.py"}
+    done = subprocess.run(
+        [*command, "--continue-on-collection-errors"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = [line for line in done.stdout.splitlines() if line.startswith(("SKIPPED", "FAILED", "ERROR "))]
+    assert [line.split(" - ")[0] for line in said if not line.startswith("SKIPPED")] == [
+        "FAILED test_asking.py::test_asks_for_another",
+        "FAILED test_asking.py::test_is_wrong",
+        "ERROR test_mistaken.py",
+    ]
+    assert "2 failed, 1 passed, 5 skipped, 1 error" in done.stdout, done.stdout
+    assert all("needs absent" in line for line in said if line.startswith("SKIPPED"))

@@ -150,5 +150,6 @@ def _python_of_run(code: str, path: str, *options: str) -> subprocess.CompletedP
     """Run code as a process of the command runs it, without the packages of this environment."""
     folder = Path(inference_logging.run.__file__).parent / "path"
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), path))), "PATH": os.environ["PATH"]}
-    base = [getattr(sys, "_base_executable", sys.executable), *options, code]
-    return subprocess.run(base, env=environment, capture_output=True, text=True, check=True, cwd="/")
+    # What an environment's link leads to: sys._base_executable is that from 3.11 on only.
+    base = Path(sys.executable).resolve()
+    return subprocess.run([base, *options, code], env=environment, capture_output=True, text=True, check=True, cwd="/")
