@@ -286,7 +286,7 @@ test-python: $(NATIVE)
 	$(PYTEST) -m "not real"
 
 # The tools are compiled beside vLLM's tests, which need none of them.
-test-real: build ## Run the tests with the wheel, vLLM, Triton, Parsl, Kubernetes, brokers and collectors
+test-real: build ## Run the tests with the wheel, vLLM, Triton, Parsl, Kubernetes, a broker, a collector, object storage and ClickHouse
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,chromium,chromium,drawing the dashboard; without it that is not tested)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
@@ -302,6 +302,7 @@ real-servers:
 	@$(MAKE) wheel || echo "the tests of the wheel and of the static listener are skipped" >&2
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) parsl || echo "the tests with a real Parsl are skipped" >&2
+	@$(MAKE) clickhouse || echo "the tests with ClickHouse's engine are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
 	$(PYTHON) -m pytest $(RERUNS) -m vllm --durations=20
 
