@@ -134,6 +134,7 @@ COMMANDS = sorted(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_that_is_shown_works(command: str, served: Path) -> None:
+    command = command.replace("/tmp/", f"{served}/")
     ends = "--follow" not in command
     arguments = shlex.split(command if ends else command.replace("outcome=error", "outcome=ok"))[1:]
     environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(served / "queues")}
