@@ -23,6 +23,7 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.md")))
 }
 WRITTEN = (
+    "CHANGELOG.md",
     "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
@@ -200,6 +201,25 @@ RETIRED = re.compile(r"\b(told|tells?|telling|untold|tally|tallies|whoever|mend(
 def test_words_that_were_retired_do_not_come_back(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if RETIRED.search(line)] == []
+
+
+CODE = (
+    *(ROOT / "inference_logging").rglob("*.py"),
+    *(ROOT / "examples").rglob("*.py"),
+    *(path for path in (ROOT / "helm").rglob("*.*") if path.suffix in {".tpl", ".txt", ".yaml"}),
+    *(path for folder in ("src", "include") for path in (ROOT / "native").glob(f"*/{folder}/**/*.*")),
+)
+
+
+def test_words_that_were_retired_do_not_come_back_in_code_and_its_messages() -> None:
+    assert len(CODE) > 300
+    found = {
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in CODE
+        for line in path.read_text(encoding="utf-8").replace(".tell()", "").splitlines()
+        if RETIRED.search(line)
+    }
+    assert found == set()
 
 
 def anchors(text: str) -> set[str]:
