@@ -119,6 +119,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TRIED = (
     "README.md",
     "docs/access-logs.md",
+    "docs/export.md",
     "docs/loss.md",
     "docs/operating.md",
     "docs/performance.md",
