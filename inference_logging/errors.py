@@ -17,7 +17,7 @@ class ConfigError(InferenceLoggingError, ValueError):
 
     Raised while a ``Config`` is built. Retrying can't help: the value has to be changed. ``problems`` holds one
     sentence per wrong value (each names the parameter, where its value came from, the value and what is allowed),
-    and the message shows all of them, so that one restart is enough to mend several mistakes.
+    and the message shows all of them, so that one restart is enough to correct several mistakes.
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -34,7 +34,7 @@ class OpenError(InferenceLoggingError, OSError):
     """The queue, the sink or the listener thread is not available; the message names the parameter.
 
     Raised while a ``Logger`` is opened. Retrying helps once the cause (a full or missing file system, permissions) is
-    mended.
+    gone.
     """
 
 

@@ -1,6 +1,6 @@
 """``server.started``: one record per process that serves, with what it runs.
 
-It is made when the middleware or a model instance opens, once for each open logger. A field whose value nobody tells is
+It is made when the middleware or a model instance opens, once for each open logger. A field whose value is not known is
 left out. Of an engine's arguments only those in a list are taken: a list of what is secret would miss the next one.
 
 Internal: users import nothing from here.

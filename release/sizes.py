@@ -25,7 +25,7 @@ STANDARD: Final = ("core", "alloc", "std")
 PREFIXES: Final = {"zstd": ("ZSTD", "HUF_", "FSE_", "HIST_", "XXH", "POOL_", "ERR_"), "blake3": ("blake3_",)}
 # The first path in the name of an implementation: _$LT$crate..Type$u20$as$u20$crate..Trait$GT$
 PATH: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?:\.\.|::)")
-# A crate's root in the newer form of names: C, perhaps a number that tells two apart, length, name.
+# A crate's root in the newer form of names: C, perhaps a number that makes two differ, length, name.
 ROOT_OF_CRATE: Final = re.compile(r"C(?:s[0-9A-Za-z]*_)?(\d+)_?([A-Za-z_]\w*)")
 
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+COMPARISON = Path(__file__).parent.parent / "docs" / "comparison.md"
 NUMBER = r"\d[\d.,:TZ-]*"
 
 
 def blocks(text: str, language: str) -> list[str]:
     """Return the blocks of a language in a page."""
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def comparison_row(way: str) -> list[str]:
+    """Return the columns of the first table of docs/comparison.md for a way of logging, without its name."""
+    table = COMPARISON.read_text(encoding="utf-8").partition("## What a record costs")[0]
+    (row,) = re.findall(rf"^\| {re.escape(way)} \| (.*) \|$", table, re.MULTILINE)
+    return [cell.strip() for cell in row.split(" | ")]
 
 
 def pattern(line: str) -> re.Pattern[str]:

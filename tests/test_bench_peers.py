@@ -16,7 +16,7 @@ import pytest
 import inference_logging
 from inference_logging.bench import run as bench
 from inference_logging.bench.cell import Order, _measure_load, _quantile
-from inference_logging.bench.loops import Schedule, Tally, closed, paced, space
+from inference_logging.bench.loops import Schedule, Timings, closed, paced, space
 from inference_logging.bench.peers import NAMES, Opened, peer
 from inference_logging.bench.record import (
     FIRST_NUMBER,
@@ -59,30 +59,30 @@ def stalling(clock: Clock, at: int, stall_ns: int = STALL_NS) -> Any:
 
 
 def test_in_an_open_loop_a_stall_counts_in_each_call_that_it_delays() -> None:
-    clock, tally = Clock(), Tally(space(10))
+    clock, timings = Clock(), Timings(space(10))
     schedule = Schedule(first_ns=5 * MS, interval_ns=10 * MS, calls=10)
-    paced(stalling(clock, at=3), tally, 0, schedule, clock, clock.sleep)
-    assert [taken // MS for taken in tally.times()] == [0, 0, 0, 50, 40, 30, 20, 10, 0, 0]
-    assert (tally.calls, tally.not_made, tally.ended_ns) == (10, 0, 95 * MS)
+    paced(stalling(clock, at=3), timings, 0, schedule, clock, clock.sleep)
+    assert [taken // MS for taken in timings.times()] == [0, 0, 0, 50, 40, 30, 20, 10, 0, 0]
+    assert (timings.calls, timings.not_made, timings.ended_ns) == (10, 0, 95 * MS)
 
 
 def test_in_a_closed_loop_the_same_stall_counts_once() -> None:
-    clock, tally = Clock(), Tally(space(10))
-    closed(stalling(clock, at=3), tally, 0, 10**12, clock)
-    assert [taken // MS for taken in tally.times()] == [0, 0, 0, 50, 0, 0, 0, 0, 0, 0]
+    clock, timings = Clock(), Timings(space(10))
+    closed(stalling(clock, at=3), timings, 0, 10**12, clock)
+    assert [taken // MS for taken in timings.times()] == [0, 0, 0, 50, 0, 0, 0, 0, 0, 0]
 
 
 def test_calls_that_are_never_made_count_as_long_as_they_have_waited() -> None:
-    clock, tally = Clock(), Tally(space(4))
-    paced(stalling(clock, at=1, stall_ns=1000 * MS), tally, 0, Schedule(0, 10 * MS, 4), clock, clock.sleep)
-    assert [taken // MS for taken in tally.times()] == [0, 1000, 990, 980]
-    assert (tally.calls, tally.not_made) == (2, 2)
+    clock, timings = Clock(), Timings(space(4))
+    paced(stalling(clock, at=1, stall_ns=1000 * MS), timings, 0, Schedule(0, 10 * MS, 4), clock, clock.sleep)
+    assert [taken // MS for taken in timings.times()] == [0, 1000, 990, 980]
+    assert (timings.calls, timings.not_made) == (2, 2)
 
 
 def test_a_refused_call_is_counted_and_not_timed() -> None:
-    clock, tally = Clock(), Tally(space(6))
-    closed(lambda number: number % 2 == 0, tally, 0, 10**12, clock)
-    assert (tally.calls, tally.refused, len(tally.times())) == (6, 3, 3)
+    clock, timings = Clock(), Timings(space(6))
+    closed(lambda number: number % 2 == 0, timings, 0, 10**12, clock)
+    assert (timings.calls, timings.refused, len(timings.times())) == (6, 3, 3)
 
 
 def test_the_threads_of_an_open_loop_share_one_rate() -> None:
@@ -93,11 +93,11 @@ def test_the_threads_of_an_open_loop_share_one_rate() -> None:
 
 def test_a_peer_that_cannot_keep_the_rate_is_marked() -> None:
     opened = Opened(lambda _number: time.sleep(0.005), drain=lambda: None)
-    tally = Tally(space(50))
+    timings = Timings(space(50))
     order = replace(TINY, loop="open", seconds=0.05, rate_per_s=1000.0)
-    figures = _measure_load(order, opened, [tally])
+    figures = _measure_load(order, opened, [timings])
     assert figures["kept_up"] is False
-    assert figures["calls"] + tally.not_made == 50
+    assert figures["calls"] + timings.not_made == 50
     assert figures["max_ns"] > figures["p50_ns"] > 5 * MS
 
 
@@ -106,7 +106,9 @@ def test_what_a_call_raises_ends_the_measurement() -> None:
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left"):
-        _measure_load(replace(TINY, threads=2), Opened(call, drain=lambda: None), [Tally(space(3)), Tally(space(3))])
+        _measure_load(
+            replace(TINY, threads=2), Opened(call, drain=lambda: None), [Timings(space(3)), Timings(space(3))]
+        )
 
 
 def test_quantiles_are_values_that_were_measured() -> None:

@@ -148,6 +148,13 @@ def test_the_table_has_numbers_to_the_right_and_nothing_that_acts_on_a_terminal(
     ]
 
 
+def test_a_float_in_a_table_is_rounded_and_that_of_a_program_is_not(tmp_path: Path) -> None:
+    write_segment(tmp_path, [log(1)])
+    question = ["query", "SELECT 0.1::DOUBLE + 0.2 AS a, 4::DOUBLE AS b, 'nan'::DOUBLE AS c", str(tmp_path)]
+    assert run(*question).out.split()[-3:] == ["0.3", "4", "nan"]
+    assert run(*question, "--format=csv").out.splitlines()[1].startswith("0.30000000000000004,4.0,")
+
+
 @pytest.mark.parametrize(
     "sql",
     [

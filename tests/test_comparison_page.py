@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from inference_logging import Config
+from tests.langfuse_stand_in import langfuse_stand_in
+from tests.shown import comparison_row
 from tests.support import read_records
 
-PAGE = Path(__file__).parent.parent / "docs" / "comparison.md"
 CALLS = 200
+FEW = 10
+"""Fewer than loguru's queue has room for, whose calls would wait."""
 MANY = 30_000
 
 # Each defines call(n); what it writes goes into the file `out`, a line for each record.
@@ -138,12 +141,44 @@ def call(n):
 def end():
     provider.shutdown()
 """
+# A batch waits in the SDK; the server that stands in for Langfuse's holds its answers up.
+LANGFUSE = """
+import os, threading, urllib.request
+
+from langfuse import Langfuse
+
+ADDRESS = os.environ["STAND_IN"]
+
+
+class go:
+    @staticmethod
+    def set():
+        urllib.request.urlopen(f"{ADDRESS}/go", b"").close()
+
+
+langfuse = Langfuse(public_key="public", secret_key="secret", base_url=ADDRESS, timeout=60)
+
+
+def call(n):
+    langfuse.start_observation(name=f"request {n}").end()
+
+
+def end():
+    langfuse.shutdown()
+"""
 KILLED = """
 import os, signal
 
 for n in range({calls}):
     call(n)
 os.kill(os.getpid(), signal.SIGKILL)
+"""
+ENDED = """
+for n in range({calls}):
+    call(n)
+go.set()
+end()
+os._exit(0)
 """
 FILLED = """
 calls = 0
@@ -171,14 +206,14 @@ os._exit(0)
 """
 
 
-def ran(library: str, code: str, place: Path, ended: int) -> str:
+def ran(library: str, code: str, place: Path, ended: int) -> subprocess.CompletedProcess[str]:
     """Run a program, which must end so, and return what it printed."""
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed: pip install {library}")
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == ended, done.stderr
-    return done.stdout
+    return done
 
 
 def arrived(place: Path) -> int:
@@ -186,16 +221,17 @@ def arrived(place: Path) -> int:
     return len(out.read_text(encoding="utf-8").splitlines()) if out.exists() else 0
 
 
-def said(way: str) -> list[str]:
-    """Return the columns of the page's first table for a way of logging, without its name."""
-    text = PAGE.read_text(encoding="utf-8")
-    (row,) = re.findall(rf"^\| {re.escape(way)} \| (.*) \|$", text.partition("## What a record costs")[0], re.MULTILINE)
-    return [cell.strip() for cell in row.split(" | ")]
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Serve where a program finds its Langfuse."""
+    with langfuse_stand_in(tmp_path / "out") as address:
+        monkeypatch.setenv("STAND_IN", address)
+        yield
 
 
 @pytest.mark.parametrize(("library", "code"), [("structlog", STRUCTLOG), ("loguru", LOGURU)])
 def test_what_is_written_in_the_call_stays_after_a_kill(library: str, code: str, tmp_path: Path) -> None:
-    assert "what was written stays" in said(library)[1]
+    assert "what was written stays" in comparison_row(library)[1]
     ran(library, code + KILLED.format(calls=CALLS), tmp_path, -signal.SIGKILL)
     assert arrived(tmp_path) == CALLS
 
@@ -206,29 +242,41 @@ def test_what_is_written_in_the_call_stays_after_a_kill(library: str, code: str,
         ("loguru", LOGURU_QUEUE, "loguru", "the queue is lost"),
         ("fapilog", FAPILOG, "fapilog", "its queue is lost"),
         ("opentelemetry", OPENTELEMETRY, "OpenTelemetry SDK", "its batch is lost"),
+        ("langfuse", LANGFUSE, "Langfuse", "its batch is lost"),
     ],
 )
+@pytest.mark.usefixtures("stand_in")
 def test_what_waits_in_a_queue_of_the_process_is_lost_by_a_kill(
     library: str, code: str, way: str, words: str, tmp_path: Path
 ) -> None:
-    assert words in said(way)[1]
-    # Fewer than loguru's queue has room for, whose calls would wait.
-    ran(library, code + KILLED.format(calls=10), tmp_path, -signal.SIGKILL)
-    assert arrived(tmp_path) < 10
+    assert words in comparison_row(way)[1]
+    ran(library, code + KILLED.format(calls=FEW), tmp_path, -signal.SIGKILL)
+    killed = arrived(tmp_path)
+    ran(library, code + ENDED.format(calls=FEW), tmp_path, 0)
+    assert arrived(tmp_path) - killed == FEW
+    assert killed < FEW
 
 
 @pytest.mark.parametrize(
-    ("library", "code", "way"), [("fapilog", FAPILOG, "fapilog"), ("opentelemetry", OPENTELEMETRY, "OpenTelemetry SDK")]
+    ("library", "code", "way", "calls"),
+    [
+        ("fapilog", FAPILOG, "fapilog", MANY),
+        ("opentelemetry", OPENTELEMETRY, "OpenTelemetry SDK", MANY),
+        ("langfuse", LANGFUSE, "Langfuse", 5000),
+    ],
 )
-def test_a_full_queue_drops(library: str, code: str, way: str, tmp_path: Path) -> None:
-    assert said(way)[2] == "drops"
-    assert int(ran(library, code + FILLED.format(calls=MANY), tmp_path, 0)) == MANY
-    assert arrived(tmp_path) < MANY
+@pytest.mark.usefixtures("stand_in")
+def test_a_full_queue_drops(library: str, code: str, way: str, calls: int, tmp_path: Path) -> None:
+    says = comparison_row(way)[2]
+    done = ran(library, code + FILLED.format(calls=calls), tmp_path, 0)
+    assert int(done.stdout) == calls
+    assert arrived(tmp_path) < calls
+    assert says == ("drops, with a warning" if "Queue full, dropping" in done.stderr else "drops")
 
 
 def test_a_full_queue_of_loguru_lets_the_call_wait(tmp_path: Path) -> None:
-    assert said("loguru")[2] == "the call waits"
-    assert int(ran("loguru", LOGURU_QUEUE + FILLED.format(calls=MANY), tmp_path, 0)) < MANY
+    assert comparison_row("loguru")[2] == "the call waits"
+    assert int(ran("loguru", LOGURU_QUEUE + FILLED.format(calls=MANY), tmp_path, 0).stdout) < MANY
 
 
 OURS = """
@@ -246,7 +294,7 @@ def call(n):
 def test_ours_writes_after_a_kill_what_it_accepted_and_says_what_it_did_not(
     calls: int, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, full, *_ = said("this package")[1:]
+    kept, full, *_ = comparison_row("this package")[1:]
     assert kept == "what was accepted is written by the next listener"
     assert full == "drops by level, counts, reports it in the log"
     monkeypatch.setenv("INFERENCE_LOGGING_LISTENER", "external")

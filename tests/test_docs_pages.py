@@ -69,6 +69,24 @@ def test_other_ways_of_logging_keep_their_fields(of: str, attributes: dict[str, 
     assert attributes.items() <= record["attributes"].items()
 
 
+def test_the_test_of_an_application_passes(tmp_path: Path) -> None:
+    application, test = blocks("fastapi.md", "python")
+    (tmp_path / "app.py").write_text(application, encoding="utf-8")
+    (tmp_path / "test_app.py").write_text(test, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert not (tmp_path / "logs").exists()
+
+
+def test_the_page_has_every_extra() -> None:
+    project = (DOCS.parent / "pyproject.toml").read_text(encoding="utf-8")
+    table = project.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    extras = re.findall(r"^(\w+) = \[", table, re.MULTILINE)
+    page = (DOCS / "install.md").read_text(encoding="utf-8").partition("| extra |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(extras)
+
+
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_framework_is_on_record(name: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(name) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -119,6 +120,45 @@ PAGES: Final = {"commands": commands, "metrics": metrics}
 def test_the_page_says_what_the_code_says(name: str) -> None:
     page = DOCS / f"{name}.md"
     assert page.read_text(encoding="utf-8") == PAGES[name](), f"python tests/test_docs_reference.py {name} > {page}"
+
+
+FORMATS: Final = {
+    "queue files": ("native/queue/src/layout.rs", "VERSION"),
+    "segments": ("native/segments/src/segment.rs", "SCHEMA_VERSION"),
+    "the control page of a queue directory": ("native/queue/src/control.rs", "VERSION"),
+    "changes by `ctl`": ("native/request/src/runtime.rs", "VERSION"),
+    "counts for metrics": ("native/lines/src/series.rs", "VERSION"),
+    "the index of segments": ("native/index/src/image.rs", "VERSION"),
+    "how far a shipper has come": ("inference_logging/shipping/offsets.py", "VERSION"),
+    "manifests of objects in a bucket": ("inference_logging/shipping/s3/manifest.py", "VERSION"),
+    "the statement of an export": ("inference_logging/export/statement.py", "VERSION"),
+    "configuration files": ("inference_logging/config/config.py", "FILE_VERSION"),
+    "the C library's interface": ("native/c/src/log.rs", "ABI_VERSION"),
+}
+
+
+@pytest.mark.parametrize("what", FORMATS)
+def test_the_version_of_a_format_is_that_of_the_code(what: str) -> None:
+    path, name = FORMATS[what]
+    source = (DOCS.parent / path).read_text(encoding="utf-8")
+    (version,) = re.findall(rf"^(?:pub )?(?:const )?{name}(?:: (?:u32|Final))? = (\d+);?$", source, re.MULTILINE)
+    page = (DOCS / "upgrading.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| {re.escape(what)}(?:, ([^|]+))? \| (\d+) \|", page, re.MULTILINE)
+    assert row[1] == version
+    assert not re.search(r"-\d", row[0]) or row[0].endswith(f"-{version}`")
+
+
+def test_the_page_has_no_format_without_a_version_in_the_code() -> None:
+    table = (DOCS / "upgrading.md").read_text(encoding="utf-8").partition("## Formats")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|,]+?)(?:, [^|]+)? \| \d", table, re.MULTILINE)
+    assert sorted(rows) == sorted(FORMATS)
+
+
+def test_the_words_of_the_glossary_are_in_order_and_in_use() -> None:
+    words = re.findall(r"^\| ([a-z ]+) \| ", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)[1:]
+    assert words == sorted(set(words))
+    pages = " ".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md") if path.name != "glossary.md")
+    assert [word for word in words if word not in " ".join(pages.split())] == []
 
 
 if __name__ == "__main__":

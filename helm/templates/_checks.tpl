@@ -1,5 +1,5 @@
 {{/*
-What no schema can say: values that are right each by itself and not together. All of it is told at once, each line with
+What no schema can say: values that are right each by itself and not together. All of it is reported at once, each line with
 parameter and value.
 */}}
 

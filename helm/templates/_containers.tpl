@@ -76,7 +76,7 @@ volumeMounts:
 {{- end }}
 
 {{/*
-An init container that is restarted always: it starts before the server, and is told to end when the server has ended, so
+An init container that is restarted always: it starts before the server, and gets its signal to end when the server has ended, so
 it drains what that left.
 */}}
 {{- define "inference-logging.container.listener" -}}

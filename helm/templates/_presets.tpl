@@ -3,7 +3,7 @@ What the chart knows of each kind of server. A preset says what `server` is wher
 there are; the command is made from what came of both.
 
 Readiness is our graded health: 503 while records back up, so that the load goes elsewhere. Liveness is not: a restart
-costs minutes of model load and mends no full disk; it fails only where the listener makes no progress.
+costs minutes of model load and repairs no full disk; it fails only where the listener makes no progress.
 */}}
 
 {{- define "inference-logging.preset.fastapi" -}}

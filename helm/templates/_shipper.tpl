@@ -160,9 +160,9 @@ volumeMounts:
 {{- end }}
 
 {{/*
-Between the listener and a shipper that others made. Those stop reading when they are told to end, so what the listener
+Between the listener and a shipper that others made. Those stop reading at their signal to end, so what the listener
 wrote last would not leave the pod; and preStop hooks of sidecars run when the end of the pod begins, not in their turn. A
-sidecar has its turn: it starts between the two, so it is told to end between the two, and takes its time.
+sidecar has its turn: it starts between the two, so its signal comes between the two, and it takes its time.
 */}}
 {{- define "inference-logging.container.handover" -}}
 name: handover

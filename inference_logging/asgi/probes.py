@@ -31,7 +31,7 @@ def readiness(health: Health | None) -> Answer:
 
 
 def liveness(health: Health | None) -> Answer:
-    """Return the answer of the liveness route. A restart would not surely mend a logger that is not open."""
+    """Return the answer of the liveness route. A restart would not surely repair a logger that is not open."""
     return health.liveness() if health is not None else (200, _NOT_OPEN, 1)
 
 

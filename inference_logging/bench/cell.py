@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
-from inference_logging.bench.loops import GIVE_UP, Schedule, Tally, batched, closed, paced, space
+from inference_logging.bench.loops import GIVE_UP, Schedule, Timings, batched, closed, paced, space
 from inference_logging.bench.machine import forget_peak, interpreter_cpu_ns, peak_bytes, resident_bytes
 from inference_logging.bench.peers import Opened, Peer, Place, peer
 from inference_logging.bench.record import (
@@ -89,12 +89,12 @@ def measure(order: Order, measured: Peer) -> dict[str, Any]:
     if order.loop == "call":
         with measured.opened(place, text) as opened, _unless_stuck(order):
             return _measure_calls(order, opened, measured, place)
-    tallies = [Tally(space(calls)) for calls in _room(order)]
+    all_timings = [Timings(space(calls)) for calls in _room(order)]
     counts_peak, before = forget_peak(), resident_bytes()
     with measured.opened(place, text) as opened:
         with _unless_stuck(order):
             _warm_up(order, opened, measured, place)
-            figures = _measure_load(order, opened, tallies)
+            figures = _measure_load(order, opened, all_timings)
         figures["peak_bytes"] = max(peak_bytes() - before, 0) if counts_peak else None
         return {**figures, **_arrivals(figures, measured, place, text)}
 
@@ -151,19 +151,19 @@ def _settle(opened: Opened, measured: Peer, place: Place, made: int) -> None:
         quiet = quiet + 1 if arrived == before else 0
 
 
-def _measure_load(order: Order, opened: Opened, tallies: list[Tally]) -> dict[str, Any]:
+def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> dict[str, Any]:
     dropped_before = opened.dropped() if opened.dropped is not None else 0
-    start_ns, cpu_before = _run_threads(order, opened, tallies)
-    ended_ns = max(tally.ended_ns for tally in tallies)
+    start_ns, cpu_before = _run_threads(order, opened, all_timings)
+    ended_ns = max(timings.ended_ns for timings in all_timings)
     drained = _within(opened.drain, DRAIN_S)
     drained_ns = time.perf_counter_ns()
     cpu = interpreter_cpu_ns() - cpu_before
-    calls = sum(tally.calls for tally in tallies)
-    refused = sum(tally.refused for tally in tallies)
+    calls = sum(timings.calls for timings in all_timings)
+    refused = sum(timings.refused for timings in all_timings)
     if opened.dropped is not None:
         refused += opened.dropped() - dropped_before
     accepted = calls - refused
-    times = sorted(_joined(tallies))
+    times = sorted(_joined(all_timings))
     late_ns = start_ns + int(order.seconds * (1 + _LATE) * 1e9)
     in_time = ended_ns <= late_ns and drained_ns <= late_ns + int(_FLUSH_S * 1e9)
     return {
@@ -176,7 +176,7 @@ def _measure_load(order: Order, opened: Opened, tallies: list[Tally]) -> dict[st
         "drain_s": max(drained_ns - ended_ns, 0) / 1e9,
         "end_to_end_s": max(drained_ns - start_ns, 1) / 1e9,
         "drained": drained,
-        "kept_up": in_time and not any(tally.not_made for tally in tallies) if order.loop == "open" else None,
+        "kept_up": in_time and not any(timings.not_made for timings in all_timings) if order.loop == "open" else None,
     }
 
 
@@ -188,14 +188,14 @@ def _quantile(ordered: list[int], share: float) -> float | None:
     return float(ordered[max(math.ceil(share * len(ordered)) - 1, 0)]) if ordered else None
 
 
-def _joined(tallies: list[Tally]) -> array[int]:
+def _joined(all_timings: list[Timings]) -> array[int]:
     joined: array[int] = array("Q")
-    for tally in tallies:
-        joined.extend(tally.times())
+    for timings in all_timings:
+        joined.extend(timings.times())
     return joined
 
 
-def _run_threads(order: Order, opened: Opened, tallies: list[Tally]) -> tuple[int, int]:
+def _run_threads(order: Order, opened: Opened, all_timings: list[Timings]) -> tuple[int, int]:
     """Run the threads to their end; return when they began, and the CPU time spent before.
 
     Raises what a call has raised.
@@ -215,9 +215,9 @@ def _run_threads(order: Order, opened: Opened, tallies: list[Tally]) -> tuple[in
         number = FIRST_NUMBER + thread * NUMBERS_PER_THREAD
         try:
             if order.loop == "closed":
-                closed(opened.call, tallies[thread], number, began[1] + int(order.seconds * 1e9))
+                closed(opened.call, all_timings[thread], number, began[1] + int(order.seconds * 1e9))
             else:
-                paced(opened.call, tallies[thread], number, _schedule(order, thread, began[1]))
+                paced(opened.call, all_timings[thread], number, _schedule(order, thread, began[1]))
         except Exception as error:  # noqa: BLE001 - whatever a peer raises is the cell's problem
             failed.append(error)
 

@@ -28,7 +28,7 @@ GIVE_UP: Final = 2.0
 
 
 @dataclass
-class Tally:
+class Timings:
     """What one thread did: calls made, those refused, those that were due and never made, and the end of the last."""
 
     taken_ns: array[int]
@@ -48,9 +48,9 @@ def space(calls: int) -> array[int]:
     return array("Q", bytes(8 * calls))
 
 
-def closed(call: Call, tally: Tally, first_number: int, end_ns: int, clock: Clock = time.perf_counter_ns) -> None:
+def closed(call: Call, timings: Timings, first_number: int, end_ns: int, clock: Clock = time.perf_counter_ns) -> None:
     """Call until ``end_ns``, or until there is no more room for times."""
-    taken, timed, refused = tally.taken_ns, 0, 0
+    taken, timed, refused = timings.taken_ns, 0, 0
     number = first_number
     after = 0
     for number in range(first_number, first_number + len(taken)):
@@ -64,7 +64,7 @@ def closed(call: Call, tally: Tally, first_number: int, end_ns: int, clock: Cloc
             timed += 1
         if after >= end_ns:
             break
-    tally.calls, tally.timed, tally.refused, tally.ended_ns = number + 1 - first_number, timed, refused, after
+    timings.calls, timings.timed, timings.refused, timings.ended_ns = number + 1 - first_number, timed, refused, after
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Schedule:
 
 def paced(
     call: Call,
-    tally: Tally,
+    timings: Timings,
     first_number: int,
     schedule: Schedule,
     clock: Clock = time.perf_counter_ns,
@@ -111,27 +111,27 @@ def paced(
         due = schedule.due_ns(position)
         now = clock()
         if now >= give_up_ns:
-            _leave(tally, schedule, position, now)
+            _leave(timings, schedule, position, now)
             break
         while now < due:
             sleep((due - now) / 1e9)
             now = clock()
         accepted = call(first_number + position)
         after = clock()
-        tally.calls += 1
-        tally.ended_ns = after
+        timings.calls += 1
+        timings.ended_ns = after
         if accepted is False:
-            tally.refused += 1
+            timings.refused += 1
         else:
-            tally.taken_ns[tally.timed] = after - due
-            tally.timed += 1
+            timings.taken_ns[timings.timed] = after - due
+            timings.timed += 1
 
 
-def _leave(tally: Tally, schedule: Schedule, position: int, now: int) -> None:
+def _leave(timings: Timings, schedule: Schedule, position: int, now: int) -> None:
     for left in range(position, schedule.calls):
-        tally.taken_ns[tally.timed] = max(now - schedule.due_ns(left), 0)
-        tally.timed += 1
-    tally.not_made = schedule.calls - position
+        timings.taken_ns[timings.timed] = max(now - schedule.due_ns(left), 0)
+        timings.timed += 1
+    timings.not_made = schedule.calls - position
 
 
 def batched(call: Call, first_number: int, batch: int, end_ns: int, clock: Clock = time.perf_counter_ns) -> list[float]:

@@ -29,7 +29,7 @@ FIGURES: Final = (
 REACHED: Final = "reached"
 NOT_REACHED: Final = "not reached"
 NOT_MEASURED: Final = "not measured: "
-"""The verdicts of a goal; the last one is followed by its reason, the one before where there is one to tell."""
+"""The verdicts of a goal; the last one is followed by its reason, the one before where there is one."""
 
 
 class Estimate(TypedDict):

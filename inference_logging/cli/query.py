@@ -309,6 +309,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _cell(value: Any) -> str:
+    """Return what stands in a table: a float without the noise of its last digits."""
+    if isinstance(value, float):
+        return f"{value:.12g}"
     return safe("" if value is None else _word(value))
 
 

@@ -1,7 +1,7 @@
 """Rows of traces: lengths, prefix ids and how the request ended, as JSON lines whose first member is the time.
 
 All rows have the same members, since readers that make a table take its columns from the first rows. Members that no
-reader asks for tell where a request was aborted: ``outcome`` is not ``ok``, after ``duration`` seconds, ``chunks``
+reader asks for say where a request was aborted: ``outcome`` is not ``ok``, after ``duration`` seconds, ``chunks``
 chunks and ``output_length`` tokens.
 """
 

@@ -1,7 +1,11 @@
-"""A real vLLM with our package installed: asked for nothing it opens nothing, and answers are the same with us."""
+"""A real vLLM with our package installed: asked for nothing it opens nothing, and answers are the same with us.
+
+Its own log of requests is on, which changes no answer: what docs/comparison.md says of it is tried here.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -10,11 +14,15 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.integrations.test_vllm_clients_leave import ask, read_until
 from tests.integrations.vllm_server import WRITING, VllmServer, events, serving_without
+from tests.shown import comparison_row
+from tests.support import wait_until
 
 pytestmark = pytest.mark.vllm
 
 CHAT = {"messages": [{"role": "user", "content": "tell me a story"}]}
+OWN_LOG = ("--enable-log-requests", "--enable-log-outputs")
 # The same words from both.
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "hello", "max_tokens": 8, "temperature": 0, "ignore_eos": True},
@@ -25,7 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Serve without the middleware."""
-    with serving_without(tmp_path_factory.mktemp("bare"), *WRITING) as server:
+    with serving_without(tmp_path_factory.mktemp("bare"), *WRITING, *OWN_LOG) as server:
         yield server
         assert not server.config.resolved_queue_directory.exists()
         assert not server.config.directory.exists()
@@ -64,6 +72,33 @@ def test_a_refusal_is_byte_for_byte_what_it_is_without_us(vllm: VllmServer, bare
     answers = [server.post("/v1/completions", "same-no", prompt="hello", model="nobody") for server in (vllm, bare)]
     assert answers[0].content == answers[1].content
     assert headers_of(answers[0]) == headers_of(answers[1])
+
+
+def test_its_own_log_has_arguments_and_outputs_while_it_serves(bare: VllmServer) -> None:
+    record, kept, full, where = comparison_row("vLLM's own log")
+    assert record == "arguments, outputs and aborts, with flags; no times"
+    assert (kept, full, where) == ("what was written stays", "it has no queue", "in the call")
+    answer = bare.post("/v1/chat/completions", "own-log", **BODIES["/v1/chat/completions"]).json()
+    wait_until(lambda: f"Generated response {answer['id']}" in bare.output, "its line about the answer")
+    of_it = [line for line in bare.output.splitlines() if answer["id"] in line]
+    (received,) = (line for line in of_it if "Received request" in line)
+    (generated,) = (line for line in of_it if "Generated response" in line)
+    assert "max_tokens=8" in received
+    assert repr(answer["choices"][0]["message"]["content"]) in generated
+    assert CHAT["messages"][0]["content"] not in bare.output
+    assert not re.search("duration|time|second", received + generated.partition("output: ")[0])
+
+
+def test_its_own_log_has_a_stream_that_its_client_left(bare: VllmServer) -> None:
+    attempts = itertools.count()
+
+    def is_aborted() -> bool:
+        # The model is so small that it may be done before a busy machine sees that its client has left.
+        with ask(bare, "/v1/completions", f"own-left-{next(attempts)}", stream=True) as connection:
+            read_until(connection, b'"finish_reason":null')
+        return re.search(r"Request cmpl-own-left\S* aborted", bare.output) is not None
+
+    wait_until(is_aborted, "its line about the abort")
 
 
 def said(answer: httpx.Response) -> tuple[str, set[str]]:

@@ -25,9 +25,9 @@ QUICK = {"ship_batch_records": "50", "ship_interval_s": "0.05", "ship_timeout_s"
 class Ship:
     """A shipper of the segments of ``config``, or of each directory of a form; ``parameters`` are further ones."""
 
-    def __init__(self, config: Config, to: str, *, each: Sequence[str] = (), **parameters: Any) -> None:
+    def __init__(self, config: Config, to: str, *, each: Any = (), **parameters: Any) -> None:
         self.kills = 0
-        self._each = each
+        self._each: Sequence[str] = each
         self.lines: list[str] = []
         self.parameters = {**QUICK, "ship_to": to, "drain_deadline_s": "60", **parameters}
         self._variables = variables(config)

@@ -1,4 +1,4 @@
-"""What vLLM tells of itself for the record ``server.started``: model, weights' type, parallelism, arguments.
+"""What vLLM says of itself for the record ``server.started``: model, weights' type, parallelism, arguments.
 
 Every attribute may be missing in another version of vLLM: its field is left out then.
 """
@@ -26,7 +26,7 @@ _PARALLEL: Final = {
 
 
 def reported_by(client: Any) -> dict[str, object]:
-    """Return the fields of ``server.started`` that an engine client (``vllm.engine.protocol.EngineClient``) tells."""
+    """Return the fields of ``server.started`` that an engine client (``vllm.engine.protocol.EngineClient``) has."""
     configs = getattr(client, "vllm_config", None)
     model, parallel = getattr(configs, "model_config", None), getattr(configs, "parallel_config", None)
     dtype = getattr(model, "dtype", None)

@@ -51,6 +51,9 @@ fn a_request_is_one_line_of_what_most_want_to_see() {
         json!({"severity_text": "ERROR", "outcome": "error", "error.type": "ValueError", "duration_s": 1.5e-5});
     let line = "14:56:49.124 ERROR POST 200   15 µs /v1/chat/completions  error ValueError  fc67142b\n";
     assert_eq!(shown(&request(&failed), PLAIN), line);
+    let died = json!({"severity_text": "ERROR", "outcome": "process_died", "error.type": "process_died"});
+    let line = "14:56:49.124 ERROR POST 200  254 ms /v1/chat/completions  process_died  fc67142b\n";
+    assert_eq!(shown(&request(&died), PLAIN), line);
     let after = json!({"after_response_outcome": "error", "after_response_error_type": "KeyError"});
     assert!(shown(&request(&after), PLAIN).contains("  after the answer: error KeyError  "));
 }

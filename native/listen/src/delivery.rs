@@ -221,13 +221,13 @@ impl Delivery {
         }
     }
 
-    /// Returns an empty buffer for the next batch, with the records about the sinks if it `tells`, and the number of
+    /// Returns an empty buffer for the next batch, with the records about the sinks if it `reports`, and the number of
     /// their lines.
-    pub fn begin_batch(&mut self, capacity: usize, tells: bool) -> Batch {
+    pub fn begin_batch(&mut self, capacity: usize, reports: bool) -> Batch {
         let mut lines = std::mem::take(&mut self.spare);
         lines.clear();
         lines.reserve(capacity);
-        let records = if tells { self.notices.move_into(&mut lines) } else { 0 };
+        let records = if reports { self.notices.move_into(&mut lines) } else { 0 };
         Batch { lines, records }
     }
 

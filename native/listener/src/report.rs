@@ -223,11 +223,11 @@ fn reason(name: &str) -> &str {
         "torn" => "torn: the process was killed while it wrote them",
         "corrupt" => "corrupt: could not be read in the queue",
         "line_removed" => "lines were removed from a sealed segment",
-        "segment_missing" => "a whole segment is missing, and no segments.removed record tells of it",
+        "segment_missing" => "a whole segment is missing, and no segments.removed record names it",
         "shutdown_deadline" => {
             "left in the queue at a shutdown; if that queue still exists, run inference-logging recover"
         }
-        "unknown" => "nothing tells why",
+        "unknown" => "nothing says why",
         other => other,
     }
 }

@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The machine's name in its network; empty if the system does not tell.
+/// The machine's name in its network; empty if the system does not say.
 #[must_use]
 pub fn host_name() -> String {
     let mut name = [0_u8; 256];

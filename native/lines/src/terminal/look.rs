@@ -10,7 +10,7 @@ const LEVEL_WIDTH: usize = 5;
 const METHOD_WIDTH: usize = 4;
 const STATUS_WIDTH: usize = 3;
 const DURATION_WIDTH: usize = 7;
-/// Digits of a request's id: enough to tell the requests on a screen apart.
+/// Digits of a request's id: enough for the requests on a screen to differ.
 const ID_DIGITS: usize = 8;
 /// Columns of a path that stay on a narrow terminal.
 const LEAST_PATH: usize = 16;
@@ -188,7 +188,9 @@ impl Shown<'_> {
         for ((end, error), when) in ends.iter().zip(errors).zip(["", "after the answer: "]) {
             let Some(outcome) = self.record.text(end).filter(|outcome| outcome != "ok") else { continue };
             let exception = || self.record.text("exception.type").filter(|_| when.is_empty());
-            let error = self.record.text(error).or_else(exception).unwrap_or_default();
+            // The error of a process that died is that it died.
+            let error =
+                self.record.text(error).or_else(exception).filter(|error| *error != outcome).unwrap_or_default();
             self.add_safe(format!("  {when}{outcome} {error}").trim_end(), Style::Red);
         }
     }

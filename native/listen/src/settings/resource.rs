@@ -73,7 +73,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Reads what the system tells.
+    /// Reads what the system says.
     #[must_use]
     pub fn read() -> Self {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -85,7 +85,7 @@ impl Host {
         }
     }
 
-    /// The container in which the process runs; None: it runs in none, or the runtime does not tell.
+    /// The container in which the process runs; None: it runs in none, or the runtime does not say.
     ///
     /// Control groups of version 1 end with the id. With version 2 the files that the runtime mounts name it; the id behind
     /// `sandboxes` is the pod's, not the container's.
