@@ -41,7 +41,7 @@ class Sources:
                 break
         if whole.unread and not self._parts:
             raise whole.unread[0]
-        # Always in the same order: what is planned is sent as the same block by whoever reads it again.
+        # Always in the same order: what is planned is sent as the same block by the next shipper, too.
         self._parts.sort(key=lambda part: part[0].directory)
         whole.lines = [line for _, part in self._parts for line in part.lines]
         return whole
