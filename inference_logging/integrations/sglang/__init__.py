@@ -1,0 +1,1 @@
+"""SGLang: its HTTP server with the middleware, by the plugin that it loads."""
