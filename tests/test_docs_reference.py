@@ -18,8 +18,10 @@ from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.cli.main import COMMANDS, EXIT_CODES
 from inference_logging.cli.main import command as root
 from inference_logging.health import Watch
-from inference_logging.integrations.vllm.stats import STATS_FIELDS
+from inference_logging.integrations.vllm.records import REQUEST_FIELDS
+from inference_logging.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS
 from inference_logging.metrics import metrics_of
+from inference_logging.started import FIELDS as STARTED_FIELDS
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 _PRINTED: Final = (
@@ -159,6 +161,54 @@ def test_the_words_of_the_glossary_are_in_order_and_in_use() -> None:
     assert words == sorted(set(words))
     pages = " ".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md") if path.name != "glossary.md")
     assert [word for word in words if word not in " ".join(pages.split())] == []
+
+
+def names_in(text: str) -> list[str]:
+    return re.findall(r'"([a-z0-9_.]+)"', text)
+
+
+def fields_in_the_core() -> dict[str, list[str]]:
+    """Return the fields of the listener's events and of a chunk's, as the sources have them."""
+    native = DOCS.parent / "native"
+    event, notice, fields = (
+        (native / path).read_text(encoding="utf-8")
+        for path in ("queue/src/event.rs", "listen/src/delivery/notice.rs", "request/src/fields.rs")
+    )
+    lists = {
+        name: names_in(text) for name, text in re.findall(r"const (\w+): \[&str; \d+\] = (\[.*?\]);", event, re.DOTALL)
+    }
+    schemas = re.findall(r'built_in\(\w+, "([a-z.]+)", &(\w+|\[[^]]*\])', event)
+    found = {name: lists.get(of) or names_in(of.replace("ADJUSTED_COUNT", '"adjusted_count"')) for name, of in schemas}
+    for of, name, direct in re.findall(
+        r"(?:let fields = (\[[^]]*\]);\s+)?self\.push\(\"([a-z.]+)\", &(\[[^]]*\]|fields)", notice
+    ):
+        found[name] = names_in(of if direct == "fields" else direct)
+    chunk = fields.partition("pub struct Chunk<'a> {")[2].partition("\n    }")[0]
+    found["request.chunk"] = re.findall(r'"([a-z_]+)" =>', chunk)
+    source = (
+        (native / "request/src/websocket.rs").read_text(encoding="utf-8").partition("FIELDS:")[2].partition("];")[0]
+    )
+    found["websocket.connection"] = names_in(source)
+    return found
+
+
+def test_the_page_of_events_has_each_with_its_fields() -> None:
+    expected = {name: [field for field in of if field != "trace"] for name, of in fields_in_the_core().items()}
+    expected["server.started"] = list(STARTED_FIELDS)
+    expected["engine.request"] = list(REQUEST_FIELDS)
+    expected["engine.stats"] = [*STATS_FIELDS, *SPECULATION_FIELDS]
+    page = (DOCS / "events.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[a-z.]+`(?:, `[a-z.]+`)*) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", page, re.MULTILINE)
+    shown = {
+        name: re.findall(r"`([a-z0-9_.]+)`", re.sub(r" \([^)]*\)", "", fields))
+        for events, fields in rows
+        for name in re.findall(r"`([a-z.]+)`", events)
+    }
+    own = (DOCS.parent / "native/queue/src/event.rs").read_text(encoding="utf-8")
+    own = own.partition("pub const OF_LISTENERS")[2].partition("];")[0]
+    assert set(names_in(own)) <= set(shown)
+    assert set(shown) == {*expected, "request", "segment.header", "segment.footer"}
+    assert {name: shown[name] for name in expected} == expected
 
 
 if __name__ == "__main__":
