@@ -225,6 +225,7 @@ test-roots: $(DEPENDENCIES) ## Install a wheel into a fresh Debian as docs/insta
 # CPython for musl is built from Debian's sources, unless PYTHON_MUSL is a folder with one (bin, lib and so on).
 test-musl: $(DEPENDENCIES) ## Install the wheel for musl into a root without glibc, log a request, run the quick tests there (needs root)
 	@$(call require,/bin/busybox,busybox-static,the programs of the root)
+	@$(call require,/bin/bash-static,bash-static,the shell of the examples)
 	@$(call require,musl-gcc,musl-tools,building CPython)
 	@$(call require,dpkg-source,dpkg-dev,unpacking the sources of CPython)
 	@$(call require,tclsh,tcl,the sources of SQLite)

@@ -6,12 +6,11 @@ noted in. Imported where an interpreter starts: by a line of a .pth file. It cha
 
 from __future__ import annotations
 
+# Each process of the tests begins with this: no more is imported than an interpreter has at its start.
 import os
 import sys
-from pathlib import Path
-from typing import Final
 
-MODULES: Final = frozenset(filter(None, os.environ.get("LACKING", "").split(",")))
+MODULES = frozenset(filter(None, os.environ.get("LACKING", "").split(",")))
 
 
 class Notes:
@@ -22,7 +21,7 @@ class Notes:
         """Note a module that is not here."""
         notes = os.environ.get("LACKING_NOTES")
         if notes and name.partition(".")[0] in MODULES:
-            with Path(notes).open("a", encoding="utf-8") as file:
+            with open(notes, "a", encoding="utf-8") as file:  # noqa: PTH123
                 file.write(f"{name.partition('.')[0]}\n")
 
 

@@ -2,10 +2,10 @@
 
 A request is logged there first, as docs/install.md says.
 
-The root has busybox, musl, and CPython for it: that of ``--python``, a folder with bin, lib and so on, or one that
-musl_python.py builds. The packages come from the registry that this machine's pip has, and are installed in the root
-without it. A package that has no wheel for musl is left out; a test that fails after it has asked for one is skipped.
-It runs as root, since it changes into the root.
+The root has busybox, bash, musl, and CPython for it: that of ``--python``, a folder with bin, lib and so on, or one
+that musl_python.py builds. The packages come from the registry that this machine's pip has, and are installed in the
+root without it. A package that has no wheel for musl is left out; a test that fails after it has asked for one is
+skipped. It runs as root, since it changes into the root.
 """
 
 from __future__ import annotations
@@ -66,16 +66,18 @@ def main() -> int:
 
 
 def make(root: Path, python: Path, libc: Path) -> Path:
-    """Make a root of busybox, musl and a CPython."""
+    """Make a root of busybox, bash, musl and a CPython."""
     shutil.rmtree(root, ignore_errors=True)
     for name in ("bin", "lib", "etc", "root", "srv", "usr/bin"):
         (root / name).mkdir(parents=True)
     for name, content in USERS.items():
         (root / "etc" / name).write_text(content, encoding="utf-8")
     shutil.copy("/bin/busybox", root / "bin")
+    # In which the documentation's examples are.
+    shutil.copy("/bin/bash-static", root / "bin" / "bash")
     names = subprocess.run(["/bin/busybox", "--list"], capture_output=True, text=True, check=True).stdout.split()
     for name in names:
-        if name != "busybox":
+        if name not in ("bash", "busybox"):
             (root / "bin" / name).symlink_to("busybox")
     (root / "usr" / "bin" / "env").symlink_to("/bin/busybox")
     shutil.copy(libc, root / "lib" / f"ld-musl-{musl_python.MACHINE}.so.1")
@@ -119,7 +121,8 @@ def add_tests(root: Path, version: str, asked: list[str]) -> list[str]:
     variables += " LISTENER_PROGRAM=/srv/venv/bin/inference-logging-listener"
     # Also for processes that tests start with another PYTHONPATH.
     known = f"printf '/srv/site\\nimport lacking\\n' > venv/lib/python{version}/site-packages/tests.pth"
-    return [known, "cd tree", f"{variables} /srv/venv/bin/python -m pytest -p no:cacheprovider {quoted}"]
+    linter = "ln -s /srv/site/bin/hadolint venv/bin"
+    return [known, linter, "cd tree", f"{variables} /srv/venv/bin/python -m pytest -p no:cacheprovider {quoted}"]
 
 
 def install(place: Path, version: str) -> None:

@@ -12,6 +12,8 @@ maturin's wheel is compressed once more by libdeflate: the same format, 3 to 4 %
 from __future__ import annotations
 
 import argparse
+import base64
+import hashlib
 import io
 import json
 import os
@@ -153,15 +155,31 @@ def build(target: str, pythons: list[str], out: Path) -> None:
 
 
 def compress(wheel: Path, into: Path) -> None:
-    """Write the files of ``wheel`` into another wheel, as small as the format allows in a second."""
+    """Write the files of ``wheel`` into another wheel, as small as the format allows in a second.
+
+    maturin names crates of the checkout by its folder in the bills of materials: they lose it.
+    """
     with zipfile.ZipFile(wheel) as files, zipfile.ZipFile(into, "w") as smaller:
+        contents = {file.filename: files.read(file) for file in files.infolist()}
+        for bill in (name for name in contents if name.endswith(".cyclonedx.json")):
+            replace(contents, bill, contents[bill].replace(ROOT.as_uri().encode(), b"file:///inferlog"))
         for file in files.infolist():
-            content = files.read(file)
+            content = contents[file.filename]
             file.compress_type = zipfile.ZIP_DEFLATED
             with smaller.open(file, "w") as place:
                 # zipfile knows no compressor but zlib's.
                 place._compressor = Libdeflate()  # type: ignore[attr-defined]
                 place.write(content)
+
+
+def replace(contents: dict[str, bytes], name: str, content: bytes) -> None:
+    """Replace a file of a wheel, and what its list of files says of it."""
+    contents[name] = content
+    (record,) = (listed for listed in contents if listed.endswith(".dist-info/RECORD"))
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    of_it = f"{name},sha256={digest},{len(content)}"
+    lines = contents[record].decode().splitlines()
+    contents[record] = "".join(f"{of_it if line.startswith(f'{name},') else line}\n" for line in lines).encode()
 
 
 class Libdeflate:

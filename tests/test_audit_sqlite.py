@@ -53,7 +53,9 @@ def test_a_batch_that_sqlite_has_already_is_passed_over_and_the_chain_goes_on(tm
 
     path = tmp_path / "logs/audit/t-audit.sqlite"
     batch = line("a", 0) + line("b", 0) + line("a", 1)
-    SqliteWriter(path, "sha256", None)(batch)
+    first = SqliteWriter(path, "sha256", None)
+    first(batch)
+    first(None)
     successor = SqliteWriter(path, "sha256", None)
     successor(batch + line("a", 2))
     successor(None)
@@ -71,10 +73,13 @@ def test_what_a_listener_told_before_it_died_is_not_told_again_by_the_next_one(t
         return json.dumps({"timestamp": "t", "event_name": event, "boot_id": "a", **fields}).encode() + b"\n"
 
     path = tmp_path / "logs/audit/t-audit.sqlite"
-    SqliteWriter(path, None, None)(dropped(3, 3))
+    first = SqliteWriter(path, None, None)
+    first(dropped(3, 3))
+    first(None)
     successor = SqliteWriter(path, None, None)
     for lines in (dropped(3, 3), dropped(5, 5), dropped(2, 7), line("process.ended"), line("process.ended")):
         successor(lines)
+    successor(None)
     told = [json.loads(row[2]) for row in rows(tmp_path)]
     assert [one.get("dropped") for one in told] == [3, 2, 2, None]
 
@@ -121,4 +126,5 @@ def test_an_sqlite_transaction_that_fails_leaves_nothing_and_the_next_one_works(
         writer(good + b"no JSON\n")
     assert rows(tmp_path) == []
     writer(good)
+    writer(None)
     assert len(rows(tmp_path)) == 1

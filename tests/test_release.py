@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -114,6 +117,24 @@ def test_a_wheel_is_compressed_again_and_holds_the_same(tmp_path: Path) -> None:
             for name in ("filename", "date_time", "external_attr", "compress_type"):
                 assert getattr(found, name) == getattr(expected, name), name
             assert other.read(found) == one.read(expected)
+
+
+def test_a_wheel_does_not_name_the_folder_that_it_was_built_in(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.whl", tmp_path / "after.whl"
+    bill, other = "inferlog-1.dist-info/sboms/core.cyclonedx.json", "inference_logging/a.py"
+    record = "inferlog-1.dist-info/RECORD"
+    with zipfile.ZipFile(before, "w") as files:
+        files.writestr(other, "a = 1\n")
+        files.writestr(bill, json.dumps({"bom-ref": f"path+{ROOT.as_uri()}/native/python#0.1.0"}))
+        files.writestr(record, f"{other},sha256=of-it,6\n{bill},sha256=of-before,1\n{record},,\n")
+    code = "import sys; from pathlib import Path; from wheels import compress; compress(*map(Path, sys.argv[1:]))"
+    subprocess.run([sys.executable, "-c", code, str(before), str(after)], cwd=ROOT / "release", check=True)
+    with zipfile.ZipFile(after) as files:
+        content = files.read(bill)
+        listed = files.read(record).decode()
+    assert json.loads(content) == {"bom-ref": "path+file:///inferlog/native/python#0.1.0"}
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    assert listed == f"{other},sha256=of-it,6\n{bill},sha256={digest},{len(content)}\n{record},,\n"
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

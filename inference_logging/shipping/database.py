@@ -44,11 +44,15 @@ class DatabaseDestination:
             # Made here, for its owner alone: SQLite would leave the mode to the umask. Its other files take this one's.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._database = sqlite3.connect(path, timeout=timeout_s)
+        except (OSError, sqlite3.Error) as error:
+            raise OpenError(f"ship_to='sqlite://{path}': {error}") from error
+        try:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.executescript(_SCHEMA)
             self._add_resource()
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
+            self._database.close()
             raise OpenError(f"ship_to='sqlite://{path}': {error}") from error
 
     def _add_resource(self) -> None:

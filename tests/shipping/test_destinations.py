@@ -9,6 +9,7 @@ import gzip
 import json
 import socket
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -274,6 +275,17 @@ def test_a_database_that_is_locked_has_failed_and_takes_it_later(opened: Open, t
 def test_a_database_that_cannot_be_had_is_told_by_its_path(opened: Open, tmp_path: Path) -> None:
     with pytest.raises(OpenError, match="ship_to='sqlite:///"):
         opened(ship_to=f"sqlite://{tmp_path}/missing/a.db")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="which files are open is asked of /proc")
+def test_a_file_that_is_no_database_is_named_and_closed_again(opened: Open, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.write_text("not a database" * 100)
+    with pytest.raises(OpenError, match="file is not a database") as refused:
+        opened(ship_to=f"sqlite://{path}")
+    # The error still holds what it came from.
+    assert refused.tb is not None
+    assert str(path) not in [str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
