@@ -71,10 +71,11 @@ class Sources:
                 source.plan(part)
 
     def acknowledge(self, batch: Batch) -> None:  # noqa: ARG002
-        """Save that the batch that was read last has arrived, as ``Source.acknowledge``."""
+        """Save that the batch that was read last has arrived, as ``Source.acknowledge``, in each of its directories."""
         with self._saving():
-            for source, part in self._parts:
-                source.acknowledge(part)
+            errors = [_error_of(source, part) for source, part in self._parts]
+        for error in filter(None, errors):
+            raise error
 
     def _saving(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -139,6 +140,15 @@ class EachSource(Sources):
     def close(self) -> None:
         """Let another shipper go on."""
         self._directories.close()
+
+
+def _error_of(source: Source, acknowledged: Batch) -> OSError | None:
+    """Let a source acknowledge; return why that cannot be saved."""
+    try:
+        source.acknowledge(acknowledged)
+    except OSError as error:
+        return error
+    return None
 
 
 def _raise_file_limit() -> None:

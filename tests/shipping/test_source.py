@@ -279,6 +279,28 @@ def test_several_directories_come_in_turn_each_with_its_own_offsets_and_marks(tm
     assert [marks(directory) for directory in directories] == [[f"{name(1)}.shipped-test"]] * 2
 
 
+def test_offsets_that_one_directory_cannot_save_do_not_make_another_send_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for lane, number in (("audit", 1), ("segments", 2)):
+        (tmp_path / lane).mkdir()
+        write(tmp_path / lane / name(number), lines(number))
+        made.append(Source(tmp_path / lane, "test"))
+    opened = Sources(made)
+    batch = opened.read(*EVERYTHING)
+    monkeypatch.setattr(made[0]._offsets, "save", raising)
+    with pytest.raises(OSError, match="No space left"):
+        opened.acknowledge(batch)
+    assert opened.read(*EVERYTHING).lines == []
+    opened.close()
+    assert [marks(tmp_path / lane) for lane in ("audit", "segments")] == [[], [f"{name(2)}.shipped-test"]]
+
+
+def raising() -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_the_suffix_of_a_lane_is_not_of_the_services_name(tmp_path: Path) -> None:
     write(tmp_path / name(1, prefix="svc-audit"), lines(1))
     opened = Source(tmp_path, "test", suffix="-audit")
