@@ -144,25 +144,29 @@ def build(target: str, pythons: list[str], out: Path) -> None:
     try:
         shutil.copy2(target_directory() / static(target) / "release" / LISTENER, place)
         options = ["--release", "--locked", "--zig", "--target", target, "--compatibility", TARGETS[target]]
+        bills: dict[str, bytes] = {}
         for of_one in ([], *(["--no-default-features", "--interpreter", version] for version in pythons)):
             with tempfile.TemporaryDirectory() as built:
                 run(tool("maturin"), "build", "--quiet", *options, *of_one, "--out", built)
                 for wheel in Path(built).iterdir():
-                    compress(wheel, out / wheel.name)
+                    compress(wheel, out / wheel.name, bills)
     finally:
         # Each later build, also one for development, would take the program along.
         shutil.rmtree(DATA)
 
 
-def compress(wheel: Path, into: Path) -> None:
+def compress(wheel: Path, into: Path, bills: dict[str, bytes]) -> None:
     """Write the files of ``wheel`` into another wheel, as small as the format allows in a second.
 
-    maturin names crates of the checkout by its folder in the bills of materials: they lose it.
+    Its bills of materials are those of ``bills``, or else come there: the first wheel of a target has the crates of the
+    static program as well, while maturin leaves them out of a wheel for one version of Python. It also names crates of
+    the checkout by its folder, which they lose.
     """
     with zipfile.ZipFile(wheel) as files, zipfile.ZipFile(into, "w") as smaller:
         contents = {file.filename: files.read(file) for file in files.infolist()}
         for bill in (name for name in contents if name.endswith(".cyclonedx.json")):
-            replace(contents, bill, contents[bill].replace(ROOT.as_uri().encode(), b"file:///inferlog"))
+            without_folder = contents[bill].replace(ROOT.as_uri().encode(), b"file:///inferlog")
+            replace(contents, bill, bills.setdefault(bill, without_folder))
         for file in files.infolist():
             content = contents[file.filename]
             file.compress_type = zipfile.ZIP_DEFLATED

@@ -104,7 +104,7 @@ def test_a_wheel_is_compressed_again_and_holds_the_same(tmp_path: Path) -> None:
     with zipfile.ZipFile(before, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as files:
         for path, name in (program, text):
             files.write(path, name)
-    code = "import sys; from pathlib import Path; from wheels import compress; compress(*map(Path, sys.argv[1:]))"
+    code = "import sys; from pathlib import Path; from wheels import compress; compress(*map(Path, sys.argv[1:]), {})"
     written = []
     for _ in range(2):
         subprocess.run([sys.executable, "-c", code, str(before), str(after)], cwd=ROOT / "release", check=True)
@@ -119,22 +119,26 @@ def test_a_wheel_is_compressed_again_and_holds_the_same(tmp_path: Path) -> None:
             assert other.read(found) == one.read(expected)
 
 
-def test_a_wheel_does_not_name_the_folder_that_it_was_built_in(tmp_path: Path) -> None:
-    before, after = tmp_path / "before.whl", tmp_path / "after.whl"
+def test_a_wheel_names_all_crates_and_not_the_folder_that_it_was_built_in(tmp_path: Path) -> None:
     bill, other = "inferlog-1.dist-info/sboms/core.cyclonedx.json", "inference_logging/a.py"
     record = "inferlog-1.dist-info/RECORD"
-    with zipfile.ZipFile(before, "w") as files:
-        files.writestr(other, "a = 1\n")
-        files.writestr(bill, json.dumps({"bom-ref": f"path+{ROOT.as_uri()}/native/python#0.1.0"}))
-        files.writestr(record, f"{other},sha256=of-it,6\n{bill},sha256=of-before,1\n{record},,\n")
-    code = "import sys; from pathlib import Path; from wheels import compress; compress(*map(Path, sys.argv[1:]))"
-    subprocess.run([sys.executable, "-c", code, str(before), str(after)], cwd=ROOT / "release", check=True)
-    with zipfile.ZipFile(after) as files:
-        content = files.read(bill)
-        listed = files.read(record).decode()
-    assert json.loads(content) == {"bom-ref": "path+file:///inferlog/native/python#0.1.0"}
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-    assert listed == f"{other},sha256=of-it,6\n{bill},sha256={digest},{len(content)}\n{record},,\n"
+    # For one version of Python maturin leaves out what only the static program has.
+    for name, crates in (("abi3", ["core", "program"]), ("cp311", ["core"])):
+        with zipfile.ZipFile(tmp_path / name, "w") as files:
+            files.writestr(other, "a = 1\n")
+            files.writestr(bill, json.dumps([f"path+{ROOT.as_uri()}/native/{crate}#0.1.0" for crate in crates]))
+            files.writestr(record, f"{other},sha256=of-it,6\n{bill},sha256=of-before,1\n{record},,\n")
+    code = "import sys; from pathlib import Path; from wheels import compress; bills = {}\n"
+    code += "for name in sys.argv[1:]: compress(Path(name), Path(name + '.whl'), bills)"
+    names = [str(tmp_path / "abi3"), str(tmp_path / "cp311")]
+    subprocess.run([sys.executable, "-c", code, *names], cwd=ROOT / "release", check=True)
+    for name in names:
+        with zipfile.ZipFile(f"{name}.whl") as files:
+            content = files.read(bill)
+            listed = files.read(record).decode()
+        assert json.loads(content) == [f"path+file:///inferlog/native/{crate}#0.1.0" for crate in ("core", "program")]
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        assert listed == f"{other},sha256=of-it,6\n{bill},sha256={digest},{len(content)}\n{record},,\n"
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

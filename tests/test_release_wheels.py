@@ -93,8 +93,8 @@ def test_is_wrong():
 
 def test_a_test_that_fails_for_want_of_a_package_is_skipped_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "test_asking.py").write_text(ASKING)
-    (tmp_path / "test_beginning.py").write_text("import helper\n")
-    (tmp_path / "helper.py").write_text("from absent import part\n")
+    (tmp_path / "test_beginning.py").write_text("import shared\n")
+    (tmp_path / "shared.py").write_text("from absent import part\n")
     (tmp_path / "test_mistaken.py").write_text("import nowhere\n")
     command = [sys.executable, "-m", "pytest", "-q", "-rsfE", "-p", "lacking_tests", "-p", "no:cacheprovider", "."]
     environment = {
