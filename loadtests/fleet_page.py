@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import results
+from fleet_pods import ZONES
 from inference_logging import Config
 from inference_logging.cli.size import Fleet, Prices, computed
 from inference_logging.sizing import Measured, PerRequest
@@ -25,9 +26,8 @@ END: Final = "<!-- end: fleet -->"
 ON_PAPER: Final = (1_000, 10_000, 100_000)
 REPLICAS: Final = 3
 BROKERS: Final = "brokers, cores"
-ZONES: Final = 3
 LOST: Final = 2
-"""The zone that is lost; pods are in the zones by turns."""
+"""The zone that is lost."""
 DAY_S: Final = 86_400
 
 
@@ -161,7 +161,7 @@ def _table(result: Mapping[str, Any]) -> Iterator[str]:
     yield row("all shipped after the end of the pods, s", [f"{value:.1f}" for value in ended])
     rounds = [_rounds(result, run) for run in runs]
     yield row("records in a batch of a zone shipper", [f"{one[0]:.1f}" if one else "" for one in rounds])
-    yield row("a zone shipper comes back to a directory after, s", [f"{one[1]:.1f}" if one else "" for one in rounds])
+    yield row("seconds between batches of a zone shipper", [f"{one[1]:.1f}" if one else "" for one in rounds])
     for name in spent[0]:
         cells = ["" if (value := one[name]) is None else f"{value:.0f}" for one in spent]
         yield row(f"CPU for a record: {name}, µs", cells)
@@ -174,13 +174,13 @@ def _table(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _rounds(result: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return how many records a zone's shipper sends together, and the seconds between two batches of a directory."""
+    """Return how many records a zone's shipper sends together, and the seconds between two batches of it."""
     shippers = run["shippers"]
     if not shippers["batches"]:
         return None
-    directories = sum(pod % ZONES != LOST for pod in range(run["sample"], run["pods"]))
+    following = len({pod % ZONES for pod in range(run["sample"], run["pods"])} - {LOST})
     records = shippers["records"]["following"] / shippers["batches"]
-    return records, result["seconds"] * directories / shippers["batches"]
+    return records, result["seconds"] * following / shippers["batches"]
 
 
 class Step(NamedTuple):

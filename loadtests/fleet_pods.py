@@ -28,6 +28,9 @@ from fleet_count import Book, Note
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 
 SERVICE: Final = "fleet"
+SAMPLE: Final = 8
+"""Pods with a shipper of their own."""
+ZONES: Final = 3
 QUEUE_BYTES: Final = 1 << 20
 _CHUNKS: Final = 4
 """Of an answer at most: a chunk stands for several tokens."""
@@ -35,6 +38,11 @@ _CHUNKS: Final = 4
 _ENDING: Final = frozenset({signal.SIGTERM})
 
 Message = MutableMapping[str, Any]
+
+
+def zone(pod: int) -> str:
+    """Return the directory of a pod's zone; pods are in the zones by turns."""
+    return f"zone-{pod % ZONES}"
 
 
 class Settings(NamedTuple):
@@ -52,8 +60,8 @@ class Settings(NamedTuple):
         return Path(self.folder) / "book"
 
     def config(self, pod: int, **more: Any) -> Config:
-        """Return the configuration of a pod; its volume is a directory."""
-        volume = Path(self.folder) / f"pod-{pod}"
+        """Return the configuration of a pod; its volume is a directory below that of its zone, or of the sample."""
+        volume = Path(self.folder) / ("own" if pod < SAMPLE else zone(pod)) / f"pod-{pod}"
         places = {"directory": volume / "logs", "queue_directory": volume / "queues"}
         return Config(**{**places, "service_name": SERVICE, "queue_bytes": QUEUE_BYTES, **more})
 

@@ -1,11 +1,11 @@
 """What works on the directories of many pods within one process.
 
-    python loadtests/fleet_shipping.py ship DESTINATION DIRECTORY…      until SIGTERM, then what is left
-    python loadtests/fleet_shipping.py once DESTINATION DIRECTORY…      what is there
+    python loadtests/fleet_shipping.py ship DESTINATION PATTERN STATE   until SIGTERM, then what is left
+    python loadtests/fleet_shipping.py once DESTINATION PATTERN STATE   what is there
     python loadtests/fleet_shipping.py recover VOLUME…                  queues of pods that do not return
 
-``ship`` is `inference-logging ship` for many directories: its shipper, one source for each directory. It prints
-``ready`` once it has opened all of them, and at its end how many records it has sent and in how many batches.
+``ship`` is `inference-logging ship --each PATTERN --state STATE`. It prints ``ready`` once it has found what is there,
+and at its end how many records it has sent and in how many batches.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from fleet_pods import SERVICE
 from inference_logging import Config
 from inference_logging.cli import native
 from inference_logging.cli.ship import Stop
-from inference_logging.shipping import Shipper, Source, Sources
+from inference_logging.shipping import Shipper
 from inference_logging.shipping.destinations import open_destination
+from inference_logging.shipping.directories import Pattern
 from inference_logging.shipping.line import Destination, Line, Sent
+from inference_logging.shipping.offsets import State
+from inference_logging.shipping.sources import EachSource
 
 DRAIN_S: Final = 300.0
 
@@ -45,12 +48,12 @@ class Counting:
         self._destination.close()
 
 
-def ship(to: str, directories: Sequence[Path], *, once: bool) -> bool:
-    """Ship what is in ``directories``; return whether all of that has arrived."""
+def ship(to: str, pattern: str, state: str, *, once: bool) -> bool:
+    """Ship what is in the directories of a pattern; return whether all of that has arrived."""
     config = Config(ship_to=to)
-    sources = [Source(directory, config.resolved_ship_name, once=once) for directory in directories]
+    source = EachSource(Pattern.parse(pattern), State(Path(state), config.resolved_ship_name), once=once)
     counting = Counting(open_destination(config))
-    with Stop() as stop, contextlib.closing(Shipper(Sources(sources), counting, config)) as shipper:
+    with Stop() as stop, contextlib.closing(Shipper(source, counting, config)) as shipper:
         print("ready", flush=True)
         arrived = shipper.run(stop, once=once, drain_s=DRAIN_S)
         refused = shipper.refused.total()
@@ -70,10 +73,7 @@ def recover(volumes: Sequence[Path]) -> bool:
 def main() -> None:
     """Do what the command line says."""
     word, *given = sys.argv[1:]
-    if word == "recover":
-        done = recover([Path(one) for one in given])
-    else:
-        done = ship(given[0], [Path(one) for one in given[1:]], once=word == "once")
+    done = recover([Path(one) for one in given]) if word == "recover" else ship(*given, once=word == "once")
     sys.exit(0 if done else 1)
 
 

@@ -38,8 +38,8 @@ import fleet_page
 import results
 from fleet_count import Book, count, key
 from fleet_kafka import Cluster, record_of
-from fleet_page import LOST, ZONES
-from fleet_pods import SERVICE, Settings
+from fleet_page import LOST
+from fleet_pods import SAMPLE, SERVICE, ZONES, Settings
 from fleet_processes import Child, Usage
 from inference_logging import Config
 from inference_logging.bench.machine import load
@@ -50,8 +50,6 @@ from inference_logging.shipping.line import Line
 from inference_logging.sizing import measure_segments
 from tests.shipping.clickhouse import KEY, ClickHouse
 
-SAMPLE: Final = 8
-"""Pods with a shipper of their own."""
 EVENTS: Final = {
     "broker killed": 0.2, "broker starts again": 0.3, "zone lost": 0.45, "deploy begins": 0.55, "deploy ends": 0.95
 }  # fmt: skip
@@ -94,8 +92,8 @@ class Run:
         for pod in range(min(SAMPLE, self._settings.pods)):
             self._own[pod] = [self._shipper(pod)]
         for at, pods in enumerate(self._pods):
-            if others := [pod for pod in pods if pod >= SAMPLE]:
-                self._following[at] = self._follow("ship", others)
+            if any(pod >= SAMPLE for pod in pods):
+                self._following[at] = self._follow("ship", at)
         for shipper in self._following.values():
             assert shipper.hear() == "ready"
         brokers = Usage([broker.pid for broker in self._cluster.brokers])
@@ -120,11 +118,12 @@ class Run:
         settings = json.dumps(self._settings._asdict())
         return Child(sys.executable, _HERE / "fleet_pods.py", settings, *map(str, pods), said=self._said(f"zone-{at}"))
 
-    def _shipper(self, pod: int) -> Child:
-        return Child(*_SHIP, "--to", self._to, "--directory", self._logs(pod), said=self._said(f"ship-{pod}"))
+    def _shipper(self, pod: int, *options: str) -> Child:
+        return Child(*_SHIP, "--to", self._to, "--directory", self._logs(pod), *options, said=self._said(f"ship-{pod}"))
 
-    def _follow(self, how: str, pods: Sequence[int]) -> Child:
-        return Child(*_FOLLOW, how, self._to, *map(self._logs, pods), said=self._said(f"{how}-{pods[0]}"))
+    def _follow(self, how: str, at: int) -> Child:
+        each, state = self._folder / f"zone-{at}" / "{pod}" / "logs", self._folder / f"state-{at}"
+        return Child(*_FOLLOW, how, self._to, each, state, said=self._said(f"{how}-{at}"))
 
     def _logs(self, pod: int) -> Path:
         return self._settings.config(pod).directory
@@ -211,9 +210,12 @@ class Run:
             recovering = Child(*_FOLLOW, "recover", *volumes, said=self._said("recover"))
             recovering.read_all()
             recovering.wait_well()
-            rest = self._follow("once", lost)
-            rest.read_all()
-            rest.wait_well()
+            rest = [self._shipper(pod, "--once") for pod in lost if pod < SAMPLE]
+            if LOST in self._following:
+                rest.append(self._follow("once", LOST))
+            for child in rest:
+                child.read_all()
+                child.wait_well()
             self._note("lost zone shipped")
         return counts
 
@@ -294,11 +296,11 @@ class Run:
 
 def starts(folder: Path, to: str) -> dict[str, float]:
     """Return the CPU time that a shipper of each kind takes for a directory without records."""
-    empty = folder / "empty"
-    empty.mkdir()
+    empty = folder / "empty" / "pod"
+    empty.mkdir(parents=True)
     commands: dict[str, list[str | Path]] = {
         "own": [*_SHIP, "--once", "--to", to, "--directory", empty],
-        "following": [*_FOLLOW, "once", to, empty],
+        "following": [*_FOLLOW, "once", to, empty.parent / "{pod}", folder / "state"],
     }
     found = {}
     for name, command in commands.items():

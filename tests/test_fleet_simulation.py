@@ -67,7 +67,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     finally:
         for zone in zones:
             zone.kill()
-    done(run("fleet_shipping.py", "recover", folder / "pod-2", folder=folder))
+    done(run("fleet_shipping.py", "recover", folder / "own" / "pod-2", folder=folder))
     return settings
 
 
@@ -75,11 +75,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def database(fleet: Settings, tmp_path: Path) -> Path:
     """Return a database that everything is shipped to."""
     path = tmp_path / "records.db"
-    logs = [fleet.config(pod).directory for pod in range(fleet.pods)]
-    for directory in logs:
-        for left in (*directory.glob(".*.offsets"), *directory.glob("*.shipped-*")):
-            left.unlink()
-    done(run("fleet_shipping.py", "once", f"sqlite://{path}", *logs, folder=tmp_path))
+    each = fleet.config(0).directory.parent.parent / "{pod}" / "logs"
+    done(run("fleet_shipping.py", "once", f"sqlite://{path}", each, tmp_path / "state", folder=tmp_path))
     return path
 
 
