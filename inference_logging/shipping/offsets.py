@@ -152,7 +152,6 @@ class State:
 
     def __init__(self, directory: Path, name: str) -> None:
         """Take the lock and read what was saved."""
-        self.directory = directory
         self._file = _File(directory, name)
         self._parts: dict[str, _Part] = {}
         self._batching = self._waits = False

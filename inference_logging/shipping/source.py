@@ -98,7 +98,7 @@ class Source:
         batch = self._planned()
         if batch.stands:
             return batch
-        for segment in self._unfinished():
+        for segment in self._unfinished(forgets=True):
             for line in self._lines(segment, batch):
                 batch.lines.append(line)
                 batch.bytes += len(line.raw)
@@ -160,10 +160,12 @@ class Source:
         if segment in self._open:
             self._open.pop(segment).close()
 
-    def _unfinished(self) -> list[Segment]:
+    def _unfinished(self, *, forgets: bool = False) -> list[Segment]:
+        """Return what waits. Only who reads ``forgets``: the list of another thread may be older than a mark."""
         try:
             listed = segments(self.directory)
-            self._offsets.keep({segment.name for segment in listed})
+            if forgets:
+                self._offsets.keep({segment.name for segment in listed})
         except FileNotFoundError:
             listed = []
         if self._once:

@@ -19,18 +19,17 @@ from inference_logging.shipping import Shipper
 from inference_logging.shipping.directories import Pattern
 from inference_logging.shipping.line import Line, Sent
 from inference_logging.shipping.offsets import State
-from inference_logging.shipping.source import Batch
 from inference_logging.shipping.sources import LOOK_S, EachSource
 from tests.command_line import run
 from tests.segment_lines import lines, name, write
 from tests.shipping.bucket import Bucket
 from tests.shipping.shippers import Ship
 from tests.shipping.test_shipper import Destination, Limits, Stop
+from tests.shipping.test_source import EVERYTHING, numbers, ship
 from tests.support import wait_until
 from tests.test_listen_each import Node
 from tests.test_segments_follow import Writer
 
-EVERYTHING = (1_000_000, 1 << 40)
 PODS = ("chat/pod-0", "chat/pod-1", "tools/pod-0")
 
 
@@ -67,20 +66,6 @@ def opened(root: Path, *, clock: Callable[[], float] = lambda: 0.0, **options: b
         yield found
     finally:
         found.close()
-
-
-def numbers(batch: Batch) -> list[int]:
-    return [line.record["n"] for line in batch.lines]
-
-
-def ship(found: EachSource, most_records: int = 1_000_000) -> list[int]:
-    """Read and acknowledge until nothing comes."""
-    arrived: list[int] = []
-    while (batch := found.read(most_records, 1 << 40)).stands:
-        found.plan(batch)
-        found.acknowledge(batch)
-        arrived += numbers(batch)
-    return arrived
 
 
 def saved(root: Path) -> dict[str, Any]:
@@ -224,6 +209,20 @@ def test_what_is_finished_is_forgotten_with_its_segment(root: Path) -> None:
         put(root, PODS[0], 3, 3)
         assert ship(found) == [3]
         assert first.name not in saved(root)[PODS[0]]["done"]
+
+
+def test_a_scrape_whose_list_is_older_than_a_mark_does_not_forget_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(root, PODS[0], 1, 1)
+    before = listed(root / PODS[0])
+    with opened(root) as found:
+        put(root, PODS[0], 2, 2)
+        assert ship(found) == [1, 2]
+        with monkeypatch.context() as scrape:
+            scrape.setattr("inference_logging.shipping.source.segments", lambda _: before)
+            found.lag_bytes()
+        assert ship(found) == []
 
 
 def test_the_audit_lane_of_each_goes_along(root: Path) -> None:

@@ -31,10 +31,11 @@ def numbers(batch: Batch) -> list[int]:
     return [line.record["n"] for line in batch.lines]
 
 
-def ship(opened: Source, most_records: int = 1_000_000) -> list[int]:
+def ship(opened: Source | Sources, most_records: int = 1_000_000) -> list[int]:
     """Read and acknowledge until nothing comes."""
     found: list[int] = []
     while (batch := opened.read(most_records, 1 << 40)).stands:
+        opened.plan(batch)
         opened.acknowledge(batch)
         found += numbers(batch)
     return found

@@ -65,17 +65,18 @@ class Folder:
 
     def look(self) -> Look:
         """Return what waits. Raises OSError."""
-        waiting = self._unmarked()
+        waiting = self._unmarked(forgets=True)
         live = [segment for segment in waiting if _has_writer(segment)]
         return Look([one for one in waiting if one not in live and one.name not in self.held], len(live))
 
-    def _unmarked(self) -> list[Segment]:
+    def _unmarked(self, *, forgets: bool = False) -> list[Segment]:
         try:
             listed = segments(self._directory)
         except FileNotFoundError:
             return []
         names = {segment.name for segment in listed}
-        self._offsets.keep(names)
+        if forgets:  # the list of another thread may be older than a mark
+            self._offsets.keep(names)
         self._done &= names
         self.held &= names
         self._done |= {name for name in names - self._done if self._offsets.is_done(name)}
