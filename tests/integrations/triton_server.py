@@ -166,9 +166,8 @@ class TritonServer:
         return records
 
     def record(self, name: str, model: str = "echo") -> dict[str, Any]:
-        """Wait for the terminal record of the request with this id, and return it."""
-        (record,) = self.wait_for(client_request_id=name, model=model)
-        return record
+        """Wait for the terminal record of the last request with this id, and return it."""
+        return self.wait_for(self.names.times(name) or 1, client_request_id=name, model=model)[-1]
 
     def stubs(self, instance: str = "") -> dict[str, int]:
         """Return the pids of the stub processes by the name of their model instance."""

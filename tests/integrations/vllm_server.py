@@ -121,14 +121,16 @@ class VllmServer:
         return read_records(self.config.directory, event) if self.config.directory.is_dir() else []
 
     def record(self, name: str) -> dict[str, Any]:
-        """Wait for the terminal record of the request of this name, and return it."""
+        """Wait for the terminal record of the last request of this name, and return it."""
+        times = self.names.times(name) or 1
 
-        def found() -> list[dict[str, Any]]:
-            return [record for record in self.records() if record.get("client_request_id") == name]
+        def found() -> list[dict[str, Any]] | None:
+            records = [record for record in self.records() if record.get("client_request_id") == name]
+            return records if len(records) >= times else None
 
         records: list[dict[str, Any]] = wait_until(found, f"the record of {name}")
-        assert len(records) == 1
-        return records[0]
+        assert len(records) == times
+        return records[-1]
 
     def processes(self, title: str) -> list[int]:
         """Return the pids of those of its processes that call themselves ``title``."""
