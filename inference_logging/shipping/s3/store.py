@@ -178,11 +178,16 @@ class Store:
             yield from body.iter_chunks(BLOCK_BYTES)
 
     def list(self, beginning: str = "") -> Iterator[Listed]:
-        """Iterate over the objects whose key below the prefix has this beginning, in the order of their keys."""
+        """Iterate over the objects whose key below the prefix has this beginning, in the order of their keys.
+
+        What consoles put for a folder is none: a key that ends with a slash, of no bytes.
+        """
         given: dict[str, str] = {"Prefix": self._place.full(beginning)}
         while True:
             page = self._ask("list_objects_v2", **given)
             for found in page.get("Contents", []):
+                if found["Key"].endswith("/") and not int(found["Size"]):
+                    continue
                 yield Listed(self._place.below(found["Key"]), int(found["Size"]), str(found["ETag"]))
             if not page.get("IsTruncated"):
                 return
