@@ -23,6 +23,8 @@ DEFAULT_REGION: Final = "us-east-1"
 ATTEMPTS: Final = 4
 """Of one request, by the SDK, with its pauses; the shipper then tries again with its own."""
 BLOCK_BYTES: Final = 1 << 20
+CONNECTIONS: Final = 32
+"""Those of manifests and of objects that are brought at once."""
 _SKEWED: Final = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
 _CLOCKS_DIFFER: Final = timedelta(minutes=2)
 """Servers refuse 5 to 15 minutes."""
@@ -88,6 +90,7 @@ class Store:
                 config=Config(
                     connect_timeout=timeout_s,
                     read_timeout=timeout_s,
+                    max_pool_connections=CONNECTIONS,
                     retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
                     s3=style,
                     # What is put has a SHA-256 of its own, and servers of one's own may not know the SDK's checksums.
