@@ -16,6 +16,7 @@ import duckdb
 import pytest
 
 from inference_logging import Config, Logger
+from inference_logging.cli.query_types import common
 from inference_logging.cli.questions import QUESTIONS
 from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 from tests.command_line import run
@@ -72,8 +73,8 @@ def test_memory_does_not_grow_with_the_number_of_segments(tmp_path: Path, monkey
 
 
 VALUES: dict[str, list[Any]] = {
-    "numbers": [1, 2.5], "large": [1, 1 << 63], "same": [1, 2], "absent": [None, 5],
-    "absent_then": [{"a": 1}, None], "number_or_text": [1, "a"], "flag_or_text": [True, "a"],
+    "numbers": [1, 2.5], "large": [1, 1 << 63], "same": [1, 2],
+    "number_or_text": [1, "a"], "flag_or_text": [True, "a"],
     "flag_or_number": [True, 3],
     "time_or_number": ["2026-11-21", 1], "time_or_text": ["2026-11-21", "x"],
     "times": ["2026-11-21", "2026-11-21T05:00:00Z"], "id_or_text": ["2bd5ccaa-6b39-4e3c-9b39-6b394e3c9b39", "x"],
@@ -93,6 +94,19 @@ def test_a_field_has_the_same_type_whether_few_or_many_segments_are_seen_togethe
     together = rows(sql, tmp_path)
     limited(monkeypatch, "200MiB")
     assert rows(sql, tmp_path) == together
+
+
+def test_a_field_that_is_null_in_one_segment_has_the_values_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine says JSON of a field without a value, and later versions NULL."""
+    for number, value in enumerate([None, 5, None], 1):
+        write_segment(tmp_path, [log(number, event_name="step", often=value)], number=number)
+    limited(monkeypatch, "200MiB")
+    found = rows("SELECT CAST(often AS VARCHAR) AS text FROM records ORDER BY seq", tmp_path)
+    assert [row["text"] for row in found] == [None, "5", None]
+    null, bigint = duckdb.sqltype('"NULL"'), duckdb.sqltype("BIGINT")
+    assert common(null, bigint) == common(bigint, null) == "BIGINT"
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
