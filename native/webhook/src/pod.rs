@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 const PREFIX: &str = "inference-logging.io/";
 const INJECT: &str = "inference-logging.io/inject";
+/// A list that the pod's own instrumentation reads too.
+const ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 /// Only this container gets variables and mounts; without it all do.
 const CONTAINER: &str = "inference-logging.io/container";
 /// The user whose records they are, where the pod's `securityContext` does not say it.
@@ -109,11 +111,30 @@ fn with(theirs: &[Value], ours: &[Value], what: &str) -> Result<Option<Vec<Value
     Ok((all.len() > theirs.len()).then_some(all))
 }
 
-/// Ours come first: others may refer to them. Theirs of the same name give way, as server and listener must agree.
+/// Ours come first: others may refer to them. Theirs of the same name give way, as server and listener must agree; but
+/// their attributes are for their own traces too, and get ours added, in their place.
 fn with_variables(theirs: &[Value], ours: &[Value]) -> Option<Vec<Value>> {
-    let is_there = theirs.len() >= ours.len() && theirs.iter().zip(ours).all(|(their, our)| has(their, our));
-    let kept = theirs.iter().filter(|their| ours.iter().all(|our| name(our) != name(their)));
-    (!is_there).then(|| ours.iter().chain(kept).cloned().collect())
+    let is_joined = |our: &&Value| name(our) == ATTRIBUTES && theirs.iter().any(|their| name(their) == ATTRIBUTES);
+    let (joined, first): (Vec<_>, Vec<_>) = ours.iter().partition(is_joined);
+    let kept = theirs.iter().filter(|their| first.iter().all(|our| name(our) != name(their)));
+    let kept = kept.map(|their| match joined.first() {
+        Some(our) if name(their) == ATTRIBUTES => with_attributes(their, our),
+        _ => their.clone(),
+    });
+    let all: Vec<_> = first.iter().map(|our| (*our).clone()).chain(kept).collect();
+    let is_there = theirs.len() == all.len() && theirs.iter().zip(&all).all(|(their, one)| has(their, one));
+    (!is_there).then_some(all)
+}
+
+/// `their` variable with the attributes of `our` one; as it is where its value comes from elsewhere.
+fn with_attributes(their: &Value, our: &Value) -> Value {
+    let mut made = their.clone();
+    if let (Some(own), Some(added)) = (their["value"].as_str(), our["value"].as_str())
+        && !own.ends_with(added)
+    {
+        made["value"] = json!(if own.is_empty() { added.to_owned() } else { format!("{own},{added}") });
+    }
+    made
 }
 
 fn with_mounts(container: &Value, ours: &[Value]) -> Result<Option<Vec<Value>>, String> {
@@ -283,6 +304,21 @@ mod tests {
             assert_eq!(operations(&asks_not, &addition()), Ok(Vec::new()));
         }
         assert_eq!(operations(&json!({}), &addition()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn attributes_of_the_pods_own_traces_stay() {
+        let ours = [json!({"name": "POD", "value": "p"}), json!({"name": ATTRIBUTES, "value": "k8s.pod.name=$(POD)"})];
+        let own = json!({"name": "OWN", "value": "1"});
+        let theirs = [own.clone(), json!({"name": ATTRIBUTES, "value": "service.name=chat,own=$(OWN)"})];
+        let made = with_variables(&theirs, &ours).unwrap();
+        let joined = json!({"name": ATTRIBUTES, "value": "service.name=chat,own=$(OWN),k8s.pod.name=$(POD)"});
+        assert_eq!(made, [ours[0].clone(), own, joined]);
+        assert_eq!(with_variables(&made, &ours), None, "and once only");
+        let elsewhere = json!({"name": ATTRIBUTES, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}});
+        let made = with_variables(std::slice::from_ref(&elsewhere), &ours).unwrap();
+        assert_eq!(made, [ours[0].clone(), elsewhere]);
+        assert_eq!(with_variables(&[], &ours), Some(ours.to_vec()));
     }
 
     #[test]
