@@ -161,6 +161,8 @@ def command(
         raise click.UsageError("--each and --state belong together")
     if each is not None and directory is not None:
         raise click.UsageError("--directory and --each exclude each other")
+    if once and each is None and not config.directory.is_dir():
+        raise click.UsageError(f"{config.directory}: no such directory")
     own_name = config.resolved_ship_name
     every = (each, state) if each is not None and state is not None else None
     shipper: Shipper | SegmentShipper

@@ -203,6 +203,12 @@ def test_within_another_program_its_signals_are_that_programs_again(tmp_path: Pa
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
+def test_a_directory_that_is_not_there_is_named_and_not_taken_for_all_shipped(tmp_path: Path) -> None:
+    done = run("ship", "--directory", str(tmp_path / "lgos"), "--to", f"sqlite://{tmp_path}/a.db", "--once")
+    assert done.code == 2
+    assert f"{tmp_path / 'lgos'}: no such directory" in done.err
+
+
 def test_what_is_refused_once_is_in_the_exit_code(tmp_path: Path) -> None:
     write(tmp_path / name(1), lines(1, 2) + b"no json\n")
     done = run("ship", "--directory", str(tmp_path), "--to", f"sqlite://{tmp_path}/a.db", "--once")
