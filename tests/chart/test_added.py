@@ -186,6 +186,15 @@ def test_a_parameter_that_the_library_cannot_give_is_refused_by_name(
     assert sentence in rendered.stderr
 
 
+@pytest.mark.parametrize("image", [{"tag": ""}, {"repository": ""}])
+def test_an_image_that_no_pod_could_have_is_refused_by_name(image: dict[str, str], tmp_path: Path) -> None:
+    rendered = render_user(tmp_path / "chat", image=image)
+    assert rendered.returncode == 1
+    assert f'image.{next(iter(image))}=""' in rendered.stderr
+    by_digest = {"tag": "", "digest": f"sha256:{'0' * 64}"}
+    assert render_user(tmp_path / "other", image=by_digest).returncode == 0
+
+
 def test_segments_stay_below_the_size_of_their_volume_whatever_it_is(tmp_path: Path) -> None:
     """A pod that goes above it is evicted, and the server with it."""
     (made,) = yaml.safe_load_all(render_user(tmp_path / "chat", segments={"size": "1Gi"}).stdout)

@@ -24,6 +24,9 @@ chart: {{ include "inference-logging-library.env" .Values.inferenceLogging }}.
 
 {{/* The listener, as an init container that is restarted always: it starts before the server, and ends after it. */}}
 {{- define "inference-logging-library.listener" -}}
+{{- if not (and .image.repository (or .image.tag .image.digest)) }}
+{{- fail (printf "image.repository=%q, image.tag=%q: must be given, the tag or image.digest" .image.repository .image.tag) }}
+{{- end }}
 {{- $image := printf "%s:%s" .image.repository .image.tag }}
 {{- with .image.digest }}{{ $image = printf "%s@%s" $.image.repository . }}{{ end -}}
 name: listener
