@@ -184,6 +184,24 @@ def test_counts_do_not_fall_where_a_record_is_refused_by_one_signal_and_fails_at
     assert (one.shipper.records, one.shipper.refused) == (1, {"400": 2})
 
 
+def test_what_comes_while_a_batch_is_sent_that_is_not_full_waits_to_go_together(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    live = Writer(tmp_path / name(1))
+    live.append(lines(1, 2, 3, footer=False))()
+
+    def slow(sent: Sequence[Line]) -> Sent:
+        live.append(lines(sent[-1].record["n"] + 10, header=False, footer=False))()
+        return Sent()
+
+    one, at_the_pause = running(slow, slow, slow), list[int]()
+    stop = Stop(then=lambda: at_the_pause.extend(one.destination.got))
+    one.shipper.run(stop)
+    assert at_the_pause == [1, 2, 3, 12, 22], "a full batch is followed at once; after the other, 32 waits"
+    assert stop.waited[0] == 1.0
+    live.die()
+
+
 def test_a_stop_ships_what_a_listener_still_writes_until_it_has_ended(
     tmp_path: Path, running: Callable[..., Running]
 ) -> None:
