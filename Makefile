@@ -305,7 +305,7 @@ real-servers:
 	@$(MAKE) parsl || echo "the tests with a real Parsl are skipped" >&2
 	@$(MAKE) clickhouse || echo "the tests with ClickHouse's engine are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
-	$(PYTHON) -m pytest $(RERUNS) -m vllm --durations=20
+	$(PYTHON) -m pytest $(RERUNS) -m "vllm and not lengthy" --durations=20
 
 test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 GB are downloaded (about ten minutes)
 	$(PYTHON) -m pytest $(RERUNS) -m vllm

@@ -1,4 +1,7 @@
-"""The segments of a directory that is looked at again and again."""
+"""The segments of a directory that is looked at again and again.
+
+Internal: users import nothing from here.
+"""
 
 from __future__ import annotations
 
