@@ -28,10 +28,12 @@ impl<'py> Route<'py> {
         let Some(_) = template else {
             return Self { template, outermost: None, inner: None, mounted: None };
         };
-        let mut found = Self { template, outermost: own(&keys.app_root_path), inner: own(&keys.root_path), mounted: None };
+        let mut found =
+            Self { template, outermost: own(&keys.app_root_path), inner: own(&keys.root_path), mounted: None };
         if !found.prefix().is_empty() {
             let parameters = own(&keys.path_params).and_then(|parameters| parameters.cast_into::<PyDict>().ok());
-            found.mounted = parameters.and_then(|parameters| mount_template(found.prefix(), found.template(), &parameters));
+            found.mounted =
+                parameters.and_then(|parameters| mount_template(found.prefix(), found.template(), &parameters));
         }
         found
     }
@@ -61,12 +63,14 @@ impl<'py> Route<'py> {
 /// A value that is not found there, since a converter wrote it anew, leaves the names alone: a route has no values.
 #[cold]
 fn mount_template(prefix: &str, template: &str, parameters: &Bound<'_, PyDict>) -> Option<String> {
-    let is_mounts = |name: &str| !template.contains(&format!("{{{name}}}")) && !template.contains(&format!("{{{name}:"));
+    let is_mounts =
+        |name: &str| !template.contains(&format!("{{{name}}}")) && !template.contains(&format!("{{{name}:"));
     // A copy: writing a value can run foreign code, which may change the dictionary.
     let parameters = parameters.items();
     let own = parameters.iter().filter_map(|parameter| {
         let (name, value) = parameter.extract::<(String, Bound<'_, PyAny>)>().ok()?;
-        is_mounts(&name).then(|| (name, value.str().map(|value| value.to_string_lossy().into_owned()).unwrap_or_default()))
+        is_mounts(&name)
+            .then(|| (name, value.str().map(|value| value.to_string_lossy().into_owned()).unwrap_or_default()))
     });
     let own: Vec<(String, String)> = own.collect();
     if own.is_empty() {
@@ -87,7 +91,8 @@ fn mount_template(prefix: &str, template: &str, parameters: &Bound<'_, PyDict>) 
 fn last_part(path: &str, value: &str) -> Option<usize> {
     let within = path.rmatch_indices(value).filter(|_| !value.is_empty());
     let is_whole = |begin: usize| {
-        path[..begin].ends_with('/') && (path.len() == begin + value.len() || path[begin + value.len()..].starts_with('/'))
+        path[..begin].ends_with('/')
+            && (path.len() == begin + value.len() || path[begin + value.len()..].starts_with('/'))
     };
     let places: Vec<usize> = within.map(|(begin, _)| begin).collect();
     places.iter().copied().find(|&begin| is_whole(begin)).or_else(|| places.first().copied())
