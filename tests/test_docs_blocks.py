@@ -35,18 +35,20 @@ tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else 
 
 HERE = ("json", "python", "toml", "yaml")
 OUTPUT = "shows what is printed, and nobody types it"
-ELSEWHERE = {
+ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("CONTRIBUTING.md", "text"): (1, "a drawing"),
     ("README.md", "mermaid"): (1, "a drawing"),
+    ("docs/c-reference.md", "c"): (None, "tests/test_docs_native.py"),
     ("docs/c.md", "c"): (1, "tests/test_c.py"),
     ("docs/c.md", "cpp"): (4, "tests/test_cpp.py, tests/test_onnx_pipeline.py, tests/test_tensorrt_logger.py"),
     ("docs/clickhouse.md", "sql"): (2, "tests/shipping/test_clickhouse.py"),
-    ("docs/commands.md", "text"): (33, "tests/test_docs_reference.py"),
+    ("docs/commands.md", "text"): (None, "tests/test_docs_reference.py"),
     ("docs/console.md", "text"): (1, OUTPUT),
     ("docs/export.md", "text"): (1, OUTPUT),
     ("docs/object-storage.md", "text"): (1, OUTPUT),
     ("docs/opensearch.md", "text"): (1, "a header, as HTTP has it"),
     ("docs/records.md", "text"): (1, OUTPUT),
+    ("docs/rust-reference.md", "rust"): (None, "tests/test_docs_native.py"),
     ("docs/rust.md", "rust"): (2, "native/rust/src/lib.rs"),
     ("docs/syslog.md", "text"): (2, "tests/shipping/test_syslog_forms.py"),
     ("docs/triton.md", "text"): (1, "test_a_part_of_a_record_has_fields_of_it"),
@@ -63,7 +65,8 @@ ELSEWHERE = {
     ("helm/README.md", "text"): (1, "a drawing"),
     ("native/README.md", "text"): (1, "tests/test_map.py"),
 }
-"""Page and language, with the number of blocks, and the tests that read them or the reason why none does."""
+"""Page and language, with the number of blocks (None: the page is written from the code), and the tests that read them
+or the reason why none does."""
 ANNOTATION = re.compile(r"inference-logging\.io/\w+")
 FIELDS = {*HEAD, *REQUESTS, *REQUEST_FIELDS}
 """Names that a request's record can have."""
@@ -72,7 +75,7 @@ PART = re.compile(r'"([\w.]+)": ')
 
 def test_every_block_of_a_page_is_read_by_a_test_or_has_a_reason() -> None:
     found = Counter((page, language) for page, language, _ in blocks_of() if language not in (*HERE, *SHELLS))
-    assert dict(found) == {of: count for of, (count, _) in ELSEWHERE.items()}
+    assert dict(found) == {of: count or found[of] for of, (count, _) in ELSEWHERE.items()}
 
 
 @pytest.mark.parametrize("page", sorted({page for page, _ in ELSEWHERE}))

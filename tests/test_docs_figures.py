@@ -21,7 +21,10 @@ sys.path.append(str(ROOT / "loadtests"))  # its files import each other by bare 
 import bench_view
 import bench_view_fixture
 
-WRITTEN = ("docs/commands.md", "docs/fleet-simulation.md", "docs/metrics.md", "docs/parameters.md", "docs/request.md")
+WRITTEN = tuple(
+    f"docs/{name}.md"
+    for name in ("c-reference", "commands", "fleet-simulation", "metrics", "parameters", "request", "rust-reference")
+)
 """Pages that are written from the code, or from a kept result."""
 INTERVAL = ("inference_logging/stats/interval.py", "_LEVEL: Final = 0.95")
 RESERVED = ("docs/parameters.md", "| `overflow_info_ratio` | float | `0.8` |")
