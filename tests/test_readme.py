@@ -194,8 +194,10 @@ def test_every_link_and_picture_of_the_checkout_is_there(page: str) -> None:
             assert anchor in anchors(found.read_text(encoding="utf-8")), target
 
 
-RETIRED = re.compile(r"\b(told|tells?|telling|untold|tally|tallies|whoever|mend(?:s|ed|ing)?)\b", re.IGNORECASE)
-"""Words that the glossary has replaced: report, count, anyone who, repair."""
+RETIRED = re.compile(
+    r"(?<![a-z])(told|tells?|telling|untold|tally|tallies|whoever|mend(?:s|ed|ing)?)(?![a-z])", re.IGNORECASE
+)
+"""Words that the glossary has replaced, in names too: report, count, anyone who, repair."""
 
 
 @pytest.mark.parametrize("page", sorted({*PAGES, *WRITTEN}))
@@ -204,20 +206,34 @@ def test_words_that_were_retired_do_not_come_back(page: str) -> None:
     assert [line for line in text.splitlines() if RETIRED.search(line)] == []
 
 
-CODE = (
-    *(ROOT / "inference_logging").rglob("*.py"),
-    *(ROOT / "examples").rglob("*.py"),
-    *(path for path in (ROOT / "helm").rglob("*.*") if path.suffix in {".tpl", ".txt", ".yaml"}),
-    *(path for folder in ("src", "include") for path in (ROOT / "native").glob(f"*/{folder}/**/*.*")),
+OTHERS_WORDS = re.compile(r"\.tell\(\)|\btell me (?:a story|another)\b")
+"""What a file has as a method, and what clients of the tests say to a model, whose tokenizer has learned it."""
+SUFFIXES = {".c", ".cpp", ".css", ".h", ".hpp", ".java", ".js", ".py", ".pyi", ".rs", ".sh", ".tpl", ".txt", ".yaml"}
+FOLDERS = (
+    "inference_logging",
+    "examples",
+    "helm",
+    "loadtests",
+    "release",
+    "tests",
+    "native/*/src",
+    "native/*/include",
+    "native/*/tests",
 )
+CODE = [
+    path
+    for folder in FOLDERS
+    for path in ROOT.glob(f"{folder}/**/*.*")
+    if path.suffix in SUFFIXES and path.is_file() and path != Path(__file__)
+]
 
 
 def test_words_that_were_retired_do_not_come_back_in_code_and_its_messages() -> None:
-    assert len(CODE) > 300
+    assert len(CODE) > 1000
     found = {
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in CODE
-        for line in path.read_text(encoding="utf-8").replace(".tell()", "").splitlines()
+        for line in OTHERS_WORDS.sub("", path.read_text(encoding="utf-8")).splitlines()
         if RETIRED.search(line)
     }
     assert found == set()
