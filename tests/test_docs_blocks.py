@@ -23,8 +23,11 @@ import yaml
 
 from inference_logging import Config
 from inference_logging.config.schema import file_schema
+from inference_logging.export.statement import Books, Requests, Statement
 from inference_logging.integrations.vllm.records import REQUEST_FIELDS
+from inference_logging.segments import Segment
 from inference_logging.segments.columns import HEAD, REQUESTS
+from inference_logging.shipping.s3.place import JSON_LINES, hive, manifest_key, object_key
 from tests.chart.chart import CHART, LEAST, merged
 from tests.identity import answer, served
 from tests.shown import ROOT, blocks_of
@@ -44,8 +47,8 @@ ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("docs/clickhouse.md", "sql"): (2, "tests/shipping/test_clickhouse.py"),
     ("docs/commands.md", "text"): (None, "tests/test_docs_reference.py"),
     ("docs/console.md", "text"): (1, OUTPUT),
-    ("docs/export.md", "text"): (1, OUTPUT),
-    ("docs/object-storage.md", "text"): (1, OUTPUT),
+    ("docs/export.md", "text"): (1, "test_the_statement_of_an_export_has_these_words"),
+    ("docs/object-storage.md", "text"): (1, "test_keys_of_objects_have_this_form"),
     ("docs/opensearch.md", "text"): (1, "a header, as HTTP has it"),
     ("docs/records.md", "text"): (1, OUTPUT),
     ("docs/rust-reference.md", "rust"): (None, "tests/test_docs_native.py"),
@@ -175,10 +178,34 @@ def test_a_block_of_json_is_read_by_what_it_is_for(page: str, _language: str, te
 
 @pytest.mark.parametrize("page", ["docs/triton.md", "docs/vllm.md"])
 def test_a_part_of_a_record_has_fields_of_it(page: str) -> None:
-    (text,) = (block for place, _, block in blocks_of("text") if place == page)
+    text = shown(page)
     of_tensors = {"name", "datatype", "shape", "bytes"}
     assert set(PART.findall(text)) - of_tensors <= FIELDS
     assert len(PART.findall(text)) > 5
+
+
+def shown(page: str) -> str:
+    """Return the block of text of a page that has one."""
+    (text,) = (block for place, _, block in blocks_of("text") if place == page)
+    return text
+
+
+def test_the_statement_of_an_export_has_these_words() -> None:
+    requests = Requests(
+        60, 55, left_out={"no_body": 5}, by_outcome={"ok": 50, "client_disconnect": 5}, stands_for=110.0
+    )
+    books = Books({"totals": {"accepted": 70, "written": 70}, "processes": [{"sampled_out": {"head": 58}}]})
+    statement = Statement("openai-jsonl", "logs", {}, requests, books, ())
+    assert shown("docs/export.md").splitlines() == statement.words()
+
+
+def test_keys_of_objects_have_this_form() -> None:
+    segment, manifest = (line.removeprefix("logs/") for line in shown("docs/object-storage.md").splitlines())
+    assert manifest == manifest_key(segment)
+    name = segment.rpartition("/")[2].replace("…", "e258c1d2b9ed4f09-000001")
+    assert (parsed := Segment.parse(name.removesuffix(".zst"))) is not None, name
+    of = hive(segment)
+    assert object_key(parsed, of["service"], of["pod"], JSON_LINES) == segment.rpartition("/")[0] + f"/{name}"
 
 
 @pytest.mark.parametrize(("page", "_language", "text"), list(blocks_of("toml")))
