@@ -110,16 +110,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TRIED = (
     "README.md",
     "docs/access-logs.md",
+    "docs/clickhouse.md",
     "docs/export.md",
     "docs/loss.md",
+    "docs/opensearch.md",
     "docs/operating.md",
     "docs/performance.md",
     "docs/reading.md",
+    "docs/replay.md",
     "docs/shipping.md",
+    "docs/sizing.md",
 )
 """Pages whose commands need nothing but what a server has written."""
-# `ab` needs a server that serves meanwhile: its own tests have one.
-COMMAND = r"^(inference-logging (?!ab )[^#\n]*[^#\s])"
+# What needs a server that serves meanwhile, or a destination, has tests of its own with one.
+COMMAND = r"^(inference-logging (?!ab |replay |ship --to '?(?!sqlite)(?![^\n]*--print-schema))[^#>\n]*[^#>\s])"
 COMMANDS = sorted(
     {command for page in TRIED for command in re.findall(COMMAND, "".join(blocks("sh", page)), flags=re.MULTILINE)}
 )
