@@ -256,7 +256,7 @@ def test_a_directory_that_cannot_be_read_is_reported_and_the_others_go_on(
     assert shipper.errors["read"] >= 1
 
 
-def test_what_was_planned_in_several_directories_is_read_again_as_it_was_by_whoever_comes_next(root: Path) -> None:
+def test_what_was_planned_in_several_directories_is_read_again_as_it_was_by_the_next_shipper(root: Path) -> None:
     for number, pod in enumerate(PODS):
         put(root, pod, 1, 10 * number, 10 * number + 1)
     with opened(root, repeats=True) as found:
