@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from inference_logging import Config, Logger
@@ -61,6 +62,47 @@ def test_a_field_that_only_the_last_of_many_segments_has_is_found(tmp_path: Path
         record = {**log(number, event_name="step"), f"field{number}": number}
         write_segment(tmp_path, [record], number=number, second=number)
     assert rows("SELECT sum(field1) AS a, sum(field40) AS z FROM records", tmp_path) == [{"a": 1, "z": 40}]
+
+
+def test_memory_does_not_grow_with_the_number_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, "600MiB")
+    for number in range(1, 31):
+        write_segment(tmp_path, [log(number, event_name="step", n=number)], number=number)
+    assert rows("SELECT sum(n) AS n FROM records", tmp_path) == [{"n": 30 * 31 / 2}]
+
+
+VALUES: dict[str, list[Any]] = {
+    "numbers": [1, 2.5], "large": [1, 1 << 63], "same": [1, 2], "absent": [None, 5],
+    "absent_then": [{"a": 1}, None], "number_or_text": [1, "a"], "flag_or_text": [True, "a"],
+    "flag_or_number": [True, 3],
+    "time_or_number": ["2026-11-21", 1], "time_or_text": ["2026-11-21", "x"],
+    "times": ["2026-11-21", "2026-11-21T05:00:00Z"], "id_or_text": ["2bd5ccaa-6b39-4e3c-9b39-6b394e3c9b39", "x"],
+    "objects": [{"a": 1}, {"b": "x"}], "different_inside": [{"a": 1, 'b"c': 1}, {"a": "x", 'b"c': 2.5}],
+    "deep": [{"a": [1]}, {"a": 1}], "object_or_text": [{"a": 1}, "x"], "lists": [[1], ["a"]],
+    "of_numbers": [[1], [2.5]], "list_or_one": [[1], 1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_field_has_the_same_type_whether_few_or_many_segments_are_seen_together(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, value in enumerate(VALUES[name], 1):
+        write_segment(tmp_path, [log(number, event_name="step", **{name: value})], number=number)
+    sql = f"SELECT typeof({name}) AS kind, CAST({name} AS VARCHAR) AS text FROM records ORDER BY seq"
+    together = rows(sql, tmp_path)
+    limited(monkeypatch, "200MiB")
+    assert rows(sql, tmp_path) == together
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
+    """Give the engine so much, as it has in a small container."""
+    connect = duckdb.connect
+
+    def connected(database: str, config: dict[str, str]) -> Any:
+        return connect(database, config={**config, "memory_limit": memory})
+
+    monkeypatch.setattr(duckdb, "connect", connected)
 
 
 def test_a_field_that_no_record_has_is_a_column_without_values(directory: Path, tmp_path: Path) -> None:

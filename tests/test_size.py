@@ -74,6 +74,7 @@ def test_the_figures_of_a_fleet_are_those_of_a_request_times_its_requests() -> N
         "queue_bytes": 2 << 20,
         "queue_lasts_s": pytest.approx((2 << 20) * 0.8 / 2000),
         "written_bytes_s": 4000,
+        "kept_s": 3600,
         "disk_bytes": 4000 * 3600,
         "listener_cores": pytest.approx(2e-3),
     }
@@ -114,6 +115,29 @@ def test_compressed_segments_take_less_disk() -> None:
     measured = Measured(queue_bytes=1000, segment_bytes=2000, compressed_bytes=100, listener_cpu_s=1e-3)
     fleet = Fleet(pods=1, processes=1, requests_s=1, keep_s=10)
     assert computed(Config(compress="zstd"), measured, fleet, PRICES)["pod"]["disk_bytes"] == 1000
+
+
+def test_a_pod_has_no_more_on_disk_than_its_quota() -> None:
+    fleet = Fleet(pods=10, processes=1, requests_s=4, keep_s=1_000_000)
+    found = computed(Config(quota_bytes=8000 * 100_000), SYNTHETIC, fleet, PRICES)
+    assert (found["pod"]["disk_bytes"], found["pod"]["kept_s"]) == (
+        pytest.approx(8000 * 100_000),
+        pytest.approx(100_000),
+    )
+    assert (found["fleet"]["disk_bytes"], found["fleet"]["kept_s"]) == (
+        pytest.approx(80000 * 100_000),
+        pytest.approx(100_000),
+    )
+    assert found["money_month"]["disk"] == pytest.approx(80000 * 100_000 / 1e9 * 0.5)
+    roomy = computed(Config(quota_bytes="20GiB"), SYNTHETIC, fleet, PRICES)["pod"]
+    assert (roomy["disk_bytes"], roomy["kept_s"]) == (8000 * 1_000_000, 1_000_000)
+
+
+def test_a_quota_that_is_full_before_the_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ("size", "--requests-s", "20", "--tokens", "10", "--to", "s3")
+    assert "quota_bytes" not in run(*made).out
+    monkeypatch.setenv("INFERENCE_LOGGING_QUOTA_BYTES", "128MiB")
+    assert "above quota_bytes then, and would be removed before 7 days are over" in run(*made).out
 
 
 @pytest.fixture
@@ -247,6 +271,13 @@ def test_a_shape_beside_segments_and_neither_of_them_are_refused(tmp_path: Path)
     ("option", "value"),
     [
         ("--requests-s", "0"),
+        ("--requests-s", "nan"),
+        ("--requests-s", "inf"),
+        ("--pods", "9" * 400),
+        ("--price-disk", "nan"),
+        ("--price-disk", "inf"),
+        ("--sample-ratio", "nan"),
+        ("--keep", "0s"),
         ("--tokens", "-1"),
         ("--pods", "0"),
         ("--pods-per-node", "0"),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from inference_logging.cli import query_index, query_parquet
+from inference_logging.cli import query_index, query_parquet, query_types
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import SEGMENTS, Place, of_segments
@@ -41,6 +41,10 @@ _HEADERS: Final = "http.request.header."
 """The beginning of the names of recorded headers, which the configuration chooses."""
 
 _LARGEST_LINE_BYTES: Final = 64 << 20
+_BUFFER_BYTES: Final = 2 * _LARGEST_LINE_BYTES
+"""What the engine keeps for each file whose fields it finds, until it has them of all files that it was given."""
+_MOST_AT_ONCE: Final = 32
+_UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _ROWS_AT_ONCE: Final = 1000
 _WITH_ZONE: Final = "TIMESTAMP WITH TIME ZONE"
 
@@ -190,8 +194,12 @@ def _connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
     paths = [str(segment.path) for segment in segments]
     connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
     connection.execute("SET TimeZone = 'UTC'")
+    within = _buffers_within(connection)
+    # Each thread has a buffer of its own.
+    threads = connection.execute("SELECT current_setting('threads')").fetchall()[0][0]
+    connection.execute(f"SET threads = {min(threads, within)}")
     known = {**HEAD, **LOGS, **REQUESTS}
-    found = _found(connection, paths, {**known, **RESOURCE})
+    found = _found(connection, paths, {**known, **RESOURCE}, min(within, _MOST_AT_ONCE))
     headers = {name: kind for name, kind in found.items() if name.startswith(_HEADERS)}
     _add_resources(connection, segments)
     _view(connection, "records", paths, {**known, **found})
@@ -226,14 +234,28 @@ def _ignore(_error: object) -> None:
     pass
 
 
-def _found(connection: DuckDBPyConnection, paths: list[str], known: Mapping[str, str]) -> dict[str, str]:
+def _found(connection: DuckDBPyConnection, paths: list[str], known: Mapping[str, str], at_once: int) -> dict[str, str]:
     """Return the fields that occur in the files besides the known ones, with the types that fit all their values."""
     if not paths:
         return {}
-    connection.execute(f"DESCRIBE SELECT * FROM {_source(paths, 'sample_size = -1, union_by_name = true')}")
+    import duckdb
+
     # Column names must differ by more than case.
     names = {name.lower() for name in known}
-    return {row[0]: _without_zone(row[1]) for row in connection.fetchall() if row[0].lower() not in names}
+    found: dict[str, tuple[str, str]] = {}
+    for at in range(0, len(paths), at_once):
+        source = _source(paths[at : at + at_once], "sample_size = -1, union_by_name = true")
+        for name, kind, *_ in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall():
+            spelled, before = found.get(name.lower(), (name, kind))
+            of_both = before if before == kind else query_types.common(duckdb.sqltype(before), duckdb.sqltype(kind))
+            found[name.lower()] = spelled, of_both
+    return {name: _without_zone(kind) for key, (name, kind) in found.items() if key not in names}
+
+
+def _buffers_within(connection: DuckDBPyConnection) -> int:
+    """Return how many buffers half of the engine's memory holds; one at least."""
+    amount, unit = connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0].split()
+    return max(1, int(float(amount) * _UNITS.get(unit, 0) / 2 / _BUFFER_BYTES))
 
 
 def _view(

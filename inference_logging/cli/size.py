@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -27,6 +28,9 @@ _MONTH_S: Final = 30 * _DAY_S
 _GB: Final = 1e9
 _DEFAULT_KEEP_S: Final = 7 * _DAY_S
 _KINDS: Final = ("kafka", "otlp", "forward", "s3", "s3-parquet")
+_MOST: Final = 10_000_000
+"""Pods, and requests in a second: more is a slip of the hand."""
+_TIMES: Final = ("queue_lasts_s", "kept_s")
 _OF_SHAPE: Final = ("tokens", "input_tokens", "chunks", "records")
 
 
@@ -53,11 +57,28 @@ class Prices(NamedTuple):
     storage: float = 0.0
 
 
+class _Number(click.FloatRange):
+    """A number that can be counted with: ``nan`` is within every range."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return it. Raises ``click.BadParameter``."""
+        number = super().convert(value, parameter, context)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number to count with.", parameter, context)
+        return number
+
+
+_PRICE: Final = _Number(0, 1e9)
+
+
 def _time_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     try:
-        return None if value is None else duration_s(value)
+        found = None if value is None else duration_s(value)
     except ValueError as error:
         raise click.BadParameter(str(error), param=parameter) from None
+    if found is not None and not 0 < found < math.inf:
+        raise click.BadParameter(f"{value!r}: must be longer than nothing, and end", param=parameter)
+    return found
 
 
 @click.command(
@@ -71,12 +92,16 @@ def _time_option(_context: click.Context, parameter: click.Parameter, value: str
 @CONFIG
 @SERVICE_NAME
 @click.pass_context
-@click.option("--pods", type=click.IntRange(1), default=1, show_default=True, help="How many there are.")
-@click.option("--pods-per-node", type=click.IntRange(1), help="Adds what a node with so many of them has.")
+@click.option("--pods", type=click.IntRange(1, _MOST), default=1, show_default=True, help="How many there are.")
+@click.option("--pods-per-node", type=click.IntRange(1, _MOST), help="Adds what a node with so many of them has.")
 @click.option(
-    "--processes", type=click.IntRange(1), default=1, show_default=True, help="That serve, per pod: a queue for each."
+    "--processes",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="That serve, per pod: a queue for each.",
 )
-@click.option("--requests-s", type=click.FloatRange(0, min_open=True), required=True, help="Per pod, on average.")
+@click.option("--requests-s", type=_Number(0, _MOST, min_open=True), required=True, help="Per pod, on average.")
 @click.option("--tokens", type=click.IntRange(0, 1_000_000), help="Generated for a request; needed without --measure.")
 @click.option("--input-tokens", type=click.IntRange(0, 1_000_000), default=500, show_default=True, help="Read for one.")
 @click.option("--chunks", type=click.IntRange(0, 1_000_000), help="Of a stream. Without it: one for each token.")
@@ -84,17 +109,17 @@ def _time_option(_context: click.Context, parameter: click.Parameter, value: str
               help="Application records made inside a request.")  # fmt: skip
 @click.option("--measure", "measured_directory", metavar="DIRECTORY", type=click.Path(path_type=Path),
               help="Measure these segments, in place of requests that are made up.")  # fmt: skip
-@click.option("--sample-ratio", type=click.FloatRange(0, 1, min_open=True), help="As sample_ratio of the servers.")
+@click.option("--sample-ratio", type=_Number(0, 1, min_open=True), help="As sample_ratio of the servers.")
 @click.option("--keep", metavar="TIME", callback=_time_option, help="How long a pod keeps segments: 12h, 7d. "
               "Without it: retention_s, else 7d.")  # fmt: skip
 @click.option("--to", "kinds", type=click.Choice(_KINDS), multiple=True,
               help="Where records are shipped; may be repeated. Without it: each whose extra is here.")  # fmt: skip
 @click.option("--keep-there", metavar="TIME", default="30d", show_default=True, callback=_time_option,
               help="How long object storage keeps them.")  # fmt: skip
-@click.option("--price-disk", type=click.FloatRange(0), default=0.08, show_default=True, help="Of a GB, per month.")
-@click.option("--price-network", type=click.FloatRange(0), default=0.01, show_default=True, help="Of a GB shipped.")
-@click.option("--price-core", type=click.FloatRange(0), default=30.0, show_default=True, help="Of a core, per month.")
-@click.option("--price-storage", type=click.FloatRange(0), default=0.023, show_default=True,
+@click.option("--price-disk", type=_PRICE, default=0.08, show_default=True, help="Of a GB, per month.")
+@click.option("--price-network", type=_PRICE, default=0.01, show_default=True, help="Of a GB shipped.")
+@click.option("--price-core", type=_PRICE, default=30.0, show_default=True, help="Of a core, per month.")
+@click.option("--price-storage", type=_PRICE, default=0.023, show_default=True,
               help="Of a GB of object storage, per month.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of tables: bytes, seconds.")
 def command(
@@ -126,8 +151,8 @@ def command(
     the queue, in segments, compressed, shipped, and the processor time of listener and shipper. The texts are made up,
     with the frequencies of a language. With --measure the lines of your own segments are measured in their place.
 
-    The prices are examples: give your own. What is sampled out is not counted. Needs zstandard (extra `cli`), and for
-    shipping the extra `ship`, for Parquet `query`.
+    The prices are examples: give your own. What is sampled out is not counted. The disk of a pod ends at quota_bytes.
+    Needs zstandard (extra `cli`), and for shipping the extra `ship`, for Parquet `query`.
     """
     from inference_logging.sizing import Shape, measure  # pydantic and the middleware take their time
 
@@ -186,13 +211,16 @@ def _of_segments(config: Config, directory: Path, kinds: Collection[str], record
 def computed(config: Config, measured: Measured, fleet: Fleet, prices: Prices) -> dict[str, Any]:
     """Return all figures: of a request, a pod, a node if asked for, the fleet; of each destination; money per month."""
     recorded_s = fleet.requests_s * config.sample_ratio
-    on_disk = measured.compressed_bytes if config.compress == "zstd" else measured.segment_bytes
+    on_disk = recorded_s * (measured.compressed_bytes if config.compress == "zstd" else measured.segment_bytes)
+    # Above the quota the oldest segments are removed, however young they are.
+    kept_s = min(fleet.keep_s, config.quota_bytes / on_disk) if config.quota_bytes else fleet.keep_s
     queues = fleet.processes * config.queue_bytes
     pod = {
         "queue_bytes": queues,
         "queue_lasts_s": queues * config.overflow_info_ratio / (recorded_s * measured.queue_bytes),
         "written_bytes_s": recorded_s * measured.segment_bytes,
-        "disk_bytes": recorded_s * fleet.keep_s * on_disk,
+        "kept_s": kept_s,
+        "disk_bytes": kept_s * on_disk,
         "listener_cores": recorded_s * measured.listener_cpu_s,
     }
     total = _times(pod, fleet.pods)
@@ -214,8 +242,8 @@ def computed(config: Config, measured: Measured, fleet: Fleet, prices: Prices) -
 
 
 def _times(pod: dict[str, float], pods: int) -> dict[str, float]:
-    """Return the same of many pods; a queue lasts as long in each."""
-    return {name: value if name == "queue_lasts_s" else value * pods for name, value in pod.items()}
+    """Return the same of many pods; times are those of each."""
+    return {name: value if name in _TIMES else value * pods for name, value in pod.items()}
 
 
 def _shipping(of_kind: PerRequest, recorded_s: float, fleet: Fleet, prices: Prices) -> dict[str, Any]:
@@ -268,8 +296,10 @@ def _recording(figures: dict[str, Any], fleet: Fleet) -> Table:
     heads = ("", "a request", "a pod", *(f"a node of {fleet.pods_per_node}" for _ in node), f"{fleet.pods:,} pods")
     note = (
         f"Without a listener, a pod's queue takes {_time(pod['queue_lasts_s'])} of this load. "
-        f"Segments are kept for {_time(fleet.keep_s)}."
+        f"Segments are kept for {_time(pod['kept_s'])}."
     )
+    if pod["kept_s"] < fleet.keep_s:
+        note += f" They are above quota_bytes then, and would be removed before {_time(fleet.keep_s)} are over."
     return Table(f"{fleet.requests_s:g} requests/s in each pod", heads, rows, note)
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
 from inference_logging import Config
 from inference_logging.config.schema import file_schema
 from tests.chart.dashboard import written
-from tests.chart.values_schema import LIBRARY, WEBHOOK, Schema, values
+from tests.chart.values_schema import Schema, library, values, webhook
 
 CHART: Final = Path(__file__).parents[2] / "helm"
 COUNTED_WITH: Final = (
@@ -32,6 +32,7 @@ COUNTED_WITH: Final = (
     "service_name",
     "sink",
 )
+COUNTED_IN_LIBRARY: Final = ("audit", "audit_queue_bytes", "in_flight_slots", "queue_bytes", "rotate_bytes")
 
 
 def files() -> dict[Path, str]:
@@ -43,17 +44,30 @@ def files() -> dict[Path, str]:
         head = {"$schema": dialect, "title": f"Values of the chart {chart}"}
         return json.dumps(head | schema, indent=1, ensure_ascii=False) + "\n"
 
+    added = library(config["properties"])
     # References are from the root.
     definitions = {"$defs": config.pop("$defs")} if "$defs" in config else {}
     defaults = {name: Config.model_fields[name].default for name in COUNTED_WITH}
     head = "# The package's defaults that templates count with; written by `python -m tests.chart.generated`.\n"
     return {
         CHART / "values.schema.json": document("inference-logging", values(config) | definitions),
-        CHART / "library" / "values.schema.json": document("inference-logging-library", LIBRARY),
-        CHART / "webhook" / "values.schema.json": document("inference-logging-webhook", WEBHOOK),
+        CHART / "library" / "values.schema.json": document("inference-logging-library", added),
+        CHART / "webhook" / "values.schema.json": document("inference-logging-webhook", webhook(added)),
         CHART / "files" / "dashboard.json": written(),
         CHART / "files" / "defaults.yaml": head + yaml.safe_dump(defaults),
+        CHART / "library" / "templates" / "_defaults.tpl": _template(defaults),
     }
+
+
+def _template(defaults: dict[str, Any]) -> str:
+    """Return them for a template that has no files: that of a chart which others use."""
+    head = "{{/* The package's defaults; written by `python -m tests.chart.generated`. */}}\n"
+    return (
+        head
+        + '{{- define "inference-logging-library.defaults" -}}\n'
+        + yaml.safe_dump({name: defaults[name] for name in COUNTED_IN_LIBRARY})
+        + "{{- end }}\n"
+    )
 
 
 if __name__ == "__main__":

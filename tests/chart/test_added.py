@@ -160,6 +160,22 @@ def test_the_listeners_image_has_the_version_of_the_chart(tmp_path: Path) -> Non
     [
         ({"directory": "/logs"}, 'config.directory="/logs": the chart sets it'),
         ({"sample_routes": {"/v1/a": 0.1}}, "'/config/sample_routes': got object"),
+        ({"sampel_ratio": 0.1}, "'/config': additional properties 'sampel_ratio' not allowed"),
+        ({"audit": True}, "'/config/audit': got boolean"),
+        ({"quota_bytes": "3GiB"}, "config.quota_bytes=3GiB: must be above 0 and at most segments.size=2Gi"),
+        ({"quota_bytes": 0}, "config.quota_bytes=0: must be above 0"),
+        (
+            {"rotate_bytes": "1GiB"},
+            "segments.size=2Gi: leaves segments 1717986918 bytes, but two of config.rotate_bytes",
+        ),
+        (
+            {"queue_bytes": 67108864},
+            "queue.sizeLimit=39Mi: must be at least 135Mi, twice what the queue of one process",
+        ),
+        (
+            {"audit": "on"},
+            "queue.sizeLimit=39Mi: must be at least 47Mi, twice what the queue of one process takes with ",
+        ),
     ],
 )
 def test_a_parameter_that_the_library_cannot_give_is_refused_by_name(
@@ -168,6 +184,14 @@ def test_a_parameter_that_the_library_cannot_give_is_refused_by_name(
     rendered = render_user(tmp_path / "chat", config=wrong)
     assert rendered.returncode == 1
     assert sentence in rendered.stderr
+
+
+def test_segments_stay_below_the_size_of_their_volume_whatever_it_is(tmp_path: Path) -> None:
+    """A pod that goes above it is evicted, and the server with it."""
+    (made,) = yaml.safe_load_all(render_user(tmp_path / "chat", segments={"size": "1Gi"}).stdout)
+    assert named(pod(made)["volumes"])["inference-logging-segments"]["emptyDir"] == {"sizeLimit": "1Gi"}
+    for container in (*pod(made)["initContainers"], named(pod(made)["containers"])["server"]):
+        assert named(container["env"])["INFERENCE_LOGGING_QUOTA_BYTES"]["value"] == str((1 << 30) * 8 // 10)
 
 
 def test_parameters_reach_server_and_listener_as_their_variables_have_them(tmp_path: Path) -> None:

@@ -118,6 +118,11 @@ def test_a_secret_of_ones_own_is_used() -> None:
     ("values", "sentence"),
     [
         ({"certificate": {"from": "secret"}}, "certificate.from=secret: needs certificate.existingSecret and"),
+        (
+            {"added": {"config": {"sampel_ratio": 0.1}}},
+            "'/added/config': additional properties 'sampel_ratio' not allowed",
+        ),
+        ({"added": {"config": {"queue_bytes": "64MiB"}}}, "queue.sizeLimit=39Mi: must be at least 135Mi"),
         ({"certificate": {"from": "cert-manager"}}, "certificate.from=cert-manager: needs certificate.issuer.name"),
         ({"certificate": {"from": "vault"}}, "certificate/from"),
         ({"added": {"image": {"repo": "x"}}}, "repo"),

@@ -6,6 +6,7 @@ as it is (affinity, a volume's source, a container's env) is the API server's to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 Schema = dict[str, Any]
@@ -275,52 +276,72 @@ def values(config: Schema) -> Schema:
     )
 
 
-LIBRARY = closed(
-    image=IMAGE,
-    port=PORT,
-    statusIntervalSeconds=SECONDS,
-    resources=RESOURCES,
-    securityContext={
-        **SECURITY,
-        "properties": {
-            **SECURITY["properties"],
-            "runAsNonRoot": FLAG,
-            "runAsUser": at_least(0),
-            "runAsGroup": at_least(0),
+_NO_VARIABLES: Final = ("version", "advanced")
+"""Members of logging.yaml that are no parameters."""
+
+
+def library(parameters: Mapping[str, Schema]) -> Schema:
+    """Return the library chart's values; ``parameters``: those of logging.yaml, by name."""
+    return closed(
+        image=IMAGE,
+        port=PORT,
+        statusIntervalSeconds=SECONDS,
+        resources=RESOURCES,
+        securityContext={
+            **SECURITY,
+            "properties": {
+                **SECURITY["properties"],
+                "runAsNonRoot": FLAG,
+                "runAsUser": at_least(0),
+                "runAsGroup": at_least(0),
+            },
         },
-    },
-    queue=closed(sizeLimit={**SIZE, "minLength": 1}),
-    segments=closed(size={**SIZE, "minLength": 1}),
-    config={
-        "type": "object",
-        "description": "parameters of logging.yaml as variables, which the package judges",
-        "additionalProperties": {"type": ["string", "number", "boolean", "array", "null"]},
-    },
-    **{"global": {"type": "object", "description": f"of the chart that uses this one, {PASSED_ON}"}},
-)
-WEBHOOK = closed(
-    nameOverride=TEXT,
-    fullnameOverride=TEXT,
-    image=IMAGE,
-    imagePullSecrets=array(closed(name=TEXT)),
-    replicaCount=at_least(1),
-    port=PORT,
-    resources=RESOURCES,
-    nodeSelector=STRINGS,
-    tolerations=array(passed_on("Toleration")),
-    affinity=passed_on("Affinity"),
-    priorityClassName=TEXT,
-    namespaces={**array(NAME), "uniqueItems": True},
-    failurePolicy=one_of("Ignore", "Fail"),
-    timeoutSeconds={"type": "integer", "minimum": 1, "maximum": 30},
-    adds=one_of("sidecar", "node"),
-    claimName=NAME,
-    added=LIBRARY,
-    certificate=closed(
-        **{"from": one_of("helm", "cert-manager", "secret")},
-        issuer=closed(name=TEXT, kind=one_of("Issuer", "ClusterIssuer"), group=TEXT),
-        existingSecret=TEXT,
-        caBundle=TEXT,
-    ),
-    **{"global": {"type": "object", "description": f"of a chart that this one is part of, {PASSED_ON}"}},
-)
+        queue=closed(sizeLimit={**SIZE, "minLength": 1}),
+        segments=closed(size={**SIZE, "minLength": 1}),
+        config={
+            **closed(
+                **{name: _variable(parameter) for name, parameter in parameters.items() if name not in _NO_VARIABLES}
+            ),
+            "description": "parameters of logging.yaml as variables, whose values the package judges",
+        },
+        **{"global": {"type": "object", "description": f"of the chart that uses this one, {PASSED_ON}"}},
+    )
+
+
+def _variable(parameter: Schema) -> Schema:
+    """Return what a parameter may be as a variable: a text or number; a list; true and false where it takes them.
+
+    YAML reads `on` and `off` as true and false, and a variable would say "true" then.
+    """
+    flag = ["boolean"] if any(value is True for value in parameter.get("enum", ())) else []
+    return {"type": ["string", "number", *flag, "array", "null"]}
+
+
+def webhook(added: Schema) -> Schema:
+    """Return the values of the webhook's chart; ``added``: those of the library chart."""
+    return closed(
+        nameOverride=TEXT,
+        fullnameOverride=TEXT,
+        image=IMAGE,
+        imagePullSecrets=array(closed(name=TEXT)),
+        replicaCount=at_least(1),
+        port=PORT,
+        resources=RESOURCES,
+        nodeSelector=STRINGS,
+        tolerations=array(passed_on("Toleration")),
+        affinity=passed_on("Affinity"),
+        priorityClassName=TEXT,
+        namespaces={**array(NAME), "uniqueItems": True},
+        failurePolicy=one_of("Ignore", "Fail"),
+        timeoutSeconds={"type": "integer", "minimum": 1, "maximum": 30},
+        adds=one_of("sidecar", "node"),
+        claimName=NAME,
+        added=added,
+        certificate=closed(
+            **{"from": one_of("helm", "cert-manager", "secret")},
+            issuer=closed(name=TEXT, kind=one_of("Issuer", "ClusterIssuer"), group=TEXT),
+            existingSecret=TEXT,
+            caBundle=TEXT,
+        ),
+        **{"global": {"type": "object", "description": f"of a chart that this one is part of, {PASSED_ON}"}},
+    )

@@ -59,6 +59,29 @@ def test_verify_names_the_object_that_was_removed(shipped: Bucket) -> None:
     assert "segment_missing" in found["missing"], "and the sequences that were in it"
 
 
+def test_a_place_with_nothing_in_it_is_a_fault_that_names_it(shipped: Bucket) -> None:
+    done = run("verify", f"{shipped.url}&service=nobody")
+    assert (done.code, done.err) == (1, "")
+    assert done.out.startswith("nothing: s3://logs/here/: no object and no manifest is there of service=nobody\n")
+    shipped.objects.clear()
+    assert faults(shipped.url) == [("nothing", "s3://logs/here/: no object and no manifest is there")]
+
+
+def test_where_no_object_is_left_each_is_named_and_nothing_else(shipped: Bucket) -> None:
+    for key in shipped.named(".zst"):
+        del shipped.objects[key]
+    assert {kind for kind, _ in faults(shipped.url)} == {"removed"}
+
+
+@pytest.mark.parametrize("folder", ["here/", "here/service=chat/", "here/_manifest/", "here/_manifest/service=chat/"])
+def test_a_folder_that_a_console_made_is_no_fault(shipped: Bucket, folder: str) -> None:
+    shipped.objects[folder] = Stored(folder)
+    assert faults(shipped.url) == []
+    assert rows(shipped.url, "SELECT count(*) AS n FROM records") != [{"n": 0}]
+    shipped.objects[folder] = Stored(folder, b"something")
+    assert [kind for kind, _ in faults(shipped.url)] == ["manifest" if "_manifest" in folder else "no_manifest"]
+
+
 def test_verify_finds_a_gap_where_object_and_manifest_were_removed(shipped: Bucket) -> None:
     key = shipped.named(".zst")[1]
     del shipped.objects[key], shipped.objects[shipped.named(".json")[1]]

@@ -245,6 +245,32 @@ def test_a_table_of_an_earlier_version_gets_its_columns(server: ClickHouse, conn
     assert found == [{"id": None}, {"id": "r2"}]
 
 
+@pytest.mark.parametrize("name", ["records", "requests", "logs", "requests_per_minute"])
+def test_a_table_of_another_program_stays_as_it_is_and_is_named(server: ClickHouse, connect: Open, name: str) -> None:
+    server.ask(f"CREATE TABLE {name} (id UInt64) ENGINE = MergeTree ORDER BY id")
+    server.ask(f"INSERT INTO {name} VALUES (7)")
+    made = server.ask("SELECT name, create_table_query FROM system.tables WHERE database = 'logs'")
+    destination = connect()
+    sent = destination.send(lines(1))
+    assert ([one.offset for one in sent.failed], sent.refused, sent.error_type) == ([1], {}, "foreign_table")
+    assert sent.error.startswith(f"logs.{name}: ")
+    assert server.ask("SELECT name, create_table_query FROM system.tables WHERE database = 'logs'") == made
+    assert server.number(f"SELECT id FROM {name}") == 7
+    server.ask(f"RENAME TABLE {name} TO theirs")
+    assert not destination.send(lines(1)).failed
+
+
+def test_a_later_version_does_not_take_the_place_of_another_programs_table(server: ClickHouse, connect: Open) -> None:
+    assert not connect().send(lines(1)).failed
+    server.ask("DROP VIEW logs")
+    server.ask("CREATE TABLE logs (id UInt64) ENGINE = MergeTree ORDER BY id")
+    server.ask("INSERT INTO logs VALUES (7)")
+    server.ask("DROP VIEW requests")
+    server.ask("ALTER TABLE records DROP COLUMN client_request_id")
+    assert connect().send(lines(2)).error_type == "foreign_table"
+    assert server.number("SELECT id FROM logs") == 7
+
+
 def test_each_question_has_the_answer_that_duckdb_gives_over_the_segments(server: ClickHouse, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     for number in range(3):

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from inference_logging.shipping.clickhouse.place import Place
-from inference_logging.shipping.clickhouse.schema import COLUMNS, OBJECTS, RECORDS, statements
+from inference_logging.shipping.clickhouse.schema import COLUMNS, OBJECTS, statements
 from inference_logging.shipping.line import Destination, Line
 from tests.segment_files import log
 from tests.servers import free_port
@@ -45,6 +45,8 @@ class Server:
         self.requests: list[Request] = []
         self.objects = set(OBJECTS)
         self.engine = "ReplacingMergeTree"
+        self.engines: dict[str, str] = {}
+        self.columns = list(COLUMNS)
         self.rows = ""
         server = self
 
@@ -75,9 +77,10 @@ class Server:
 
     def answer(self, request: Request) -> tuple[int, str, dict[str, str]]:
         """Return status, text and headers."""
-        if request.statement.startswith("SELECT table, name"):
-            names = {table: COLUMNS if table == RECORDS else ("a",) for table in self.objects}
-            return 200, "".join(f"{table}\t{name}\n" for table in names for name in names[table]), {}
+        if request.statement.startswith("SELECT name, engine"):
+            return 200, "".join(f"{name}\t{self.engines.get(name, 'View')}\n" for name in self.objects), {}
+        if request.statement.startswith("SELECT name FROM system.columns"):
+            return 200, "".join(f"{name}\n" for name in self.columns), {}
         if request.statement.startswith("SELECT engine"):
             return 200, f"{self.engine}\n", {}
         if request.statement.startswith("SELECT segment, offset"):
@@ -149,11 +152,11 @@ def test_a_block_is_one_insert_with_a_token_and_the_password_is_a_header(
 
 def test_what_is_there_is_not_made_and_what_is_missing_is(server: Server, opened: Open) -> None:
     assert not opened(ship_to=server.url).send(lines(1)).failed
-    assert [one.statement.split()[0] for one in server.requests[:3]] == ["SELECT", "SELECT", "INSERT"]
+    assert [one.statement.split()[0] for one in server.requests[:4]] == ["SELECT", "SELECT", "SELECT", "INSERT"]
     server.requests.clear()
     server.objects -= {"requests_per_minute_feed"}
     assert not opened(ship_to=f"{server.url}?ttl_days=9").send(lines(1)).failed
-    assert [one.statement for one in server.requests[1 : 1 + len(OBJECTS)]] == statements(9)
+    assert [one.statement for one in server.requests[2 : 2 + len(OBJECTS)]] == statements(9)
 
 
 def exception(status: int, code: int, name: str, **headers: str) -> tuple[int, str, dict[str, str]]:

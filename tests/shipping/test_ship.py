@@ -203,6 +203,13 @@ def test_within_another_program_its_signals_are_that_programs_again(tmp_path: Pa
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
+def test_what_is_refused_once_is_in_the_exit_code(tmp_path: Path) -> None:
+    write(tmp_path / name(1), lines(1, 2) + b"no json\n")
+    done = run("ship", "--directory", str(tmp_path), "--to", f"sqlite://{tmp_path}/a.db", "--once")
+    assert done.code == 1
+    assert "ended records=2 refused=1 lag_bytes=0" in done.err
+
+
 def test_metrics_report_how_far_it_is(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     (tmp_path / "segments").mkdir()
     write(tmp_path / "segments" / name(1), lines(1, 2, footer=False) + b"no json\n" + lines(header=False))

@@ -75,6 +75,10 @@ volumeMounts:
 {{- end }}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $config $name $value }}{{ end }}
 {{- end }}
+{{- include "inference-logging-library.checks" (dict "config" $config "queue" .queue "segments" .segments) }}
+{{- if not (hasKey $config "quota_bytes") }}
+{{- $_ := set $config "quota_bytes" (div (mul (include "inference-logging-library.bytes" .segments.size | int64) 8) 10) }}
+{{- end }}
 {{- $_ := set $config "queue_directory" "/run/inference-logging/queues" }}
 {{- $_ := set $config "directory" "/var/log/inference-logging/segments" }}
 {{- range $name, $value := $config }}
@@ -91,4 +95,51 @@ volumeMounts:
 {{- else }}
 {{- . }}
 {{- end }}
+{{- end }}
+
+{{/* What no schema can say: a pod that has too little room for what it writes, which takes its server along. */}}
+{{- define "inference-logging-library.checks" -}}
+{{- $config := mergeOverwrite (include "inference-logging-library.defaults" . | fromYaml) .config }}
+{{- $size := include "inference-logging-library.bytes" .segments.size | int64 }}
+{{- $quota := div (mul $size 8) 10 }}
+{{- if hasKey .config "quota_bytes" }}
+{{- $quota = include "inference-logging-library.bytes" .config.quota_bytes | int64 }}
+{{- if or (le $quota 0) (gt $quota $size) }}
+{{- fail (printf "config.quota_bytes=%s: must be above 0 and at most segments.size=%s, since a pod above that is evicted" (include "inference-logging-library.text" .config.quota_bytes) .segments.size) }}
+{{- end }}
+{{- end }}
+{{- $least := mul 2 (include "inference-logging-library.bytes" $config.rotate_bytes | int64) }}
+{{- if lt $quota $least }}
+{{- fail (printf "segments.size=%s: leaves segments %d bytes, but two of config.rotate_bytes take %d" .segments.size $quota $least) }}
+{{- end }}
+{{- $slots := div (add (mul (include "inference-logging-library.bytes" $config.in_flight_slots | int64) 2048) 4095) 4096 }}
+{{- $queue := add 65536 (mul 4096 $slots) (include "inference-logging-library.ringBytes" $config.queue_bytes | int64) }}
+{{- if eq (toString $config.audit) "on" }}
+{{- $queue = add $queue 65536 (include "inference-logging-library.ringBytes" $config.audit_queue_bytes | int64) }}
+{{- end }}
+{{- $needed := div (add (mul 2 (add $queue 1048576)) 1048575) 1048576 }}
+{{- if lt (include "inference-logging-library.bytes" .queue.sizeLimit | int64) (mul $needed 1048576) }}
+{{- fail (printf "queue.sizeLimit=%s: must be at least %dMi, twice what the queue of one process takes with config.queue_bytes=%s" .queue.sizeLimit $needed (include "inference-logging-library.text" $config.queue_bytes)) }}
+{{- end }}
+{{- end }}
+
+{{/* Of a number, or of a text such as 64MiB or 2Gi. */}}
+{{- define "inference-logging-library.bytes" -}}
+{{- if or (kindIs "float64" .) (kindIs "int64" .) (kindIs "int" .) }}
+{{- int64 . }}
+{{- else }}
+{{- $text := . | toString | trim | upper | trimSuffix "B" | trim }}
+{{- $unit := regexFind "[A-Z]*$" $text }}
+{{- $factors := dict "" 1 "K" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "KI" 1024 "MI" 1048576 "GI" 1073741824 "TI" 1099511627776 }}
+{{- mul (trimSuffix $unit $text | trim | float64 | int64) (get $factors $unit | int64) }}
+{{- end }}
+{{- end }}
+
+{{- define "inference-logging-library.ringBytes" -}}
+{{- $bytes := include "inference-logging-library.bytes" . | int64 }}
+{{- $ring := 65536 }}
+{{- range until 40 }}
+{{- if lt $ring $bytes }}{{ $ring = mul $ring 2 }}{{ end }}
+{{- end }}
+{{- $ring }}
 {{- end }}

@@ -57,6 +57,10 @@ class AnswerError(Exception):
         super().__init__(f"status {status}: {text.strip()[:300]}")
 
 
+class ForeignError(Exception):
+    """The database has something else under a name of ours: it belongs to another program, and stays as it is."""
+
+
 class ClickHouseDestination:
     """The tables of a database, which are made before the first block where they are missing."""
 
@@ -83,23 +87,29 @@ class ClickHouseDestination:
         except AnswerError as error:
             sent = Sent(lines, str(error), error.kind, error.retry_after_s)
             self._is_prepared = self._is_prepared and error.code not in _OUTDATED
+        except ForeignError as error:
+            sent = Sent(lines, str(error), "foreign_table")
         except (httpx.HTTPError, OSError) as error:
             sent = Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
         self._in_doubt = bool(sent.failed)
         return sent
 
     def _prepare(self) -> None:
-        """Make what is missing. Raises as ``_ask``."""
-        of = f"database = currentDatabase() AND table IN ({', '.join(map(_text, schema.OBJECTS))})"
-        found = [
-            line.split("\t") for line in self._ask(f"SELECT table, name FROM system.columns WHERE {of}").splitlines()
-        ]
-        tables = {table for table, _ in found}
-        is_there = schema.RECORDS in tables
-        missing = [name for name in schema.COLUMNS if is_there and [schema.RECORDS, name] not in found]
+        """Make what is missing. Raises as ``_ask``, and ``ForeignError``."""
+        of = f"database = currentDatabase() AND name IN ({', '.join(map(_text, schema.OBJECTS))})"
+        answer = self._ask(f"SELECT name, engine FROM system.tables WHERE {of}")
+        engines = dict(line.split("\t") for line in answer.splitlines())
+        columns = self._columns() if schema.RECORDS in engines else set(schema.COLUMNS)
+        foreign = schema.foreign(engines, columns)
+        if foreign is not None:
+            raise ForeignError(
+                f"{self._place.database}.{foreign}: is there and was not made by `ship`: it is left as it is. "
+                "Name another database, or rename it"
+            )
+        missing = [name for name in schema.COLUMNS if name not in columns]
         if missing:
             self._ask(schema.add_columns(missing))
-        made = schema.statements(self._place.ttl_days) if tables != set(schema.OBJECTS) else []
+        made = schema.statements(self._place.ttl_days) if engines.keys() != set(schema.OBJECTS) else []
         for statement in [*made, *(schema.views(anew=True) if missing else ())]:
             self._ask(statement)
         engine = self._ask(
@@ -107,6 +117,11 @@ class ClickHouseDestination:
         )
         self._has_replicas = not engine.startswith("ReplacingMergeTree")
         self._is_prepared = True
+
+    def _columns(self) -> set[str]:
+        """Return the names of the columns of the records' table. Raises as ``_ask``."""
+        of = f"database = currentDatabase() AND table = {_text(schema.RECORDS)}"
+        return set(self._ask(f"SELECT name FROM system.columns WHERE {of}").splitlines())
 
     def _insert(self, lines: Sequence[Line]) -> Sent:
         """Insert a block; one that is refused is halved until the record that is the cause is alone."""

@@ -11,7 +11,7 @@ stands before a dot for one nested table, whose arrays are all of one length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
@@ -21,6 +21,8 @@ from inference_logging.shipping.rows import OTHER
 RECORDS: Final = "records"
 MINUTES: Final = "requests_per_minute"
 OBJECTS: Final = (RECORDS, "requests", "logs", MINUTES, f"{MINUTES}_states", f"{MINUTES}_feed")
+_VIEWS: Final = ("requests", "logs", MINUTES)
+"""Those that a later version makes anew."""
 WINDOW_BLOCKS: Final = 100_000
 """Blocks of which a table without replicas knows that they are there."""
 
@@ -77,6 +79,16 @@ _BY: Final = {
     "route": "coalesce(`http.route`, `url.path`, '')",
     "model": "coalesce(`gen_ai.response.model`, `gen_ai.request.model`, `triton.model_name`, '')",
 }
+
+
+def foreign(engines: Mapping[str, str], columns: Collection[str]) -> str | None:
+    """Return which of what is there belongs to another program; None: nothing does.
+
+    ``engines``: by name; ``columns``: those of the table ``records``. Every version of that has the place of a record.
+    """
+    if RECORDS in engines and not _PLACE.keys() <= set(columns):
+        return RECORDS
+    return next((name for name in _VIEWS if engines.get(name, "View") != "View"), None)
 
 
 def statements(ttl_days: int | None = None) -> list[str]:

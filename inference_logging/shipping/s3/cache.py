@@ -13,7 +13,7 @@ from pathlib import Path
 
 from inference_logging.shipping.s3.manifest import Manifest
 from inference_logging.shipping.s3.place import JSON_LINES, Place
-from inference_logging.shipping.s3.reading import bring, manifests
+from inference_logging.shipping.s3.reading import Named, ahead, bring, manifests
 from inference_logging.shipping.s3.store import Store, StoreError
 
 
@@ -37,12 +37,14 @@ def fetch(url: str, cache: Path) -> Path:
     folder = cache / "places" / hashlib.sha256(url.encode()).hexdigest()[:16]
     for made in (folder, cache / "objects"):
         made.mkdir(mode=0o700, parents=True, exist_ok=True)
-    wanted: dict[str, Path] = {}
-    for one in manifests(store, place):
+
+    def brought(one: Named) -> tuple[str, Path]:
         if one.said is None or one.error:
             raise AlteredError(f"{place.url(one.key)}: {one.error}")
         name = f"{one.said.segment}.zst" if one.said.form == JSON_LINES else one.said.key.rpartition("/")[2]
-        wanted[name] = _object(store, place, one.said, cache / "objects")
+        return name, _object(store, place, one.said, cache / "objects")
+
+    wanted = dict(ahead(brought, manifests(store, place)))
     for name, path in wanted.items():
         if not (folder / name).exists() or not (folder / name).samefile(path):
             (folder / name).unlink(missing_ok=True)

@@ -74,6 +74,10 @@ class Check:
             elif self._takes(one):
                 named[one.said.key] = one.said
         self.report.objects = len(there)
+        if not there and not self.report.manifests:
+            chosen = "".join(f" {name}={value}" for name, value in self._place.keys.items())
+            self._say("nothing", "", f"no object and no manifest is there{' of' if chosen else ''}{chosen}")
+            return self.report
         for key, said in named.items():
             self._object(said, key in there)
         self._unnamed(there, named)
@@ -169,7 +173,9 @@ class Check:
         return any(text.startswith(beginnings) for _, text in self.report.problems)
 
     def _sequences(self) -> None:
-        """Verify the segments in the folder, and take over what is found."""
+        """Verify the segments in the folder, and take over what is found; without any, the faults say why."""
+        if not self.report.bytes:
+            return
         command = (sys.executable, "-m", "inference_logging.cli.main", "verify", "--json", *self._options)
         # Queues of this machine say nothing about a bucket: an empty directory has none.
         (nothing := self._folder / ".no-queues").mkdir(exist_ok=True)

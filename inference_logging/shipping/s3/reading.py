@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from inference_logging.shipping.s3.manifest import Content, Manifest, ManifestError
 from inference_logging.shipping.s3.place import MANIFESTS, Place, form_of, manifest_key, segment_of
 from inference_logging.shipping.s3.store import Listed, Store
+
+AT_ONCE: Final = 16
+"""Requests under way: the pods of a fleet have thousands of small objects, and each request waits for the network."""
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class Named(NamedTuple):
@@ -22,16 +29,39 @@ class Named(NamedTuple):
 
 def manifests(store: Store, place: Place) -> Iterator[Named]:
     """Iterate over the manifests whose keys the place asks for."""
-    for listed in store.list(MANIFESTS + place.fixed()):
-        object_key = listed.key.removeprefix(MANIFESTS).removesuffix(".json")
-        if not place.wants(object_key) and (form_of(object_key) or place.form):
-            continue
-        try:
-            said = Manifest.read(store.read(listed.key))
-        except ManifestError as error:
-            yield Named(listed.key, None, str(error))
-            continue
-        yield Named(listed.key, said, wrong_place(listed.key, said))
+
+    def wanted() -> Iterator[str]:
+        for listed in store.list(MANIFESTS + place.fixed()):
+            object_key = listed.key.removeprefix(MANIFESTS).removesuffix(".json")
+            if place.wants(object_key) or not (form_of(object_key) or place.form):
+                yield listed.key
+
+    yield from ahead(lambda key: _manifest(store, key), wanted())
+
+
+def _manifest(store: Store, key: str) -> Named:
+    try:
+        said = Manifest.read(store.read(key))
+    except ManifestError as error:
+        return Named(key, None, str(error))
+    return Named(key, said, wrong_place(key, said))
+
+
+def ahead(ask: Callable[[Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
+    """Iterate over what ``ask`` answers to each item, in their order, with ``AT_ONCE`` of them under way.
+
+    Raises what ``ask`` raises; no further item is asked for then.
+    """
+    pool, asked = ThreadPoolExecutor(AT_ONCE), deque[Future[Answer]]()
+    try:
+        for item in items:
+            asked.append(pool.submit(ask, item))
+            if len(asked) == AT_ONCE:
+                yield asked.popleft().result()
+        while asked:
+            yield asked.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def wrong_place(key: str, said: Manifest) -> str:

@@ -23,6 +23,8 @@ DEFAULT_REGION: Final = "us-east-1"
 ATTEMPTS: Final = 4
 """Of one request, by the SDK, with its pauses; the shipper then tries again with its own."""
 BLOCK_BYTES: Final = 1 << 20
+CONNECTIONS: Final = 32
+"""Those of manifests and of objects that are brought at once."""
 _SKEWED: Final = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
 _CLOCKS_DIFFER: Final = timedelta(minutes=2)
 """Servers refuse 5 to 15 minutes."""
@@ -88,6 +90,7 @@ class Store:
                 config=Config(
                     connect_timeout=timeout_s,
                     read_timeout=timeout_s,
+                    max_pool_connections=CONNECTIONS,
                     retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
                     s3=style,
                     # What is put has a SHA-256 of its own, and servers of one's own may not know the SDK's checksums.
@@ -178,11 +181,16 @@ class Store:
             yield from body.iter_chunks(BLOCK_BYTES)
 
     def list(self, beginning: str = "") -> Iterator[Listed]:
-        """Iterate over the objects whose key below the prefix has this beginning, in the order of their keys."""
+        """Iterate over the objects whose key below the prefix has this beginning, in the order of their keys.
+
+        What consoles put for a folder is none: a key that ends with a slash, of no bytes.
+        """
         given: dict[str, str] = {"Prefix": self._place.full(beginning)}
         while True:
             page = self._ask("list_objects_v2", **given)
             for found in page.get("Contents", []):
+                if found["Key"].endswith("/") and not int(found["Size"]):
+                    continue
                 yield Listed(self._place.below(found["Key"]), int(found["Size"]), str(found["ETag"]))
             if not page.get("IsTruncated"):
                 return

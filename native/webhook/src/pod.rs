@@ -3,6 +3,7 @@
 use super::addition::Addition;
 use serde_json::{Value, json};
 
+const PREFIX: &str = "inference-logging.io/";
 const INJECT: &str = "inference-logging.io/inject";
 /// Only this container gets variables and mounts; without it all do.
 const CONTAINER: &str = "inference-logging.io/container";
@@ -14,7 +15,7 @@ const USER: &str = "inference-logging.io/user";
 /// # Errors
 /// It asks, and cannot be changed; the sentence says why.
 pub fn operations(pod: &Value, addition: &Addition) -> Result<Vec<Value>, String> {
-    if annotation(pod, INJECT) != Some("true") {
+    if !asks(pod)? {
         return Ok(Vec::new());
     }
     let spec = &pod["spec"];
@@ -36,6 +37,22 @@ pub fn operations(pod: &Value, addition: &Addition) -> Result<Vec<Value>, String
         operations.extend(mounts.map(|all| replace(&path("volumeMounts"), all)));
     }
     Ok(operations)
+}
+
+/// Whether the pod asks. An annotation of ours that does not exist, or has no such value, is a mistake: without it the pod
+/// would be left out, or changed otherwise than is meant, and nobody would know.
+fn asks(pod: &Value) -> Result<bool, String> {
+    let annotations = pod["metadata"]["annotations"].as_object();
+    let mut names = annotations.into_iter().flatten().map(|(name, _)| name.as_str());
+    let unknown = names.find(|name| name.starts_with(PREFIX) && ![INJECT, CONTAINER, USER].contains(name));
+    if let Some(name) = unknown {
+        return Err(format!("{name}: there is no such annotation; there are {INJECT}, {CONTAINER} and {USER}"));
+    }
+    match annotation(pod, INJECT) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(format!("{INJECT}={other}: must be true or false")),
+    }
 }
 
 fn annotation<'pod>(pod: &'pod Value, name: &str) -> Option<&'pod str> {
@@ -130,6 +147,7 @@ fn missing_init_containers(pod: &Value, chosen: &[(usize, &Value)], addition: &A
     if missing.is_empty() {
         return Ok(missing);
     }
+    missing.iter().try_for_each(|container| ports_are_free(pod, container))?;
     let user = user(pod, chosen)?;
     for container in &mut missing {
         let security = &mut container["securityContext"];
@@ -139,6 +157,30 @@ fn missing_init_containers(pod: &Value, chosen: &[(usize, &Value)], addition: &A
         }
     }
     Ok(missing)
+}
+
+fn ports(container: &Value) -> impl Iterator<Item = u64> {
+    list(container, "ports").iter().filter_map(|port| port["containerPort"].as_u64())
+}
+
+/// A container whose port is taken ends at once, again and again, and the pod's own containers would never start.
+fn ports_are_free(pod: &Value, ours: &Value) -> Result<(), String> {
+    let Some(first) = ports(ours).next() else { return Ok(()) };
+    let whose = name(ours);
+    if pod["spec"]["hostNetwork"] == true {
+        return Err(format!(
+            "hostNetwork: port {first} of container {whose} would be the node's, where another pod may have it; \
+             a listener of the node needs none"
+        ));
+    }
+    let mut theirs = list(&pod["spec"], "initContainers").iter().chain(list(&pod["spec"], "containers"));
+    let taken = |container: &&Value| ports(container).any(|port| ports(ours).any(|own| own == port));
+    match theirs.find(taken) {
+        Some(container) => {
+            Err(format!("container {}: has a port that container {whose} needs, {first}", name(container)))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The user that the chosen containers run as.
@@ -170,7 +212,10 @@ mod tests {
     fn addition() -> Addition {
         let document = json!({
             "volumes": [{"name": "queue", "emptyDir": {"medium": "Memory"}}],
-            "initContainers": [{"name": "listener", "command": ["/l"], "securityContext": {"runAsNonRoot": true}}],
+            "initContainers": [{
+                "name": "listener", "command": ["/l"], "ports": [{"name": "metrics", "containerPort": 9464}],
+                "securityContext": {"runAsNonRoot": true},
+            }],
             "env": [
                 {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
                 {"name": "LISTENER", "value": "external"},
@@ -287,6 +332,46 @@ mod tests {
             let said = operations(&other, &addition()).unwrap_err();
             assert!(said.starts_with(sentence), "{said}");
         }
+    }
+
+    #[test]
+    fn a_misspelt_annotation_or_value_is_named() {
+        for (annotation, value, sentence) in [
+            (INJECT, "True", "inference-logging.io/inject=True: must be true or false"),
+            (INJECT, "", "inference-logging.io/inject=: must be true or false"),
+            (
+                "inference-logging.io/contianer",
+                "engine",
+                "inference-logging.io/contianer: there is no such annotation;",
+            ),
+        ] {
+            let mut other = pod();
+            other["metadata"]["annotations"][annotation] = json!(value);
+            assert!(operations(&other, &addition()).unwrap_err().starts_with(sentence), "{annotation}");
+        }
+        let mut other = pod();
+        other["metadata"]["annotations"] = json!({"inference-logging.io/injekt": "true", "example.com/inject": "x"});
+        assert!(operations(&other, &addition()).unwrap_err().starts_with("inference-logging.io/injekt: "));
+        other["metadata"]["annotations"] = json!({"example.com/inject": "x"});
+        assert_eq!(operations(&other, &addition()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_pod_whose_containers_would_not_start_beside_the_listener_is_left_as_it_is() {
+        let mut of_node = pod();
+        of_node["spec"]["hostNetwork"] = json!(true);
+        assert!(
+            operations(&of_node, &addition()).unwrap_err().starts_with("hostNetwork: port 9464 of container listener")
+        );
+        let mut taken = pod();
+        taken["spec"]["containers"][1]["ports"] = json!([{"containerPort": 80}, {"containerPort": 9464}]);
+        let sentence = operations(&taken, &addition()).unwrap_err();
+        assert_eq!(sentence, "container proxy: has a port that container listener needs, 9464");
+        taken["spec"]["containers"][1]["ports"] = json!([{"containerPort": 80}]);
+        assert_eq!(names(&changed(&taken)["spec"]["initContainers"]), ["listener"]);
+        // A node's listener has no container and no port in the pod.
+        let of_the_node = Addition::parse(r#"{"env":[{"name":"A","value":"1"}]}"#).unwrap();
+        assert_eq!(operations(&of_node, &of_the_node).unwrap().len(), 2);
     }
 
     #[test]
