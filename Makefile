@@ -130,7 +130,7 @@ listener: toolchain ## Build dist/inference-logging-listener: static, needs neit
 	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(STATIC_TARGET)" ] || rustup target add $(STATIC_TARGET) || { \
 		echo "missing: Rust's target $(STATIC_TARGET). Install it: rustup target add $(STATIC_TARGET)" >&2; exit 1; }
 	cd native && env -u MAKEFLAGS -u MFLAGS CC_$(subst -,_,$(STATIC_TARGET))=musl-gcc \
-		cargo build --quiet --release --package inference_logging_listener --target $(STATIC_TARGET)
+		cargo build --quiet --release --package inference_logging_program --target $(STATIC_TARGET)
 	@mkdir -p dist
 	cp native/target/$(STATIC_TARGET)/release/inference-logging-listener dist/
 
@@ -171,7 +171,8 @@ onnx-example: c $(DEPENDENCIES) ## Build and run the C++ example with a real ONN
 # Faces of other languages are no crates for others.
 crates: toolchain ## Package the crates for publishing, and build each from its package
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo package --quiet --workspace --exclude inference_logging_c \
-		--exclude inference_logging_listener --exclude inference_logging_webhook --exclude inference_logging_native
+		--exclude inference_logging_listener --exclude inference_logging_program --exclude inference_logging_proxy \
+		--exclude inference_logging_webhook --exclude inference_logging_native
 
 header: toolchain ## Write native/c/include/inferlog.h anew
 	cd native && env -u MAKEFLAGS -u MFLAGS UPDATE_HEADER=1 cargo test --quiet --package inference_logging_c
@@ -198,7 +199,7 @@ sizes: toolchain $(VENV)/.stamp-wheels ## Print what the bytes of a wheel are: b
 check-macos: toolchain $(VENV)/.stamp-wheels ## Compile the core for macOS on arm64 and link it with zig: the program, and a wheel into build/macos
 	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(MACOS_TARGET)" ] || rustup target add $(MACOS_TARGET)
 	cd native && env -u MAKEFLAGS -u MFLAGS PATH="$(abspath $(VENV))/bin:$$PATH" cargo-zigbuild zigbuild --quiet \
-		--target $(MACOS_TARGET) --package inference_logging_listener
+		--target $(MACOS_TARGET) --package inference_logging_program
 	env -u MAKEFLAGS -u MFLAGS PATH="$(abspath $(VENV))/bin:$$PATH" maturin build --quiet --zig --target $(MACOS_TARGET) \
 		--interpreter 3.11 --profile dev --out build/macos
 
@@ -267,13 +268,13 @@ test: $(DEPENDENCIES) ## Run all tests but those of other people's servers
 # The listener's program is what tests of the commands run.
 test-rust: toolchain
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet
-	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --package inference_logging_listener --package inference_logging_c
+	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --package inference_logging_program --package inference_logging_c
 
 # A copy of the checkout, so that the package has the portable core there and keeps its own here.
 test-portable: build ## Run the tests of `make quick`, and those that kill, with the half of the core that macOS has
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet --features inferlog-queue/portable
 	cd native && env -u MAKEFLAGS -u MFLAGS PYO3_PYTHON="$(abspath $(PYTHON))" cargo build --quiet --features inferlog-queue/portable \
-		--package inferlog-queue --package inference_logging_native --package inference_logging_listener --package inference_logging_c
+		--package inferlog-queue --package inference_logging_native --package inference_logging_program --package inference_logging_c
 	@rm -rf $(PORTABLE) && mkdir -p $(PORTABLE)
 	@git ls-files -z ':!native' | xargs -0 cp --no-dereference --parents --target-directory=$(PORTABLE)
 	@ln -s ../../native $(PORTABLE)/native && ln -s ../../$(VENV) $(PORTABLE)/$(VENV)
@@ -305,7 +306,7 @@ real-servers:
 	@$(MAKE) parsl || echo "the tests with a real Parsl are skipped" >&2
 	@$(MAKE) clickhouse || echo "the tests with ClickHouse's engine are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
-	$(PYTHON) -m pytest $(RERUNS) -m vllm --durations=20
+	$(PYTHON) -m pytest $(RERUNS) -m "vllm and not lengthy" --durations=20
 
 test-vllm: vllm ## Run the tests with a real vLLM on the CPU; the first time 3 GB are downloaded (about ten minutes)
 	$(PYTHON) -m pytest $(RERUNS) -m vllm

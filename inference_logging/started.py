@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -62,6 +63,7 @@ _FRAMEWORKS: Final = (
     "transformers",
 )
 _DISTRIBUTION: Final = "inferlog"
+_VERSION_LINE: Final = re.compile(r"^Version: *(\S+)$", re.MULTILINE)
 
 
 def record_start(logger: Logger, reported: Mapping[str, object] | None = None) -> bool:
@@ -113,6 +115,9 @@ def _version(distribution: str) -> str | None:
     from importlib import metadata  # from 3.12 on it imports `inspect`, which no import of the middleware needs
 
     try:
-        return metadata.version(distribution)
+        described = metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
         return None
+    # Of what a distribution says of itself one line is needed; `version` parses all of it, long description included.
+    found = _VERSION_LINE.search(described.read_text("METADATA") or "")
+    return found[1] if found else described.version

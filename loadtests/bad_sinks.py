@@ -3,7 +3,7 @@
     python loadtests/bad_sinks.py --seconds 60
 
 For each damage (full disk, read-only, missing directory, slow, two kinds of hung, closed pipe) the example server logs
-into a place that is damaged while it is under load, for at least ``--seconds``, then mended. A second server without
+into a place that is damaged while it is under load, for at least ``--seconds``, then repaired. A second server without
 logging is loaded in turns with it, so that the machine's own moods hit both. Printed for each: requests that failed,
 p99 of requests ÷ p99 without logging (median of the turns, and their spread), what health and metrics said meanwhile,
 that it went on without a restart, and whether the counts add up: requests that reached the application = records that
@@ -154,7 +154,7 @@ def servers(damage: Healthy, scratch: Path, cores: Cores) -> Iterator[tuple[Serv
 
 
 def suffer(kind: type[Healthy], scratch: Path, seconds: float, cores: Cores) -> Outcome:
-    """Load both servers in turns while the damage lasts; then mend it and count."""
+    """Load both servers in turns while the damage lasts; then repair it and count."""
     outcome = Outcome(kind.name)
     with kind(scratch) as damage, servers(damage, scratch, cores) as (none, ours):
         # Read through the queue directory, as a sidecar would, with the server's sinks: a directory is of one
@@ -169,7 +169,7 @@ def suffer(kind: type[Healthy], scratch: Path, seconds: float, cores: Cores) -> 
             end = time.monotonic() + seconds
             while not outcome.ratios or time.monotonic() < end:
                 _one_turn(outcome, none, ours, cores, min(TURN_S, seconds))
-            damage.mend()
+            damage.repair()
             _recover(outcome, ours, watch, cores)
             outcome.dropped = sum(total(queue["dropped"]) for queue in watch.service.queues())
             outcome.accepted = ours.stop()
@@ -221,7 +221,7 @@ def show(outcome: Outcome) -> str:
     """Put an outcome into words."""
     ratios = f"{statistics.median(outcome.ratios):.2f} ({min(outcome.ratios):.2f}..{max(outcome.ratios):.2f})"
     back = (
-        "NOT RECOVERED" if outcome.recovered_s is None else f"written {outcome.recovered_s:.1f} s after it was mended"
+        "NOT RECOVERED" if outcome.recovered_s is None else f"written {outcome.recovered_s:.1f} s after it was repaired"
     )
     balance = "=" if outcome.accepted == outcome.arrived + outcome.dropped else "DOES NOT EQUAL"
     lines = [

@@ -55,7 +55,7 @@ def _binary(quick: bool) -> Path:
     cargo = shutil.which("cargo") or str(Path.home() / ".cargo" / "bin" / "cargo")
     # What the tests have built does where the figures mean nothing.
     folder, profile = ("debug", "dev") if quick else ("release", "release")
-    build = [cargo, "build", "--quiet", "--profile", profile, "--package", "inference_logging_listener"]
+    build = [cargo, "build", "--quiet", "--profile", profile, "--package", "inference_logging_program"]
     subprocess.run(build, cwd=ROOT / "native", check=True)
     return ROOT / "native" / "target" / folder / "inference-logging-listener"
 

@@ -1,4 +1,4 @@
-/* What a program tells callgrind of itself, for ctypes. Without valgrind around it, each does nothing. */
+/* What a program says of itself to callgrind, for ctypes. Without valgrind around it, each does nothing. */
 
 #include <valgrind/callgrind.h>
 

@@ -1,7 +1,7 @@
-"""Ways to damage where a server's log goes, while it runs, and to mend it again. Each needs no help of the server.
+"""Ways to damage where a server's log goes, while it runs, and to repair it again. Each needs no help of the server.
 
-A damage is a context: entering it prepares the place, leaving it removes what it mounted. ``settings`` tells the server
-where to log; ``records`` counts the request records that arrived, once the server has ended.
+A damage is a context: entering it prepares the place, leaving it removes what it mounted. ``settings`` names the place
+for the server; ``records`` counts the request records that arrived, once the server has ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Healthy:
     def strike(self) -> None:
         """Begin the damage."""
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """End it."""
 
     def records(self) -> int:
@@ -93,7 +93,7 @@ class FullDisk(Healthy):
             while filler.write(_BLOCK[:4096]):
                 pass
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Give it back."""
         (self.scratch / "place" / "filler").unlink()
 
@@ -109,7 +109,7 @@ class ReadOnly(Healthy):
         _mount("-t", "tmpfs", "-o", "ro,size=4k", "none", str(self.directory))
         self._mounted = True
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Unmount it."""
         subprocess.run(["umount", "-l", str(self.directory)], check=True)
         self._mounted = False
@@ -119,7 +119,7 @@ class ReadOnly(Healthy):
     ) -> None:
         """Unmount it, whatever happened."""
         if self._mounted:
-            self.mend()
+            self.repair()
 
 
 class MissingDirectory(Healthy):
@@ -132,7 +132,7 @@ class MissingDirectory(Healthy):
         (self.scratch / "place").rename(self.scratch / "elsewhere")
         (self.scratch / "place").write_bytes(b"in the way")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Take the file away; the directory is made anew by who needs it."""
         (self.scratch / "place").unlink()
 
@@ -159,7 +159,7 @@ class HungFileSystem(Healthy):
     ) -> None:
         """Thaw and unmount it, whatever happened: nothing may wait for it for ever."""
         if self._frozen:
-            self.mend()
+            self.repair()
         subprocess.run(["umount", "-l", str(self.scratch / "place")], check=True)
 
     def strike(self) -> None:
@@ -167,7 +167,7 @@ class HungFileSystem(Healthy):
         _run("fsfreeze", "-f", str(self.scratch / "place"))
         self._frozen = True
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Thaw it."""
         subprocess.run(["fsfreeze", "-u", str(self.scratch / "place")], check=True)
         self._frozen = False
@@ -191,7 +191,7 @@ class _Read(Healthy):
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self._struck.clear()
         self._resumed.set()
 

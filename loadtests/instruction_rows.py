@@ -114,7 +114,7 @@ class Rows:
         return Row(((1, self._served(logged, "/hello")), (-1, self._served(plain, "/hello"))), COUNT)
 
     def post(self) -> Row:
-        """Serve a chat completion whose answer tells its usage."""
+        """Serve a chat completion whose answer has its usage."""
         return self._requests(bare, "/v1/chat/completions", POST_HEADERS)
 
     def traceparent(self) -> Row:
@@ -276,7 +276,7 @@ class Rows:
 
 
 class Marks:
-    """What tells callgrind when to count, and under which name."""
+    """What says when callgrind counts, and under which name."""
 
     def __init__(self, library: str) -> None:
         self._marks = ctypes.CDLL(library)

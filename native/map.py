@@ -14,6 +14,7 @@ from textwrap import fill
 HERE = Path(__file__).parent
 README = HERE / "README.md"
 _DRAWING = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
+# Without `program`, whose one file calls `listener`.
 CRATES = (
     "ring",
     "queue",
@@ -24,6 +25,7 @@ CRATES = (
     "index",
     "listen",
     "rust",
+    "proxy",
     "listener",
     "webhook",
     "c",

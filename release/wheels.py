@@ -137,7 +137,7 @@ def installed(target: str) -> bool:
 
 def build(target: str, pythons: list[str], out: Path) -> None:
     """Build the listener and the wheels of one target: that of the stable ABI, and those for one version of Python."""
-    listener = ["--package", "inference_logging_listener", "--target", static(target)]
+    listener = ["--package", "inference_logging_program", "--target", static(target)]
     run(tool("cargo-zigbuild"), "zigbuild", "--quiet", "--release", "--locked", *listener, cwd=NATIVE)
     place = DATA / "scripts" / LISTENER
     place.parent.mkdir(parents=True, exist_ok=True)

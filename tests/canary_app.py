@@ -1,6 +1,6 @@
 """Sends marked secrets through every way into the log; run as its own process, configured by the environment.
 
-Each secret has a number of its own, `canary07@example.com`, so that a leak tells its way. `CANARY_PAGES` names the
+Each secret has a number of its own, `canary07@example.com`, so that a leak shows its way. `CANARY_PAGES` names the
 directory for what the middleware answers itself; with `CANARY_END=kill` the process kills itself, a request under way.
 """
 

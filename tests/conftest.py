@@ -121,7 +121,7 @@ def listener_binary() -> Path:
     """Return the listener without Python: what is given, as release/installed.py does, or else built in debug mode."""
     if given := os.environ.get("LISTENER_PROGRAM"):
         return Path(given)
-    return built("inference_logging_listener") / "inference-logging-listener"
+    return built("inference_logging_program") / "inference-logging-listener"
 
 
 @pytest.fixture(scope="session")

@@ -71,7 +71,7 @@ async def _received(receive: Any) -> AsyncIterator[bytes]:
 
 
 async def _describe(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-    told = {
+    reported = {
         "path": scope["path"].encode("utf-8", "backslashreplace").decode(),
         "query": scope["query_string"].hex(),
         "method": scope["method"],
@@ -80,7 +80,7 @@ async def _describe(scope: MutableMapping[str, Any], receive: Any, send: Any) ->
         "body": sum([len(part) async for part in _received(receive)]),
     }
     await send(start())
-    await send(body(json.dumps(told).encode()))
+    await send(body(json.dumps(reported).encode()))
 
 
 async def _lifespan(receive: Any, send: Any) -> Any:

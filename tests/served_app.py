@@ -37,7 +37,7 @@ async def logged(number: int) -> dict[str, int]:
 
 @app.get("/debug")
 async def debug() -> dict[str, int | bool]:
-    """Make a record that is usually left out, and tell whether it was accepted."""
+    """Make a record that is usually left out, and say whether it was accepted."""
     return {"pid": os.getpid(), "accepted": log.debug("debug")}
 
 

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-COMPARISON = Path(__file__).parent.parent / "docs" / "comparison.md"
+ROOT = Path(__file__).parent.parent
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in (
+        *sorted(ROOT.glob("*.md")),
+        *sorted((ROOT / "docs").glob("*.md")),
+        *(page for folder in ("examples", "helm", "loadtests") for page in sorted((ROOT / folder).rglob("*.md"))),
+        ROOT / "native" / "README.md",
+    )
+}
+"""All pages, by their path in the checkout."""
+COMPARISON = ROOT / "docs" / "comparison.md"
 NUMBER = r"\d[\d.,:TZ-]*"
 
 
 def blocks(text: str, language: str) -> list[str]:
     """Return the blocks of a language in a page."""
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def blocks_of(*languages: str) -> Iterator[tuple[str, str, str]]:
+    """Yield page, language and text of each block of all pages, or of these languages only."""
+    for page, text in PAGES.items():
+        fences = re.findall(r"^ *```([^\n]*)\n(.*?)^ *```$", text, flags=re.DOTALL | re.MULTILINE)
+        for about, block in fences:
+            language = re.split(r"[\s,]", about)[0]
+            if not languages or language in languages:
+                yield page, language, block
 
 
 def comparison_row(way: str) -> list[str]:

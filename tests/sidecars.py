@@ -1,4 +1,4 @@
-"""Processes of the command line that run until they are told to end: `inference-logging listen`."""
+"""Processes of the command line that run until they are asked to end: `inference-logging listen`."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def parse_whole(text: bytes) -> list[dict[str, Any]]:
     return [parse(line) for line in text.splitlines()]
 
 
-def told(records: Iterable[dict[str, Any]]) -> list[str]:
+def reported(records: Iterable[dict[str, Any]]) -> list[str]:
     """Return the names of the records about sinks."""
     return [record["event_name"] for record in records if record["event_name"].startswith("sink.")]
 

@@ -50,7 +50,7 @@ def test_starlettes_file_response_uses_the_servers_pathsend_through_the_middlewa
     assert recorded.request()["outcome"] == "ok"
 
 
-def test_parts_sent_from_a_file_are_counted_where_their_size_is_told(recorded: Recorded) -> None:
+def test_parts_sent_from_a_file_are_counted_where_their_size_is_reported(recorded: Recorded) -> None:
     part = {"type": "http.response.zerocopysend", "file": 0, "count": 70, "more_body": True}
     record = recorded_of(recorded, START, part, part, END)
     assert (record["outcome"], record[SIZE], record["chunks"]) == ("ok", 143, 3)

@@ -1,4 +1,4 @@
-"""The audit lane: what is awaited is in its output, in groups and in order; what is refused is told as configured."""
+"""The audit lane: what is awaited is in its output, in groups and in order; a refusal is reported as configured."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_a_commit_that_was_asked_for_before_anybody_listened_is_made_by_the_firs
     assert len(records(tmp_path)) == 1
 
 
-def test_a_record_that_is_not_committed_in_time_is_told_and_stays(open_: Open, tmp_path: Path) -> None:
+def test_a_record_that_is_not_committed_in_time_is_reported_and_stays(open_: Open, tmp_path: Path) -> None:
     logger = open_(**FULL)
     with pytest.raises(AuditError, match="not committed") as caught:
         asyncio.run(_audit_one(logger))

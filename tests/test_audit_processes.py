@@ -22,7 +22,7 @@ from tests.support import wait_until
 
 pytestmark = pytest.mark.servers
 
-# Tells each record through a pipe once its commit was awaited: a journal of its own, which no kill can take back.
+# Reports each record through a pipe once its commit was awaited: a journal of its own, which no kill can take back.
 PRODUCER = """
 import asyncio, json, os, sys
 from inference_logging import Config, Logger
@@ -80,7 +80,7 @@ def sidecar(parameters: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def read(process: subprocess.Popen[bytes], count: int | None = None) -> Acknowledged:
-    """Read what a producer acknowledged: so many records, or all that a killed one has told."""
+    """Read what a producer acknowledged: so many records, or all that a killed one has reported."""
     assert process.stdout is not None
     lines = process.stdout if count is None else (process.stdout.readline() for _ in range(count))
     return {(process.pid, *map(int, line.split())) for line in lines if line.endswith(b"\n")}  # type: ignore[misc]

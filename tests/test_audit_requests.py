@@ -104,7 +104,7 @@ def test_a_server_without_an_audit_lane_answers_500(app: FastAPI, parameters: di
         assert client.get("/decide").status_code == 500
 
 
-def test_health_tells_of_an_audit_lane_that_cannot_write(app: FastAPI, stuck: Config) -> None:
+def test_health_reports_an_audit_lane_that_cannot_write(app: FastAPI, stuck: Config) -> None:
     with served(app, stuck) as client:
         assert client.get("/decide").status_code == 503
 

@@ -64,7 +64,7 @@ def test_a_batch_that_sqlite_has_already_is_passed_over_and_the_chain_goes_on(tm
     assert all(chain.check(row[2].encode()) for row in rows(tmp_path))
 
 
-def test_what_a_listener_told_before_it_died_is_not_told_again_by_the_next_one(tmp_path: Path) -> None:
+def test_what_a_listener_reported_before_it_died_is_not_reported_again_by_the_next_one(tmp_path: Path) -> None:
     def dropped(new: int, in_all: int) -> bytes:
         reasons = {"queue_full": {"INFO": in_all - 1, "WARN": 1}}
         return line("log.dropped", dropped=new, reasons=reasons)
@@ -80,8 +80,8 @@ def test_what_a_listener_told_before_it_died_is_not_told_again_by_the_next_one(t
     for lines in (dropped(3, 3), dropped(5, 5), dropped(2, 7), line("process.ended"), line("process.ended")):
         successor(lines)
     successor(None)
-    told = [json.loads(row[2]) for row in rows(tmp_path)]
-    assert [one.get("dropped") for one in told] == [3, 2, 2, None]
+    reported = [json.loads(row[2]) for row in rows(tmp_path)]
+    assert [one.get("dropped") for one in reported] == [3, 2, 2, None]
 
 
 def test_a_chain_can_begin_in_a_database_that_had_none_and_change_how_it_is_computed(

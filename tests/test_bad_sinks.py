@@ -1,4 +1,4 @@
-"""The load test with bad sinks does what it says: strikes, mends, counts; how quick everything is stays out of it."""
+"""The load test with bad sinks does what it says: strikes, repairs, counts; how quick everything is stays out of it."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def row(instructions: float, native: float = 100) -> dict[str, dict[str, float]]
     return {"get": {"instructions": instructions, "native_instructions": native}}
 
 
-def test_a_file_tells_its_mark_and_its_thread() -> None:
+def test_a_file_reports_its_mark_and_its_thread() -> None:
     dump = callgrind.read(SAMPLE.splitlines(keepends=True))
     assert (dump.name, dump.thread) == ("get/0", 3)
 

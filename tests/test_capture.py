@@ -208,7 +208,7 @@ def test_a_key_that_cannot_be_used_stops_at_start(
         recording(capture_input="hash", capture_hash_key_file=key)
 
 
-def test_what_does_not_fit_together_is_told() -> None:
+def test_what_does_not_fit_together_is_reported() -> None:
     with pytest.raises(ConfigError, match="capture_output='hash': needs capture_hash_key_file"):
         Config(capture_output="hash")
     with pytest.raises(ConfigError, match="capture_text_bytes=1024: must be at least 4096"):
@@ -220,8 +220,8 @@ def test_what_does_not_fit_together_is_told() -> None:
 
 def test_a_text_that_is_no_json_is_captured_as_it_is(recording: Recording) -> None:
     recorded = recording(**ON)
-    record = serve(recorded, b"Tell me.", b"No.", types=(b"text/plain; charset=utf-8", b"text/plain"))
-    assert record["gen_ai.input.messages"] == [{"role": "user", "parts": [text("Tell me.")]}]
+    record = serve(recorded, b"Ask me.", b"No.", types=(b"text/plain; charset=utf-8", b"text/plain"))
+    assert record["gen_ai.input.messages"] == [{"role": "user", "parts": [text("Ask me.")]}]
     assert record["gen_ai.output.messages"] == [{"role": "assistant", "parts": [text("No.")]}]
     form = serve(recorded, b"prompt=a+b", b"", types=(b"application/x-www-form-urlencoded", b"text/plain"))
     assert form["gen_ai.input.messages"][0]["parts"] == [text("prompt=a+b")]
@@ -309,10 +309,10 @@ def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 @given(DOCUMENTS, st.lists(DOCUMENTS, max_size=3), st.integers(0, 400), st.sampled_from([JSON, STREAM, b"text/plain"]))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_off_writes_no_text_of_any_body_whole_or_cut(
-    silent: Recorded, asked: object, told: list[object], cut: int, answered: bytes
+    silent: Recorded, asked: object, reported: list[object], cut: int, answered: bytes
 ) -> None:
     body = json.dumps(asked).encode()
-    events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in told] or [b""]
+    events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in reported] or [b""]
     record = serve(silent, body[: len(body) - cut], *events, types=(JSON, answered))
     assert SECRET not in json.dumps(record)
 

@@ -250,7 +250,7 @@ def test_check_of_a_missing_file_is_a_wrong_command_line(tmp_path: Path) -> None
 
 def test_docs_prints_the_reference_that_the_repository_has() -> None:
     result = run("config", "docs")
-    # To mend it: inference-logging config docs > docs/parameters.md
+    # To write it anew: inference-logging config docs > docs/parameters.md
     assert (result.code, result.out) == (0, REFERENCE.read_text(encoding="utf-8"))
     tables = result.out.split("## Group advanced")
     rows = [re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) for table in tables]

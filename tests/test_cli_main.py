@@ -60,7 +60,7 @@ def test_each_ending_has_its_conventional_code(probe: click.Command, arguments: 
     assert run(arguments) == code
 
 
-def test_a_wrong_configuration_is_told_and_counts_as_usage(
+def test_a_wrong_configuration_is_reported_and_counts_as_usage(
     probe: click.Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def command() -> None:
@@ -115,5 +115,5 @@ def test_a_reader_that_goes_away_ends_it_without_a_word() -> None:
         os.close(write)
         os.read(read, 10)
         os.close(read)
-        _, told = process.communicate()
-    assert (process.returncode, told) == (141, b"")
+        _, reported = process.communicate()
+    assert (process.returncode, reported) == (141, b"")

@@ -147,9 +147,9 @@ def test_another_time_is_wrong_usage(text: str, tmp_path: Path) -> None:
 
 def test_drops_are_the_last_counts_of_each_process_from_footers_and_records(tmp_path: Path) -> None:
     # Both count from the beginning of the process, so they must not be added up.
-    told = {"timestamp": stamp(1), "event_name": "log.dropped", "boot_id": "00000000deadbeef", "dropped": 3}
-    other = {**told, "boot_id": "0123456789abcdef", "reasons": {"oversize": {"ERROR": 5}}}
-    write_segment(tmp_path, [{**told, "reasons": {"queue_full": {"INFO": 3}}}], dropped={"queue_full": {"INFO": 7}})
+    reported = {"timestamp": stamp(1), "event_name": "log.dropped", "boot_id": "00000000deadbeef", "dropped": 3}
+    other = {**reported, "boot_id": "0123456789abcdef", "reasons": {"oversize": {"ERROR": 5}}}
+    write_segment(tmp_path, [{**reported, "reasons": {"queue_full": {"INFO": 3}}}], dropped={"queue_full": {"INFO": 7}})
     write_segment(tmp_path, [other], number=2, second=1, dropped={"queue_full": {"INFO": 9, "DEBUG": 1}})
     assert figures(str(tmp_path))["dropped"] == [
         {"reason": "oversize", "level": "ERROR", "records": 5},
@@ -266,9 +266,9 @@ def test_segments_counted_in_several_processes_give_the_same_figures(
 ) -> None:
     records = some_requests(600)
     for number in range(3):
-        told = {"queue_full": {"INFO": number + 1}}
+        reported = {"queue_full": {"INFO": number + 1}}
         part = [*records[number * 200 : number * 200 + 200], request(number * 50_000)]
-        write_segment(tmp_path, part, number=number + 1, second=number, dropped=told, compressed=number == 1)
+        write_segment(tmp_path, part, number=number + 1, second=number, dropped=reported, compressed=number == 1)
     alone = figures(str(tmp_path))
     monkeypatch.setattr(counting, "PARALLEL_FROM_BYTES", 0)
     monkeypatch.setattr(counting, "MAX_PROCESSES", 2)
@@ -294,7 +294,7 @@ def rounded(value: Any) -> Any:
 
 
 @given(st.lists(st.tuples(st.integers(0, 200_000), st.booleans()), max_size=30), st.integers(0, 30))
-def test_two_tallies_merge_into_the_one_of_all_records(seconds: list[tuple[int, bool]], cut: int) -> None:
+def test_two_counts_merge_into_those_of_all_records(seconds: list[tuple[int, bool]], cut: int) -> None:
     records = [request(second, "ok" if ok else "error", http__route=f"/{second % 3}") for second, ok in seconds]
     merged, other, whole = Counts(), Counts(), Counts()
     for at, record in enumerate(records):
@@ -327,7 +327,7 @@ def test_a_list_of_gaps_changes_nothing_wherever_it_stands(tmp_path: Path) -> No
     assert found["duration_s"]["mean"] == 0.5
 
 
-def test_of_many_damaged_lines_a_few_are_told_and_all_are_counted(tmp_path: Path) -> None:
+def test_of_many_damaged_lines_a_few_are_reported_and_all_are_counted(tmp_path: Path) -> None:
     write_segment(tmp_path, [request(1), {"event_name": "request", "timestamp": 7}], tail=b"\x1b[2J\n" * 1000)
     done = run("stats", str(tmp_path), "--json")
     assert json.loads(done.out)["corrupt_lines"] == 1001

@@ -59,7 +59,7 @@ def test_only_the_segments_of_a_service_are_read_if_it_is_named(directory: Path)
 def test_segments_that_were_last_written_before_the_wanted_records_are_not_read(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The damaged segment would be told if it were read.
+    # The damaged segment would be reported if it were read.
     old = write_segment(directory, [], number=9, prefix="old", tail=b"not JSON\n")
     os.utime(old, (0, 0))
     assert run("tail", str(directory), "-n", "3").err == ""
@@ -114,7 +114,7 @@ def test_json_lines_are_the_records_with_control_characters_escaped(tmp_path: Pa
     assert out.count("\n") == 1
 
 
-def test_a_damaged_line_is_told_and_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_line_is_reported_and_passed_over(tmp_path: Path) -> None:
     path = write_segment(tmp_path, [log(1, "a")], sealed=False, tail=b"\x1b[31mnot JSON\n")
     with path.open("ab") as file:
         file.write(json.dumps(log(2, "b")).encode() + b"\n")

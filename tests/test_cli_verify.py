@@ -73,7 +73,7 @@ def test_while_servers_run_their_queues_are_part_of_the_books(config: Config) ->
         assert (report["totals"]["written"], report["processes"][0]["state"]) == (100, "alive")
 
 
-def test_a_killed_process_is_told_from_its_queue_and_balances_when_the_next_one_has_written_it(config: Config) -> None:
+def test_a_killed_process_is_known_from_its_queue_and_balances_when_the_next_one_has_written_it(config: Config) -> None:
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""The configuration: order of the sources, what is refused and how it is told."""
+"""The configuration: order of the sources, what is refused and how it is reported."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_yaml_off_means_off(tmp_path: Path) -> None:
         ("directory", 7),
     ],
 )
-def test_a_wrong_value_is_told_by_parameter_value_and_what_is_allowed(name: str, value: object) -> None:
+def test_a_wrong_value_is_reported_by_parameter_value_and_what_is_allowed(name: str, value: object) -> None:
     (problem,) = problems(**{name: value})
     allowed = {parameter.name: parameter.allowed for parameter in Config.describe()}[name]
     assert problem == f"{name}={value!r} (keyword): must be {allowed}"
@@ -187,7 +187,7 @@ def test_a_wrong_value_is_told_by_parameter_value_and_what_is_allowed(name: str,
         ("sample_routes", "/a", "", 1),
     ],
 )
-def test_a_wrong_item_is_told_by_itself_with_its_position(
+def test_a_wrong_item_is_reported_by_itself_with_its_position(
     name: str, value: object, wrong: object, position: int
 ) -> None:
     allowed = {parameter.name: parameter.allowed for parameter in Config.describe()}[name]
@@ -224,10 +224,12 @@ def test_captures_that_do_not_fit_into_a_record_are_refused() -> None:
     assert problem.startswith("max_record_bytes=65536: must be at least 139264 to hold a request record")
 
 
-# --- how it is told --------------------------------------------------------------------------------------------------
+# --- how it is reported ----------------------------------------------------------------------------------------------
 
 
-def test_all_problems_of_all_sources_are_told_in_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_problems_of_all_sources_are_reported_in_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = write(tmp_path / "c.yaml", queue_byte=1, sink="kafka")
     monkeypatch.setenv("INFERENCE_LOGGING_FLUSH_BYTE", "1")
     monkeypatch.setenv("INFERENCE_LOGGING_CHUNKS", "all")
@@ -254,7 +256,7 @@ def test_the_error_can_be_handed_to_another_process() -> None:
     assert error.problems == ("a=1: wrong",)
 
 
-def test_a_long_value_is_told_in_part() -> None:
+def test_a_long_value_is_reported_in_part() -> None:
     (problem,) = problems(service_name="x" * 10_000)
     assert len(problem) < 300
 
@@ -274,14 +276,14 @@ def test_a_long_value_is_told_in_part() -> None:
         ("version: 1\nconfig_file: other.yaml\n", "config_file: a file can't name another file"),
     ],
 )
-def test_a_file_that_can_not_be_used_is_told_with_its_path(tmp_path: Path, content: str, reason: str) -> None:
+def test_a_file_that_can_not_be_used_is_reported_with_its_path(tmp_path: Path, content: str, reason: str) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(content)
     (problem,) = problems(config_file=file)
     assert problem.startswith(f"config_file={str(file)!r}: {reason}")
 
 
-def test_a_missing_file_is_told_together_with_a_wrong_keyword(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_together_with_a_wrong_keyword(tmp_path: Path) -> None:
     found = problems(config_file=tmp_path / "none.yaml", level="x")
     assert len(found) == 2
     assert any("can't be read: [Errno 2]" in problem for problem in found)

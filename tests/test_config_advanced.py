@@ -92,13 +92,15 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("group", "sentence"), WRONG, ids=[str(group) for group, _ in WRONG])
-def test_what_is_wrong_in_the_group_is_told_by_parameter_and_value(group: Any, sentence: str, tmp_path: Path) -> None:
+def test_what_is_wrong_in_the_group_is_reported_by_parameter_and_value(
+    group: Any, sentence: str, tmp_path: Path
+) -> None:
     assert problems(stuck_after_s=1, advanced=group) == (sentence.format(origin="keyword"),)
     file = write(tmp_path / "c.yaml", stuck_after_s=1, advanced=group)
     assert problems(FileConfig, config_file=file) == (sentence.format(origin="file"),)
 
 
-def test_all_problems_of_both_groups_are_told_in_one_message(tmp_path: Path) -> None:
+def test_all_problems_of_both_groups_are_reported_in_one_message(tmp_path: Path) -> None:
     file = write(tmp_path / "c.yaml", advanced={"level": "INFO", "flush_bytes": 0}, sink="kafka")
     found = problems(config_file=file, advanced={"level": "INFO", "flush_record": 1}, advancd=1)
     assert sorted(problem.split(": must")[0] for problem in found) == [

@@ -1,4 +1,4 @@
-"""Run-time control: what a change does to the next record, in which processes, for how long, and what tells of it."""
+"""Run-time control: what a change does to the next record, in which processes, for how long, and what reports it."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def test_a_level_ends_by_itself_and_the_listener_puts_its_end_on_record(recorded
     assert log.debug("while")
     wait_until(lambda: not log.debug("still"), "the level to end")
     assert in_force(config) == {}
-    wait_until(lambda: recorded.records() and len(changes(config)) == 2, "the listener to tell")
+    wait_until(lambda: recorded.records() and len(changes(config)) == 2, "the listener to report")
     assert changes(config) == [("level", None, "DEBUG"), ("level", "DEBUG", None)]
-    told = read_records(config.directory, "control.changed")[-1]
-    assert told["who"] == f"the listener, pid {os.getpid()}: its time is over"
+    reported = read_records(config.directory, "control.changed")[-1]
+    assert reported["who"] == f"the listener, pid {os.getpid()}: its time is over"
 
 
 def test_a_sampling_ratio_holds_for_the_next_request_those_of_routes_included(
@@ -182,12 +182,12 @@ def test_the_next_errors_have_their_timeline_and_only_as_many_as_are_wanted(
 def test_a_change_holds_in_a_forked_child_too(recorded: Recorded) -> None:
     log = get_logger("app")
     read, write = os.pipe()
-    go, told = os.pipe()
+    go, reported = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             before = log.debug("before")
-            os.write(told, b"x")
+            os.write(reported, b"x")
             os.read(read, 1)
             os._exit(0 if (before, log.debug("after")) == (False, True) else 1)
         finally:
@@ -196,7 +196,7 @@ def test_a_change_holds_in_a_forked_child_too(recorded: Recorded) -> None:
     control(recorded.config, "level", "DEBUG")
     os.write(write, b"x")
     assert os.waitpid(pid, 0)[1] == 0
-    for end in (read, write, go, told):
+    for end in (read, write, go, reported):
         os.close(end)
 
 
@@ -272,7 +272,7 @@ def test_what_is_in_force_is_shown_with_its_end(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["level", "LOUD"], "'LOUD' is not one of"),
         (["level", "DEBUG", "--for", "16m"], "'16m': must be above 0 and at most control_limit_s=900"),
@@ -291,11 +291,11 @@ def test_what_is_in_force_is_shown_with_its_end(recorded: Recorded) -> None:
     ],
 )
 def test_a_wrong_value_is_wrong_usage_names_what_is_allowed_and_changes_nothing(
-    recorded: Recorded, arguments: list[str], told: str
+    recorded: Recorded, arguments: list[str], reported: str
 ) -> None:
     done = ctl(recorded.config, *arguments)
     assert done.code == 2
-    assert told in " ".join(done.err.split())
+    assert reported in " ".join(done.err.split())
     assert in_force(recorded.config) == {}
     assert read_records(recorded.config.directory, "control.changed") == []
 
@@ -307,7 +307,7 @@ def test_more_captures_than_there_is_room_for_are_refused(recorded: Recorded) ->
     assert (done.code, done.err) == (1, "Error: 8 captures are in force, which is the most; reset some\n")
 
 
-def test_a_directory_without_servers_is_told_with_what_names_another_one(tmp_path: Path) -> None:
+def test_a_directory_without_servers_is_reported_with_what_names_another_one(tmp_path: Path) -> None:
     done = run("ctl", "--queue-directory", str(tmp_path / "none"), "show")
     assert done.code == 2
     assert f"queue_directory={tmp_path / 'none'}: there is none" in done.err

@@ -1,114 +1,217 @@
-"""What pages show can be typed: each command line is one that the program takes, each block is of its language.
+"""Every block of every page is one that a test reads: of its language here, run in `test_readme.py` and others.
 
-Blocks that can be run by themselves are run as well: test_readme.py, test_docs_pages.py, test_example_pages.py.
+`test_docs_shell.py` reads the blocks of shells. What only the test of its page can judge is listed in ELSEWHERE.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import json
+import os
 import re
-import shlex
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
-import click
+import jsonschema
 import pytest
 import yaml
 
-from inference_logging.cli.main import command as root
+from inference_logging import Config
+from inference_logging.config.schema import file_schema
+from inference_logging.export.statement import Books, Requests, Statement
+from inference_logging.integrations.vllm.records import REQUEST_FIELDS
+from inference_logging.segments import Segment
+from inference_logging.segments.columns import HEAD, REQUESTS
+from inference_logging.shipping.s3.place import JSON_LINES, hive, manifest_key, object_key
+from tests.chart.chart import CHART, LEAST, merged
+from tests.identity import answer, served
+from tests.shown import ROOT, blocks_of
+from tests.test_docs_shell import SHELLS
 
 # pytest asks for tomli where Python has none.
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-ROOT = Path(__file__).parent.parent
-PAGES = (
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "examples").rglob("*.md")),
-    *sorted((ROOT / "helm").glob("*.md")),
-)
-BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-COMMAND = re.compile(r"(?:^|[\s;&|(])inference-logging ([a-z]+(?![a-z:])(?:'[^']*'|[^#\n|;&')>])*)")
-# Files that command lines read.
-FILES = ("batch.jsonl", "logging.yaml", "new.yaml", "NEW", "OLD")
+
+HERE = ("json", "python", "toml", "yaml")
+OUTPUT = "shows what is printed, and nobody types it"
+ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
+    ("CONTRIBUTING.md", "text"): (1, "a drawing"),
+    ("README.md", "mermaid"): (1, "a drawing"),
+    ("docs/c-reference.md", "c"): (None, "tests/test_docs_native.py"),
+    ("docs/c.md", "c"): (1, "tests/test_c.py"),
+    ("docs/c.md", "cpp"): (4, "tests/test_cpp.py, tests/test_onnx_pipeline.py, tests/test_tensorrt_logger.py"),
+    ("docs/clickhouse.md", "sql"): (2, "tests/shipping/test_clickhouse.py"),
+    ("docs/commands.md", "text"): (None, "tests/test_docs_reference.py"),
+    ("docs/console.md", "text"): (1, OUTPUT),
+    ("docs/export.md", "text"): (1, "test_the_statement_of_an_export_has_these_words"),
+    ("docs/object-storage.md", "text"): (1, "test_keys_of_objects_have_this_form"),
+    ("docs/opensearch.md", "text"): (1, "a header, as HTTP has it"),
+    ("docs/records.md", "text"): (1, OUTPUT),
+    ("docs/rust-reference.md", "rust"): (None, "tests/test_docs_native.py"),
+    ("docs/rust.md", "rust"): (2, "native/rust/src/lib.rs"),
+    ("docs/syslog.md", "text"): (2, "tests/shipping/test_syslog_forms.py"),
+    ("docs/triton.md", "text"): (1, "test_a_part_of_a_record_has_fields_of_it"),
+    ("docs/tutorial.md", "text"): (4, "tests/test_tutorial.py"),
+    ("docs/upgrading.md", "text"): (1, "tests/test_recover.py"),
+    ("docs/vllm.md", "text"): (1, "test_a_part_of_a_record_has_fields_of_it"),
+    ("examples/application_records/README.md", "text"): (1, "tests/test_example_pages.py"),
+    ("examples/audit_records/README.md", "text"): (1, "tests/test_example_pages.py"),
+    ("examples/bare_logger/README.md", "text"): (1, "tests/test_example_pages.py"),
+    ("examples/c_sensor/README.md", "text"): (1, "tests/test_example_pages.py"),
+    ("examples/cpp_onnx_pipeline/README.md", "text"): (1, OUTPUT),
+    ("examples/fastapi/README.md", "text"): (2, "tests/test_example_pages.py"),
+    ("examples/rust_producer/README.md", "text"): (1, OUTPUT),
+    ("helm/README.md", "text"): (1, "a drawing"),
+    ("native/README.md", "text"): (1, "tests/test_map.py"),
+}
+"""Page and language, with the number of blocks (None: the page is written from the code), and the tests that read them
+or the reason why none does."""
+ANNOTATION = re.compile(r"inference-logging\.io/\w+")
+FIELDS = {*HEAD, *REQUESTS, *REQUEST_FIELDS}
+"""Names that a request's record can have."""
+PART = re.compile(r'"([\w.]+)": ')
 
 
-def blocks(*languages: str) -> Iterator[tuple[str, str]]:
-    """Iterate over the pages' blocks of these languages, with the name of the page."""
-    for page in PAGES:
-        for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
-            if language in languages:
-                yield str(page.relative_to(ROOT)), block
+def test_every_block_of_a_page_is_read_by_a_test_or_has_a_reason() -> None:
+    found = Counter((page, language) for page, language, _ in blocks_of() if language not in (*HERE, *SHELLS))
+    assert dict(found) == {of: count or found[of] for of, (count, _) in ELSEWHERE.items()}
 
 
-def command_lines() -> list[tuple[str, str]]:
-    """Return each command line of a block, and of a sentence where it is more than a name, with its page."""
-    lines = [(page, block.replace("\\\n", " ")) for page, block in blocks("sh", "shell", "console")]
-    for page in PAGES:
-        prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
-        inline = re.findall(r"`(inference-logging [^`\s]+ [^`]+)`", " ".join(prose.split()))
-        lines += [(str(page.relative_to(ROOT)), line) for line in inline if not re.search(r"\[[A-Z]|…", line)]
-    found = {(page, " ".join(line.split())) for page, text in lines for line in COMMAND.findall(text)}
-    return sorted(found)
+@pytest.mark.parametrize("page", sorted({page for page, _ in ELSEWHERE}))
+def test_the_tests_of_a_page_name_it(page: str) -> None:
+    for (of, _), (_, tests) in ELSEWHERE.items():
+        for test in re.findall(r"\w+/\S+\.\w+", tests) if of == page else ():
+            text = (ROOT / test).read_text(encoding="utf-8")
+            assert Path(page).name in text, test
 
 
-def parse(arguments: list[str]) -> None:
-    """Read a command line as the program does, and run nothing. Raises ``click.UsageError``."""
-    context: click.Context | None = None
-    command: click.Command = root
-    name = "inference-logging"
-    while True:
-        context = command.make_context(name, arguments, parent=context)
-        left = [*vars(context).get("_protected_args", ()), *context.args]
-        if not isinstance(command, click.Group) or not left:
-            return
-        _, found, arguments = command.resolve_command(context, left)
-        assert found is not None
-        name, command = str(found.name), found
-
-
-@pytest.mark.parametrize(("page", "line"), command_lines())
-def test_a_command_line_is_one_that_the_program_takes(
-    page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in FILES:
-        (tmp_path / name).touch()
-    try:
-        parse(shlex.split(line))
-    except click.exceptions.Exit:
-        pass
-    except click.ClickException as error:
-        pytest.fail(f"{page}: {line}: {error.format_message()}")
-
-
-@pytest.mark.parametrize(("page", "code"), list(blocks("python")))
-def test_a_block_of_python_imports_what_is_there(page: str, code: str) -> None:
+@pytest.mark.parametrize(("page", "_language", "code"), list(blocks_of("python")))
+def test_a_block_of_python_imports_what_is_there_and_runs(page: str, _language: str, code: str, tmp_path: Path) -> None:
     for node in ast.walk(ast.parse(code, page)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("inference_logging"):
-            module = importlib.import_module(str(node.module))
-            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.startswith("inference_logging"):
-                    importlib.import_module(alias.name)
+        modules = [node.module] if isinstance(node, ast.ImportFrom) else []
+        modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for module in modules:
+            if importlib.util.find_spec(str(module).partition(".")[0]) is None and module != "app":
+                pytest.skip(f"{module} is not installed")
+    blocks = [other for place, _, other in blocks_of("python") if place == page]
+    (tmp_path / "app.py").write_text(blocks[0], encoding="utf-8")  # what later blocks import
+    (tmp_path / "shown.py").write_text(code, encoding="utf-8")
+    environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(tmp_path / "queues")}
+    command = [sys.executable, "-W", "error::DeprecationWarning:inference_logging", "shown.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("page", "text"), list(blocks("yaml")))
-def test_a_block_of_yaml_is_read(page: str, text: str) -> None:
-    assert list(yaml.safe_load_all(text)), page
+def test_the_block_that_sets_fields_sets_them(keyed: Any) -> None:
+    (code,) = (block for page, _, block in blocks_of("python") if page == "docs/identity.md")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        exec(code, {})
+        await answer(scope, receive, send)
+
+    record = served(keyed(), {}, app=app)
+    assert (record["tenant.id"], record["enduser.id"]) == ("acme", "u-7")
+    assert record["attributes"] == {"queue": "fast", "retries": 2}
 
 
-@pytest.mark.parametrize(("page", "text"), list(blocks("json")))
-def test_a_block_of_json_is_read(page: str, text: str) -> None:
+@pytest.mark.parametrize(("page", "_language", "text"), list(blocks_of("yaml")))
+def test_a_block_of_yaml_is_read_by_what_it_is_for(page: str, _language: str, text: str, tmp_path: Path) -> None:
+    if "{{" in text:
+        assert page == "helm/library/README.md", "tests/chart/library.py renders no other"
+        return
+    (read,) = yaml.safe_load_all(text)
+    if isinstance(read, list):
+        assert page == "docs/configuration-changes.md", "test_bench_configurations.py runs no other"
+    elif "version" in read:
+        is_a_configuration(text, tmp_path)
+    elif "metadata" in read:
+        known = set(ANNOTATION.findall((ROOT / "native/webhook/src/pod.rs").read_text(encoding="utf-8")))
+        assert set(read["metadata"]["annotations"]) <= known
+    elif "components" in read:
+        component = CHART / read["components"][0].removeprefix("inference-logging/helm/")
+        made = yaml.safe_load((component / "kustomization.yaml").read_text(encoding="utf-8"))
+        assert made["kind"] == "Component"
+        assert read["images"][0]["name"] in "".join(path.read_text("utf-8") for path in component.glob("*.yaml"))
+    elif "dependencies" in read:
+        (chart,) = read["dependencies"]
+        own = yaml.safe_load((CHART / "library" / "Chart.yaml").read_text(encoding="utf-8"))
+        assert (chart["name"], chart["version"]) == (own["name"], own["version"])
+    elif "inferenceLogging" in read:
+        are_values(read["inferenceLogging"], CHART / "library")
+    else:
+        are_values(merged(LEAST, read), CHART)
+
+
+def are_values(values: dict[str, Any], chart: Path) -> None:
+    """Check values of a chart by its schema, over its defaults."""
+    schema = json.loads((chart / "values.schema.json").read_text(encoding="utf-8"))
+    defaults = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+    jsonschema.validate(merged(defaults, values), schema)
+
+
+def is_a_configuration(text: str, place: Path) -> None:
+    """Check a file of parameters as a server does, and by its schema as an editor does."""
+    (place / "logging.yaml").write_text(text, encoding="utf-8")
+    Config(config_file=place / "logging.yaml")
+    jsonschema.validate(yaml.safe_load(text), file_schema())
+
+
+@pytest.mark.parametrize(("page", "_language", "text"), list(blocks_of("json")))
+def test_a_block_of_json_is_read_by_what_it_is_for(page: str, _language: str, text: str, tmp_path: Path) -> None:
     try:
-        json.loads(text)
+        read = [json.loads(text)]
     except json.JSONDecodeError:  # else it has a record in each line
-        assert [json.loads(line) for line in text.splitlines()], page
+        read = [json.loads(line) for line in text.splitlines()]
+    assert read
+    for one in read:
+        if one.get("event_name") == "request":
+            assert set(one) <= FIELDS, page
+        if "queue_directory" in one:
+            is_a_configuration(text, tmp_path)
 
 
-@pytest.mark.parametrize(("page", "text"), list(blocks("toml")))
-def test_a_block_of_toml_is_read(page: str, text: str) -> None:
-    assert tomllib.loads(text), page
+@pytest.mark.parametrize("page", ["docs/triton.md", "docs/vllm.md"])
+def test_a_part_of_a_record_has_fields_of_it(page: str) -> None:
+    text = shown(page)
+    of_tensors = {"name", "datatype", "shape", "bytes"}
+    assert set(PART.findall(text)) - of_tensors <= FIELDS
+    assert len(PART.findall(text)) > 5
+
+
+def shown(page: str) -> str:
+    """Return the block of text of a page that has one."""
+    (text,) = (block for place, _, block in blocks_of("text") if place == page)
+    return text
+
+
+def test_the_statement_of_an_export_has_these_words() -> None:
+    requests = Requests(
+        60, 55, left_out={"no_body": 5}, by_outcome={"ok": 50, "client_disconnect": 5}, stands_for=110.0
+    )
+    books = Books({"totals": {"accepted": 70, "written": 70}, "processes": [{"sampled_out": {"head": 58}}]})
+    statement = Statement("openai-jsonl", "logs", {}, requests, books, ())
+    assert shown("docs/export.md").splitlines() == statement.words()
+
+
+def test_keys_of_objects_have_this_form() -> None:
+    segment, manifest = (line.removeprefix("logs/") for line in shown("docs/object-storage.md").splitlines())
+    assert manifest == manifest_key(segment)
+    name = segment.rpartition("/")[2].replace("…", "e258c1d2b9ed4f09-000001")
+    assert (parsed := Segment.parse(name.removesuffix(".zst"))) is not None, name
+    of = hive(segment)
+    assert object_key(parsed, of["service"], of["pod"], JSON_LINES) == segment.rpartition("/")[0] + f"/{name}"
+
+
+@pytest.mark.parametrize(("page", "_language", "text"), list(blocks_of("toml")))
+def test_a_block_of_toml_names_a_crate_and_its_features(page: str, _language: str, text: str) -> None:
+    for name, wanted in tomllib.loads(text)["dependencies"].items():
+        crate = ROOT / wanted["path"].removeprefix("../inference_logging/")
+        found = tomllib.loads((crate / "Cargo.toml").read_text(encoding="utf-8"))
+        assert found["package"]["name"] == name, page
+        assert set(wanted["features"]) <= set(found["features"])

@@ -72,7 +72,7 @@ def streamed_bytes(chunks: int) -> int:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_server_killed_in_the_middle_of_streams_tells_of_each_what_it_had_sent(
+def test_a_server_killed_in_the_middle_of_streams_reports_of_each_what_it_had_sent(
     configure: Callable[..., Config], workers: int
 ) -> None:
     config = configure()
@@ -123,18 +123,18 @@ def hang(parts: list[bytes], reached: Callable[[], object]) -> Any:
 
 def killed_while(config: Config, serve: Callable[[Callable[[], object]], object]) -> None:
     """Run ``serve`` in a child that is killed as soon as it says so."""
-    told, tell = os.pipe()
+    reported, report = os.pipe()
 
     def child() -> None:
         with Logger(config):
-            serve(lambda: os.write(tell, b"x"))
+            serve(lambda: os.write(report, b"x"))
 
     pid = in_child(child)
-    assert os.read(told, 1) == b"x"
+    assert os.read(reported, 1) == b"x"
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    os.close(told)
-    os.close(tell)
+    os.close(reported)
+    os.close(report)
 
 
 def serve_hanging(config: Config, reached: Callable[[], object], *requests: tuple[str, bytes, int]) -> None:
@@ -157,13 +157,15 @@ def serve_hanging(config: Config, reached: Callable[[], object], *requests: tupl
     asyncio.run(all_of_them())
 
 
-def test_a_request_killed_before_its_answer_tells_the_model_that_it_asked_for(configure: Callable[..., Config]) -> None:
+def test_a_request_killed_before_its_answer_reports_the_model_that_it_asked_for(
+    configure: Callable[..., Config],
+) -> None:
     config = configure()
     short = b'{"model": "small", "stream": true, "max_tokens": 7}'
     # As clients write it: the messages first, so that the model stands in the last bytes.
     long = b'{"messages": [{"role": "user", "content": "' + b"x" * 5000 + b'"}], "model": "large"}'
     requests = [("/v1/chat/completions", short, 0), ("/v1/chat/completions", long, 3)]
-    killed_while(config, lambda told: serve_hanging(config, told, *requests))
+    killed_while(config, lambda reported: serve_hanging(config, reported, *requests))
     records = sorted(recover(config), key=lambda record: int(record["http.request.body.size"]))
     assert [record["gen_ai.request.model"] for record in records] == ["small", "large"]
     assert [record["gen_ai.operation.name"] for record in records] == ["chat", "chat"]
@@ -206,9 +208,9 @@ def test_what_finds_no_slot_is_counted_and_still_recorded_at_its_end(recording: 
     assert queue["in_flight"] == 0
 
 
-def test_without_slots_nothing_is_missed_and_nothing_is_told(configure: Callable[..., Config]) -> None:
+def test_without_slots_nothing_is_missed_and_nothing_is_reported(configure: Callable[..., Config]) -> None:
     config = configure(in_flight_slots=0)
-    killed_while(config, lambda told: serve_hanging(config, told, ("/", b"{}", 1)))
+    killed_while(config, lambda reported: serve_hanging(config, reported, ("/", b"{}", 1)))
     assert recover(config) == []
     with Logger(config) as logger:
         assert logger.service.totals()["in_flight_missed"] == 0
@@ -216,7 +218,7 @@ def test_without_slots_nothing_is_missed_and_nothing_is_told(configure: Callable
 
 def test_a_died_requests_record_is_kept_whatever_sampling_says_and_counts_one(configure: Callable[..., Config]) -> None:
     config = configure(sample_ratio=0.0)
-    killed_while(config, lambda told: serve_hanging(config, told, ("/", b"{}", 1)))
+    killed_while(config, lambda reported: serve_hanging(config, reported, ("/", b"{}", 1)))
     (record,) = recover(config)
     assert (record["outcome"], record["sampled_by"], record["adjusted_count"]) == ("process_died", "error", 1.0)
 
@@ -229,8 +231,8 @@ def test_only_processes_that_died_are_counted_as_deaths(configure: Callable[...,
             pass
 
     join(in_child(closes_in_order))
-    killed_while(config, lambda told: serve_hanging(config, told, ("/", b"{}", 1)))
-    killed_while(config, lambda told: (told(), threading.Event().wait()))
+    killed_while(config, lambda reported: serve_hanging(config, reported, ("/", b"{}", 1)))
+    killed_while(config, lambda reported: (reported(), threading.Event().wait()))
     recover(config)
     with Logger(config) as logger:
         assert logger.service.totals()["producer_deaths"] == 2
@@ -283,40 +285,40 @@ def test_a_child_forked_within_a_request_leaves_its_end_to_the_parent(recorded: 
 
 def test_a_forked_worker_has_slots_from_its_first_request_on(recorded: Recorded) -> None:
     served = recorded.config
-    told, tell = os.pipe()
-    pid = in_child(lambda: serve_hanging(served, lambda: os.write(tell, b"x"), ("/first", b"{}", 1)))
-    assert os.read(told, 1) == b"x"
+    reported, report = os.pipe()
+    pid = in_child(lambda: serve_hanging(served, lambda: os.write(report, b"x"), ("/first", b"{}", 1)))
+    assert os.read(reported, 1) == b"x"
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     wait_until(lambda: read_records(served.directory, "request"), "the dead child's request")
     record = recorded.request()
     assert (record["outcome"], record["url.path"], record["pid"]) == ("process_died", "/first", pid)
-    os.close(told)
-    os.close(tell)
+    os.close(reported)
+    os.close(report)
 
 
 def test_listeners_killed_while_they_recover_double_nothing(configure: Callable[..., Config]) -> None:
     requests = 600
     config = configure(queue_bytes="64KiB", max_record_bytes="16KiB", flush_interval_s=0.01)
     many = [(f"/{number}", b"{}", 1) for number in range(requests)]
-    killed_while(config, lambda told: serve_hanging(config, told, *many))
+    killed_while(config, lambda reported: serve_hanging(config, reported, *many))
 
-    def listen(tell: int) -> None:
+    def listen(report: int) -> None:
         logger = Logger(config)
-        os.write(tell, b"x")
+        os.write(report, b"x")
         logger.flush(60)
         threading.Event().wait()
 
     for kill in range(12):
-        started, tell = os.pipe()
-        pid = in_child(lambda tell=tell: listen(tell))  # type: ignore[misc]
+        started, report = os.pipe()
+        pid = in_child(lambda report=report: listen(report))  # type: ignore[misc]
         assert os.read(started, 1) == b"x"
         # Not a wait for anything: the later kills fall into the middle of the work.
         threading.Event().wait(0.002 * kill)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(started)
-        os.close(tell)
+        os.close(report)
     paths = Counter(record["url.path"] for record in recover(config))
     assert paths == Counter(f"/{number}" for number in range(requests))
 

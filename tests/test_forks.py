@@ -112,7 +112,7 @@ def test_a_generation_after_the_other_has_a_queue_of_its_own_also_where_one_in_b
 def test_a_child_that_outlives_its_killed_parent_keeps_none_of_its_locks(configure: Configure) -> None:
     # The child has inherited all descriptors of its parent, which listened, and does nothing that would close them.
     config = configure()
-    told, tell = os.pipe()
+    reported, report = os.pipe()
     child_lives, alive = os.pipe()
     waiting, ending = os.pipe()
 
@@ -123,7 +123,7 @@ def test_a_child_that_outlives_its_killed_parent_keeps_none_of_its_locks(configu
 
         def child() -> None:
             os.close(ending)
-            os.write(tell, b"x")
+            os.write(report, b"x")
             os.read(waiting, 1)
 
         in_child(child)
@@ -132,7 +132,7 @@ def test_a_child_that_outlives_its_killed_parent_keeps_none_of_its_locks(configu
 
     pid = in_child(parent)
     os.close(alive)
-    assert os.read(told, 1) == b"x"
+    assert os.read(reported, 1) == b"x"
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     (segment,) = config.directory.glob("*.jsonl")
@@ -144,7 +144,7 @@ def test_a_child_that_outlives_its_killed_parent_keeps_none_of_its_locks(configu
     found = assert_unbroken(config.directory)
     assert len(found) == 1
     assert found.total() >= RECORDS
-    for descriptor in (told, tell, child_lives, waiting, ending):
+    for descriptor in (reported, report, child_lives, waiting, ending):
         os.close(descriptor)
 
 

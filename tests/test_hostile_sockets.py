@@ -124,7 +124,7 @@ def exchange(server: Server, request: bytes) -> bytes:
 
 
 def attempt(server: Server, request: bytes) -> tuple[bytes, bool]:
-    """As ``exchange``; tell also whether the answer may be cut: the server reset the connection."""
+    """As ``exchange``; say also whether the answer may be cut: the server reset the connection."""
     assert server.process.poll() is None, b"".join(server.output).decode()
     try:
         stream = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S)
@@ -248,7 +248,7 @@ def test_endless_bodies_slow_readers_and_many_tiny_chunks_take_no_more_memory_th
     def ended(path: str) -> list[dict[str, Any]]:
         return [record for record in read_records(directory, "request") if record["url.path"] == path]
 
-    # The reader that went is not told to an application that does not ask: its sends go nowhere, and it ends well.
+    # The reader that went is not reported to an application that does not ask: its sends go nowhere, and it ends well.
     both = wait_until(lambda: len(ended("/chunks")) == 2 and ended("/chunks"), "the records of the chunks")
     assert {record["chunks"] for record in both} == {record["http.response.body.size"] for record in both} == {CHUNKS}
     assert [len(record["chunk_gaps_us"]) for record in both] == [256, 256]

@@ -1,4 +1,4 @@
-"""Retention, quota, compression across processes: live segments stay, nothing goes untold, a kill loses nothing."""
+"""Retention, quota, compression across processes: live segments stay, nothing goes unreported, a kill loses nothing."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def test_the_quota_removes_the_oldest_of_all_services_that_share_a_directory_but
     assert housekeeping(keeper)["segments_removed"] == {"age": 0, "quota": len(gone), "unshipped": 0}
     assert housekeeping(keeper)["removed_bytes"]["quota"] == sum(sizes[name] for name in gone)
     assert keeper.flush()
-    (told,) = (record for record in read_records(tmp_path / "logs") if record["event_name"] == "segments.removed")
-    assert (told["reason"], told["segments"], told["severity_text"]) == ("quota", len(gone), "WARN")
-    assert (told["oldest"], told["newest"]) == (min(gone), max(gone))
-    assert told["bytes"] == sum(sizes[name] for name in gone)
+    (reported,) = (record for record in read_records(tmp_path / "logs") if record["event_name"] == "segments.removed")
+    assert (reported["reason"], reported["segments"], reported["severity_text"]) == ("quota", len(gone), "WARN")
+    assert (reported["oldest"], reported["newest"]) == (min(gone), max(gone))
+    assert reported["bytes"] == sum(sizes[name] for name in gone)
 
 
 def latest(listed: list[Segment], boot_id: str) -> Segment:
@@ -141,7 +141,7 @@ def test_a_killed_writers_segment_is_compressed_and_its_records_can_still_be_rea
 
 
 def running(tmp_path: Path, queues: str, compress: str, level: int = 19) -> subprocess.Popen[str]:
-    """Start a process that writes one record and then waits; its housekeeper compresses if told to."""
+    """Start a process that writes one record and then waits; its housekeeper compresses if asked to."""
     arguments = [str(tmp_path / "logs"), str(tmp_path / queues), compress, str(level)]
     process = subprocess.Popen(
         [sys.executable, "-c", _LOG_AND_WAIT, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -166,7 +166,7 @@ def test_a_queue_that_cannot_be_had_fails_the_startup_with_the_parameter_before_
     assert started == []
 
 
-def test_without_lifespan_a_queue_that_cannot_be_had_does_not_stop_the_serving_and_is_told_once(
+def test_without_lifespan_a_queue_that_cannot_be_had_does_not_stop_the_serving_and_is_reported_once(
     configure: Callable[..., Config], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
@@ -187,7 +187,7 @@ def test_without_lifespan_a_queue_that_cannot_be_had_does_not_stop_the_serving_a
 
 
 def refused(middleware: InferenceLoggingMiddleware, error: type[Exception], match: str) -> str:
-    """Return what the server is told of a startup that fails."""
+    """Return what the server gets of a startup that fails."""
     server = Client([STARTUP])
 
     async def serve() -> None:
@@ -221,7 +221,7 @@ def test_a_server_with_a_wrong_value_ends_and_says_so_instead_of_failing_each_re
         server.end()
 
 
-def test_without_lifespan_a_wrong_value_does_not_stop_the_serving_and_is_told_once(
+def test_without_lifespan_a_wrong_value_does_not_stop_the_serving_and_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("INFERENCE_LOGGING_CHUNKS", "bogus")

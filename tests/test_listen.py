@@ -180,13 +180,13 @@ def test_connections_that_send_nothing_cost_its_endpoint_a_bounded_number_of_thr
 
 
 def served_port(lines: list[str]) -> int | None:
-    """Return the port that is told."""
+    """Return the port that is reported."""
     found = [re.search(r"serves /metrics on port (\d+)", line) for line in lines]
     return next((int(match[1]) for match in found if match), None)
 
 
 @pytest.mark.parametrize("name", ["engine", "a/b c", "é" * 60])
-def test_the_death_of_a_process_that_has_a_name_is_told_until_one_of_that_name_is_back(
+def test_the_death_of_a_process_that_has_a_name_is_reported_until_one_of_that_name_is_back(
     config: Config, name: str
 ) -> None:
     kept = name.encode()[:64].decode(errors="ignore")
@@ -199,7 +199,7 @@ def test_the_death_of_a_process_that_has_a_name_is_told_until_one_of_that_name_i
         port = wait_until(lambda: served_port(sidecar.lines), "the port")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
             os.waitpid(in_child(child), 0)
-            wait_until(lambda: client.get("/producers").status_code == 503, "the death to be told")
+            wait_until(lambda: client.get("/producers").status_code == 503, "the death to be reported")
             assert client.get("/producers").json()["dead_producers"] == [kept]
             dead = f'inference_logging_producer_dead{{producer="{kept}"}} 1.0'
             wait_until(lambda: dead in client.get("/metrics").text, "the metrics to say it")
@@ -212,7 +212,7 @@ def test_the_death_of_a_process_that_has_a_name_is_told_until_one_of_that_name_i
         assert sidecar.stop() == 0
 
 
-def test_a_port_that_is_taken_is_told_by_its_name(config: Config, listener_command: tuple[str, ...]) -> None:
+def test_a_port_that_is_taken_is_reported_by_its_name(config: Config, listener_command: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [*listener_command, "listen", "--metrics-port", str(port), "--metrics-address", "127.0.0.1"]
@@ -238,7 +238,7 @@ def test_signals_ask_for_a_status_line_and_do_not_end_it(config: Config) -> None
         assert sidecar.ended() == 0
 
 
-def test_told_to_end_it_goes_on_for_a_server_that_still_produces_and_ends_after_it(configure: Configure) -> None:
+def test_asked_to_end_it_goes_on_for_a_server_that_still_produces_and_ends_after_it(configure: Configure) -> None:
     config = configure(listener="external", drain_deadline_s=300)
     with Sidecar(config) as sidecar:
         with Logger(config.model_copy(update={"drain_deadline_s": 5})) as logger:
@@ -294,7 +294,7 @@ def test_of_two_the_waiting_one_ends_at_once_and_the_leading_one_is_followed_whe
             third.wait_for("leader queues=")
 
 
-def test_where_no_server_produces_a_leader_that_is_told_to_end_makes_room_for_the_next_at_once(
+def test_where_no_server_produces_a_leader_that_is_asked_to_end_makes_room_for_the_next_at_once(
     configure: Configure,
 ) -> None:
     config = configure(listener="external", drain_deadline_s=600)
@@ -311,7 +311,7 @@ def test_leaders_killed_one_after_another_lose_and_double_nothing(configure: Con
     # Each writes all the time, so some die between writing a batch and taking it out of the queue.
     config = configure(listener="external", flush_records=1, flush_interval_s=0.01)
     wanted, asked = os.pipe()
-    done, tell = os.pipe()
+    done, report = os.pipe()
 
     def child() -> None:
         os.close(asked)
@@ -322,7 +322,7 @@ def test_leaders_killed_one_after_another_lose_and_double_nothing(configure: Con
                     while not log.warning("n", n=number):
                         time.sleep(0.001)  # until the listener has made room
                     number += 1
-                os.write(tell, b"x")
+                os.write(report, b"x")
 
     pid = in_child(child)
     os.close(wanted)
@@ -363,7 +363,7 @@ def test_health_says_that_nobody_listens_and_that_a_listener_hangs(configure: Co
             health = wait_until(
                 lambda: found if (found := watch.look()).state == "stuck" else None, "a listener that hangs"
             )
-            # To restart this process would not mend the other one.
+            # To restart this process would not repair the other one.
             assert (health.ready, health.alive) == (False, True)
             assert health.reasons[0].text.startswith("the listener (elsewhere) makes no rounds for ")
             sidecar.signal(signal.SIGCONT)

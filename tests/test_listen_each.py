@@ -119,7 +119,7 @@ def users() -> tuple[int | None, ...]:
     return USERS if os.geteuid() == 0 else (None, None, None)
 
 
-def test_pods_are_found_as_they_come_and_each_record_is_written_once_whoever_is_killed(
+def test_pods_are_found_as_they_come_and_each_record_is_written_once_whichever_process_is_killed(
     node: Node, users: tuple[int | None, ...]
 ) -> None:
     pods = dict(zip(("chat/a", "chat/b", "tools/a"), users, strict=True))

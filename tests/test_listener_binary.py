@@ -310,7 +310,7 @@ def test_killed_under_load_it_is_followed_by_one_with_python_and_the_other_way_r
 
 
 def is_closed(reading: int) -> bool:
-    """Tell whether the other end of a pipe is closed."""
+    """Say whether the other end of a pipe is closed."""
     try:
         return os.read(reading, 1) == b""
     except BlockingIOError:

@@ -146,7 +146,7 @@ def test_an_attribute_of_an_exceptions_own_is_taken_from_the_exception(recorded:
     try:
         raise LookupError("lost")
     except LookupError:
-        assert get_logger("app").exception("failed", **{"exception.message": "told by the caller"})
+        assert get_logger("app").exception("failed", **{"exception.message": "set by the caller"})
     assert recorded.records("log")[0]["attributes"]["exception.message"] == "lost"
 
 
@@ -198,7 +198,7 @@ def test_a_record_without_a_message_is_refused_and_counted(recorded: Recorded) -
     assert recorded.logger.stats()["dropped"] == {"serialize_error": {"ERROR": 2}}
 
 
-def test_a_record_that_is_too_large_is_refused_counted_and_told_in_band(recorded: Recorded) -> None:
+def test_a_record_that_is_too_large_is_refused_counted_and_reported_in_band(recorded: Recorded) -> None:
     assert get_logger("app").info("x" * 200_000) is False
     assert get_logger("app").info("small") is True
     dropped, small = recorded.records()
@@ -208,7 +208,7 @@ def test_a_record_that_is_too_large_is_refused_counted_and_told_in_band(recorded
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "severity", "told"),
+    ("name", "fields", "severity", "reported"),
     [
         ("", ["a"], "INFO", "name"),
         ("x" * 129, ["a"], "INFO", "name"),
@@ -221,9 +221,9 @@ def test_a_record_that_is_too_large_is_refused_counted_and_told_in_band(recorded
     ],
 )
 def test_a_bad_registration_is_refused_at_once_naming_what_is_wrong(
-    recorded: Recorded, name: str, fields: list[str], severity: str, told: str
+    recorded: Recorded, name: str, fields: list[str], severity: str, reported: str
 ) -> None:
-    with pytest.raises(ValueError, match=re.escape(told)):
+    with pytest.raises(ValueError, match=re.escape(reported)):
         recorded.logger.event(name, fields, severity=severity)
 
 

@@ -68,7 +68,7 @@ def test_info_is_refused_at_four_fifths_and_warnings_still_find_room(recording: 
     assert set(recorded.logger.stats()["dropped"]["queue_full"]) == {"INFO", "FATAL"}
 
 
-def test_what_a_full_queue_refused_is_told_in_band_once_there_is_a_listener(
+def test_what_a_full_queue_refused_is_reported_in_band_once_there_is_a_listener(
     recording: Callable[..., Recorded],
 ) -> None:
     blocked = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
@@ -77,9 +77,9 @@ def test_what_a_full_queue_refused_is_told_in_band_once_there_is_a_listener(
     while listening.logger.backlog_records():
         assert listening.logger.flush()
     records = listening.records()
-    told = [record for record in records if record["event_name"] == "log.dropped"]
-    assert sum(record["dropped"] for record in told) == 1000
-    assert told[-1]["reasons"] == {"queue_full": {"FATAL": 1000}}
+    reported = [record for record in records if record["event_name"] == "log.dropped"]
+    assert sum(record["dropped"] for record in reported) == 1000
+    assert reported[-1]["reasons"] == {"queue_full": {"FATAL": 1000}}
     assert len([record for record in records if record["event_name"] == "log"]) == accepted
 
 

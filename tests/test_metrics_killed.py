@@ -22,8 +22,8 @@ ANSWER = b'{"model":"m","usage":{"prompt_tokens":9,"completion_tokens":3}}'
 SCOPE = ("/v1/chat/completions", "POST", [(b"content-type", b"application/json")])
 
 
-def serve_until_killed(config: Config, tell: int) -> NoReturn:
-    """Listen, and answer requests for inference; write to ``tell`` when this process listens and has answered some."""
+def serve_until_killed(config: Config, report: int) -> NoReturn:
+    """Listen, and answer requests for inference; write to ``report`` once it listens and has answered some."""
     logger = Logger(config)
     app = InferenceLoggingMiddleware(replying(*answer(ANSWER, content_type=b"application/json")), config)
     wait_until(lambda: logger.stats()["listener"]["leader_pid"] == os.getpid(), "this process to listen")
@@ -34,7 +34,7 @@ def serve_until_killed(config: Config, tell: int) -> NoReturn:
             await app(http_scope(*SCOPE), client.receive, client.send)
 
     asyncio.run(serve(200))
-    os.write(tell, b"x")
+    os.write(report, b"x")
     while True:
         asyncio.run(serve(10))
 
@@ -48,9 +48,9 @@ def counted(histograms: list[dict[str, Any]]) -> float:
 def test_each_request_is_counted_once_whenever_its_listener_is_killed(configure: Callable[..., Config]) -> None:
     # Each writes all the time, so some die between the write, the count and the release of a batch.
     config = configure(flush_records=1, flush_interval_s=0.01)
-    started, tell = os.pipe()
+    started, report = os.pipe()
     for _ in range(KILLS):
-        pid = in_child(lambda: serve_until_killed(config, tell))
+        pid = in_child(lambda: serve_until_killed(config, report))
         assert os.read(started, 1) == b"x"
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -84,4 +84,4 @@ def test_each_request_is_counted_once_whenever_its_listener_is_killed(configure:
     assert totals["accepted"] == totals["written"] + sum(totals["dropped"]["torn"].values())
     assert totals["queues"] == KILLS + 1
     os.close(started)
-    os.close(tell)
+    os.close(report)

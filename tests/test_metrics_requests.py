@@ -56,8 +56,8 @@ def test_requests_and_tokens_are_what_the_segments_say_weighted(recording: Calla
     recorded = recording(sample_ratio=0.4)
     for number in range(120):
         path = ("/v1/chat/completions", "/v1/embeddings", "/items")[number % 3]
-        told = {"prompt_tokens": number, "completion_tokens": 2 * number} if number % 4 else {}
-        content = {"model": f"m-{number % 2}", "usage": told}
+        reported = {"prompt_tokens": number, "completion_tokens": 2 * number} if number % 4 else {}
+        content = {"model": f"m-{number % 2}", "usage": reported}
         # A model is known by its first successful answer, so the failures come later.
         status = (200, 503, 504)[number % 7 % 3] if number > 30 else 200
         ask(recorded, path, content, status, number * 0x9E3779B97F4A7C15 % (1 << 127) + 1)

@@ -79,6 +79,31 @@ def test_the_route_is_the_template_with_all_its_prefixes(
     assert record.get("http.route") == route
 
 
+def make_mounted(path: str, inner: str) -> Starlette:
+    return Starlette(routes=[Mount(path, routes=[Route(inner, text)])])
+
+
+@pytest.mark.parametrize(
+    ("mount", "inner", "path", "route"),
+    [
+        ("/users/{user}", "/{item}", "/users/ada/1", "/users/{user}/{item}"),
+        ("/users/{users}", "/x", "/users/users/x", "/users/{users}/x"),
+        ("/{one}/{two}", "/{three}", "/same/same/same", "/{one}/{two}/{three}"),
+        ("/v{version:int}", "/x", "/v2/x", "/v{version}/x"),
+        ("/n/{number:int}", "/x", "/n/007/x", "/n/00{number}/x"),
+        ("/by/{id:uuid}", "/x", "/by/6F9619FF-8B86-D011-B42D-00CF4FC964FF/x", "/{id}/x"),
+        ("/plain", "/{item}", "/plain/plain", "/plain/{item}"),
+    ],
+)
+def test_the_route_of_a_mount_has_the_names_of_its_parameters_not_their_values(
+    recorded: Recorded, mount: str, inner: str, path: str, route: str
+) -> None:
+    app = make_mounted(mount, inner)
+    app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)
+    assert TestClient(app).get(path).status_code == 200
+    assert recorded.request()["http.route"] == route
+
+
 def test_the_route_of_litestar_is_what_it_leaves_in_the_scope(recorded: Recorded) -> None:
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         scope["path_template"] = "/items/{item_id}"

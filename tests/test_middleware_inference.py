@@ -36,7 +36,7 @@ USAGE_FACTS = {
 
 
 def facts(recorded: Recorded) -> dict[str, Any]:
-    """Return what the bodies tell about the inference: all but its times and the operation."""
+    """Return what the bodies say about the inference: all but its times and the operation."""
     record = recorded.request()
     assert record.pop("gen_ai.operation.name", "chat") == "chat"
     for name in ("time_to_first_chunk", "time_per_output_token", "output_tokens_per_second"):
@@ -61,7 +61,7 @@ def delta(content: str, finish_reason: str | None = None, **more: Any) -> dict[s
     return {"id": "chatcmpl-2", "model": "llama-3-8b", "choices": [choice], **more}
 
 
-def test_the_request_tells_model_stream_flag_and_limits(recorded: Recorded) -> None:
+def test_the_request_reports_model_stream_flag_and_limits(recorded: Recorded) -> None:
     more = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "seed": 7, "n": 2}
     serve(recorded, json.dumps({**REQUEST, **more}).encode(), b"{}")
     assert facts(recorded) == {
@@ -76,7 +76,7 @@ def test_the_request_tells_model_stream_flag_and_limits(recorded: Recorded) -> N
     }
 
 
-def test_a_plain_json_answer_tells_id_model_usage_and_finish_reason(recorded: Recorded) -> None:
+def test_a_plain_json_answer_reports_id_model_usage_and_finish_reason(recorded: Recorded) -> None:
     serve(recorded, b"{}", json.dumps(COMPLETION).encode())
     assert facts(recorded) == {
         "gen_ai.response.id": "chatcmpl-1",
@@ -87,7 +87,7 @@ def test_a_plain_json_answer_tells_id_model_usage_and_finish_reason(recorded: Re
 
 
 @pytest.mark.parametrize("ending", [b"\n\n", b"\r\n\r\n"], ids=["LF", "CRLF"])
-def test_a_stream_of_events_tells_id_model_usage_and_finish_reason(recorded: Recorded, ending: bytes) -> None:
+def test_a_stream_of_events_reports_id_model_usage_and_finish_reason(recorded: Recorded, ending: bytes) -> None:
     usage = {"id": "chatcmpl-2", "model": "llama-3-8b", "choices": [], "usage": USAGE}
     events = [delta("Hel", usage=None), delta("lo", usage=None), delta("", "length", usage=None), usage]
     serve(recorded, b"{}", *sse(*events, ending=ending), content_type=b"text/event-stream; charset=utf-8")
@@ -107,7 +107,7 @@ def test_usage_is_found_at_the_end_of_a_stream_of_any_length(recorded: Recorded)
     assert found == {**found, **USAGE_FACTS, "gen_ai.response.finish_reasons": ["stop"]}
 
 
-def test_events_that_are_cut_anywhere_between_chunks_tell_the_same(recorded: Recorded) -> None:
+def test_events_that_are_cut_anywhere_between_chunks_report_the_same(recorded: Recorded) -> None:
     whole = b"".join(sse(delta("Hello"), delta("", "stop", usage=USAGE)))
     for size in (1, 7, 64, len(whole)):
         parts = [whole[at : at + size] for at in range(0, len(whole), size)]
@@ -163,7 +163,7 @@ def test_no_text_of_request_or_answer_is_stored(recorded: Recorded) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe\x00", b'{"model": 7}', b"[" * 100_000, b"\x00" * 5000]
 )
-def test_a_body_that_is_not_what_it_says_tells_nothing_and_harms_nothing(recorded: Recorded, body: bytes) -> None:
+def test_a_body_that_is_not_what_it_says_reports_nothing_and_harms_nothing(recorded: Recorded, body: bytes) -> None:
     serve(recorded, body, body)
     record = recorded.request()
     assert (record["outcome"], record["http.request.body.size"]) == ("ok", len(body))

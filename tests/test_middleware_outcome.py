@@ -34,7 +34,7 @@ def test_a_complete_answer_below_500_is_ok(recorded: Recorded, status: int) -> N
 
 
 @pytest.mark.parametrize(("status", "outcome"), [(500, "error"), (503, "error"), (504, "timeout"), (408, "timeout")])
-def test_an_answer_that_tells_of_a_failure_is_recorded_as_one(recorded: Recorded, status: int, outcome: str) -> None:
+def test_an_answer_that_reports_a_failure_is_recorded_as_one(recorded: Recorded, status: int, outcome: str) -> None:
     recorded.serve(replying(*answer(b"", status=status)))
     record = recorded.request()
     assert (record["outcome"], record["http.response.status_code"]) == (outcome, status)

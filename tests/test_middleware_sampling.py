@@ -52,8 +52,8 @@ def test_a_trusted_callers_headers_are_followed_as_by_the_java_sdk(
     assert len(records) == case["kept"]
     assert left_out(recorded) == ({} if case["kept"] else {"parent": 1})
     for record in records:
-        told = dict(member.split(":") for member in case["ot"].split(";") if member)
-        count = sampling.adjusted_count(sampling.decode_th(told["th"])) if "th" in told else None
+        reported = dict(member.split(":") for member in case["ot"].split(";") if member)
+        count = sampling.adjusted_count(sampling.decode_th(reported["th"])) if "th" in reported else None
         assert sampled(record) == ("head", count)
 
 

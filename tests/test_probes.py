@@ -72,7 +72,7 @@ def test_an_idle_logger_is_ready_and_alive_and_says_who_listens(start: Start) ->
         }
 
 
-def test_readiness_turns_at_the_threshold_tells_why_and_comes_back_when_half_is_cleared(start: Start) -> None:
+def test_readiness_turns_at_the_threshold_says_why_and_comes_back_when_half_is_cleared(start: Start) -> None:
     # Nobody listens, so the records stay; then a second logger of the same directory does.
     client, config = start(listener="external", health_backlog_records=100, drain_deadline_s=0)
     backlog(99)
@@ -90,7 +90,7 @@ def test_readiness_turns_at_the_threshold_tells_why_and_comes_back_when_half_is_
     assert body["oldest_age_s"] >= 0
     assert body["listener"]["configured"] == "external"
     assert body["listener"]["leader"] == "nobody"
-    assert client.get(LIVE).status_code == 200, "no restart would mend that"
+    assert client.get(LIVE).status_code == 200, "no restart would repair that"
 
     with Logger(config.model_copy(update={"listener": "thread"})) as listening:
         assert listening.flush()

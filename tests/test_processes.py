@@ -168,7 +168,7 @@ def test_a_child_that_drains_itself_ends_with_an_empty_queue(recorded: Recorded)
 def test_a_child_outlives_its_parent_and_takes_over_the_listening(configure: Callable[..., Config]) -> None:
     config = configure()
     reading, writing = os.pipe()
-    grandchild_done, tell = os.pipe()
+    grandchild_done, report = os.pipe()
 
     def parent() -> None:
         Logger(config)
@@ -178,7 +178,7 @@ def test_a_child_outlives_its_parent_and_takes_over_the_listening(configure: Cal
             os.read(reading, 1)
             log_many()
             assert Logger.shared(config).close()
-            os.write(tell, b"x")
+            os.write(report, b"x")
 
         in_child(child)
 
@@ -187,7 +187,7 @@ def test_a_child_outlives_its_parent_and_takes_over_the_listening(configure: Cal
     os.write(writing, b"x")
     assert os.read(grandchild_done, 1) == b"x"
     assert_complete(config.directory, 2)
-    for descriptor in (reading, writing, grandchild_done, tell):
+    for descriptor in (reading, writing, grandchild_done, report):
         os.close(descriptor)
 
 
@@ -212,19 +212,19 @@ def test_a_killed_child_loses_nothing_that_was_accepted(recorded: Recorded) -> N
     os.close(writing)
 
 
-def log_until_killed(config: Config, tell: int) -> NoReturn:
-    """Listen, write to ``tell`` once this process does, and log on."""
+def log_until_killed(config: Config, report: int) -> NoReturn:
+    """Listen, write to ``report`` once this process does, and log on."""
     logger = Logger(config)
     wait_until(lambda: logger.stats()["listener"]["leader_pid"] == os.getpid(), "this process to listen")
     log_many()
-    os.write(tell, b"x")
+    os.write(report, b"x")
     while True:
         log_many(10)
 
 
 def assert_unbroken(directory: Path) -> Counter[str]:
     """Check that each process's numbers begin at 0 without gap or repetition; return how many logs each has."""
-    # A listener that mends what a killed one left says so in a record of its own, which has a number too.
+    # A listener that repairs what a killed one left says so in a record of its own, which has a number too.
     records = [record for record in read_records(directory) if "seq" in record]
     for boot in {record["boot_id"] for record in records}:
         numbers = sorted(record["seq"] for record in records if record["boot_id"] == boot)
@@ -236,8 +236,8 @@ def test_a_killed_listener_is_replaced_and_every_accepted_record_arrives_once(
     configure: Callable[..., Config],
 ) -> None:
     config = configure()
-    started, tell = os.pipe()
-    pid = in_child(lambda: log_until_killed(config, tell))
+    started, report = os.pipe()
+    pid = in_child(lambda: log_until_killed(config, report))
     assert os.read(started, 1) == b"x"
     with Logger(config) as logger:
         log_many()
@@ -250,15 +250,15 @@ def test_a_killed_listener_is_replaced_and_every_accepted_record_arrives_once(
         assert found[logger.stats()["boot_id"]] == RECORDS
         assert len(found) == 2
     os.close(started)
-    os.close(tell)
+    os.close(report)
 
 
 def test_listeners_killed_at_any_moment_lose_and_double_nothing(configure: Callable[..., Config]) -> None:
     # Each writes all the time, so some die between writing a batch and taking it out of the queues.
     config = configure(flush_records=1, flush_interval_s=0.01)
-    started, tell = os.pipe()
+    started, report = os.pipe()
     for _ in range(20):
-        pid = in_child(lambda: log_until_killed(config, tell))
+        pid = in_child(lambda: log_until_killed(config, report))
         assert os.read(started, 1) == b"x"
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -269,7 +269,7 @@ def test_listeners_killed_at_any_moment_lose_and_double_nothing(configure: Calla
     assert len(found) == 20
     assert min(found.values()) >= RECORDS
     os.close(started)
-    os.close(tell)
+    os.close(report)
 
 
 def spawned(directory: str, queues: str) -> None:

@@ -42,22 +42,22 @@ def config(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def recover(config: Config) -> tuple[int, dict[str, Any]]:
-    """Return the exit code and what was told."""
+    """Return the exit code and what was reported."""
     done = run("recover", str(config.resolved_queue_directory), "--json")
     assert all(line.startswith("inference_logging: the sink ") for line in done.err.splitlines())
     return done.code, json.loads(done.out)
 
 
-def test_what_killed_processes_left_is_written_once_and_told_of_each(config: Config) -> None:
+def test_what_killed_processes_left_is_written_once_and_reported_of_each(config: Config) -> None:
     for process in range(3):
         produce(config, process * 100, 100)
-    code, told = recover(config)
-    assert (code, told["recovered"], told["unreadable"]) == (0, 300, [])
+    code, reported = recover(config)
+    assert (code, reported["recovered"], reported["unreadable"]) == (0, 300, [])
     assert numbers(config) == list(range(300))
     pids = {record["boot_id"]: record["pid"] for record in read_records(config.directory, "log")}
-    assert {process["boot_id"]: process["pid"] for process in told["processes"]} == pids
+    assert {process["boot_id"]: process["pid"] for process in reported["processes"]} == pids
     rest = {"state": "ended", "accepted": 100, "recovered": 100, "torn": 0, "corrupt": 0, "left": 0}
-    assert [{name: process[name] for name in rest} for process in told["processes"]] == [rest] * 3
+    assert [{name: process[name] for name in rest} for process in reported["processes"]] == [rest] * 3
     assert queue_files(config) == []
 
     done = run("recover", str(config.resolved_queue_directory))
@@ -113,22 +113,22 @@ def test_a_record_that_a_process_had_only_begun_is_counted_and_not_written(confi
 
 def test_the_queue_of_a_server_that_runs_is_written_as_far_as_it_is_and_stays(config: Config) -> None:
     produce(config, 0, 50)
-    begun, tell = os.pipe()
+    begun, report = os.pipe()
     go_on, end = os.pipe()
 
     def server() -> None:
         os.close(end)
         with Logger(config):
             assert all(get_logger("t").warning("n", n=50 + n) for n in range(50))
-            os.write(tell, b"x")
+            os.write(report, b"x")
             os.read(go_on, 1)
 
     pid = in_child(server)
     os.close(go_on)
     assert os.read(begun, 1) == b"x"
-    code, told = recover(config)
+    code, reported = recover(config)
     assert (code, numbers(config)) == (0, list(range(100)))
-    assert {process["pid"]: process["state"] for process in told["processes"]}[pid] == "alive"
+    assert {process["pid"]: process["state"] for process in reported["processes"]}[pid] == "alive"
     assert len(queue_files(config)) == 1
     os.close(end)
     assert os.waitpid(pid, 0)[1] == 0
@@ -169,15 +169,15 @@ def test_the_audit_lane_is_recovered_too_where_it_is_on(config: Config, monkeypa
         os.kill(os.getpid(), signal.SIGKILL)
 
     os.waitpid(in_child(child), 0)
-    code, told = recover(config)
+    code, reported = recover(config)
     assert (code, numbers(config)) == (1, [0])
-    assert [(process["lane"], process["recovered"], process["left"]) for process in told["processes"]] == [
+    assert [(process["lane"], process["recovered"], process["left"]) for process in reported["processes"]] == [
         ("fast", 1, 0),
         ("audit", 0, 100),
     ]
     monkeypatch.setenv("INFERENCE_LOGGING_AUDIT", "on")
-    code, told = recover(config)
-    assert (code, told["recovered"]) == (0, 100)
+    code, reported = recover(config)
+    assert (code, reported["recovered"]) == (0, 100)
     assert [record["n"] for record in read_records(audited.resolved_audit_directory, "charged")] == list(range(100))
 
 
@@ -199,22 +199,22 @@ def test_what_cannot_be_written_is_exit_code_1_and_can_be_tried_again(
     with monkeypatch.context() as changed:
         changed.setenv("INFERENCE_LOGGING_SINK", f"unix://{tmp_path}/nobody")
         changed.setenv("INFERENCE_LOGGING_DRAIN_DEADLINE_S", "0.1")
-        code, told = recover(config)
-        assert (code, told["recovered"], [process["left"] for process in told["processes"]]) == (1, 0, [100])
+        code, reported = recover(config)
+        assert (code, reported["recovered"], [process["left"] for process in reported["processes"]]) == (1, 0, [100])
     config.directory.write_bytes(b"in the way")
     assert run("recover", str(config.resolved_queue_directory)).code == 1
     config.directory.unlink()
-    code, told = recover(config)
-    assert (code, told["recovered"], numbers(config)) == (0, 100, list(range(100)))
+    code, reported = recover(config)
+    assert (code, reported["recovered"], numbers(config)) == (0, 100, list(range(100)))
 
 
 def test_a_file_that_is_no_queue_is_named_and_left_alone(config: Config) -> None:
     produce(config, 0, 10)
     foreign = config.resolved_queue_directory / "foreign.queue"
     foreign.write_bytes(b"noise" * 50_000)
-    code, told = recover(config)
+    code, reported = recover(config)
     assert (code, numbers(config)) == (1, list(range(10)))
-    assert [entry["file"] for entry in told["unreadable"]] == ["foreign.queue"]
+    assert [entry["file"] for entry in reported["unreadable"]] == ["foreign.queue"]
     assert foreign.exists()
     done = run("recover", str(config.resolved_queue_directory))
     assert done.code == 1

@@ -51,7 +51,7 @@ def problem(**parameters: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "reported"),
     [
         ({"redact_custom": {"pin": "(a"}}, 'redact_custom["pin"]="(a": is no regular expression: unclosed group'),
         ({"redact_custom": {"pin": "a*"}}, 'redact_custom["pin"]="a*": must not match an empty text'),
@@ -67,9 +67,9 @@ def problem(**parameters: Any) -> str:
     ],
 )
 def test_a_rule_that_cannot_be_used_stops_the_start_with_its_name_and_value(
-    parameters: dict[str, Any], told: str
+    parameters: dict[str, Any], reported: str
 ) -> None:
-    assert told in problem(**parameters)
+    assert reported in problem(**parameters)
 
 
 def test_expressions_are_written_one_per_line_in_a_variable_and_as_a_mapping_in_a_file(

@@ -50,7 +50,7 @@ def secrets(text: bytes) -> set[int]:
 
 
 class Reader(threading.Thread):
-    """Keeps what arrives at a socket until it is told to stop."""
+    """Keeps what arrives at a socket until it is asked to stop."""
 
     def __init__(self, receiving: socket.socket) -> None:
         super().__init__(daemon=True)
@@ -227,7 +227,7 @@ def test_no_secret_of_a_process_that_was_killed_is_recovered(tmp_path: Path) -> 
         check(run.leaks(), redacted=redacted)
 
 
-def test_a_record_that_cannot_be_formatted_is_told_without_what_it_was_to_say(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_formatted_is_reported_without_what_it_was_to_say(tmp_path: Path) -> None:
     run = Run(tmp_path, redacted=False)
     assert run.live() == 0
     assert b"TypeError" in run.said

@@ -56,7 +56,7 @@ def test_an_event_named_like_the_listeners_own_is_refused_by_name(
 
 
 def records() -> list[dict[str, Any]]:
-    """Return records of which some are named like framing and like what a listener tells."""
+    """Return records of which some are named like framing and like what a listener reports."""
     names = ["segment.header", "segment.footer", "process.ended", "log.dropped"]
     return [
         *(forged(name, number + 1, **FRAMING[number % 2]) for number, name in enumerate(names)),

@@ -74,7 +74,7 @@ def test_otel_legacy_python_keeps_what_the_go_sdk_keeps(language: str, entry: di
 
 
 @pytest.mark.parametrize("case", vectors("go")["random"], ids=lambda case: f"{case['th']}-{case['rv']}")
-def test_a_told_random_value_is_weighed_against_th_as_in_go(case: dict[str, Any]) -> None:
+def test_a_random_value_of_the_caller_is_weighed_against_th_as_in_go(case: dict[str, Any]) -> None:
     th, rv = sampling.decode_th(case["th"]), int(case["rv"], 16)
     assert sampling.is_kept(rv, th) is case["kept"]
     for sampled in (True, False):
@@ -86,13 +86,13 @@ def test_a_told_random_value_is_weighed_against_th_as_in_go(case: dict[str, Any]
 )
 def test_a_parent_is_followed_as_by_the_java_sdk(case: dict[str, Any]) -> None:
     _, trace_id, _, flags = case["traceparent"].split("-")
-    told = dict(member.split(":") for member in case["ot"].split(";") if member)
-    th, rv = (sampling.decode_th(told["th"]) if "th" in told else None), (int(told["rv"], 16) if "rv" in told else None)
+    sent = dict(member.split(":") for member in case["ot"].split(";") if member)
+    th, rv = (sampling.decode_th(sent["th"]) if "th" in sent else None), (int(sent["rv"], 16) if "rv" in sent else None)
     kept, count, reason = sampler_of("parent", ratio=0.5).head(trace_id, "/", (flags == "01", th, rv))
     assert (kept, reason) == (case["kept"], "" if case["kept"] else "parent")
     if kept:
         assert count == (sampling.adjusted_count(th) if th is not None else None)
-        assert ("th:" in case["told"]) is (count is not None), "Java passes th on where the weight is known"
+        assert ("th:" in case["sent"]) is (count is not None), "Java passes th on where the weight is known"
 
 
 def test_the_fixtures_say_which_versions_printed_them() -> None:

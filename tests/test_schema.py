@@ -136,12 +136,12 @@ def agree(content: dict[str, Any], path: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_schema_and_check_agree_on_each_telling_value_of_each_parameter(name: str, tmp_path: Path) -> None:
+def test_schema_and_check_agree_on_each_decisive_value_of_each_parameter(name: str, tmp_path: Path) -> None:
     assert [value for value in DISTINCT if not agree({name: value}, tmp_path / "c.yaml")] == []
 
 
 @pytest.mark.parametrize("name", ADVANCED)
-def test_schema_and_check_agree_on_each_telling_value_in_the_group(name: str, tmp_path: Path) -> None:
+def test_schema_and_check_agree_on_each_decisive_value_in_the_group(name: str, tmp_path: Path) -> None:
     assert [value for value in DISTINCT if not agree({"advanced": {name: value}}, tmp_path / "c.yaml")] == []
 
 

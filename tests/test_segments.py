@@ -86,7 +86,7 @@ def test_a_segment_that_escapes_one_look_in_both_forms_while_it_is_compressed_is
     assert numbers(read_records(tmp_path)) == [1]
 
 
-def test_the_parts_of_a_name_are_told() -> None:
+def test_the_parts_of_a_name_are_known() -> None:
     segment = Segment.parse(f"/logs/my-svc-20261121T050059.123Z-{BOOT}-1234567.jsonl.zst")
     assert segment is not None
     assert segment.begun == datetime(2026, 11, 21, 5, 0, 59, 123000, timezone.utc)
@@ -139,14 +139,14 @@ def test_corrupt_lines_can_be_collected_and_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 3, 20, -1])
-def test_a_compressed_segment_that_is_cut_off_is_told(tmp_path: Path, keep: int) -> None:
+def test_a_compressed_segment_that_is_cut_off_is_reported(tmp_path: Path, keep: int) -> None:
     path = write(tmp_path / (name(1) + ".zst"), lines(*range(1000)))
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(CorruptLineError, match="cut off"):
         list(read_records(tmp_path))
 
 
-def test_a_compressed_segment_with_a_flipped_bit_is_told(tmp_path: Path) -> None:
+def test_a_compressed_segment_with_a_flipped_bit_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path / (name(1) + ".zst"), lines(*range(1000)))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1

@@ -231,7 +231,7 @@ def test_the_server_serves_while_segments_cannot_be_written_and_writes_them_once
             load.wait_for(300)
             wait_until(lambda: server.get("/stats")["listener"]["sink_errors"] > 0, "the listener to fail")
             wait_until(
-                lambda: httpx.get(f"{server.url}/health/logging", timeout=120).status_code == 503, "health to tell"
+                lambda: httpx.get(f"{server.url}/health/logging", timeout=120).status_code == 503, "health to report"
             )
             load.wait_for(100)
             if trouble == "full":

@@ -64,13 +64,13 @@ def test_the_schema_that_the_core_has_is_the_one_that_is_published() -> None:
     assert kept == published, "write it anew: inference-logging config schema > native/parameters/src/schema.json"
 
 
-def test_the_core_is_told_every_parameter_but_the_file(tmp_path: Path) -> None:
+def test_the_core_gets_every_parameter_but_the_file(tmp_path: Path) -> None:
     given = json.loads(as_json(Config()))
     assert set(given) == set(file_schema()["properties"]) - {"version", "advanced"}
     assert json.loads(as_json(Config(), queue_directory="/q"))["queue_directory"] == "/q"
 
 
-def test_of_a_route_that_stands_twice_the_first_ratio_is_told_as_it_is_the_one_that_counts() -> None:
+def test_of_a_route_that_stands_twice_the_first_ratio_is_reported_as_it_is_the_one_that_counts() -> None:
     given = json.loads(as_json(Config(sample_routes="/a=0.5, /b=1, /a=0.25")))
     assert list(given["sample_routes"].items()) == [("/a", 0.5), ("/b", 1.0)]
 
@@ -110,6 +110,6 @@ def test_the_audit_lane_is_the_same_service_with_its_lane_named(configure: Calla
         assert [record["value"] for record in read_records(directory, "made")] == [lane]
 
 
-def test_what_is_wrong_with_the_audit_lanes_key_is_told_with_the_lane(configure: Callable[..., Config]) -> None:
+def test_what_is_wrong_with_the_audit_lanes_key_is_reported_with_the_lane(configure: Callable[..., Config]) -> None:
     with pytest.raises(OpenError, match="audit lane: audit_chain_key_file=/nowhere: No such file"):
         Logger(configure(audit="on", audit_chain_key_file="/nowhere"))

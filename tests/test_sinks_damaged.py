@@ -22,9 +22,9 @@ from tests.sinks import (
     numbers_in,
     parse_whole,
     remount,
+    reported,
     sink,
     small_file_system,
-    told,
     wait_for_state,
 )
 from tests.support import read_records, wait_until
@@ -61,7 +61,7 @@ def test_a_full_file_system_keeps_records_in_the_queue_until_there_is_room(
             assert logger.flush(FLUSH_S)
             assert sink(logger)["state"] == "ok"
         assert numbers_in(directory) == list(range(210))
-        assert told(read_records(directory)) == ["sink.failed", "sink.recovered"]
+        assert reported(read_records(directory)) == ["sink.failed", "sink.recovered"]
 
 
 def test_a_read_only_file_system_keeps_records_in_the_queue_until_it_can_be_written(
@@ -78,7 +78,7 @@ def test_a_read_only_file_system_keeps_records_in_the_queue_until_it_can_be_writ
             remount(small, "rw")
             assert logger.flush(FLUSH_S)
         assert numbers_in(directory) == list(range(20))
-        assert told(read_records(directory)) == ["sink.failed", "sink.recovered"]
+        assert reported(read_records(directory)) == ["sink.failed", "sink.recovered"]
 
 
 def test_a_directory_that_goes_and_cannot_come_back_is_waited_for(configure: Configure, tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_fallback_directory_takes_over_and_hands_back(configure: Configure, tm
     assert second["name"].endswith("/fallback")
     # Each record in one of them.
     assert sorted(numbers_in(directory) + numbers_in(fallback)) == list(range(numbered.count))
-    assert told(read_records(fallback))[:2] == ["sink.failed", "sink.fallback"]
-    assert told(read_records(directory)) == ["sink.recovered"]
+    assert reported(read_records(fallback))[:2] == ["sink.failed", "sink.fallback"]
+    assert reported(read_records(directory)) == ["sink.recovered"]
     written = primary["records_written"] + second["records_written"]
     assert written == len(read_records(directory)) + len(read_records(fallback)) + 1, "and the end of the process"
 
@@ -152,7 +152,7 @@ def test_a_file_system_that_hangs_is_left_to_the_fallback_and_handed_back_when_i
     takeover = [record for record in read_records(fallback) if record["event_name"] == "sink.fallback"]
     (span,) = takeover[0]["in_both"]
     assert (span["first"], span["last"]) == (10, 19), "said to be in both, as they are"
-    assert told(read_records(fallback)) == ["sink.fallback"]
+    assert reported(read_records(fallback)) == ["sink.fallback"]
 
 
 def test_a_logger_ends_within_its_deadline_while_its_file_system_hangs(configure: Configure, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_reader_of_stdout_that_closes_is_replaced_by_stderr(tmp_path: Path) ->
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith(b"inference_logging: ")]
     records = parse_whole(b"".join(lines))
     assert [record["n"] for record in records if "n" in record] == list(range(1, 100))
-    assert told(records) == ["sink.failed", "sink.fallback"]
+    assert reported(records) == ["sink.failed", "sink.fallback"]
     operator = [line for line in text.splitlines() if line.startswith(b"inference_logging: ")]
     assert operator == [
         b"inference_logging: the sink stdout fails: Broken pipe (os error 32); records wait in the queue"

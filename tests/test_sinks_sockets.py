@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from inference_logging import Config, Logger
-from tests.sinks import Numbered, datagram, errors, numbers, numbers_in, parse_whole, sink, told, wait_for_state
+from tests.sinks import Numbered, datagram, errors, numbers, numbers_in, parse_whole, reported, sink, wait_for_state
 from tests.support import read_records, wait_until
 
 Configure = Callable[..., Config]
@@ -36,7 +36,7 @@ def test_each_line_is_one_datagram(configure: Configure) -> None:
     assert numbers(received) == list(range(50))
 
 
-def test_a_line_that_no_datagram_can_hold_is_dropped_counted_and_told(configure: Configure) -> None:
+def test_a_line_that_no_datagram_can_hold_is_dropped_counted_and_reported(configure: Configure) -> None:
     with udp_socket() as receiving:
         address = f"udp://127.0.0.1:{receiving.getsockname()[1]}"
         with Logger(configure(sink=address)) as logger:
@@ -163,7 +163,7 @@ def test_an_additional_sink_whose_reader_fails_holds_back_nobody(
                     assert numbers(records) == list(range(4000 - dropped))
                     assert records[-1]["dropped"] == dropped
         assert numbers_in(tmp_path / "segments") == list(range(4000))
-    assert told(read_records(tmp_path / "segments")) == []
+    assert reported(read_records(tmp_path / "segments")) == []
 
 
 def test_a_unix_datagram_socket_gets_one_datagram_per_line(configure: Configure, tmp_path: Path) -> None:

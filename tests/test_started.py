@@ -121,7 +121,7 @@ def engine(**changes: Any) -> Any:
     return SimpleNamespace(vllm_config=SimpleNamespace(**configs), api_key="canary-client")
 
 
-def test_vllm_tells_model_parallelism_and_arguments_and_no_secret() -> None:
+def test_vllm_reports_model_parallelism_and_arguments_and_no_secret() -> None:
     reported = reported_by(engine())
     assert reported["model.name"] == "org/model"
     assert (reported["model.revision"], reported["model.dtype"], reported["model.quantization"]) == (
@@ -145,7 +145,7 @@ def test_what_another_version_of_vllm_lacks_is_left_out(client: Any) -> None:
     assert "model.name" not in reported
 
 
-def test_what_is_told_stands_in_the_record(configure: Configure) -> None:
+def test_what_is_reported_stands_in_the_record(configure: Configure) -> None:
     config = configure(server_record="on")
     with Logger(config) as logger:
         assert record_start(logger, reported_by(engine())) is True

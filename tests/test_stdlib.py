@@ -134,17 +134,17 @@ def test_the_ids_of_the_request_under_way_are_carried(recorded: Recorded, logger
         assert (record["span_id"], record["request_id"]) == (request["span_id"], request["request_id"])
 
 
-def test_a_message_that_cannot_be_formatted_does_not_raise_and_is_told_without_its_text(
+def test_a_message_that_cannot_be_formatted_does_not_raise_and_is_reported_without_its_text(
     recorded: Recorded, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logger.info("%d", "no number")
     logger.info("after")
     assert [record["message"] for record in recorded.records("log")] == ["after"]
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "test_stdlib.py:" in told
-    assert "TypeError" in told
-    assert "no number" not in told
+    reported = capsys.readouterr().err
+    assert reported.count("\n") == 1
+    assert "test_stdlib.py:" in reported
+    assert "TypeError" in reported
+    assert "no number" not in reported
 
 
 def test_a_value_that_logs_while_it_is_encoded_does_not_recurse(recorded: Recorded, logger: logging.Logger) -> None:

@@ -150,7 +150,7 @@ def test_directories_are_gone_afterwards_and_the_records_can_still_be_read() -> 
     assert records.logger.close(), "closed already"
 
 
-def test_a_failing_test_is_told_as_it_failed_and_leaves_no_capture_behind() -> None:
+def test_a_failing_test_is_reported_as_it_failed_and_leaves_no_capture_behind() -> None:
     with pytest.raises(ZeroDivisionError), capture_records() as records:
         raise ZeroDivisionError
     assert not records.logger.config.directory.parent.exists()

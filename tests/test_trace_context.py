@@ -1,4 +1,4 @@
-"""W3C Trace Context, levels 1 and 2: the cases of the public validation suite, told in our own words.
+"""W3C Trace Context, levels 1 and 2: the cases of the public validation suite, written in our own words.
 
 A small application forwards each request: it calls another service as often as it is asked to, with
 ``current_request().outgoing_headers()``. What arrives there is what the rules are about. Where the propagator of
@@ -88,7 +88,7 @@ def test_without_headers_a_trace_begins_whose_id_is_random_and_says_so(recorded:
     assert (call.flags, call.state) == ("03", "ot=th:0")
 
 
-def test_a_trace_that_begins_here_tells_others_what_the_sampler_decided(recording: Callable[..., Recorded]) -> None:
+def test_a_trace_that_begins_here_shows_others_what_the_sampler_decided(recording: Callable[..., Recorded]) -> None:
     recorded = recording(sample_ratio=0.25)
     calls = [forward_one(recorded) for _ in range(100)]
     kept = {record["trace_id"] for record in recorded.records("request")}

@@ -143,7 +143,7 @@ def test_a_generator_that_raises_is_on_record(serve: Serve) -> None:
     assert [record["error.type"] for record in recorded.records("request")] == ["KeyError"] * 2
 
 
-def test_what_is_no_response_of_triton_is_returned_and_told_once(
+def test_what_is_no_response_of_triton_is_returned_and_reported_once(
     serve: Serve, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, recorded = serve(lambda self, requests: ["no response"])
@@ -161,7 +161,7 @@ def test_requests_that_cannot_be_read_are_served(serve: Serve, capsys: pytest.Ca
     assert recorded.request()["outcome"] == "ok"
 
 
-def test_tokens_that_the_model_tells_are_on_the_record(serve: Serve) -> None:
+def test_tokens_that_the_model_reports_are_on_the_record(serve: Serve) -> None:
     def execute(self: Any, requests: list[Any]) -> Any:
         usage(requests[0], input_tokens=3)
         usage(requests[0], output_tokens=5)
@@ -178,7 +178,7 @@ def test_tokens_that_the_model_tells_are_on_the_record(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("tokens", [-1, "three", 2**64, 1.5])
-def test_what_is_no_number_of_tokens_is_told_and_the_request_goes_on(serve: Serve, tokens: Any) -> None:
+def test_what_is_no_number_of_tokens_is_reported_and_the_request_goes_on(serve: Serve, tokens: Any) -> None:
     def execute(self: Any, requests: list[Any]) -> Any:
         usage(requests[0], output_tokens=tokens)
         return [ok()]
@@ -231,7 +231,7 @@ def test_a_failure_is_recorded_though_its_trace_is_not_sampled(serve: Serve) -> 
     assert recorded.request()["sampled_by"] == "error"
 
 
-def test_triton_is_told_the_counts_of_an_instance_where_that_is_wanted(
+def test_triton_gets_the_counts_of_an_instance_where_that_is_wanted(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inference_logging.integrations.triton.metrics.INTERVAL_S", 0.0)
@@ -244,7 +244,7 @@ def test_triton_is_told_the_counts_of_an_instance_where_that_is_wanted(
     assert made["inference_logging_records_dropped_total"].value == 0
 
 
-def test_a_metric_that_triton_refuses_is_told_once_and_requests_go_on(
+def test_a_metric_that_triton_refuses_is_reported_once_and_requests_go_on(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, recorded = serve(lambda self, requests: [ok()], triton_metrics="on")
@@ -269,7 +269,7 @@ def test_a_model_that_is_killed_leaves_a_record_of_each_request_that_it_had(conf
 
     os.waitpid(in_child(child), 0)
     with Logger(config) as logger:
-        wait_until(lambda: len(read_records(config.directory, "process.ended")) == 1, "the end to be told")
+        wait_until(lambda: len(read_records(config.directory, "process.ended")) == 1, "the end to be reported")
         # The note follows the record.
         wait_until(lambda: logger.service.dead_producers() == ["m_0_0"], "its name among the dead")
     first, second = sorted(read_records(config.directory, "request"), key=lambda one: str(one["client_request_id"]))

@@ -150,7 +150,7 @@ def test_a_stream_that_fails_after_execute_though_it_is_left_out_is_recorded_wit
     assert len(record["triton.outputs"]) == 1
 
 
-def test_inputs_that_cannot_be_read_at_the_end_are_told_and_the_record_is_there(
+def test_inputs_that_cannot_be_read_at_the_end_are_reported_and_the_record_is_there(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Tensor, "shape", lambda _self: 1 / 0)

@@ -121,7 +121,7 @@ def serve(recorded: Recorded, metadata: object, app: object, *parts: bytes) -> d
     return recorded.request()
 
 
-def test_the_usage_that_the_answer_does_not_tell_is_the_engines(recorded: Recorded, modules: object) -> None:
+def test_the_usage_that_the_answer_does_not_report_is_the_engines(recorded: Recorded, modules: object) -> None:
     usage = UsageInfo(prompt_tokens=9, completion_tokens=32)
     record = serve(recorded, RequestResponseMetadata(request_id="chatcmpl-1", final_usage_info=usage), application())
     assert record["engine.request_id"] == "chatcmpl-1"
@@ -236,7 +236,7 @@ def test_the_engine_is_left_alone_when_the_middleware_closes(with_engine: Record
         ("vllm.entrypoints.serve.engine.protocol", "UsageInfo.prompt_tokens", RequestResponseMetadata),
     ],
 )
-def test_what_another_version_of_vllm_lacks_is_told_at_start_by_name(
+def test_what_another_version_of_vllm_lacks_is_reported_at_start_by_name(
     recorded: Recorded,
     modules: dict[str, types.ModuleType],
     capsys: pytest.CaptureFixture[str],
@@ -258,7 +258,7 @@ def test_what_another_version_of_vllm_lacks_is_told_at_start_by_name(
     assert f"{module}.{name}" in said.strip().partition("this vLLM has no ")[2].split(", ")
 
 
-def test_metadata_of_another_form_are_told_once_and_requests_go_on(
+def test_metadata_of_another_form_are_reported_once_and_requests_go_on(
     recorded: Recorded, modules: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = recorded.wrap(generating(SimpleNamespace(id="chatcmpl-1"), *answer(b"{}")))

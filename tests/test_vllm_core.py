@@ -166,7 +166,7 @@ LACKS = [(where, name) for where, names in needs.SCHEDULED.items() for name in n
 
 
 @pytest.mark.parametrize(("where", "name"), LACKS, ids=[f"{where[1]}.{name}" for where, name in LACKS])
-def test_what_vllm_lacks_is_told_by_name_and_the_engine_is_left_alone(
+def test_what_vllm_lacks_is_reported_by_name_and_the_engine_is_left_alone(
     scheduler: Callable[..., Any],
     records: Records,
     capsys: pytest.CaptureFixture[str],

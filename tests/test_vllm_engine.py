@@ -203,7 +203,7 @@ def test_pooling_requests_do_not_wait(engine: Any, records: Records) -> None:
 
 
 @pytest.mark.parametrize("queued_time", [-1234.5, 0.0], ids=["never-scheduled", "engine-without-statistics"])
-def test_a_schedule_that_the_engine_does_not_tell_gives_neither_queued_nor_prefill_time(
+def test_a_schedule_that_the_engine_does_not_report_gives_neither_queued_nor_prefill_time(
     engine: Any, records: Records, queued_time: float
 ) -> None:
     engine().record(None, finished(queued_time=queued_time, prefill_time=1236.0))
@@ -257,9 +257,9 @@ def test_statistics_of_another_shape_end_their_part_and_nothing_else(
         stat_logger.record(SchedulerStats(), SimpleNamespace(finished_requests=[object()]))
     stat_logger.record(SchedulerStats(num_running_reqs=2))
     assert stat_logger.take("chatcmpl-1", None) is None
-    told = capsys.readouterr().err
-    assert told.count("no more records of engine requests: AttributeError") == 1
-    assert told.count("no more engine.stats records: AttributeError") == 1
+    reported = capsys.readouterr().err
+    assert reported.count("no more records of engine requests: AttributeError") == 1
+    assert reported.count("no more engine.stats records: AttributeError") == 1
     assert len([log for log in records.logs if log["severity_text"] == "WARN"]) == 2
 
 
@@ -287,7 +287,7 @@ LACKS = [(where, name) for where, names in NEEDS.items() for name in (None, *nam
 
 
 @pytest.mark.parametrize(("where", "name"), LACKS, ids=[f"{where[1]}.{name}" for where, name in LACKS])
-def test_what_vllm_lacks_is_told_by_name_at_start_and_gone_without(
+def test_what_vllm_lacks_is_reported_by_name_at_start_and_gone_without(
     engine: Any,
     modules: dict[str, Any],
     records: Records,
@@ -300,8 +300,8 @@ def test_what_vllm_lacks_is_told_by_name_at_start_and_gone_without(
     if name is not None:
         setattr(modules[module], kind, type(kind, (), {"__annotations__": dict.fromkeys(set(NEEDS[where]) - {name})}))
     stat_logger = engine()
-    told = capsys.readouterr().err
-    assert f"{module}.{kind}" + (f".{name}" if name else "") in told
+    reported = capsys.readouterr().err
+    assert f"{module}.{kind}" + (f".{name}" if name else "") in reported
     assert any(f"{module}.{kind}" in log["message"] for log in records.logs)
     stat_logger.attach(OutputProcessor())
     stat_logger.record(SchedulerStats(), finished())

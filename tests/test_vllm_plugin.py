@@ -101,9 +101,9 @@ def test_where_rust_serves_it_says_so_and_what_is_kept(
     monkeypatch.setenv(RECORDS, records)
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--middleware", "inference_logging.InferenceLoggingMiddleware"])
     plugin.register()
-    told = capsys.readouterr().err
-    assert "there are no request records" in told
-    assert ("engine.request and engine.stats records are made" in told) == (records == "on")
+    reported = capsys.readouterr().err
+    assert "there are no request records" in reported
+    assert ("engine.request and engine.stats records are made" in reported) == (records == "on")
     assert rust == (["scheduler"] if records == "on" else [])
     assert not found()
 

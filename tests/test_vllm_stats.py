@@ -101,12 +101,12 @@ def test_one_timer_serves_all_engines_and_each_has_its_record(records: Records, 
     assert found == {0: 2, 1: 1}
 
 
-def test_what_the_engine_did_not_tell_is_null(records: Records, timers: Timers) -> None:
+def test_what_the_engine_did_not_report_is_null(records: Records, timers: Timers) -> None:
     statistics(records, timers).interval(0).count(1, 1, 0, 0)
     timers.fire()
     (record,) = records.named("engine.stats")
-    told = ("engine.running", "engine.waiting", "engine.kv_cache_usage", "engine.prefix_cache_queries")
-    assert [record[name] for name in told] == [None] * 4
+    reported = ("engine.running", "engine.waiting", "engine.kv_cache_usage", "engine.prefix_cache_queries")
+    assert [record[name] for name in reported] == [None] * 4
     assert record["engine.prompt_tokens"] == 1
 
 
@@ -122,7 +122,7 @@ def test_where_there_is_speculation_its_acceptance_is_recorded(
     assert values == [drafted // 4, drafted, drafted * 3 // 4, rate]
 
 
-def test_an_error_while_recording_is_told_and_goes_no_further(records: Records, timers: Timers) -> None:
+def test_an_error_while_recording_is_reported_and_goes_no_further(records: Records, timers: Timers) -> None:
     failed: list[Exception] = []
     statistics(records, timers, failed=failed.append).interval(0).generation_tokens = "many"  # type: ignore[assignment]
     timers.fire()

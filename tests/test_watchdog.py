@@ -53,13 +53,13 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_worker_tells_that_the_listener_in_another_one_is_stuck_until_it_goes_on(configure: Configure) -> None:
+def test_a_worker_reports_that_the_listener_in_another_one_is_stuck_until_it_goes_on(configure: Configure) -> None:
     with two_workers(configure(stuck_after_s=1)) as server:
         leader = server.get("/stats")["listener"]["leader_pid"]
         with stopped(leader):
             # Something to wait for: this request's own record.
             server.get("/")
-            wait_until(lambda: probe(server, LIVE)[0] == 503, "liveness to tell")
+            wait_until(lambda: probe(server, LIVE)[0] == 503, "liveness to report")
             status, body = probe(server, READY)
             assert (status, body["status"], body["listener"]["leader"]) == (503, "stuck", "elsewhere")
             assert "the listener (elsewhere) makes no rounds for" in body["reasons"][0]
@@ -89,7 +89,7 @@ def test_a_full_disk_is_never_a_reason_to_restart(configure: Configure) -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))
         for _ in range(20):
             server.get("/")
-        wait_until(lambda: probe(server, READY)[0] == 503, "readiness to tell")
+        wait_until(lambda: probe(server, READY)[0] == 503, "readiness to report")
         wait_until(lambda: probe(server, READY)[1]["oldest_age_s"] > 3, "the backlog to grow old")
         status, body = probe(server, LIVE)
         assert (status, body["status"]) == (200, "degraded")
@@ -158,7 +158,7 @@ def test_a_stopped_sidecar_makes_the_server_unready_but_not_dead(configure: Conf
         wait_until(lambda: probe(server, READY)[1]["listener"]["leader"] == "elsewhere", "the sidecar to listen")
         with stopped(listening.process.pid):
             server.get("/")
-            wait_until(lambda: probe(server, READY)[0] == 503, "readiness to tell")
+            wait_until(lambda: probe(server, READY)[0] == 503, "readiness to report")
             assert probe(server, READY)[1]["status"] == "stuck"
             assert probe(server, LIVE)[0] == 200
         wait_until(lambda: probe(server, READY)[0] == 200, "it to go on")

@@ -60,7 +60,7 @@ async def application(
 
 
 def configure() -> InferenceLoggingMiddleware:
-    """Configure, and tell what is wrong."""
+    """Configure, and report what is wrong."""
     assert_type(__version__, str)
     try:
         config = Config(directory="logs", queue_bytes="32MiB")
@@ -130,10 +130,10 @@ def read(directory: Path) -> None:
         raise
     stop: Stop = threading.Event()
 
-    def tell(change: Change) -> None:
+    def report(change: Change) -> None:
         assert_type(change.segment, Segment)
 
-    for record in follow_records(str(directory), begin="start", stop=stop, on_change=tell):
+    for record in follow_records(str(directory), begin="start", stop=stop, on_change=report):
         assert_type(record, dict[str, Any])
     assert_type([(error.path, error.line_number) for error in errors], list[tuple[str, int]])
 

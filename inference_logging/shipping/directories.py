@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,15 +58,16 @@ class Pattern:
         return found
 
 
-def _below(directory: Path, part: str) -> Iterator[Path]:
+def _below(directory: Path, part: str) -> list[Path]:
+    """Return the directories in ``directory`` that ``part`` names: all, or one. Gone, or not for us: none."""
     try:
+        if not part.startswith("{"):
+            return [directory / part] if stat.S_ISDIR(os.lstat(f"{directory}/{part}").st_mode) else []
         with os.scandir(directory) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
-        return  # gone, or not for us: the next look shows it
-    for name in names:
-        if part.startswith("{") or name == part:
-            yield directory / name
+        return []
+    return [directory / name for name in names]
 
 
 class Member(Protocol):

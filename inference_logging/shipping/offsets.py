@@ -87,8 +87,9 @@ class _File:
     def replace(self, content: Mapping[str, Any]) -> None:
         """Put ``content`` on the device. Raises OSError."""
         temporary = self.path.with_name(f"{self.path.name}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"version": VERSION, **content}, file)
+        with temporary.open("w", encoding="ascii") as file:
+            # `json.dump` would make each name in Python.
+            file.write(json.dumps({"version": VERSION, **content}))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path)

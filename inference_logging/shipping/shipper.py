@@ -69,6 +69,9 @@ class Shipper:
             if batch is not None and batch.stands and not is_over:
                 if not self._deliver(batch, stop, drain_s):
                     return False
+                if not (once or self._is_full(batch) or self._pauses.ends(stop, drain_s)):
+                    # Nothing waits: what comes meanwhile goes together.
+                    self._pauses.pause(stop, self._limits.ship_interval_s)
             elif once or is_over:
                 return batch is not None and not batch.lines
             elif not self._pauses.ends(stop, drain_s):
@@ -77,6 +80,9 @@ class Shipper:
                 return batch is not None
             else:
                 self._pauses.pause(stop, FIRST_PAUSE_S)
+
+    def _is_full(self, batch: Batch) -> bool:
+        return len(batch.lines) >= self._limits.ship_batch_records or batch.bytes >= self._limits.ship_batch_bytes
 
     def lag_bytes(self) -> int:
         """Return the bytes that wait; 0 if that is unknown."""

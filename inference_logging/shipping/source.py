@@ -18,8 +18,9 @@ from typing import NamedTuple
 import orjson
 
 from inference_logging.errors import CorruptLineError
-from inference_logging.segments import Segment, segments
+from inference_logging.segments import Segment
 from inference_logging.segments.following import Followed
+from inference_logging.segments.listing import Listing
 from inference_logging.segments.reading import LongLine, Record, compressed_lines, is_footer, is_framing
 from inference_logging.shipping.line import Line, Resource
 from inference_logging.shipping.offsets import Offsets, Progress
@@ -87,6 +88,7 @@ class Source:
         """Take up what was saved."""
         self.directory, self._suffix = directory, suffix
         self._offsets = Offsets(directory, offsets) if isinstance(offsets, str) else offsets
+        self._listing = Listing(directory)
         self._open: dict[str, Followed] = {}
         self._unpacked: dict[str, _Compressed] = {}
         self._resources: dict[str, Resource] = {}
@@ -163,7 +165,7 @@ class Source:
     def _unfinished(self, *, forgets: bool = False) -> list[Segment]:
         """Return what waits. Only who reads ``forgets``: the list of another thread may be older than a mark."""
         try:
-            listed = segments(self.directory)
+            listed = self._listing.segments()
             if forgets:
                 self._offsets.keep({segment.name for segment in listed})
         except FileNotFoundError:

@@ -22,7 +22,7 @@ static int journal;
 static uint32_t life, alphabet[1 << 20];
 static size_t letters;
 
-static void tell(uint16_t thread, uint16_t kind, uint32_t number) {
+static void report(uint16_t thread, uint16_t kind, uint32_t number) {
   struct {
     uint32_t life;
     uint16_t thread, kind;
@@ -76,9 +76,9 @@ static void *emit_for_ever(void *argument) {
   for (uint32_t number = 0;;) {
     size_t length = text(content, thread, number);
     if (emit(thread, number, content, length)) {
-      tell(thread, ACCEPTED, number++);
+      report(thread, ACCEPTED, number++);
     } else {
-      if (number % 4 < 3) tell(thread, REFUSED, number);
+      if (number % 4 < 3) report(thread, REFUSED, number);
       usleep(500);
     }
   }

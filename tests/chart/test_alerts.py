@@ -72,7 +72,7 @@ def test_the_collector_has_the_metrics_that_the_alerts_ask_for(tmp_path: Path) -
     assert asked >= {"otelcol_exporter_queue_size", "otelcol_exporter_queue_capacity"}
     command = [str(tool("otelcol")), "--config", str(tmp_path / "collector.yaml")]
 
-    def told() -> set[str]:
+    def reported() -> set[str]:
         with contextlib.suppress(httpx.TransportError):
             return set(
                 re.findall(
@@ -84,7 +84,7 @@ def test_the_collector_has_the_metrics_that_the_alerts_ask_for(tmp_path: Path) -
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as collector:
         try:
             # Whether counters end in _total depends on its settings.
-            wait_until(lambda: {name.removesuffix("_total") for name in asked} <= told(), f"{asked}")
+            wait_until(lambda: {name.removesuffix("_total") for name in asked} <= reported(), f"{asked}")
         finally:
             collector.kill()
 

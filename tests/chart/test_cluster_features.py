@@ -48,7 +48,7 @@ def test_a_budget_has_the_one_limit_that_is_given() -> None:
         assert {name: value for name, value in spec.items() if name != "selector"} == given
 
 
-def test_a_network_policy_tells_the_servers_clients_from_those_of_metrics() -> None:
+def test_a_network_policy_separates_the_servers_clients_from_those_of_metrics() -> None:
     gateway, monitoring = [{"podSelector": {"matchLabels": {"role": role}}} for role in ("gateway", "monitoring")]
     policy = {"enabled": True, "from": [gateway], "metricsFrom": [monitoring]}
     spec = render(networkPolicy=policy).one("NetworkPolicy")["spec"]

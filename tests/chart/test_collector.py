@@ -74,7 +74,7 @@ def test_the_collector_refuses_a_field_that_it_does_not_know(tmp_path: Path) -> 
 
 @contextmanager
 def running(config: dict[str, Any], directory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the collector until it is told to end; what it says stands in ``collector.log``."""
+    """Run the collector until it is asked to end; what it says stands in ``collector.log``."""
     reader = config["service"]["telemetry"]["metrics"]["readers"][0]["pull"]["exporter"]["prometheus"]
     reader.update(host="127.0.0.1", port=free_port())
     command = [str(tool("otelcol")), written(config, directory), *render().containers["shipper"]["args"][1:]]

@@ -34,7 +34,7 @@ def mount(container: dict[str, Any], volume: str) -> dict[str, Any]:
 def test_sidecars_start_before_the_server_and_so_end_after_it_listener_first_and_shipper_last() -> None:
     pod = render().pod
     assert [container["name"] for container in pod["initContainers"]] == ["shipper", "handover", "listener"]
-    # Restarted always: a sidecar, which is told to end when the containers have ended, in the opposite order.
+    # Restarted always: a sidecar, which is asked to end when the containers have ended, in the opposite order.
     assert {container["restartPolicy"] for container in pod["initContainers"]} == {"Always"}
     assert [container["name"] for container in pod["containers"]] == ["server"]
 
@@ -90,7 +90,7 @@ def test_our_own_shipper_needs_no_handover_as_it_ships_what_is_there_before_it_e
     assert list(render(shipper={"type": "inference-logging"}).containers) == ["shipper", "listener", "server"]
 
 
-def test_a_handover_ends_when_it_is_told_to_and_its_time_is_over() -> None:
+def test_a_handover_ends_when_it_is_asked_to_and_its_time_is_over() -> None:
     assert "sleep 7;" in render(shipper={"flushSeconds": 7}).containers["handover"]["args"][0]
     container = render(shipper={"flushSeconds": 0}).containers["handover"]
     process = subprocess.Popen([*container["command"], *container["args"]], start_new_session=True)
@@ -294,7 +294,7 @@ def test_the_grace_period_is_what_the_end_takes_one_after_the_other(values: dict
     assert render(**values).pod["terminationGracePeriodSeconds"] == seconds
 
 
-def test_endpoints_are_gone_before_the_server_is_told_to_end() -> None:
+def test_endpoints_are_gone_before_the_server_is_asked_to_end() -> None:
     assert render().containers["server"]["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
     own = {"preStop": {"exec": {"command": ["drain"]}}}
     assert render(server={"lifecycle": own}).containers["server"]["lifecycle"] == own
@@ -308,5 +308,5 @@ def test_endpoints_are_gone_before_the_server_is_told_to_end() -> None:
         ("triton", "--exit-timeout-secs=7"),
     ],
 )
-def test_the_server_is_told_how_long_its_end_may_take(preset: str, option: str) -> None:
+def test_the_server_gets_how_long_its_end_may_take(preset: str, option: str) -> None:
     assert option in render(preset=preset, server={"shutdownSeconds": 7}).containers["server"]["args"]

@@ -149,7 +149,7 @@ def test_kafka_acknowledges_by_all_replicas(shipper: str) -> None:
 
 
 @pytest.mark.parametrize("shipper", FILES)
-def test_kafka_is_told_user_and_certificates(shipper: str) -> None:
+def test_kafka_gets_user_and_certificates(shipper: str) -> None:
     given: dict[str, Any] = {**USER, "mechanism": "SCRAM-SHA-256", "tls": TLS, "topic": "t"}
     if shipper == "otel-collector":
         found = exporter("kafka", **given)
@@ -288,12 +288,12 @@ def test_fluent_bit_forwards_over_tcp_or_tls_and_waits_for_the_acknowledgement()
         ("http://gateway/tenants/a/", ("gateway", 80, None, "/tenants/a/v1/logs")),
     ],
 )
-def test_fluent_bit_is_told_host_port_and_path_of_a_url(url: str, address: tuple[Any, ...]) -> None:
+def test_fluent_bit_gets_host_port_and_path_of_a_url(url: str, address: tuple[Any, ...]) -> None:
     found = output("otlp", endpoints=[url])
     assert (found["host"], found["port"], found.get("tls"), found["logs_uri"]) == address
 
 
-def test_fluent_bit_tells_loki_few_labels_and_who_it_is() -> None:
+def test_fluent_bit_gives_loki_few_labels_and_its_name() -> None:
     found = output("loki", labels={"cluster": "a"}, tenant="t", **USER)
     assert {*found["labels"].split(",")} == {"service_name=inference", "pod=${POD_NAME}", "cluster=a"}
     assert (found["tenant_id"], found["http_passwd"]) == ("t", "${DESTINATION_PASSWORD}")
@@ -356,7 +356,7 @@ CLIENT = {"client": {"existingSecret": "mine"}}
         ),
     ],
 )
-def test_ship_is_told_where_to(destination: str, given: dict[str, Any], to: str) -> None:
+def test_ship_gets_its_destination(destination: str, given: dict[str, Any], to: str) -> None:
     release = shipping("inference-logging", destination, **given)
     assert release.environment("shipper")["INFERENCE_LOGGING_SHIP_TO"] == to
     assert Config(ship_to=to).resolved_ship_name == destination

@@ -46,7 +46,7 @@ def names(values: Any, schema: Any, path: str = "") -> Iterator[str]:
 
 def test_what_is_made_from_the_package_is_up_to_date() -> None:
     for path, content in files().items():
-        # To mend it: python -m tests.chart.generated
+        # To write it anew: python -m tests.chart.generated
         assert path.read_text(encoding="utf-8") == content, path.name
 
 
@@ -298,13 +298,13 @@ def test_values_that_do_not_go_together_are_refused_with_parameter_and_value(
         ),
     ],
 )
-def test_a_destination_that_a_shipper_cannot_be_told_of_is_refused(
+def test_a_destination_that_a_shipper_cannot_name_is_refused(
     shipper: str, destination: dict[str, Any], message: str
 ) -> None:
     assert message in render(shipper={"type": shipper}, destination=destination).error
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     error = render(config={"listener": "thread"}, terminationGracePeriodSeconds=1).error
     assert "config.listener" in error
     assert "terminationGracePeriodSeconds" in error

@@ -1,4 +1,4 @@
-"""What stands in the segments: every record of a producer, checked byte by byte, and where a copy is told of, once."""
+"""What stands in the segments: every record of a producer, checked byte by byte, and where a copy is reported, once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Found:
         self.sequences: dict[str, set[int]] = defaultdict(set)
         """By boot id: those of all records, also of what the listener itself has to say."""
         self.reported_losses = 0
-        """The sum of what ``log.dropped`` records tell."""
+        """The sum of what ``log.dropped`` records report."""
         self._standing: dict[tuple[str, int], Path] = {}
         self._second: set[tuple[str, int]] = set()
         self._reported: dict[bytes, Path] = {}
@@ -46,8 +46,8 @@ class Found:
                 self._take(directory, line)
         for records in self.records.values():
             _sort(records)
-        untold = [one for one in self._second if not any(_spans(span, one) for span in self._in_both)]
-        assert not untold, f"doubled, and nothing tells it: {sorted(untold)[:10]}"
+        unreported = [one for one in self._second if not any(_spans(span, one) for span in self._in_both)]
+        assert not unreported, f"doubled, and nothing reports it: {sorted(unreported)[:10]}"
 
     @property
     def reported_in_both(self) -> int:

@@ -19,7 +19,7 @@ ACCEPTED: Final = 0
 REFUSED: Final = 1
 """Journalled for one severity only: what the listener itself says has others."""
 BORN: Final = 2
-"""A process that its parent did not start by itself tells its pid in the place of the number."""
+"""A process that its parent did not start by itself reports its pid in the place of the number."""
 
 # Far below PIPE_BUF: entries of several processes are never mixed.
 _ENTRY = struct.Struct("<IHHI")
@@ -89,7 +89,7 @@ class Journal:
         elif kind == REFUSED:
             self.refused[thread] += 1
         else:
-            assert number == self.accepted[thread], f"{thread} tells of {number} after {self.accepted[thread] - 1}"
+            assert number == self.accepted[thread], f"{thread} reports {number} after {self.accepted[thread] - 1}"
             self.accepted[thread] += 1
 
 

@@ -111,7 +111,7 @@ class Stage:
         return self.random.choice(sorted(self._producers))
 
     def oldest_producer(self) -> int:
-        """Return the one that has been told of first of those that are alive; its children are younger."""
+        """Return the one that was reported first of those that are alive; its children are younger."""
         return next(iter(self._producers))
 
     def go_on_until_written(self, pid: int) -> None:
@@ -177,12 +177,12 @@ class Stage:
         self._kill_all()
 
     def _kill_all(self) -> None:
-        # Some at a time: children whose parents died before they told of themselves are born meanwhile.
+        # Some at a time: children whose parents died before they reported themselves are born meanwhile.
         end = time.monotonic() + _PATIENCE_S
         while self._producers or self.journal.read_until(time.monotonic() + 0.05):
             for pid in [*self._producers]:
                 self.kill(pid)
-            assert time.monotonic() < end, "the journal does not end: some process lives and tells nothing"
+            assert time.monotonic() < end, "the journal does not end: some process lives and reports nothing"
         for pid in [*self._listeners]:
             self.kill(pid)
 

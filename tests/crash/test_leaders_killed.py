@@ -67,7 +67,7 @@ class Trouble:
         self.fallback = fallback
 
     def kill_leaders(self, stage: Stage) -> None:
-        """As ``kill_leaders``; before, let the leader fail in the middle of a line, mend it, stop and continue it."""
+        """As ``kill_leaders``; before, let the leader fail in the middle of a line, repair it, stop and continue it."""
         for _ in range(4):
             stage.start_producer()
         for number in range(stage.kills_of_an_act):
@@ -78,7 +78,7 @@ class Trouble:
             if number == 0:
                 stage.go_on_until(self._fallback_has_records, "the fallback to take over")
             for _ in range(stage.random.randrange(5)):
-                stage.random.choice([self.fill, self.make_room, let_fail, mend, stop, go_on])(stage, leader)
+                stage.random.choice([self.fill, self.make_room, let_fail, repair, stop, go_on])(stage, leader)
                 stage.go_on(0.03)
             stage.kill(leader)
             stage.start_producer()
@@ -113,7 +113,7 @@ def let_fail(stage: Stage, pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes + stage.random.randrange(20_000), most))
 
 
-def mend(stage: Stage, pid: int) -> None:
+def repair(stage: Stage, pid: int) -> None:
     """Let files grow again."""
     _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))

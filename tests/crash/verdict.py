@@ -33,7 +33,7 @@ class Figures(NamedTuple):
     """Requests in flight when their process was killed."""
     in_fallback: int = 0
     reported_in_both: int = 0
-    """In the sink and in the fallback, as a ``sink.fallback`` record tells: the write of a stopped process hung."""
+    """In the sink and in the fallback, as a ``sink.fallback`` record reports: the write of a stopped process hung."""
     lost: int = 0
     doubled: int = 0
     torn: int = 0

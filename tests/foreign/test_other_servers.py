@@ -95,7 +95,7 @@ def test_what_a_server_can_do_to_a_request_leaves_one_right_record_each(configur
             pytest.xfail(f"hypercorn's trio worker resets a new connection now and then: {error}")
         # The client has gone amid the stream; the server notices at one of the next chunks.
         ended = request_at(config, "/endless")["outcome"]
-        # Hypercorn's trio worker may cancel the application before it tells it why.
+        # Hypercorn's trio worker may cancel the application before it says why.
         assert ended in {"client_disconnect", "server_shutdown" if server == "hypercorn-trio" else ""}
         running.stop()
     seen = {record["url.path"]: record for record in read_records(config.directory, "request")}

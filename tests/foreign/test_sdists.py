@@ -55,8 +55,8 @@ def assert_same_outcomes(project: str, ours: Run, plain: Run, path: Path) -> Non
     if found := different(ours, plain):
         path.mkdir()
         again = different(*run_both(project, sorted(found), path))
-        told = "\n".join(f"{name}: {outcomes}" for name, outcomes in sorted(again.items()))
-        assert not again, f"{told}\n{ours.output[-20_000:]}"
+        reported = "\n".join(f"{name}: {outcomes}" for name, outcomes in sorted(again.items()))
+        assert not again, f"{reported}\n{ours.output[-20_000:]}"
 
 
 def assert_each_request_has_one_record(ours: Run, directory: Path) -> None:

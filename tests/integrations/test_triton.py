@@ -140,9 +140,9 @@ def test_an_exception_is_on_record_and_reaches_the_client(triton: TritonServer) 
     assert (record["outcome"], record["error.type"]) == ("error", "RuntimeError")
     assert "triton.outputs" not in record
     (log,) = triton.wait_for(event="log", message="execute raised", severity_text="ERROR", pid=record["pid"])
-    told = log["attributes"]
-    assert (told["exception.type"], told["exception.message"]) == ("RuntimeError", "as asked")
-    assert "in answer" in told["exception.stacktrace"]
+    reported = log["attributes"]
+    assert (reported["exception.type"], reported["exception.message"]) == ("RuntimeError", "as asked")
+    assert "in answer" in reported["exception.stacktrace"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How a real Triton and its stubs end, in order and not: nothing that was accepted is lost, and every death is told."""
+"""How a real Triton and its stubs end, in order and not: nothing accepted is lost, and every death is reported."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def in_flight(server: TritonServer) -> list[int]:
     return [1 for queue in seen for _ in range(queue["in_flight"])]
 
 
-def test_a_stub_that_is_killed_loses_nothing_and_is_told(tmp_path: Path) -> None:
+def test_a_stub_that_is_killed_loses_nothing_and_is_reported(tmp_path: Path) -> None:
     with serving(tmp_path, listener="external") as server, listening(server) as endpoint:
         for number in range(20):
             server.echo(f"before-{number}", 1.0)
@@ -99,7 +99,7 @@ def test_a_model_that_is_loaded_again_takes_the_place_of_a_dead_one(tmp_path: Pa
     ):
         (pid,) = server.stubs("drowsy").values()
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: endpoint.get("/producers").status_code == 503, "the death to be told")
+        wait_until(lambda: endpoint.get("/producers").status_code == 503, "the death to be reported")
         server.post("repository/models/drowsy/unload")
         wait_until(lambda: server.post("repository/models/drowsy/load").status_code == 200, "the model to load")
         wait_until(lambda: endpoint.get("/producers").status_code == 200, "the successor to be seen")

@@ -69,7 +69,7 @@ def leave(server: VllmServer, path: str, name: str, *, stream: bool) -> dict[str
 
 
 def is_begun(server: VllmServer, name: str) -> bool:
-    """Tell whether the engine works on a request, or has done so."""
+    """Say whether the engine works on a request, or has done so."""
     return running(server) == 1 or name in {record.get("client_request_id") for record in server.records()}
 
 

@@ -124,7 +124,7 @@ def installed(distribution: str) -> str:
     return found.version
 
 
-def test_health_keeps_its_meaning_and_tells_our_state(flagged: VllmServer) -> None:
+def test_health_keeps_its_meaning_and_reports_our_state(flagged: VllmServer) -> None:
     answer = flagged.client.get("/health")
     assert (answer.status_code, answer.content, answer.headers["inference-logging-state"]) == (200, b"", "ok")
 

@@ -118,7 +118,7 @@ def test_several_prompts_and_choices_are_one_request(
     record = vllm.record(name)
     assert (record["gen_ai.request.choice.count"], record["outcome"]) == (3, "ok")
     assert record["gen_ai.usage.output_tokens"] == 6 * 6
-    # Of a stream those are told that are in its last bytes.
+    # Of a stream those are reported that are in its last bytes.
     assert set(record["gen_ai.response.finish_reasons"]) == {"length"}
     assert stream or len(record["gen_ai.response.finish_reasons"]) == 6
 
@@ -131,7 +131,7 @@ def test_several_choices_of_a_chat_are_one_request(vllm: VllmServer, request: py
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_a_tool_call_is_told_by_its_finish_reason(
+def test_a_tool_call_is_reported_by_its_finish_reason(
     vllm: VllmServer, request: pytest.FixtureRequest, stream: bool
 ) -> None:
     body = {**CHAT, "tools": [TOOL], "tool_choice": "required", "max_tokens": 400, "stream": stream}

@@ -189,11 +189,11 @@ class TritonServer:
         return self.kill()
 
     def stops(self) -> bool:
-        """Send SIGTERM; tell whether it ended as it should, or at least as it sometimes does."""
+        """Send SIGTERM; say whether it ended as it should, or at least as it sometimes does."""
         return self.stop() == 0 or self.has_hung()
 
     def has_hung(self) -> bool:
-        """Tell whether its exit timeout was over before all models were unloaded.
+        """Say whether its exit timeout was over before all models were unloaded.
 
         Some stops hang like that, with a stub that waits for the word to finalize; without us as well
         (triton-inference-server/server#8755 is alike).

@@ -38,7 +38,7 @@ def written_lines(directory: Path) -> list[bytes]:
 
 
 def key(record: Record) -> Key:
-    """Return what tells a record from all others; those of the listener itself have no sequence."""
+    """Return what sets a record apart from all others; those of the listener itself have no sequence."""
     place = (record["boot_id"], record["pid"], record.get("seq"))
     if place[2] is not None:
         return place

@@ -17,7 +17,7 @@ _STREAMED_EACH: Final = 3
 
 
 class Load(servers.Load):
-    """Clients that ask the example, until told to stop."""
+    """Clients that ask the example, until asked to stop."""
 
     def __init__(self, server: servers.Server, clients: int = 3) -> None:
         super().__init__(server, "", clients)

@@ -1,4 +1,4 @@
-"""A real Phoenix, and the spans that its API tells of."""
+"""A real Phoenix, and the spans that its API reports."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Program:
         return self._is_ready()
 
     def is_running(self) -> bool:
-        """Tell whether it is there."""
+        """Say whether it is there."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -98,7 +98,7 @@ def installed(command: str, package: str) -> Path:
 
 
 def listens(port: int) -> bool:
-    """Tell whether somebody takes connections there."""
+    """Say whether somebody takes connections there."""
     try:
         socket.create_connection(("127.0.0.1", port), 1.0).close()
     except OSError:

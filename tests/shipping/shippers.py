@@ -80,7 +80,7 @@ class Ship:
         wait_until(lambda: self.metric("errors_total") > seen, "a sending to fail")
 
     def is_running(self) -> bool:
-        """Tell whether it is there."""
+        """Say whether it is there."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:

@@ -84,7 +84,7 @@ class Stage:
         return Load(self.server)
 
     def removed(self, reason: str) -> float:
-        """Return how many segments the listener has removed for a reason, as its metrics tell it."""
+        """Return how many segments the listener has removed for a reason, as its metrics report it."""
 
         def port() -> str | None:
             return next((found[1] for line in self.listener.lines if (found := re.search(r"port (\d+)", line))), None)

@@ -1,4 +1,4 @@
-"""Each kind of destination without its server: what is sent, what an answer means, and what is told of a wrong setting.
+"""Each kind of destination without its server: what is sent, what an answer means, and what a wrong setting reports.
 
 The real servers are in the files beside this one.
 """
@@ -216,7 +216,7 @@ def test_kafka_is_always_asked_for_all_acknowledgements(opened: Open, tmp_path: 
         opened(ship_to="kafka://a:1/t", ship_kafka_file=tmp_path / "kafka")
 
 
-def test_a_property_that_kafka_does_not_know_is_told(opened: Open, tmp_path: Path) -> None:
+def test_a_property_that_kafka_does_not_know_is_reported(opened: Open, tmp_path: Path) -> None:
     (tmp_path / "kafka").write_text("no.such.thing=1\n")
     with pytest.raises(ConfigError, match=r'ship_kafka_file: .*no\.such\.thing"'):
         opened(ship_to="kafka://a:1/t", ship_kafka_file=tmp_path / "kafka")
@@ -272,7 +272,7 @@ def test_a_database_that_is_locked_has_failed_and_takes_it_later(opened: Open, t
     assert not destination.send(LINES).failed
 
 
-def test_a_database_that_cannot_be_had_is_told_by_its_path(opened: Open, tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_had_is_reported_by_its_path(opened: Open, tmp_path: Path) -> None:
     with pytest.raises(OpenError, match="ship_to='sqlite:///"):
         opened(ship_to=f"sqlite://{tmp_path}/missing/a.db")
 
@@ -346,7 +346,7 @@ def test_a_destination_of_another_form_is_refused_by_name_and_value(
 
 
 @pytest.mark.parametrize("parameter", ["ship_headers_file", "ship_kafka_file", "ship_shared_key_file", "ship_ca_file"])
-def test_a_file_that_cannot_be_read_is_told_by_its_parameter(opened: Open, tmp_path: Path, parameter: str) -> None:
+def test_a_file_that_cannot_be_read_is_reported_by_its_parameter(opened: Open, tmp_path: Path, parameter: str) -> None:
     kind = {"ship_kafka_file": "kafka://a:1/t", "ship_shared_key_file": "forward://a/t"}.get(
         parameter, "otlp+https://a"
     )
@@ -354,7 +354,7 @@ def test_a_file_that_cannot_be_read_is_told_by_its_parameter(opened: Open, tmp_p
         opened(ship_to=kind, **{parameter: tmp_path / "missing"})
 
 
-def test_a_line_of_a_file_of_secrets_is_told_by_its_number_alone(opened: Open, tmp_path: Path) -> None:
+def test_a_line_of_a_file_of_secrets_is_reported_by_its_number_alone(opened: Open, tmp_path: Path) -> None:
     (tmp_path / "headers").write_text("# first\nhunter2\n")
     with pytest.raises(ConfigError, match=r"line 2 is not name:value") as refused:
         opened(ship_to="otlp+http://a", ship_headers_file=tmp_path / "headers")

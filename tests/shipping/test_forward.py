@@ -42,7 +42,7 @@ def test_each_record_arrives_though_server_and_shipper_are_killed(
     assert segments == marked
 
 
-def test_a_wrong_shared_key_is_told_and_delivers_nothing(
+def test_a_wrong_shared_key_is_reported_and_delivers_nothing(
     stage: Callable[..., Stage], start: Start, tmp_path: Path
 ) -> None:
     fluent: Fluent = start(Fluent(tmp_path / "fluent"))

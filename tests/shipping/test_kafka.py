@@ -44,7 +44,9 @@ def test_each_record_arrives_though_broker_and_shipper_are_killed(
     assert segments == marked
 
 
-def test_a_wrong_password_is_told_and_loses_nothing(stage: Callable[..., Stage], start: Start, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_and_loses_nothing(
+    stage: Callable[..., Stage], start: Start, tmp_path: Path
+) -> None:
     kafka: Kafka = start(Kafka(tmp_path / "kafka", secured=True))
     staged = stage()
     file = tmp_path / "kafka.properties"

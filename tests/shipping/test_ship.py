@@ -216,7 +216,7 @@ def test_what_is_refused_once_is_in_the_exit_code(tmp_path: Path) -> None:
     assert "ended records=2 refused=1 lag_bytes=0" in done.err
 
 
-def test_metrics_tell_how_far_it_is(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_metrics_report_how_far_it_is(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     (tmp_path / "segments").mkdir()
     write(tmp_path / "segments" / name(1), lines(1, 2, footer=False) + b"no json\n" + lines(header=False))
     port = free_port()
@@ -289,7 +289,7 @@ def test_metrics_of_a_destination_that_is_down_show_the_lag_and_the_errors(
     assert "2 records wait: ConnectError" in errors
 
 
-def test_what_is_wrong_is_told_by_its_name(tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported_by_its_name(tmp_path: Path) -> None:
     nowhere = run("ship", "--directory", str(tmp_path))
     assert (nowhere.code, "ship_to=None: must name a destination" in nowhere.err) == (2, True)
     wrong = run("ship", "--directory", str(tmp_path), "--to", "ftp://a")

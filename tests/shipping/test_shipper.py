@@ -131,7 +131,7 @@ def test_once_ships_what_is_there_and_ends(tmp_path: Path, running: Callable[...
     assert (one.shipper.lag_bytes(), one.shipper.lag_s()) == (0, 0.0)
 
 
-def test_a_destination_that_is_down_is_asked_after_longer_and_longer_pauses_and_told_once(
+def test_a_destination_that_is_down_is_asked_after_longer_and_longer_pauses_and_reported_once(
     tmp_path: Path, running: Callable[..., Running]
 ) -> None:
     write(tmp_path / name(1), lines(1, 2, 3))
@@ -154,7 +154,7 @@ def test_only_what_failed_is_sent_again_when_the_destination_says(
     assert stop.waited[0] == 7.0
 
 
-def test_what_is_refused_is_counted_and_told_and_the_rest_goes_on(
+def test_what_is_refused_is_counted_and_reported_and_the_rest_goes_on(
     tmp_path: Path, running: Callable[..., Running]
 ) -> None:
     write(tmp_path / name(1), lines(1, 2, 3, footer=False) + b"no json\n" + lines(4, header=False))
@@ -182,6 +182,24 @@ def test_counts_do_not_fall_where_a_record_is_refused_by_one_signal_and_fails_at
     one = running(refuse_more_than_there_are)
     assert one.shipper.run(Stop(at_wait=100), once=True)
     assert (one.shipper.records, one.shipper.refused) == (1, {"400": 2})
+
+
+def test_what_comes_while_a_batch_is_sent_that_is_not_full_waits_to_go_together(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    live = Writer(tmp_path / name(1))
+    live.append(lines(1, 2, 3, footer=False))()
+
+    def slow(sent: Sequence[Line]) -> Sent:
+        live.append(lines(sent[-1].record["n"] + 10, header=False, footer=False))()
+        return Sent()
+
+    one, at_the_pause = running(slow, slow, slow), list[int]()
+    stop = Stop(then=lambda: at_the_pause.extend(one.destination.got))
+    one.shipper.run(stop)
+    assert at_the_pause == [1, 2, 3, 12, 22], "a full batch is followed at once; after the other, 32 waits"
+    assert stop.waited[0] == 1.0
+    live.die()
 
 
 def test_a_stop_ships_what_a_listener_still_writes_until_it_has_ended(
@@ -232,7 +250,7 @@ def test_a_stop_ends_at_the_deadline_though_a_listener_goes_on(tmp_path: Path, r
     live.die()
 
 
-def test_a_stop_ends_at_the_deadline_though_more_comes_than_can_be_sent_and_tells_so(
+def test_a_stop_ends_at_the_deadline_though_more_comes_than_can_be_sent_and_reports_so(
     tmp_path: Path, running: Callable[..., Running]
 ) -> None:
     live = Writer(tmp_path / name(1))
@@ -264,7 +282,7 @@ def test_a_stop_while_the_destination_is_down_ends_at_the_deadline_and_the_next_
     assert other.destination.got == [1, 2, 3]
 
 
-def test_offsets_that_cannot_be_saved_are_told_and_saved_later(
+def test_offsets_that_cannot_be_saved_are_reported_and_saved_later(
     tmp_path: Path, running: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / name(1), lines(1, 2))

@@ -200,7 +200,7 @@ def test_a_segment_that_was_cut_off_from_outside_is_read_from_its_beginning(tmp_
     live.die()
 
 
-def test_what_is_no_record_is_told_by_place_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_what_is_no_record_is_reported_by_place_and_the_rest_goes_on(tmp_path: Path) -> None:
     content = lines(1, footer=False) + b"no json\n[1]\n" + lines(2, header=False)
     write(tmp_path / name(1), content)
     write(tmp_path / (name(2, 1) + ".zst"), lines(3, 4))
@@ -233,7 +233,7 @@ def test_a_second_shipper_of_a_name_is_refused_while_the_first_runs(tmp_path: Pa
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"version":2,"segments":{}}', '{"version":1,"segments":{"a":"b"}}']
 )
-def test_offsets_that_cannot_be_read_are_told_and_not_begun_anew(tmp_path: Path, content: str) -> None:
+def test_offsets_that_cannot_be_read_are_reported_and_not_begun_anew(tmp_path: Path, content: str) -> None:
     (tmp_path / ".test.offsets").write_text(content)
     for _ in range(2):
         with pytest.raises(OpenError, match=r"test\.offsets: cannot be read: .*; without it everything"):

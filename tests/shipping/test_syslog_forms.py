@@ -186,7 +186,7 @@ def test_by_tcp_what_a_server_has_not_read_or_not_ended_has_failed(opened: Open)
     server.join()
 
 
-def test_bytes_are_taken_once_the_other_side_has_them_and_a_reset_is_told() -> None:
+def test_bytes_are_taken_once_the_other_side_has_them_and_a_reset_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         connection = socket.create_connection(listening.getsockname())
         other, _ = listening.accept()
@@ -219,7 +219,7 @@ def test_what_every_server_takes_may_not_be_refused(opened: Open) -> None:
         opened(ship_to="relp://a?max_bytes=2047")
 
 
-def test_files_of_a_client_certificate_are_told_by_their_option(opened: Open) -> None:
+def test_files_of_a_client_certificate_are_reported_by_their_option(opened: Open) -> None:
     with pytest.raises(ConfigError, match="ship_to: cert='/missing'"):
         opened(ship_to="relp+tls://a?cert=/missing")
     with pytest.raises(ConfigError, match="ship_to: key='/missing': needs cert"):
@@ -247,7 +247,7 @@ def test_frames_are_parsed_back_in_whatever_pieces_they_come(frames: list[Frame]
     "content",
     [b"HTTP/1.1 400 Bad Request\r\n", b"\n", b"1 rsp\n", b"1 rsp x\n", b"1 rsp 3 abcd", b"1" * 60, b"1 rsp 0 \n"],
 )
-def test_what_is_no_frame_is_told(content: bytes) -> None:
+def test_what_is_no_frame_is_reported(content: bytes) -> None:
     with pytest.raises(RelpError):
         list(Frames().feed(content))
 

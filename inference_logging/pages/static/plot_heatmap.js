@@ -92,7 +92,7 @@ class HeatMap {
     if (left === null || left === undefined || left < 0 || !this.data.x.length) return this.frame.hideTip();
     const [x, y] = [plot.posToVal(left, "x"), plot.posToVal(top, "y")];
     this.cell = [this.bucketOf(x), this.rowOf(y)];
-    this.tell(left, top, false);
+    this.describe(left, top, false);
   }
 
   bucketOf(x) {
@@ -106,7 +106,7 @@ class HeatMap {
     return Math.max(0, Math.min(edges.length - 2, (found < 0 ? edges.length : found) - 1));
   }
 
-  tell(left, top, spoken) {
+  describe(left, top, spoken) {
     const [bucket, row] = this.cell;
     const { x, edges, cells, unit, cellUnit } = this.data;
     const all = cells[bucket].reduce((sum, count) => sum + count, 0);
@@ -129,7 +129,7 @@ class HeatMap {
     this.isKey = true;
     this.plot.setCursor({ left, top });
     this.isKey = false;
-    this.tell(left, top, true);
+    this.describe(left, top, true);
   }
 
   choose() {

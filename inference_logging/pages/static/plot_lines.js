@@ -139,10 +139,10 @@ export class LinePlot {
     const { idx, left, top } = plot.cursor;
     if (idx === null || idx === undefined || left < 0) return void (this.isKey || this.frame.hideTip());
     this.at = idx;
-    this.tell(idx, left, top);
+    this.describe(idx, left, top);
   }
 
-  tell(at, left, top) {
+  describe(at, left, top) {
     const rows = this.rows(at);
     const { plot, data } = this;
     const head = data.heads?.[at] ?? pointText(data.x[at], data.xUnit ?? "time", this.step());

@@ -317,7 +317,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_response_tells_of_its_usage_goes_before_what_the_engine_tells() {
+fn what_a_response_says_of_its_usage_goes_before_what_the_engine_reports() {
     let fields = [
         "response_body",
         "gen_ai.usage.input_tokens",

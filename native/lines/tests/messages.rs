@@ -208,8 +208,8 @@ fn json_in_which_nothing_is_known_stands_as_it_is() {
 
 #[test]
 fn a_text_that_is_no_json_is_one_message() {
-    let read = whole(BodyKind::RequestText, "Tell \"me\".\n");
-    assert_eq!(read, json!({"gen_ai.input.messages": [message("user", "Tell \"me\".\n")]}));
+    let read = whole(BodyKind::RequestText, "Ask \"me\".\n");
+    assert_eq!(read, json!({"gen_ai.input.messages": [message("user", "Ask \"me\".\n")]}));
     let cut = texts(BodyKind::ResponseText, "Once é".as_bytes(), "\u{e9}nd".as_bytes().split_at(1).1, false);
     assert_eq!(
         Value::Object(cut),

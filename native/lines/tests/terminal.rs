@@ -129,7 +129,7 @@ fn lines_that_the_console_left_out_are_counted() {
 }
 
 #[test]
-fn several_processes_are_told_apart() {
+fn several_processes_are_distinguished() {
     let line = request(&json!({})).to_string();
     assert!(shown_line(line.as_bytes(), PLAIN, true).starts_with("14:56:49.124 INFO  [7] POST 200 "));
 }

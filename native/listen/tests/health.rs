@@ -135,7 +135,7 @@ readiness! {
     ok_is_ready_and_alive: |_| {} => true, true;
     pressured_is_ready: |seen| seen.records = 5_000 => true, true;
     degraded_is_not_ready: |seen| seen.records = 10_000 => false, true;
-    a_disk_that_is_full_for_a_day_and_a_queue_that_is_full_of_it_is_mended_by_no_restart: |seen| {
+    a_disk_that_is_full_for_a_day_and_a_queue_that_is_full_of_it_is_repaired_by_no_restart: |seen| {
         (seen.records, seen.fill, seen.oldest_age_s) = (1_000_000, 1.0, Some(86_400.0));
         (seen.failing, seen.recent_drops) = (vec![full()], 1_000_000);
     } => false, true;
@@ -143,7 +143,7 @@ readiness! {
     stuck_elsewhere_is_not_alive: |seen| {
         (seen.records, seen.stalled_s, seen.leader) = (1, 30.0, Holder::AnotherProcess);
     } => false, false;
-    a_listener_that_hangs_in_a_sidecar_is_mended_by_no_restart_of_this_process: |seen| {
+    a_listener_that_hangs_in_a_sidecar_is_repaired_by_no_restart_of_this_process: |seen| {
         (seen.records, seen.stalled_s, seen.leader, seen.listens) = (1, 30.0, Holder::AnotherProcess, false);
     } => false, true;
     a_backlog_without_a_listener_is_ready_below_the_threshold: |seen| {
@@ -183,7 +183,7 @@ retries! {
 }
 
 #[test]
-fn the_worst_reason_decides_and_all_are_told() {
+fn the_worst_reason_decides_and_all_are_reported() {
     let health = graded(seen(|seen| {
         (seen.records, seen.fill, seen.failing, seen.fallback) = (10_000, 0.3, vec![full()], true);
     }));

@@ -88,7 +88,7 @@ fn info_is_refused_above_80_percent_and_warn_when_the_queue_is_full() {
     assert_eq!(reported[0]["severity_text"], "ERROR");
     assert!(emit(&producer, event, INFO, 0, accepted), "there is room again");
     bench.drain();
-    assert_eq!(bench.sink.events("log.dropped").len(), 1, "a gap is told once");
+    assert_eq!(bench.sink.events("log.dropped").len(), 1, "a gap is reported once");
     assert_eq!(sequences(&bench.sink.events("test")), dense(accepted + 1));
 }
 

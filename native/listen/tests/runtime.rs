@@ -182,7 +182,7 @@ fn a_change_without_a_record_is_no_change_and_the_record_comes_before_the_effect
     assert!(refused.contains("nothing is changed"), "{refused}");
     assert!(!runtime.is_active());
     let reported = |_: &[u8]| {
-        assert!(!runtime.is_active(), "told before it takes effect");
+        assert!(!runtime.is_active(), "reported before it takes effect");
         true
     };
     writer.change(&Change::Level(5), at(100), "test", reported).unwrap();
@@ -190,11 +190,11 @@ fn a_change_without_a_record_is_no_change_and_the_record_comes_before_the_effect
     assert!(runtime.is_active());
     assert_eq!(writer.reset("test", |_| true), Ok(1));
     assert!(!runtime.is_active());
-    assert_eq!(writer.reset("test", |_| panic!("there is nothing to tell")), Ok(0));
+    assert_eq!(writer.reset("test", |_| panic!("there is nothing to report")), Ok(0));
 }
 
 #[test]
-fn what_is_over_by_either_clock_or_exhausted_is_cleared_and_told_and_nothing_else() {
+fn what_is_over_by_either_clock_or_exhausted_is_cleared_and_reported_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = Runtime::open(directory.path()).unwrap();
     let writer = writer(directory.path());

@@ -138,7 +138,7 @@ fn a_drain_past_its_deadline_is_counted_and_the_next_listener_writes_the_rest() 
     assert_eq!((numbers(&lines, 0), numbers(&lines, 1)), (dense(50), dense(5)));
     assert!(
         lines.iter().all(|line| line["event_name"] != "log.dropped"),
-        "no gap to tell: they were written after all"
+        "no gap to report: they were written after all"
     );
     assert!(place.queues().is_empty());
     assert_eq!(left(&first.counts().unwrap()), 0, "the count returns to zero");
@@ -324,7 +324,7 @@ fn what_cannot_be_opened_is_named() {
 }
 
 #[test]
-fn a_control_page_tells_who_leads_and_that_it_is_alive() {
+fn a_control_page_reports_who_leads_and_that_it_is_alive() {
     let place = Place::new();
     let service = open(place.path(), true).unwrap();
     emit_all(&service, 0, 1);

@@ -38,7 +38,7 @@ fn every_vector_is_judged_as_it_says() {
 }
 
 #[test]
-fn a_wrong_value_is_told_by_parameter_value_and_what_is_allowed() {
+fn a_wrong_value_is_reported_by_parameter_value_and_what_is_allowed() {
     assert_eq!(
         refused(r#"{"chunks": "all", "skip_paths": ["/a", "b"], "queu_bytes": 1}"#),
         [

@@ -145,7 +145,7 @@ fn go_on(first: impl FnOnce(&Path) -> Sinks, meanwhile: impl Fn(&Path), filled: 
     }
     let reported: Vec<(String, u64, u64)> = lines.iter().filter_map(repair).collect();
     assert_eq!(reported, torn, "{message}");
-    assert_eq!(losses(&lines), [1, 1, 1], "{message}: the loss of each process is told once");
+    assert_eq!(losses(&lines), [1, 1, 1], "{message}: the loss of each process is reported once");
 }
 
 /// The reported losses of the three processes.
@@ -227,7 +227,7 @@ fn a_leader_that_dies_in_its_write_loses_and_doubles_nothing_wherever_it_is_cut(
 }
 
 #[test]
-fn a_repair_that_the_own_queue_has_no_room_to_tell_is_told_in_the_next_batch() {
+fn a_repair_that_the_own_queue_has_no_room_to_report_is_reported_in_the_next_batch() {
     // More than fit: the last ones are refused, and so is the report.
     for cut in [100, 250] {
         go_on(|segments| dying(segments, cut, 0), |_| (), 5000, &format!("cut at {cut}"));
@@ -235,7 +235,7 @@ fn a_repair_that_the_own_queue_has_no_room_to_tell_is_told_in_the_next_batch() {
 }
 
 #[test]
-fn a_repair_is_told_before_it_is_made() {
+fn a_repair_is_reported_before_it_is_made() {
     let segments = tempfile::tempdir().unwrap();
     let name = "test-20261121T050000.123Z-0000000000000001-000001.jsonl";
     let path = segments.path().join(name);
@@ -328,7 +328,7 @@ fn a_file_whose_creator_died_before_it_was_finished_is_removed_and_a_fresh_one_i
 }
 
 #[test]
-fn what_is_told_about_a_process_is_told_once_wherever_the_leader_is_cut() {
+fn what_is_reported_about_a_process_is_reported_once_wherever_the_leader_is_cut() {
     let refuse_and_close = |producer: &Producer| {
         producer.refuse(Reason::Oversize, INFO);
         producer.close();

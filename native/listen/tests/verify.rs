@@ -115,7 +115,7 @@ fn torn_records_are_explained_by_name_and_balance() {
 }
 
 #[test]
-fn removed_segments_balance_once_a_record_tells_of_them_and_not_before() {
+fn removed_segments_balance_once_a_record_reports_them_and_not_before() {
     let place = Place::new(600);
     let producer = place.producer();
     place.emit(&producer, 0, 40);
@@ -129,11 +129,11 @@ fn removed_segments_balance_once_a_record_tells_of_them_and_not_before() {
     let gone = report["totals"]["removed"].as_u64().unwrap();
     assert!(gone > 10 && reasons(&report).iter().all(|(_, _, reason)| reason == "retention"), "{report}");
     place.retain(2);
-    assert!(kinds(&place.verify()).contains("missing"), "of this one nobody told");
+    assert!(kinds(&place.verify()).contains("missing"), "of this one nobody reported");
 }
 
 #[test]
-fn what_stands_in_the_fallback_too_is_no_fault_if_it_is_told_and_doubled_if_not() {
+fn what_stands_in_the_fallback_too_is_no_fault_if_it_is_reported_and_doubled_if_not() {
     let place = Place::write(1, 30);
     let fallback = Place::new(1 << 12);
     let name = place.files()[2].file_name().unwrap().to_owned();
@@ -240,7 +240,7 @@ fn a_chain_with_a_key_is_not_proven_without_it() {
 }
 
 #[test]
-fn a_segment_that_is_compressed_or_removed_while_all_is_read_is_found_or_told() {
+fn a_segment_that_is_compressed_or_removed_while_all_is_read_is_found_or_reported() {
     let place = Place::write(2, 60);
     std::thread::scope(|scope| {
         let compressing = scope.spawn(|| place.compress(|_| true));

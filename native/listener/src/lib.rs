@@ -22,7 +22,7 @@
 //!   ├ control                  run-time changes to a queue directory
 //!   └ cleaning                 removal of queue directories that are out of use
 //! comparison                   the servers' side of `ab`: recording off and on in slices
-//! proxy                        the command: records the requests of a server that has no hook (feature `proxy`)
+//! proxy                        the command: starts the proxy for a server that has no hook (feature `proxy`)
 //! configuration                options, environment and file as one configuration
 //! options                      the command line
 //! host                         the program that runs a command
@@ -95,7 +95,7 @@ pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
         "index" => self::index::run(host, arguments),
         "ctl" => ctl::run(host, arguments),
         #[cfg(feature = "proxy")]
-        "proxy" => proxy::run(host, arguments),
+        "proxy" => self::proxy::run(host, arguments),
         "-h" | "--help" => Ok(failure::show(HELP, OK)),
         "-V" | "--version" => Ok(failure::show(&version(), OK)),
         "" => {

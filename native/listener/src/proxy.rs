@@ -1,32 +1,18 @@
-//! `proxy`: a reverse proxy that records the requests of a server which has no hook of its own.
-//!
-//! Each worker is one thread with its own event loop, its own connections to the server and a copy of the listening
-//! socket, so that no request changes threads.
-
-mod address;
-mod forward;
-mod passed;
-mod upgrade;
-mod upstream;
-mod worker;
+//! `proxy`: starts the reverse proxy of the crate `proxy`, and ends it when a signal says so.
 
 use super::configuration::Configuration;
 use super::failure::{FAILED, Failure, OK};
 use super::host::Host;
 use super::options::{Options, Syntax};
-use address::Address;
-use forward::Forward;
 use inferlog::Log;
-use inferlog::layer::RequestLayer;
 use libc::{SIGINT, SIGTERM};
+use proxy::{Address, Workers, say};
 use queue::system::{Signals, raise_file_limit};
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::num::NonZero;
 use std::thread;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
-use worker::Worker;
 
 const LOOK: Duration = Duration::from_millis(500);
 /// The share of the deadline in which requests may end; the rest is for their records.
@@ -94,8 +80,8 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
         true => Some(Log::with(configuration.resolved()).map_err(|error| Failure::Open(error.to_string()))?),
         false => None,
     };
-    let opened = serve(&socket, &to, log, threads, options.has("http2"));
-    let (end, workers) = opened.map_err(|sentence| {
+    let started = Workers::start(&socket, &to, log, threads, options.has("http2"));
+    let workers = started.map_err(|sentence| {
         let _ = log.map(|log| log.close(Duration::ZERO));
         Failure::Open(sentence)
     })?;
@@ -104,30 +90,9 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     while signals.wait(LOOK).is_none() {}
     say("takes no more connections");
     let stopped = Instant::now();
-    let _ = end.send(Some(stopped + deadline.mul_f64(SHARE_OF_REQUESTS)));
-    while workers.iter().any(|worker| !worker.is_finished()) && signals.wait(Duration::from_millis(5)).is_none() {}
+    workers.end_by(stopped + deadline.mul_f64(SHARE_OF_REQUESTS));
+    while !workers.have_ended() && signals.wait(Duration::from_millis(5)).is_none() {}
     let is_written = log.is_none_or(|log| log.close(deadline.saturating_sub(stopped.elapsed())));
     say(if is_written { "ended" } else { "ended; records are left in the queue" });
     Ok(if is_written { OK } else { FAILED })
-}
-
-type Workers = (watch::Sender<Option<Instant>>, Vec<thread::JoinHandle<()>>);
-
-/// Starts the threads. What is sent to them is the time by which requests have to end.
-fn serve(socket: &TcpListener, to: &Address, log: Option<Log>, threads: usize, http2: bool) -> Result<Workers, String> {
-    let layer = log.map(RequestLayer::new).transpose().map_err(|error| error.to_string())?;
-    let (end, ends) = watch::channel(None);
-    let start = |number: usize| {
-        let socket = socket.try_clone().map_err(|error| format!("the listening socket: {error}"))?;
-        let forward = Forward::new(to, http2)?;
-        let worker = Worker { socket, forward, layer: layer.clone(), ends: ends.clone() };
-        let thread = thread::Builder::new().name(format!("proxy-{number}"));
-        thread.spawn(move || worker.run()).map_err(|error| format!("no thread can be started: {error}"))
-    };
-    let workers = (0..threads).map(start).collect::<Result<Vec<_>, String>>()?;
-    Ok((end, workers))
-}
-
-fn say(line: &str) {
-    eprintln!("inference-logging proxy: {line}");
 }

@@ -51,8 +51,7 @@ impl Schema {
         let Some(schema) = self.parameter(name) else {
             return Some(format!("{name}: unknown parameter, the nearest known is {}", self.nearest(name)));
         };
-        // A default needs no pattern to be compiled for it.
-        let is_valid = schema.get("default") == Some(value) || accepts(&schema, value);
+        let is_valid = is_valid(&schema, value);
         (!is_valid).then(|| self.refusal(name, &wrong_part(&schema, value).unwrap_or_else(|| shown(value))))
     }
 
@@ -80,6 +79,12 @@ fn wrong_part(schema: &Value, value: &Value) -> Option<String> {
     let (items, item) = (value.as_array()?, schema.get("items")?);
     let wrong = items.iter().position(|one| !accepts(item, one))?;
     Some(format!("{} (item {})", shown(&items[wrong]), wrong + 1))
+}
+
+/// Whether the schema of a parameter allows `value`.
+pub fn is_valid(schema: &Value, value: &Value) -> bool {
+    // A default needs no pattern to be compiled for it.
+    schema.get("default") == Some(value) || accepts(schema, value)
 }
 
 fn accepts(schema: &Value, value: &Value) -> bool {

@@ -30,12 +30,17 @@ pub fn allocate(file: &impl AsFd, bytes: usize) -> io::Result<()> {
 /// # Errors
 /// The system call's error.
 pub fn map(file: &impl AsFd, bytes: usize, access: Access) -> io::Result<NonNull<u8>> {
-    let (protection, flags) = match access {
-        Access::Write => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED),
-        Access::WriteNow => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | platform::MAP_POPULATE),
-        Access::Read => (libc::PROT_READ, libc::MAP_SHARED),
-    };
-    new_mapping(bytes, protection, flags, file.as_fd().as_raw_fd())
+    let file = file.as_fd().as_raw_fd();
+    let writes = if access == Access::Read { 0 } else { libc::PROT_WRITE };
+    let of_pages = |flags| new_mapping(bytes, libc::PROT_READ | writes, libc::MAP_SHARED | flags, file);
+    let base = of_pages(0)?;
+    // SAFETY: the mapping is new, and nothing refers to it.
+    if access == Access::WriteNow && unsafe { platform::populate(base.as_ptr(), bytes) }.is_err() {
+        // SAFETY: as above.
+        unsafe { unmap(base.as_ptr(), bytes) };
+        return of_pages(platform::MAP_POPULATE);
+    }
+    Ok(base)
 }
 
 /// Maps zeroed memory that this process will share with the children that it forks. It stays for the process's life.

@@ -103,7 +103,7 @@ fn a_tracers_span_of_the_same_trace_keeps_the_callers_span_as_its_parent() {
 }
 
 #[test]
-fn a_trace_that_begins_here_tells_its_decision_and_a_continued_one_passes_the_callers_on() {
+fn a_trace_that_begins_here_reports_its_decision_and_a_continued_one_passes_the_callers_on() {
     let state = |text: &str| TraceState::from_lines([text.as_bytes()].into_iter());
     let root = Trace { trace_id: TRACE_ID, span_id: SPAN_ID, parent_span_id: [0; 8], flags: 3 };
     let mut ids = RequestIds::new(root, None, None);

@@ -108,6 +108,6 @@ proptest! {
         prop_assert!(!more.keeps(position) || threshold.keeps(position));
         let expected = threshold.adjusted_count() / one.min(other);
         prop_assert!((less.adjusted_count() / expected - 1.0).abs() < 1e-6);
-        prop_assert_eq!(Threshold::from_th(less.t()), less, "it can be told as th");
+        prop_assert_eq!(Threshold::from_th(less.t()), less, "it can be reported as th");
     }
 }

@@ -31,7 +31,7 @@ fn reported(head: HeadDecision) -> Result<Option<f64>, SampledOut> {
 }
 
 #[test]
-fn without_a_parent_the_ratio_decides_and_the_threshold_is_told() {
+fn without_a_parent_the_ratio_decides_and_the_threshold_is_reported() {
     for kind in [SamplerKind::Parent, SamplerKind::Probability] {
         let sampler = half(kind);
         let kept = sampler.head(&id(HALF), Nobody, b"/", 0);
@@ -56,7 +56,7 @@ fn a_parent_decides_by_th_and_otherwise_by_its_flag() {
 }
 
 #[test]
-fn randomness_that_a_parent_tells_goes_before_the_trace_id() {
+fn randomness_that_a_parent_reports_goes_before_the_trace_id() {
     for kind in [SamplerKind::Parent, SamplerKind::Probability] {
         let sampler = half(kind);
         let decide =
@@ -175,7 +175,7 @@ fn a_route_above_its_budget_is_thinned_by_trace_id_and_others_are_not() {
 }
 
 #[test]
-fn a_caller_that_tells_no_threshold_is_thinned_too_and_its_weight_stays_unknown() {
+fn a_caller_that_reports_no_threshold_is_thinned_too_and_its_weight_stays_unknown() {
     let sampler = sampler(SamplerSettings { budget_records_s: 1, ..Default::default() });
     let parent = Parent { sampled: true, th: None, rv: None };
     let decide = |low, at| reported(sampler.head(&id(low), Trusted(parent), b"/", at));

@@ -93,7 +93,7 @@ fn behind_an_altered_line_the_chain_goes_on_so_that_it_is_one_finding() {
 }
 
 #[test]
-fn a_line_without_a_value_is_told_apart_from_one_that_differs() {
+fn a_line_without_a_value_is_distinguished_from_one_that_differs() {
     let mut chain = Chain::new(Algorithm::Blake3, None, START);
     for line in [&b"{\"a\":1}"[..], b"", b"{}", br#"{"a":1,"chain":"12"}"#] {
         assert_eq!(chain.check(line), Err(Broken::Missing));

@@ -35,8 +35,8 @@ proptest! {
             batch.sort_by_key(|part: &Part| part.0);
             batch.dedup_by_key(|part| part.0);
             let mut lines = Vec::new();
-            for (boot_id, told, records, gap) in batch {
-                if told {
+            for (boot_id, reported, records, gap) in batch {
+                if reported {
                     lines.push(line(boot_id, None));
                 }
                 for number in 0..records {

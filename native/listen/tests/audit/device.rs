@@ -130,10 +130,10 @@ impl Os for Device {
         Ok(())
     }
     fn start_writeback(&mut self, _file: &File, _range: Range<u64>) -> io::Result<()> {
-        panic!("nobody but the sync may be told of an error");
+        panic!("nobody but the sync may learn of an error");
     }
     fn finish_writeback(&mut self, _file: &File, _range: Range<u64>) -> io::Result<()> {
-        panic!("nobody but the sync may be told of an error");
+        panic!("nobody but the sync may learn of an error");
     }
     fn sync_data(&mut self, file: &File) -> io::Result<()> {
         self.call("sync", |machine, fails| {

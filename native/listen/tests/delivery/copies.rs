@@ -72,7 +72,7 @@ fn every_sink_gets_every_line_in_order() {
 }
 
 #[test]
-fn a_copy_that_hangs_drops_and_counts_for_itself_alone_and_is_told_when_it_mends() {
+fn a_copy_that_hangs_drops_and_counts_for_itself_alone_and_is_reported_when_it_recovers() {
     let mut trio = Trio::new(2000);
     let (resume, wait) = channel::<()>();
     let (enter, entered) = channel();

@@ -92,7 +92,7 @@ fn the_fallback_takes_a_batch_that_hangs_and_the_log_says_which_records_can_stan
 }
 
 #[test]
-fn a_fallback_that_hangs_gives_the_batch_back_to_a_primary_that_mended() {
+fn a_fallback_that_hangs_gives_the_batch_back_to_a_primary_that_recovered() {
     let (mut pair, _ended) = threaded();
     let (resume_primary, entered) = hang(&pair.primary);
     let (resume_fallback, fallback_entered) = hang(&pair.fallback);

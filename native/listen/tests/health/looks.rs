@@ -173,7 +173,7 @@ fn what_an_earlier_life_left_does_not_make_a_new_process_stuck() {
 }
 
 #[test]
-fn losses_are_told_for_a_minute_and_what_was_lost_before_the_first_look_is_not() {
+fn losses_are_reported_for_a_minute_and_what_was_lost_before_the_first_look_is_not() {
     let faked = Faked::new();
     faked.set(|state| state.queues[0].counts.dropped[DropReason::QueueFull as usize][2] = 7);
     let watch = faked.watch();
@@ -198,7 +198,7 @@ fn losses_are_told_for_a_minute_and_what_was_lost_before_the_first_look_is_not()
 }
 
 #[test]
-fn failed_writes_are_told_for_a_minute_also_if_each_next_try_succeeds() {
+fn failed_writes_are_reported_for_a_minute_also_if_each_next_try_succeeds() {
     let faked = Faked::new();
     let watch = faked.watch();
     faked.set(|state| state.sink_errors = 6);
@@ -210,7 +210,7 @@ fn failed_writes_are_told_for_a_minute_also_if_each_next_try_succeeds() {
 }
 
 #[test]
-fn a_sink_that_fails_is_told_once_though_its_writes_fail() {
+fn a_sink_that_fails_is_reported_once_though_its_writes_fail() {
     let faked = Faked::new();
     let watch = faked.watch();
     faked.set(|state| {

@@ -28,7 +28,7 @@ fn at_every_call(fault: impl Fn(usize) -> Fault, check: impl Fn(&mut Bench, usiz
     unreachable!()
 }
 
-fn assert_mended(bench: &mut Bench, call: usize) {
+fn assert_repaired(bench: &mut Bench, call: usize) {
     while bench.round(LATER_S) {}
     assert_eq!(bench.files(), [format!("{}.zst", name(1)), name(2), name(3)], "call {call}");
     assert_eq!(bench.decompressed(1), content(1), "call {call}");
@@ -36,7 +36,7 @@ fn assert_mended(bench: &mut Bench, call: usize) {
 
 #[test]
 fn a_process_that_dies_at_any_call_leaves_a_complete_copy_and_the_next_round_ends_its_work() {
-    let calls = at_every_call(Fault::From, assert_mended);
+    let calls = at_every_call(Fault::From, assert_repaired);
     assert!(calls > 20, "only {calls} calls: the test does not reach what it is about");
 }
 
@@ -45,7 +45,7 @@ fn a_call_that_fails_leaves_a_complete_copy_and_no_unfinished_file() {
     at_every_call(Fault::Once, |bench, call| {
         let unfinished = bench.files().iter().any(|file| file.ends_with(".tmp"));
         assert!(!unfinished, "call {call}: {:?}", bench.files());
-        assert_mended(bench, call);
+        assert_repaired(bench, call);
     });
 }
 

@@ -16,7 +16,7 @@ fn removed(segments: u64, oldest: u64, newest: u64) -> Removed {
 }
 
 #[test]
-fn segments_go_once_their_last_line_is_too_old_and_it_is_told() {
+fn segments_go_once_their_last_line_is_too_old_and_it_is_reported() {
     let mut bench = Bench::new();
     bench.segments(4);
     bench.limits.retention = Duration::from_secs(60);
@@ -171,7 +171,7 @@ fn a_file_set_back_in_time_is_as_old_as_its_name_says() {
 }
 
 #[test]
-fn what_cannot_be_told_yet_is_told_later_all_of_it_at_once() {
+fn what_cannot_be_reported_yet_is_reported_later_all_of_it_at_once() {
     let mut bench = Bench::new();
     bench.segments(4);
     bench.limits.quota_bytes = 30;
@@ -186,7 +186,7 @@ fn what_cannot_be_told_yet_is_told_later_all_of_it_at_once() {
 }
 
 #[test]
-fn what_a_process_removed_and_did_not_live_to_tell_is_told_by_the_next() {
+fn what_a_process_removed_and_did_not_live_to_report_is_reported_by_the_next() {
     let mut bench = Bench::new();
     bench.segments(4);
     bench.limits.quota_bytes = 30;
@@ -199,7 +199,7 @@ fn what_a_process_removed_and_did_not_live_to_tell_is_told_by_the_next() {
 }
 
 #[test]
-fn removal_ends_when_the_work_is_ended_and_what_was_removed_until_then_is_told() {
+fn removal_ends_when_the_work_is_ended_and_what_was_removed_until_then_is_reported() {
     let mut bench = Bench::new();
     bench.segments(4);
     bench.limits.quota_bytes = 10;
@@ -255,7 +255,7 @@ fn a_directory_that_does_not_exist_yet_is_no_error() {
 }
 
 #[test]
-fn whatever_call_fails_what_is_removed_is_counted_and_told_and_the_next_round_goes_on() {
+fn whatever_call_fails_what_is_removed_is_counted_and_reported_and_the_next_round_goes_on() {
     for call in 1.. {
         let mut bench = Bench::new();
         bench.segments(4);

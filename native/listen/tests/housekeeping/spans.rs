@@ -37,7 +37,7 @@ fn remove(bench: &mut Bench) -> Vec<Span> {
 }
 
 #[test]
-fn removed_segments_are_told_with_the_records_in_them_whether_sealed_cut_off_or_compressed() {
+fn removed_segments_are_reported_with_the_records_in_them_whether_sealed_cut_off_or_compressed() {
     let mut bench = Bench::new();
     bench.write(&name(1), &sealed([lines(1, 0..=9), lines(2, 5..=6)].concat()), 1);
     bench.write(&name(2), &[&lines(1, 10..=19)[..], b"{\"timestamp\":\"20"].concat(), 2);
@@ -50,7 +50,7 @@ fn removed_segments_are_told_with_the_records_in_them_whether_sealed_cut_off_or_
 }
 
 #[test]
-fn a_segment_that_cannot_be_read_is_removed_all_the_same_and_told_without_its_records() {
+fn a_segment_that_cannot_be_read_is_removed_all_the_same_and_reported_without_its_records() {
     let mut bench = Bench::new();
     bench.write(&format!("{}.zst", name(1)), b"no zstd", 1);
     bench.write(&name(9), b"{}\n", 9);
@@ -59,7 +59,7 @@ fn a_segment_that_cannot_be_read_is_removed_all_the_same_and_told_without_its_re
 }
 
 #[test]
-fn a_report_that_would_be_too_long_is_told_in_parts_that_count_each_segment_once() {
+fn a_report_that_would_be_too_long_is_reported_in_parts_that_count_each_segment_once() {
     let mut bench = Bench::new();
     let records: Vec<u8> = (0..150).flat_map(|boot_id| lines(boot_id, 3..=4)).collect();
     bench.write(&name(1), &sealed(records), 1);
@@ -89,7 +89,7 @@ fn a_part_that_is_refused_comes_again_and_none_twice() {
 }
 
 #[test]
-fn whenever_the_process_dies_all_that_is_gone_was_told_before() {
+fn whenever_the_process_dies_all_that_is_gone_was_reported_before() {
     for call in (1..).step_by(5) {
         let mut bench = Bench::new();
         (1..=40).for_each(|number| drop(bench.write(&name(number), &sealed(lines(1, number..=number)), number)));

@@ -44,7 +44,7 @@ fn a_process_that_never_had_anything_to_say_ends_without_a_record() {
 }
 
 #[test]
-fn the_end_of_a_process_is_told_once_though_the_sink_fails_before_or_behind_it() {
+fn the_end_of_a_process_is_reported_once_though_the_sink_fails_before_or_behind_it() {
     for whole_lines in 0..3 {
         let mut bench = Bench::new();
         let producers = [bench.producer(), bench.producer()];
@@ -60,7 +60,7 @@ fn the_end_of_a_process_is_told_once_though_the_sink_fails_before_or_behind_it()
 }
 
 #[test]
-fn a_leader_that_ends_while_the_sink_fails_tells_no_end_a_second_time() {
+fn a_leader_that_ends_while_the_sink_fails_reports_no_end_a_second_time() {
     let mut bench = Bench::new();
     let producers = [bench.producer(), bench.producer()];
     for producer in &producers {

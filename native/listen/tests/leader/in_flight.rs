@@ -86,7 +86,7 @@ fn deaths(bench: &Bench) -> u64 {
 }
 
 #[test]
-fn a_killed_process_tells_what_each_of_its_requests_had_come_to() {
+fn a_killed_process_reports_what_each_of_its_requests_had_come_to() {
     if let Some(directory) = child_directory() {
         let producer = Producer::open(queue_settings(&directory)).unwrap();
         let stream = begin(&producer, 1);
@@ -106,7 +106,7 @@ fn a_killed_process_tells_what_each_of_its_requests_had_come_to() {
         die();
     }
     let mut bench = Bench::new();
-    kill("a_killed_process_tells_what_each_of_its_requests_had_come_to", &bench, 0);
+    kill("a_killed_process_reports_what_each_of_its_requests_had_come_to", &bench, 0);
     bench.drain();
     assert_eq!(outcomes(&bench), expected(&[(1, "process_died"), (2, "process_died"), (4, "ok")]));
     let lines = bench.sink.events("request");
@@ -351,8 +351,8 @@ fn a_slot_that_is_given_back_holds_nothing_of_its_request() {
 }
 
 #[test]
-fn more_requests_than_the_queue_has_room_for_are_all_told() {
-    const TEST: &str = "more_requests_than_the_queue_has_room_for_are_all_told";
+fn more_requests_than_the_queue_has_room_for_are_all_reported() {
+    const TEST: &str = "more_requests_than_the_queue_has_room_for_are_all_reported";
     const MANY: u32 = 700;
     if let Some(directory) = child_directory() {
         let settings = QueueSettings { in_flight_slots: MANY, ..queue_settings(&directory) };

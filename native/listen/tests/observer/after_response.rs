@@ -52,7 +52,7 @@ fn a_failure_behind_a_good_answer_has_its_own_outcome() {
 }
 
 #[test]
-fn an_exception_that_the_answer_itself_tells_of_is_the_answers() {
+fn an_exception_that_the_answer_itself_reports_is_the_answers() {
     let record = ended(500, Ending::Raised("ValueError"), &settings());
     assert_eq!((&record["outcome"], &record["error.type"]), (&json!("error"), &json!("ValueError")));
     assert_eq!((record.get("after_response_outcome"), &record["after_response_s"]), (None, &json!(0.09)));

@@ -106,7 +106,7 @@ fn chunk_events_number_the_chunks_of_sampled_streams() {
 }
 
 #[test]
-fn a_stream_that_tells_of_an_error_has_failed_whatever_its_status() {
+fn a_stream_that_reports_an_error_has_failed_whatever_its_status() {
     let settings = settings();
     let outcome = |chunk: &[u8], complete: bool| {
         let observer = answered(200, &[b"data: {}\n\n", chunk, b"data: [DONE]\n\n"], complete, &settings);
@@ -251,7 +251,7 @@ fn a_time_that_only_makes_rates_stands_in_no_line() {
 }
 
 #[test]
-fn what_the_engine_tells_stands_at_the_end_of_the_record() {
+fn what_the_engine_reports_stands_at_the_end_of_the_record() {
     let settings = settings();
     let reported = |aborted: bool| {
         let usage = Usage { input: Some(12), output: Some(34), cached: None, source: "engine" };

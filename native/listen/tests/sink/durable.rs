@@ -69,7 +69,7 @@ fn a_batch_is_on_the_device_before_the_sink_says_so_and_the_segments_name_before
     assert_eq!(bench.os.0.lock().unwrap().calls, expected, "parent; header; name; batch; the next batch");
     bench.sink.close(at(2), b"").unwrap();
     assert_eq!(bench.os.0.lock().unwrap().calls[expected.len()..], ["write", "sync"], "the footer");
-    assert!(bench.os.0.lock().unwrap().writeback.is_empty(), "nobody else may be told of an error first");
+    assert!(bench.os.0.lock().unwrap().writeback.is_empty(), "nobody else may learn of an error first");
 }
 
 #[test]

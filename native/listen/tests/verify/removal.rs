@@ -10,7 +10,7 @@ use serde_json::json;
 use std::fs;
 
 #[test]
-fn a_removal_whose_report_waits_in_a_queue_still_is_told() {
+fn a_removal_whose_report_waits_in_a_queue_still_is_reported() {
     let place = Place::new(600);
     let (producer, keeper) = (place.producer(), place.producer());
     place.emit(&producer, 0, 40);

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub const NAME: &str = "linux";
 /// A clock that goes on while the machine sleeps.
 pub const CLOCK_SLEEPING: libc::clockid_t = libc::CLOCK_BOOTTIME;
-/// Makes every page of a new mapping there from the start.
+/// Makes every page of a new mapping there from the start, ready to be read.
 pub const MAP_POPULATE: libc::c_int = libc::MAP_POPULATE;
 /// Keeps `send` from raising a signal.
 pub const MSG_NOSIGNAL: libc::c_int = libc::MSG_NOSIGNAL;
@@ -51,6 +51,18 @@ fn timespec(time: Duration) -> libc::timespec {
 pub fn allocate(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     // SAFETY: plain call on an open descriptor.
     code_of(unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) })
+}
+
+/// Makes every page of a mapping there, ready to be written.
+///
+/// # Errors
+/// Linux before 5.14 does not know the call.
+///
+/// # Safety
+/// The pages lie in a mapping of the caller's.
+pub unsafe fn populate(base: *mut u8, bytes: usize) -> io::Result<()> {
+    // SAFETY: the caller's promise; the content stays.
+    zero_or_errno(unsafe { libc::madvise(base.cast(), bytes, libc::MADV_POPULATE_WRITE) })
 }
 
 /// Gives the pages of a mapped file back to the system, for every process that maps it.

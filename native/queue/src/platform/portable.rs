@@ -59,6 +59,17 @@ pub fn allocate(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Does nothing: pages come when they are touched.
+///
+/// # Errors
+/// None.
+///
+/// # Safety
+/// As [`give_back`].
+pub unsafe fn populate(_base: *mut u8, _bytes: usize) -> io::Result<()> {
+    Ok(())
+}
+
 /// Does nothing: the pages of a mapped file go back to the system with its last mapping.
 ///
 /// # Errors

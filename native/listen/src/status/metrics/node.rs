@@ -37,7 +37,7 @@ mod tests {
     use super::{build, families};
 
     #[test]
-    fn the_nodes_memory_is_told_in_bytes() {
+    fn the_nodes_memory_is_reported_in_bytes() {
         let directory = tempfile::tempdir().unwrap();
         let meminfo = directory.path().join("meminfo");
         std::fs::write(&meminfo, "MemTotal:       16384 kB\nDirty:              8 kB\nHugePages_Total:       0\n")

@@ -80,8 +80,8 @@ public final class Vectors {
       SamplingResult result = sampler.shouldSample(Context.root(), id, "", SpanKind.SERVER, Attributes.empty(), List.of());
       boolean isKept = result.getDecision() == SamplingDecision.RECORD_AND_SAMPLE;
       kept.append(isKept ? '1' : '0');
-      String told = result.getUpdatedTraceState(TraceState.getDefault()).get("ot");
-      th = isKept && told != null ? told.replace("th:", "") : th;
+      String sent = result.getUpdatedTraceState(TraceState.getDefault()).get("ot");
+      th = isKept && sent != null ? sent.replace("th:", "") : th;
     }
     return String.format(
         "{\"ratio\": %s, \"th\": \"%s\", \"edges\": %s, \"kept\": \"%s\"}", ratio, th, texts(edges), kept);
@@ -107,11 +107,11 @@ public final class Vectors {
     SpanContext caller = SpanContext.createFromRemoteParent(id, PARENT_SPAN, flags, traceState);
     Context context = Context.root().with(Span.wrap(caller));
     SamplingResult result = sampler.shouldSample(context, id, "", SpanKind.SERVER, Attributes.empty(), List.of());
-    String told = result.getUpdatedTraceState(traceState).get("ot");
+    String sent = result.getUpdatedTraceState(traceState).get("ot");
     return String.format(
-        "{\"traceparent\": \"00-%s-%s-%s\", \"ot\": \"%s\", \"kept\": %s, \"told\": \"%s\"}",
+        "{\"traceparent\": \"00-%s-%s-%s\", \"ot\": \"%s\", \"kept\": %s, \"sent\": \"%s\"}",
         id, PARENT_SPAN, flags.asHex(), state, result.getDecision() == SamplingDecision.RECORD_AND_SAMPLE,
-        told == null ? "" : told);
+        sent == null ? "" : sent);
   }
 
   /** Ids as SplitMix64 makes them from the numbers 1 to 24. */

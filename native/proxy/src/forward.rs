@@ -1,8 +1,8 @@
 //! Passes a request on to the server, and its answer back.
 
 use super::address::Address;
-use super::passed::Passed;
-use super::upstream::{self, CHECK_INTERVAL, Pool, reason};
+use super::passed::{Driven, Passed};
+use super::upstream::{self, CHECK_INTERVAL, Pool, Sent, reason};
 use bytes::Bytes;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
@@ -33,9 +33,6 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const NO_ANSWER: &str = "The server behind this proxy gave no answer.";
 const NO_ANSWER_JSON: &[u8] = b"{\"detail\": \"The server behind this proxy gave no answer.\"}";
 const LOGGER: &str = "inference_logging.proxy";
-
-/// The body of a request: none, or one that is observed or not.
-pub type Sent = Either<Empty<Bytes>, Either<RequestBody<Incoming>, Incoming>>;
 
 /// A body, or none if it has ended before it began.
 fn sent(body: Either<RequestBody<Incoming>, Incoming>) -> Sent {
@@ -88,7 +85,9 @@ impl Forward {
             let answer = self.http2.request(self.by_http2(request)).await;
             answer.map(|answer| answer.map(Passed::Server)).map_err(|error| reason(&error))
         } else {
-            self.pool.send(by_http1(request)).await.map_err(|error| error.reason())
+            let driven = |body, upstream| Passed::Driven(Driven::new(body, upstream, Arc::clone(&self.pool)));
+            let answer = self.pool.send(by_http1(request)).await;
+            answer.map(|(answer, upstream)| answer.map(|body| driven(body, upstream))).map_err(|error| error.reason())
         };
         match answer {
             Ok(mut answer) => {

@@ -1,17 +1,17 @@
 //! Connections to the server by HTTP/1.1, which run in the task of the request that uses them.
 
 use super::address::Address;
-use super::forward::Sent;
-use super::passed::{Driven, Passed};
+use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Either;
+use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
+use inferlog::layer::RequestBody;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -22,6 +22,9 @@ const MOST_IDLE: usize = 1024;
 const IDLE_TIME: Duration = Duration::from_secs(60);
 /// How often idle connections are checked.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The body of a request: none, or one that is observed or not.
+pub type Sent = Either<Empty<Bytes>, Either<RequestBody<Incoming>, Incoming>>;
 
 /// A connection.
 pub struct Upstream {
@@ -147,11 +150,12 @@ impl Pool {
     }
 
     /// Sends a request. If the server closes a connection that was idle, the request goes over another: one that was not
-    /// sent, and one that may be sent twice (RFC 9110, section 9.2.2).
+    /// sent, and one that may be sent twice (RFC 9110, section 9.2.2). Returns the answer, and the connection that its body
+    /// comes from.
     ///
     /// # Errors
     /// There is no answer.
-    pub async fn send(self: &Arc<Self>, mut request: Request<Sent>) -> Result<Response<Passed>, Unanswered> {
+    pub async fn send(&self, mut request: Request<Sent>) -> Result<(Response<Incoming>, Upstream), Unanswered> {
         loop {
             let (mut upstream, is_fresh) = match self.take() {
                 Some(upstream) => (upstream, false),
@@ -159,10 +163,7 @@ impl Pool {
             };
             let again = if is_fresh { None } else { repeatable(&request) };
             match upstream.send(request).await {
-                Ok(answer) => {
-                    let pool = Arc::clone(self);
-                    return Ok(answer.map(|body| Passed::Driven(Driven::new(body, upstream, pool))));
-                }
+                Ok(answer) => return Ok((answer, upstream)),
                 Err((_, Some(unsent))) if !is_fresh => request = unsent,
                 Err((error, _)) => match again.filter(|_| !error.is_parse()) {
                     Some(again) => request = again,

@@ -1,0 +1,121 @@
+"""A figure of speed, size or loss in README or docs is a kept result, or a number that the code or a test holds.
+
+Kept results stand between the marks of `loadtests/results.py`, and on the page of the simulated fleet: test_results.py
+and test_fleet_simulation.py compare them.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.shown import PAGES, ROOT
+from tests.test_c_embedded import LARGEST_LIBRARY_BYTES, LARGEST_MEMORY_KB
+
+sys.path.append(str(ROOT / "loadtests"))  # its files import each other by bare name
+
+import bench_view
+import bench_view_fixture
+
+WRITTEN = tuple(
+    f"docs/{name}.md"
+    for name in ("c-reference", "commands", "fleet-simulation", "metrics", "parameters", "request", "rust-reference")
+)
+"""Pages that are written from the code, or from a kept result."""
+INTERVAL = ("inference_logging/stats/interval.py", "_LEVEL: Final = 0.95")
+RESERVED = ("docs/parameters.md", "| `overflow_info_ratio` | float | `0.8` |")
+_NUMBER = r"\d[\d,.]*\d|\d"
+_WORD = r"two|three|four|five|six|seven|eight|nine|ten"
+FIGURE = re.compile(
+    rf"(?:{_NUMBER}) ?(?:%|µs|ms|ns|×|KB|MB|GB|instructions|CPU|cores?)(?!\w)"
+    rf"|(?:{_NUMBER}|{_WORD}|hundreds?|thousands?) (?:\w+ )?(?:/s|(?:a|per|each|in a|every) second)"
+    rf"|(?:{_NUMBER}) (?:bytes|microseconds|instructions) (?:each|a \w+|per \w+)"
+    rf"|(?:{_NUMBER}) of (?:{_NUMBER})"
+    rf"|(?:twice|half|(?:{_NUMBER}|{_WORD}) times) "
+    r"(?:as (?:\w+) as|the (?:bytes|time|size|memory)|longer|faster|slower)"
+    r"|within a (?:half|third|quarter|fifth|tenth)|by a (?:half|third|quarter|fifth|tenth)"
+    rf"|lost (?:{_NUMBER})"
+)
+HELD = {
+    "docs/c.md": dict.fromkeys(("200 KB", "256 KB", "148 KB"), ("tests/test_c_embedded.py", "128 + 16 + 4")),
+    "docs/install.md": {"15 MB": ("tests/test_images.py", "<= 15_000_000")},
+    "docs/loss.md": {
+        "80 %": RESERVED,
+        "250 ms": ("native/queue/src/caretaker.rs", "from_millis(250)"),
+    },
+    "docs/object-storage.md": {"1 GB": ("inference_logging/shipping/s3/table.py", '"1GB"')},
+    "docs/operating.md": {"95 %": INTERVAL},
+    "docs/public.md": {
+        "four times a second": (
+            "native/listen/src/status/health.rs",
+            "RECENT_LOOK: Duration = Duration::from_millis(250)",
+        )
+    },
+    "docs/replay.md": {"95 %": INTERVAL},
+    "docs/segment-index.md": {
+        "10 GB": ("docs/segment-index.md", "--bytes 10e9"),
+        "70 MB": ("tests/test_docs_figures.py", "plain size"),
+        "96 MB": ("native/index/src/refresh.rs", "MOST_MEMORY: u64 = 96 << 20"),
+        "1 MB": ("native/index/src/builder.rs", "MOST_TEXT_BYTES: usize = 1 << 20"),
+        "48 MB": ("native/index/src/refresh.rs", "MOST_OF_ONE: u64 = 48 << 20"),
+        "64 MB": ("inference_logging/cli/query_index.py", "LEAST_BYTES: Final = 64 << 20"),
+        "2 GB": ("loadtests/bench_view.py", "DEFAULT_BYTES: Final = 2e9"),
+        "300 MB": ("loadtests/bench_view.py", "MOST_MB: Final = 300"),
+    },
+    "docs/sizing.md": {"within a fifth": ("tests/test_size.py", "rel=0.2")},
+    "docs/view.md": {"95 %": INTERVAL},
+    "docs/why.md": {"80 %": RESERVED},
+}
+"""Figures that are no results: limits of the code and bounds that a test holds, with the file and the words in it."""
+
+
+@pytest.mark.parametrize(("path", "words"), sorted({held for of in HELD.values() for held in of.values()}))
+def test_a_figure_that_is_no_result_stands_where_it_is_held(path: str, words: str) -> None:
+    assert words in (ROOT / path).read_text(encoding="utf-8")
+
+
+def prose(page: str) -> str:
+    """Return a page without blocks, names and what `results.py` has written, as one line."""
+    text = re.sub(r"<!-- begin: .*?<!-- end: .*?-->|^ *```.*?^ *```$", "", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+    return " ".join(re.sub(r"`[^`]*`|\]\([^)]*\)", "NAME", text).split())
+
+
+OWN = [page for page in PAGES if page not in WRITTEN and (page == "README.md" or page.startswith("docs/"))]
+
+
+@pytest.mark.parametrize("page", OWN)
+def test_a_figure_of_a_page_is_a_kept_result_or_is_held_by_the_code(page: str) -> None:
+    assert sorted(set(FIGURE.findall(prose(page)))) == sorted(HELD.get(page, {}))
+
+
+def test_the_index_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> None:
+    segments, cache = tmp_path / "segments", tmp_path / "cache"
+    bench_view_fixture.make(segments, bench_view_fixture.SEGMENT_BYTES)
+    command = [
+        sys.executable,
+        "-m",
+        "inference_logging.cli.main",
+        "index",
+        str(segments),
+        "--cache-directory",
+        str(cache),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    plain = sum(path.stat().st_size for path in segments.glob("*.jsonl"))
+    share = sum(path.stat().st_size for path in cache.rglob("*.index")) / plain
+    assert f"about {round(share * 100) * 10} MB for each GB of plain segments" in prose("docs/segment-index.md")
+    assert f"about {share:.0%} of its plain size".replace("%", " %") in " ".join(PAGES["docs/commands.md"].split())
+
+
+def test_bounds_of_a_page_are_those_of_the_test_or_command() -> None:
+    text = prose("docs/c.md")
+    assert f"at most {LARGEST_LIBRARY_BYTES // 1000} KB there" in text
+    assert f"at most {LARGEST_MEMORY_KB} KB of memory beside its code" in text
+    index = prose("docs/segment-index.md")
+    assert f"makes {bench_view.DEFAULT_BYTES / 1e9:.0f} GB of segments" in index
+    assert f"first rows in {bench_view.FIRST_ROWS_S:.0f} s" in index
+    assert f"{bench_view.MOST_MB} MB resident" in index
