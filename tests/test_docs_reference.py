@@ -124,6 +124,10 @@ def test_the_page_says_what_the_code_says(name: str) -> None:
     assert page.read_text(encoding="utf-8") == PAGES[name](), f"python tests/test_docs_reference.py {name} > {page}"
 
 
+def test_no_help_shows_the_mark_that_keeps_a_list_as_it_stands() -> None:
+    assert r"\b" not in commands()
+
+
 FORMATS: Final = {
     "queue files": ("native/queue/src/layout.rs", "VERSION"),
     "segments": ("native/segments/src/segment.rs", "SCHEMA_VERSION"),

@@ -44,7 +44,7 @@ _MAX_REPORTED: Final = 20
 @of_segments
 @click.option(
     "--format", "form", type=click.Choice(list(KINDS)), required=True,
-    help="What reads the file; see the list below.",
+    help="What reads the file; see the list above.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), required=True, metavar="FILE",
@@ -96,7 +96,7 @@ def command(
     statement: Path | None,
     require_complete: bool,
 ) -> int:
-    r"""Write the requests of DIRECTORY (default: the configured one) as another program reads them, by arrival.
+    """Write the requests of DIRECTORY (default: the configured one) as another program reads them, by arrival.
 
     \b
     mooncake      lengths and prefix ids, JSON lines, ms: Dynamo's mocker, AIPerf
@@ -116,7 +116,7 @@ def command(
     out, and records that were lost, by the books that `verify` checks.
 
     Exit code: 1 if something can't be read or written, or, with --require-complete, if anything is missing.
-    """
+    """  # noqa: D301 - a real backspace: with it click leaves the list as it stands
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since must be before --until: no request can arrive between them")
     to_stdout = str(output) == "-"

@@ -70,7 +70,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Write what dead servers left in their queues.", "inference-logging recover /mnt/saved-queues --json"
     ),
     "ship": Entry(
-        "Send records to Kafka, OTLP, Fluent, object storage or SQLite.",
+        "Send records to a broker, collector, database, bucket or syslog.",
         "inference-logging ship --to kafka://broker:9092/requests",
     ),
     "verify": Entry(

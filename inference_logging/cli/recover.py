@@ -41,7 +41,7 @@ def command(
     listener is at work there, that one writes. Where the records went and what was redacted stands in
     DIR/configuration.yaml; what differs from it must be given here, by option, environment or file. The queues of
     servers that still run are written as far as they are, and stay. Those of the audit lane need audit: on. It gives up
-    when nothing could be written for drain_deadline_s; again is always allowed.
+    when nothing could be written for drain_deadline_s; it can be run again at any time.
 
     DIR may be a copy or have been moved. Records that stand in segments already are not written again. Of a copy, and
     where the queues do not hold all of it, the last write is never cut off a segment: that is named, and stays as it

@@ -129,8 +129,9 @@ def command(
 ) -> int:
     """Send the records of all segments in directory to another machine, as they are written.
 
-    Those of the audit lane too, where audit is on or its directory is there, as records of the same service; its
-    database (audit_sink: sqlite) stays where it is.
+    Records of the audit lane go along where audit is on or its directory is there, as records of the same service. Its
+    database (audit_sink: sqlite) stays where it is. The command runs until it is stopped, or with
+    --once until all is sent; what comes within ship_interval_s goes together.
 
     Each record arrives at least once: how far it has come is saved after the destination has acknowledged, and
     the next shipper of the same name goes on from there. A destination that fails is tried again for as long as it

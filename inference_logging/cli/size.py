@@ -92,19 +92,26 @@ def _time_option(_context: click.Context, parameter: click.Parameter, value: str
 @CONFIG
 @SERVICE_NAME
 @click.pass_context
-@click.option("--pods", type=click.IntRange(1, _MOST), default=1, show_default=True, help="How many there are.")
-@click.option("--pods-per-node", type=click.IntRange(1, _MOST), help="Adds what a node with so many of them has.")
+@click.option("--pods", type=click.IntRange(1, _MOST), default=1, show_default=True, help="Number of pods.")
+@click.option("--pods-per-node", type=click.IntRange(1, _MOST), help="Pods on a node: adds what a node has.")
 @click.option(
     "--processes",
     type=click.IntRange(1, 10_000),
     default=1,
     show_default=True,
-    help="That serve, per pod: a queue for each.",
+    help="Processes that serve, per pod: each has a queue.",
 )
-@click.option("--requests-s", type=_Number(0, _MOST, min_open=True), required=True, help="Per pod, on average.")
-@click.option("--tokens", type=click.IntRange(0, 1_000_000), help="Generated for a request; needed without --measure.")
-@click.option("--input-tokens", type=click.IntRange(0, 1_000_000), default=500, show_default=True, help="Read for one.")
-@click.option("--chunks", type=click.IntRange(0, 1_000_000), help="Of a stream. Without it: one for each token.")
+@click.option(
+    "--requests-s",
+    type=_Number(0, _MOST, min_open=True),
+    required=True,
+    help="Requests per second of a pod, on average.",
+)
+@click.option("--tokens", type=click.IntRange(0, 1_000_000), help="Tokens of an answer; needed without --measure.")
+@click.option(
+    "--input-tokens", type=click.IntRange(0, 1_000_000), default=500, show_default=True, help="Tokens of a prompt."
+)
+@click.option("--chunks", type=click.IntRange(0, 1_000_000), help="Chunks of a stream. Without it: one for each token.")
 @click.option("--records", type=click.IntRange(0, 10_000), default=0, show_default=True,
               help="Application records made inside a request.")  # fmt: skip
 @click.option("--measure", "measured_directory", metavar="DIRECTORY", type=click.Path(path_type=Path),
@@ -116,11 +123,11 @@ def _time_option(_context: click.Context, parameter: click.Parameter, value: str
               help="Where records are shipped; may be repeated. Without it: each whose extra is here.")  # fmt: skip
 @click.option("--keep-there", metavar="TIME", default="30d", show_default=True, callback=_time_option,
               help="How long object storage keeps them.")  # fmt: skip
-@click.option("--price-disk", type=_PRICE, default=0.08, show_default=True, help="Of a GB, per month.")
-@click.option("--price-network", type=_PRICE, default=0.01, show_default=True, help="Of a GB shipped.")
-@click.option("--price-core", type=_PRICE, default=30.0, show_default=True, help="Of a core, per month.")
+@click.option("--price-disk", type=_PRICE, default=0.08, show_default=True, help="Price of a GB of disk, per month.")
+@click.option("--price-network", type=_PRICE, default=0.01, show_default=True, help="Price of a GB shipped.")
+@click.option("--price-core", type=_PRICE, default=30.0, show_default=True, help="Price of a core, per month.")
 @click.option("--price-storage", type=_PRICE, default=0.023, show_default=True,
-              help="Of a GB of object storage, per month.")  # fmt: skip
+              help="Price of a GB of object storage, per month.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of tables: bytes, seconds.")
 def command(
     context: click.Context,

@@ -65,7 +65,7 @@ def command(
     of processes must be given together: the sink's directory and its fallback's. Segments are read plain, compressed
     and while they are written; those of the audit lane in DIR/audit too, or its SQLite database, and their hash chain
     is checked. A sealed segment is compared with the counts and the checksum in its footer, so that lines altered since
-    are found. What was removed at the end of a chain shows only to who noted its last value elsewhere: it is printed.
+    are found. The last value of a chain is printed. Note it elsewhere: nothing else shows that its end was removed.
 
     Of s3://bucket/prefix (extra `s3`) the objects are compared with their manifests: one that was removed, altered,
     doubled or has no manifest is named, and then the sequences in them are checked as above. Processes that have not

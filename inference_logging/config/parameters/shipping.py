@@ -88,7 +88,8 @@ class ShippingParameters(Parameters):
     )
     ship_interval_s: float = parameter(
         1.0,
-        "Time between two checks for new records, once all are sent.",
+        "Pause after a batch that was not full, and after a look that found nothing: what comes meanwhile is sent "
+        "together. To object storage: time between two looks for sealed segments.",
         unit="s",
         limits=(0.01, 3600.0),
         advanced=True,

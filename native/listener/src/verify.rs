@@ -39,8 +39,8 @@ Usage: inference-logging-listener verify [OPTIONS] [DIR]...
   Per process: accepted = written + removed by retention + torn or corrupt + in its queue. All that belongs to one set
   of processes must be given together: the sink's directory and its fallback's. Segments are read plain, compressed
   and while they are written; those of the audit lane in DIR/audit too, and their hash chain is checked. A sealed
-  segment is compared with the counts and the checksum in its footer, so that lines altered since are found. What was
-  removed at the end of a chain shows only to who noted its last value elsewhere: it is printed.
+  segment is compared with the counts and the checksum in its footer, so that lines altered since are found. The last
+  value of a chain is printed. Note it elsewhere: nothing else shows that its end was removed.
 
   Exit code: 0 only if the books balance, 1 if they do not or something cannot be read, 2 for a wrong command line or
   configuration.

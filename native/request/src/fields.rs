@@ -88,7 +88,7 @@ crate::group! {
     pub struct AfterResponse<'a> {
         /// Seconds from the last part of the answer until the application was done.
         "after_response_s" => seconds: Option<f64>,
-        /// How that failed.
+        /// How the work after the answer failed.
         "after_response_outcome" => outcome: Option<Outcome>,
         /// Class of the exception there.
         "after_response_error_type" => error_type: &'a str,
@@ -110,7 +110,7 @@ crate::group! {
         "chunk_gap_max_us" => gap_max: Option<u64>,
         /// Each gap, microseconds, of `chunks: timeline`.
         "chunk_gaps_us" => gaps: Gaps<'a>,
-        /// How many gaps more there were.
+        /// How many further gaps there were.
         "chunk_gaps_truncated" => gaps_truncated: Option<u64>,
         /// Seconds from the first chunk to the last one, for the rates.
         CHUNKS_S => span: Unwritten,
@@ -211,7 +211,7 @@ crate::group! {
     /// What a model of Triton was given, and what it gave back.
     #[derive(Clone, Copy, Debug)]
     pub struct Tensors<'a> {
-        /// Parameters of the request, but those that are ids.
+        /// Parameters of the request that `triton_parameters` names.
         "triton.parameters" => parameters: Option<Json<'a>>,
         /// Name, type and shape of each input.
         "triton.inputs" => inputs: Option<Json<'a>>,

@@ -26,8 +26,9 @@ class SegmentParameters(Parameters):
     quota_bytes: Bytes = parameter(
         0,
         "Bytes that the segments of this service_name may take in a directory (each file sink's by itself); above it "
-        "the oldest sealed ones are removed, also those of other processes; 0 = no limit. Live segments count, but "
-        "are not removed. Checked twice a second, so the bytes written in between can exceed it for that long.",
+        "the oldest sealed ones are removed, also those of other processes; 0 = no limit, else at least twice "
+        "rotate_bytes. Live segments count, but are not removed. A listener waits for the removal, 2 s at most, before "
+        "it begins another segment: the quota is exceeded by one segment at most, unless a removal takes longer.",
         unit="bytes",
         limits=(0, 1024 * 1024 * GIB),
     )
