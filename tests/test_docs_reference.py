@@ -128,6 +128,10 @@ def test_no_help_shows_the_mark_that_keeps_a_list_as_it_stands() -> None:
     assert r"\b" not in commands()
 
 
+def test_no_parameter_has_an_empty_unit() -> None:
+    assert " ()" not in (DOCS / "parameters.md").read_text(encoding="utf-8")
+
+
 FORMATS: Final = {
     "queue files": ("native/queue/src/layout.rs", "VERSION"),
     "segments": ("native/segments/src/segment.rs", "SCHEMA_VERSION"),

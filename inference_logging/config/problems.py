@@ -56,7 +56,7 @@ def allowed(field: FieldInfo) -> str:
     if unit == "bytes":
         return f"from {low} to {high} bytes, as a whole number or with a unit such as KiB, MiB or GiB"
     kind = "a whole number" if field.annotation is int else "a number"
-    return f"{kind} from {low} to {high} ({unit})"
+    return f"{kind} from {low} to {high}" + (f" ({unit})" if unit else "")
 
 
 def is_size(field: FieldInfo) -> bool:
