@@ -114,6 +114,9 @@ fn with(theirs: &[Value], ours: &[Value], what: &str) -> Result<Option<Vec<Value
 /// Ours come first: others may refer to them. Theirs of the same name give way, as server and listener must agree; but
 /// their attributes are for their own traces too, and get ours added, in their place.
 fn with_variables(theirs: &[Value], ours: &[Value]) -> Option<Vec<Value>> {
+    if theirs.len() >= ours.len() && theirs.iter().zip(ours).all(|(their, our)| has(their, our)) {
+        return None;
+    }
     let is_joined = |our: &&Value| name(our) == ATTRIBUTES && theirs.iter().any(|their| name(their) == ATTRIBUTES);
     let (joined, first): (Vec<_>, Vec<_>) = ours.iter().partition(is_joined);
     let kept = theirs.iter().filter(|their| first.iter().all(|our| name(our) != name(their)));
@@ -319,6 +322,8 @@ mod tests {
         let made = with_variables(std::slice::from_ref(&elsewhere), &ours).unwrap();
         assert_eq!(made, [ours[0].clone(), elsewhere]);
         assert_eq!(with_variables(&[], &ours), Some(ours.to_vec()));
+        let ours = [ours, [json!({"name": "LATER", "value": "1"}), json!({"name": "LAST", "value": "1"})]].concat();
+        assert_eq!(with_variables(&ours, &ours), None, "also where the list is not the last of ours");
     }
 
     #[test]
