@@ -47,6 +47,8 @@ pub use tenants::{MAX_TENANTS, OTHER_TENANT, TenantCounts};
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGM\0");
 const VERSION: u32 = 5;
 const FILE_NAME: &str = "metrics";
+/// Of magic and version.
+const HEAD_BYTES: usize = 12;
 
 queue::shared! {
     /// The whole file; zeroes are a valid one without series.
@@ -335,7 +337,7 @@ fn show(exemplars: &[ExemplarWords; EXEMPLAR_BUCKETS], observed: &Observed) {
 
 /// Gives the file its space; false if it has another version's size or head.
 fn allocate(fd: &OwnedFd) -> io::Result<bool> {
-    let mut head = [0u8; 12];
+    let mut head = [0u8; HEAD_BYTES];
     let file = std::fs::File::from(fd.try_clone()?);
     let bytes = file.metadata()?.len();
     if bytes != 0 && bytes != size_of::<Page>() as u64 {
@@ -344,5 +346,5 @@ fn allocate(fd: &OwnedFd) -> io::Result<bool> {
     memory::allocate(fd, size_of::<Page>())?;
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut head, 0)?;
     let version = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
-    Ok(head == [0; 12] || head.starts_with(&MAGIC.to_le_bytes()) && version == VERSION)
+    Ok(head == [0; HEAD_BYTES] || head.starts_with(&MAGIC.to_le_bytes()) && version == VERSION)
 }

@@ -227,9 +227,11 @@ fn failures_of_all_kinds_leave_room_for_successful_requests() {
 fn a_directory_without_histograms_has_none_and_a_foreign_file_is_refused_by_readers_and_replaced_by_the_leader() {
     let directory = tempfile::tempdir().unwrap();
     assert!(snapshot(directory.path()).is_empty());
-    // As its leader makes it: the file is there before it has its size.
-    std::fs::write(directory.path().join("metrics"), b"").unwrap();
-    assert!(snapshot(directory.path()).is_empty());
+    // As its leader makes it: the file is there before it has its size, which may come step by step.
+    for len in [0, 5, 64 << 10] {
+        std::fs::write(directory.path().join("metrics"), vec![0; len]).unwrap();
+        assert!(snapshot(directory.path()).is_empty());
+    }
     std::fs::write(directory.path().join("metrics"), b"something else").unwrap();
     assert_eq!(series::read(directory.path()).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
     drop(Series::open(directory.path(), &[]).unwrap());

@@ -5,10 +5,11 @@ use super::histogram::{EXEMPLAR_BUCKETS, WORDS};
 use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, OUTCOMES, text};
 use super::routes::{self, RouteCounts};
 use super::tenants::{self, TenantCounts};
-use super::{ExemplarWords, FILE_NAME, MAGIC, Numbers, Page, VERSION};
+use super::{ExemplarWords, FILE_NAME, HEAD_BYTES, MAGIC, Numbers, Page, VERSION};
 use queue::lock::open;
 use queue::sigbus;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 
@@ -64,14 +65,14 @@ pub fn read(directory: &Path) -> io::Result<Snapshot> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Snapshot::default()),
         other => other?,
     };
-    let bytes = size_of::<Page>();
-    match std::fs::File::from(fd.try_clone()?).metadata()?.len() {
-        // Its leader is making it right now.
-        0 => return Ok(Snapshot::default()),
-        len if len != bytes as u64 => return Err(other_version()),
-        _ => {}
+    let file = std::fs::File::from(fd.try_clone()?);
+    if file.metadata()?.len() == size_of::<Page>() as u64 {
+        return sigbus::with_mapped(&fd, read_page)?;
     }
-    sigbus::with_mapped(&fd, read_page)?
+    // Its leader is making it right now: where space is allocated by writing zeroes, the file grows step by step.
+    let mut head = [0; HEAD_BYTES];
+    file.read_at(&mut head, 0)?;
+    if head == [0; HEAD_BYTES] { Ok(Snapshot::default()) } else { Err(other_version()) }
 }
 
 fn other_version() -> io::Error {
