@@ -139,10 +139,11 @@ class InferenceLoggingMiddleware:
         if self._begin is _not_open:
             self._open_late(scope)
         if kind == "websocket":
-            factory = self._factory
-            if factory is None:
+            factory, logger = self._factory, self._logger
+            if factory is None or logger is None:
                 return None, await self.app(scope, receive, send)
-            return None, await websocket.serve(self.app, scope, receive, send, factory, _ending, self._texts)
+            served = websocket.serve(self.app, scope, receive, send, factory, logger.service, _ending, self._texts)
+            return None, await served
         path = scope.get("path")
         if path in self._special_paths:
             if path != self._wrapped_path:

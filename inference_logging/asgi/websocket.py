@@ -46,6 +46,8 @@ class Connection:
     """The messages that have passed on one connection."""
 
     __slots__ = (
+        "_receive",
+        "_send",
         "accepted",
         "closed_by",
         "code",
@@ -53,13 +55,15 @@ class Connection:
         "received_bytes",
         "sent",
         "sent_bytes",
+        "service",
         "started",
         "status",
         "subprotocol",
     )
 
-    def __init__(self) -> None:
-        """Begin without messages."""
+    def __init__(self, receive: Receive, send: Send, service: object) -> None:
+        """Begin without messages. ``service`` is what its record is emitted to."""
+        self._receive, self._send, self.service = receive, send, service
         self.started = time.monotonic()
         self.received = self.received_bytes = self.sent = self.sent_bytes = 0
         self.accepted = False
@@ -68,8 +72,18 @@ class Connection:
         self.code: int | None = None
         self.closed_by: str | None = None
 
-    def see_received(self, message: Message) -> None:
-        """Take note of what the application receives."""
+    async def receive(self) -> Message:
+        """Return what the application receives, after a note of it."""
+        message = await self._receive()
+        self._see_received(message)
+        return message
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Pass on what the application sends, after a note of it."""
+        self._see_sent(message)
+        return self._send(message)
+
+    def _see_received(self, message: Message) -> None:
         kind = kind_of(message)
         if kind == "websocket.receive":
             self.received += 1
@@ -77,8 +91,7 @@ class Connection:
         elif kind == "websocket.disconnect" and self.closed_by is None:
             self.closed_by, self.code = "client", _code(message, 1005)
 
-    def see_sent(self, message: Message) -> None:
-        """Take note of what the application sends."""
+    def _see_sent(self, message: Message) -> None:
         kind = kind_of(message)
         if kind == "websocket.send":
             self.sent += 1
@@ -114,20 +127,18 @@ async def serve(
     receive: Receive,
     send: Send,
     factory: RequestFactory,
+    service: object,
     ending: Callable[[BaseException], str],
     texts: Callable[[BaseException], Callable[[], tuple[str, str, str]] | None],
 ) -> Any:
-    """Serve one connection with its ids in the context; return what the application returns."""
-    connection, ids = Connection(), factory.websocket_ids(scope)
+    """Serve one connection with its ids in the context; return what the application returns.
 
-    async def observed_receive() -> Message:
-        message = await receive()
-        connection.see_received(message)
-        return message
-
-    def observed_send(message: Message) -> Awaitable[None]:
-        connection.see_sent(message)
-        return send(message)
+    One that another middleware of the same ``service`` serves around this one is on record there.
+    """
+    outer = getattr(receive, "__self__", None)
+    if isinstance(outer, Connection) and outer.service is service:
+        return await app(scope, receive, send)
+    connection, ids = Connection(receive, send, service), factory.websocket_ids(scope)
 
     def emit(outcome: str, error_type: str | None, exception: Callable[[], tuple[str, str, str]] | None) -> None:
         values = (
@@ -153,7 +164,7 @@ async def serve(
 
     token = REQUEST.set(ids)
     try:
-        returned = await app(scope, observed_receive, observed_send)
+        returned = await app(scope, connection.receive, connection.send)
     except BaseException as error:
         name = type(error).__qualname__
         if name == _DISCONNECT and connection.closed_by == "client":

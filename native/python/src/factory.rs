@@ -4,7 +4,7 @@ use super::asgi::{Keys, first_text, has_body, item, text, text_of};
 use super::content;
 use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ActiveSpan, CORRELATION_ID};
-use super::functions::{RECEIVE, SEND};
+use super::functions::{RECEIVE, SEND, observer_of};
 use super::gil_cell::GilCell;
 use super::head::RequestStart;
 use super::headers::recorded_headers;
@@ -30,7 +30,7 @@ use request::ids::{IdSource, RequestIds};
 use request::requests::Start;
 use request::sampler::Sampler;
 use request::trace_state::TraceState;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observe a request.");
 
@@ -274,6 +274,11 @@ fn begin_bound<'py>(
     // The path is owned, since the next look-up can run foreign code that empties the scope.
     let path = item(scope, &factory.shared.keys.path).map(Borrowed::to_owned);
     if !is_any_path && factory.shared.is_special(text_of(&path)) {
+        return Ok(None);
+    }
+    // Another middleware around this application, of a mounted one's parent for example, has the request on record.
+    let outer = observer_of(server_receive.bind(scope.py()));
+    if outer.is_some_and(|outer| Arc::ptr_eq(&outer.get().factory.get().shared.service, &factory.shared.service)) {
         return Ok(None);
     }
     let server_send = if factory.shared.service.runtime.is_active() {
