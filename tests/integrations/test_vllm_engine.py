@@ -9,7 +9,7 @@ import pytest
 
 from tests.books import assert_books_balance
 from tests.integrations.test_vllm_clients_leave import LONG, ask, read_until, running
-from tests.integrations.vllm_server import VllmServer, serving
+from tests.integrations.vllm_server import SLOW_LONG_ANSWERS, VllmServer, serving
 from tests.support import wait_until
 
 pytestmark = pytest.mark.vllm
@@ -21,7 +21,7 @@ FIXED: dict[str, Any] = {"max_tokens": 6, "ignore_eos": True}
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Serve with engine records, which need none of vLLM's own statistics."""
-    with serving(tmp_path_factory.mktemp("vllm"), "--disable-log-stats", **SETTINGS) as server:
+    with serving(tmp_path_factory.mktemp("vllm"), "--disable-log-stats", *SLOW_LONG_ANSWERS, **SETTINGS) as server:
         yield server
     assert_books_balance(server.config)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.books import assert_books_balance
 from tests.integrations.test_vllm_clients_leave import LONG, ask, read_until
 from tests.integrations.test_vllm_engine import FIXED, SETTINGS, engine_requests
-from tests.integrations.vllm_server import VllmServer, events, serving_without
+from tests.integrations.vllm_server import SLOW_LONG_ANSWERS, VllmServer, events, serving_without
 from tests.proxies import Proxy
 from tests.sidecars import queue_files
 from tests.support import wait_until
@@ -37,7 +37,7 @@ GREEDY: dict[str, Any] = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Serve without the middleware, which vLLM refuses then."""
     rust = {"VLLM_USE_RUST_FRONTEND": "1"}
-    with serving_without(tmp_path_factory.mktemp("vllm"), environment=rust, **SETTINGS) as server:
+    with serving_without(tmp_path_factory.mktemp("vllm"), *SLOW_LONG_ANSWERS, environment=rust, **SETTINGS) as server:
         yield server
     assert_books_balance(server.config)
 

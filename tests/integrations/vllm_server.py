@@ -25,6 +25,7 @@ from tests.support import read_records, wait_until
 VENV = Path(__file__).parent.parent.parent / ".venv-vllm"
 MODEL = VENV / "models" / "tiny"
 ADAPTER = VENV / "models" / "adapter"
+PROCESSORS = Path(__file__).parent / "vllm_processors"
 MIDDLEWARE = ("--middleware", "inference_logging.InferenceLoggingMiddleware")
 START_DEADLINE_S = 240.0
 STOP_DEADLINE_S = 10.0
@@ -35,8 +36,11 @@ SMALL = (
     *("--distributed-executor-backend", "uni", "--no-async-scheduling", "--enforce-eager"),
     *("--kv-cache-memory-bytes", str(1 << 28), "--max-model-len", "8192", "--max-num-seqs", "32"),
 )
+# Of a server whose clients leave before the answer is whole.
+SLOW_LONG_ANSWERS = ("--logits-processors", "long_answers:SlowLongAnswers")
 # Of a server that writes text, tool calls as well.
 WRITING = (
+    *SLOW_LONG_ANSWERS,
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--enable-scale-out"),
     # A model that knows nothing would write spaces without end.
     *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
@@ -53,8 +57,7 @@ ENVIRONMENT = {
 
 def environment_of(**variables: str) -> dict[str, str]:
     """Return the environment of a command of vLLM: this package is the installed one, not the checkout."""
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {**inherited, **ENVIRONMENT, **variables}
+    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(PROCESSORS), **variables}
 
 
 def require_vllm() -> None:
