@@ -62,7 +62,7 @@ CONTRAST = """() => {
 }"""
 """The brightness of the page; the least contrast of its text, of labels on a canvas, and of the colours of data."""
 
-OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+FITS = "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
 
 @contextmanager
@@ -91,6 +91,11 @@ def is_readable(page: Page, *, least: float = 4.5) -> None:
         papers.append(contrast["paper"])
     assert papers[0] < 0.05
     assert papers[1] > 0.9
+
+
+def wait_until_fits(page: Page) -> None:
+    """Wait until the page does not scroll sideways: its plots follow a new width a moment later."""
+    page.wait_for_function(FITS)
 
 
 def violations(page: Page) -> list[str]:

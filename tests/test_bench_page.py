@@ -15,7 +15,7 @@ from inference_logging.bench.plots import Cells, losses
 from inference_logging.bench.result import Result
 from inference_logging.cli.terminal import safe
 from tests.bench_results import HOSTILE, grown, made_up
-from tests.browser import DESK, DRAWN, OVERFLOW, PHONE, browser, is_readable, needs_browser, violations
+from tests.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -104,7 +104,7 @@ def test_neither_a_desk_nor_a_phone_scrolls_the_page_sideways(shown: Page, opene
     try:
         for width in (PHONE, DESK):
             shown.set_viewport_size({"width": width, "height": 900})
-            assert shown.evaluate(OVERFLOW) == 0
+            wait_until_fits(shown)
     finally:
         shown.evaluate("document.querySelectorAll('details').forEach(one => one.open = false)")
 

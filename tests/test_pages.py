@@ -14,7 +14,7 @@ import pytest
 from inference_logging.cli.terminal import safe
 from inference_logging.pages import assets, page
 from inference_logging.stats.summary import duration_text
-from tests.browser import DESK, DRAWN, OVERFLOW, PHONE, browser, is_readable, needs_browser, violations
+from tests.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
 from tests.sample_page import BEGIN_S, RISING, SECONDS, VISIBLE, body_of, plots, sample
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def test_no_width_scrolls_the_page_sideways_and_plots_follow_it(shown: Page, wid
     shown.set_viewport_size({"width": width, "height": 900})
     shown.wait_for_timeout(100)
     shown.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    assert shown.evaluate(OVERFLOW) == 0
+    wait_until_fits(shown)
     for plot in shown.evaluate(DRAWN):
         assert width * 0.7 < plot["width"] <= width, plot
     assert hover(shown, "lines", 0.99), "a plot that was resized still shows its values"

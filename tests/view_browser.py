@@ -77,10 +77,13 @@ class Window:
         self.page.locator(".list-count:not([data-unknown])").wait_for()
         return int(self.page.locator(".list-count b").inner_text().replace(",", "").rstrip("+"))
 
-    def overflow(self) -> int:
-        """Return by how many pixels the page is wider than the window."""
-        found: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        return found
+    def wait_for_count(self, matched: int) -> None:
+        """Wait until the page says that so many requests match; until then it shows how many did before."""
+        expect(self.page.locator(".list-count:not([data-unknown]) b")).to_have_text(f"{matched:,}")
+
+    def wait_until_fits(self) -> None:
+        """Wait until the page is no wider than the window."""
+        self.page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
 
 
 @contextmanager
