@@ -55,9 +55,11 @@ def main() -> int:
     if not wheels or not pythons:
         print(f"nothing to test: {len(wheels)} wheels in {given.directory}, {len(pythons)} interpreters")
         return 1
-    tree = copy(given.work / "tree")
+    # The tests run in another folder than this one.
+    work = given.work.absolute()
+    tree = copy(work / "tree")
     rows = [
-        test(wheel, python, tree, given.work, given.pytest)
+        test(wheel, python, tree, work, given.pytest)
         for python in pythons
         for wheel in accepted(wheels, python)[: None if given.each else 1]
     ]

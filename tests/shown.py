@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import inference_logging
+
 ROOT = Path(__file__).parent.parent
+PACKAGE = Path(inference_logging.__file__).parent  # the checkout's, or the installed one
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in (
@@ -19,6 +22,12 @@ PAGES = {
 """All pages, by their path in the checkout."""
 COMPARISON = ROOT / "docs" / "comparison.md"
 NUMBER = r"\d[\d.,:TZ-]*"
+
+
+def source(path: str) -> str:
+    """Return the text of a file by its path in the checkout; one of the package's is that of the package under test."""
+    parent = PACKAGE.parent if path.startswith("inference_logging/") else ROOT
+    return (parent / path).read_text(encoding="utf-8")
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shown import PAGES, ROOT
+from tests.shown import PAGES, ROOT, source
 from tests.test_c_embedded import LARGEST_LIBRARY_BYTES, LARGEST_MEMORY_KB
 
 sys.path.append(str(ROOT / "loadtests"))  # its files import each other by bare name
@@ -75,7 +75,7 @@ HELD = {
 
 @pytest.mark.parametrize(("path", "words"), sorted({held for of in HELD.values() for held in of.values()}))
 def test_a_figure_that_is_no_result_stands_where_it_is_held(path: str, words: str) -> None:
-    assert words in (ROOT / path).read_text(encoding="utf-8")
+    assert words in source(path)
 
 
 def prose(page: str) -> str:

@@ -22,6 +22,7 @@ from inference_logging.integrations.vllm.records import REQUEST_FIELDS
 from inference_logging.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS
 from inference_logging.metrics import metrics_of
 from inference_logging.started import FIELDS as STARTED_FIELDS
+from tests.shown import source
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 _PRINTED: Final = (
@@ -150,8 +151,7 @@ FORMATS: Final = {
 @pytest.mark.parametrize("what", FORMATS)
 def test_the_version_of_a_format_is_that_of_the_code(what: str) -> None:
     path, name = FORMATS[what]
-    source = (DOCS.parent / path).read_text(encoding="utf-8")
-    (version,) = re.findall(rf"^(?:pub )?(?:const )?{name}(?:: (?:u32|Final))? = (\d+);?$", source, re.MULTILINE)
+    (version,) = re.findall(rf"^(?:pub )?(?:const )?{name}(?:: (?:u32|Final))? = (\d+);?$", source(path), re.MULTILINE)
     page = (DOCS / "upgrading.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| {re.escape(what)}(?:, ([^|]+))? \| (\d+) \|", page, re.MULTILINE)
     assert row[1] == version

@@ -46,6 +46,24 @@ def test_a_python_that_does_not_start_is_not_found(tmp_path: Path, monkeypatch: 
     assert installed.find("python3.99") == [tmp_path / "python3.99"]
 
 
+def test_a_work_folder_beside_the_checkout_can_be_given_by_a_relative_name(
+    wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(installed, "copy", lambda tree: tree)
+    monkeypatch.setattr(installed, "accepted", lambda wheels, _: wheels)
+    places: list[Path] = []
+
+    def test(wheel: Path, python: Path, tree: Path, work: Path, tests: list[str]) -> installed.Row:
+        places.extend((tree, work))
+        return installed.Row(wheel.name, 0, "", str(python), " ".join(tests), ok=True)
+
+    monkeypatch.setattr(installed, "test", test)
+    monkeypatch.setattr(sys, "argv", ["installed.py", ".", "--python", sys.executable, "--work", "work"])
+    assert installed.main() == 0
+    assert set(places) == {tmp_path / "work", tmp_path / "work" / "tree"}
+
+
 ASKING = """
 import subprocess
 import subprocess
