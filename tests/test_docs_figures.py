@@ -23,7 +23,10 @@ import bench_view_fixture
 
 WRITTEN = tuple(
     f"docs/{name}.md"
-    for name in ("c-reference", "commands", "fleet-simulation", "metrics", "parameters", "request", "rust-reference")
+    for name in (
+        *("c-reference", "cpp-reference", "rust-reference"),
+        *("commands", "fleet-simulation", "metrics", "parameters", "request"),
+    )
 )
 """Pages that are written from the code, or from a kept result."""
 INTERVAL = ("inference_logging/stats/interval.py", "_LEVEL: Final = 0.95")
