@@ -1,4 +1,4 @@
-"""The references of C, C++ and Rust in docs are written from the headers and from the crate's sources."""
+"""Printed from headers and sources: docs/c-reference.md, docs/cpp-reference.md and docs/rust-reference.md."""
 
 from __future__ import annotations
 
