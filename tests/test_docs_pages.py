@@ -90,10 +90,12 @@ def test_the_record_of_the_audit_page_is_in_its_lane(tmp_path: Path) -> None:
 def test_what_the_page_of_texts_replaces_is_replaced_so(tmp_path: Path) -> None:
     page = (DOCS / "texts.md").read_text(encoding="utf-8")
     (tmp_path / "logging.yaml").write_text(blocks("texts.md", "yaml")[0], encoding="utf-8")
+    (makes_key,) = re.findall(r"`(head [^`]*> hash\.key)`", page)
+    subprocess.run(["sh", "-c", makes_key], cwd=tmp_path, check=True)
     shown = dict(re.findall(r"`([^`]+)` becomes `(\[[^`]+\])`", page))
     code = (
         "from inference_logging import Config, Logger, get_logger\n"
-        "with Logger(Config(config_file='logging.yaml')):\n"
+        "with Logger(Config(config_file='logging.yaml', capture_input='hash', capture_hash_key_file='hash.key')):\n"
         f"    get_logger('app').info({' '.join(shown)!r}, metadata={{'user': 'ann'}}, password='x')\n"
     )
     (record,) = recorded(code, "log", tmp_path)
