@@ -183,7 +183,7 @@ def arrange(
         if given.get("stack_info"):
             fields["code.stacktrace"] = open_tracebacks().stack(_caller(level if type(level) is int else 1))
     except Exception as error:  # noqa: BLE001 - a call never raises
-        report_refusal(f"{type(error).__name__} where its message takes its arguments")
+        report_refusal(f"its message and arguments cannot be formatted ({type(error).__name__})")
         return None
     return message, fields
 

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from inference_logging._native import forget_inherited_records, leave_waiting_records_to_parent, waiting_records
+from inference_logging.errors import InferenceLoggingError
 
 if TYPE_CHECKING:
     from inference_logging.config import Config
@@ -68,9 +69,14 @@ class Waiting:
         from inference_logging.logger import Logger  # which needs this module
 
         forget_inherited_records()
-        if waiting_records():
+        if waiting := waiting_records():
             # A function that is registered while they run is not called any more.
-            Logger(self._wanted()).close()
+            try:
+                Logger(self._wanted()).close()
+            except InferenceLoggingError as error:
+                if sys.stderr is not None:
+                    lost = f"records of the application are lost, {waiting} in all"
+                    sys.stderr.write(f"inference_logging: {lost}: {error}\n")
 
 
 def _of_the_environment() -> Config:

@@ -40,7 +40,7 @@ HOW_TO_READ: Final = (
     "A turn is some hundred requests; a ratio is taken between turns that follow each other.",
     "CPU time is that of the whole process, the listener's thread included.",
     "The control is the same server without logging once more: its distance from 1 is what cannot be seen here.",
-    "`make bench-turns` measures longer, in several processes.",
+    "The command make bench-turns measures longer, in several processes.",
 )
 
 

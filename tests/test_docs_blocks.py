@@ -42,6 +42,7 @@ ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("CONTRIBUTING.md", "text"): (1, "a drawing"),
     ("README.md", "mermaid"): (1, "a drawing"),
     ("docs/c-reference.md", "c"): (None, "tests/test_docs_native.py"),
+    ("docs/cpp-reference.md", "cpp"): (None, "tests/test_docs_native.py"),
     ("docs/c.md", "c"): (1, "tests/test_c.py"),
     ("docs/c.md", "cpp"): (4, "tests/test_cpp.py, tests/test_onnx_pipeline.py, tests/test_tensorrt_logger.py"),
     ("docs/clickhouse.md", "sql"): (2, "tests/shipping/test_clickhouse.py"),

@@ -1,9 +1,10 @@
-"""`docs/c-reference.md` and `docs/rust-reference.md` are written from the header and from the crate's sources."""
+"""Printed from headers and sources: docs/c-reference.md, docs/cpp-reference.md and docs/rust-reference.md."""
 
 from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,6 +13,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent
 HEADER: Final = ROOT / "native" / "c" / "include" / "inferlog.h"
+CPP_HEADERS: Final = (HEADER.with_suffix(".hpp"), *sorted((HEADER.parent / "inferlog").glob("*.hpp")))
 CRATE: Final = ROOT / "native" / "rust" / "src"
 BELOW: Final = {
     "Content": "request/src/capture/settings.rs",
@@ -23,13 +25,14 @@ BELOW: Final = {
 """What the crate shows of the crates below it."""
 _PRINTED: Final = (
     "Printed by `python tests/test_docs_native.py {0}`; a test fails while this file says something else. "
-    "How it is used: [{0}.md]({0}.md)."
+    "How it is used: [{1}.md]({1}.md)."
 )
 NOT_SHOWN: Final = ("Caller", "HeadDecision", "Inner", "Scratch", "Settings", "Trace", "TraceState")
 """Types below that the crate does not show: what needs one is for the other faces of the core."""
 _DECLARED: Final = re.compile(
     r"/\*\n(?P<about>(?: [^\n]*\n|\n)*?) \*/\n(?P<code>(?!\n).*?)(?=\n\n|\n#(?:if|endif)|\Z)", re.DOTALL
 )
+_DETAIL: Final = re.compile(r"^namespace detail \{.*?^\}  // namespace detail$", re.DOTALL | re.MULTILINE)
 _ITEM: Final = re.compile(r"pub (?:const |unsafe )*(?P<kind>fn|struct|enum|const|type|trait) (?P<name>\w+)")
 
 
@@ -73,7 +76,7 @@ def helpers() -> list[str]:
 
 def c() -> str:
     """Return the page of the C library."""
-    lines = ["# Reference of the C library", "", _PRINTED.format("c")]
+    lines = ["# Reference of the C library", "", _PRINTED.format("c", "c")]
     found = declarations()
     for kind in ("Functions", "Types", "Constants"):
         lines += ["", f"## {kind}"]
@@ -83,6 +86,64 @@ def c() -> str:
                 lines += ["", f"### {one.name}", "", about.strip(), "", "```c", one.code, "```"]
     lines += ["", "## Values", "", "Functions of the header itself that make values and texts.", "", "```c"]
     return "\n".join([*lines, *(f"{prototype};" for prototype in helpers()), "```"]) + "\n"
+
+
+def cpp() -> str:
+    """Return the page of the C++ headers."""
+    lines = ["# Reference of the C++ headers", "", _PRINTED.format("cpp", "c")]
+    for header in CPP_HEADERS:
+        text = header.read_text(encoding="utf-8")
+        lines += ["", f"## {header.relative_to(HEADER.parent)}"]
+        about = re.sub(r"^// ?", "", text.partition("#pragma once")[0], flags=re.MULTILINE)
+        for part in re.split(r"\n(?=\n)", about.strip()):
+            is_code = part.strip("\n").startswith("  ")
+            lines += ["", "```cpp", textwrap.dedent(part.strip("\n")), "```"] if is_code else ["", part.strip()]
+        shown: dict[str, list[str]] = {}
+        for code in cpp_declarations(text):
+            named = re.search(r"^(?:class|struct|enum|#define) (\w+)", code, re.MULTILINE)
+            shown.setdefault(named[1] if named else "functions", []).append(code)
+        for name, texts in shown.items():
+            lines += ["", f"### {name}", "", "```cpp", "\n\n".join(texts), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def cpp_declarations(text: str) -> Iterator[str]:
+    """Yield what a header declares in the namespace, with its comment and without bodies, then its macros."""
+    inside = re.sub(r"^#.*$", "", _DETAIL.sub("", text), flags=re.MULTILINE)
+    yield from _declared_in(inside.partition("\nnamespace inferlog {\n")[2].splitlines(), "")
+    yield from re.findall(r"(?:^///.*\n)+#define \w+\([^)]*\)", text, re.MULTILINE)
+
+
+def _declared_in(lines: list[str], indent: str) -> Iterator[str]:
+    item: list[str] = []
+    reading = iter(lines)
+    for line in reading:
+        if line in ("}  // namespace inferlog", " private:"):
+            return
+        if line in ("", " public:"):
+            continue
+        item.append(line)
+        if line.lstrip().startswith("///") or line[-1] not in "{};":
+            continue
+        body = [line] if line[-1] == "{" else []
+        while body and body[-1] not in (f"{indent}}}", f"{indent}}};"):
+            body.append(next(reading))
+        code = "\n".join(item)
+        if body and re.search(r"^ *(?:class|struct) [^(]*\{$", line):
+            yield "\n".join([code, *_declared_in(body[1:-1], f"{indent}  "), f"{indent}}};"])
+        else:
+            yield code if line.startswith("enum ") else _signature(code)
+        item = []
+
+
+def _signature(code: str) -> str:
+    """Return a declaration up to the body, or the values of the members."""
+    depth = 0
+    for match in re.finditer(r"///.*|[(){]|(?<!:):(?!:)", code):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if depth == 0 and match[0] in ("{", ":"):
+            return code[: match.start()].rstrip() + ";"
+    return code
 
 
 def modules() -> dict[str, list[Path]]:
@@ -153,7 +214,7 @@ def _shown(above: list[str], code: list[str], kind: str) -> Iterator[str]:
 
 def rust() -> str:
     """Return the page of the crate."""
-    lines = ["# Reference of the Rust crate", "", _PRINTED.format("rust")]
+    lines = ["# Reference of the Rust crate", "", _PRINTED.format("rust", "rust")]
     for module, files in modules().items():
         own, *inner = files
         reexported = " ".join(re.findall(r"^pub use \w+::(.*);", own.read_text(encoding="utf-8"), re.MULTILINE))
@@ -175,7 +236,7 @@ def _section(name: str, found: list[tuple[str, str]]) -> Iterator[str]:
         yield from ("", f"### {of or 'functions'}", "", "```rust", "\n\n".join(texts), "```")
 
 
-PAGES: Final = {"c": c, "rust": rust}
+PAGES: Final = {"c": c, "cpp": cpp, "rust": rust}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -189,6 +250,16 @@ def test_every_name_of_the_header_stands_on_the_page() -> None:
     names = set(re.findall(r"\b(?:inferlog|INFERLOG)_\w+", code)) - {"INFERLOG_ZERO", "INFERLOG_REQUESTS"}
     shown = set(re.findall(r"\b(?:inferlog|INFERLOG)_\w+", c()))
     assert names - shown == {"INFERLOG_PRODUCER_ONLY"}, "that one is in docs/c.md"
+
+
+def test_every_name_of_the_namespace_that_pages_and_examples_use_stands_on_the_page() -> None:
+    sources = [ROOT / "docs" / "c.md", *(ROOT / "examples").rglob("*.cpp")]
+    used = set(re.findall(r"\binferlog::(\w+)", "".join(path.read_text(encoding="utf-8") for path in sources)))
+    headers = _DETAIL.sub("", "".join(path.read_text(encoding="utf-8") for path in CPP_HEADERS))
+    public = set(re.findall(r"^(?:class|struct|enum|inline [^(\n]*) (\w+)(?: \{| final| :|\()", headers, re.MULTILINE))
+    shown = "\n".join(code for path in CPP_HEADERS for code in cpp_declarations(path.read_text(encoding="utf-8")))
+    assert {"log", "value_of", "spdlog_sink", "tensorrt_logger"} <= public
+    assert [name for name in sorted(used | public) if not re.search(rf"\b{name}\b", shown)] == []
 
 
 @pytest.mark.parametrize("page", ["c.md", "c-reference.md"])

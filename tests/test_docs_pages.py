@@ -79,6 +79,39 @@ def test_the_test_of_an_application_passes(tmp_path: Path) -> None:
     assert not (tmp_path / "logs").exists()
 
 
+def test_the_record_of_the_audit_page_is_in_its_lane(tmp_path: Path) -> None:
+    (code,) = blocks("audit.md", "python")
+    asked = DRIVER.replace("/hello/ann", "/decide?user=ann").replace('"hello"', "'{\"allowed\":true}'")
+    assert recorded(code + asked, "policy.decision", tmp_path) == []
+    (decided,) = read_records(tmp_path / "logs" / "audit", "policy.decision")
+    assert (decided["user"], decided["allowed"]) == ("ann", True)
+
+
+def test_what_the_page_of_texts_replaces_is_replaced_so(tmp_path: Path) -> None:
+    page = (DOCS / "texts.md").read_text(encoding="utf-8")
+    (tmp_path / "logging.yaml").write_text(blocks("texts.md", "yaml")[0], encoding="utf-8")
+    (makes_key,) = re.findall(r"`(head [^`]*> hash\.key)`", page)
+    subprocess.run(["sh", "-c", makes_key], cwd=tmp_path, check=True)
+    shown = dict(re.findall(r"`([^`]+)` becomes `(\[[^`]+\])`", page))
+    code = (
+        "from inference_logging import Config, Logger, get_logger\n"
+        "with Logger(Config(config_file='logging.yaml', capture_input='hash', capture_hash_key_file='hash.key')):\n"
+        f"    get_logger('app').info({' '.join(shown)!r}, metadata={{'user': 'ann'}}, password='x')\n"
+    )
+    (record,) = recorded(code, "log", tmp_path)
+    assert record["message"] == " ".join(shown.values())
+    assert record["attributes"] == {"metadata": {"user": "[redacted:field]"}, "password": "[redacted:field]"}
+
+
+def test_errors_that_troubleshooting_quotes_are_those_of_the_code() -> None:
+    section = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").partition("## The start fails")[2]
+    quoted = re.findall(r"^\* `([^`]+ [^`]+)`:", section.partition("\n## ")[0], re.MULTILINE)
+    sources = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "native").glob("*/src/**/*.rs"))
+    said = [part.strip() for quote in quoted for part in quote.split(":")[0].split("…")]
+    assert len(quoted) == 2
+    assert [part for part in said if part and part not in sources] == []
+
+
 def test_the_page_has_every_extra() -> None:
     project = (DOCS.parent / "pyproject.toml").read_text(encoding="utf-8")
     table = project.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
@@ -102,7 +135,8 @@ def test_a_framework_is_on_record(name: str, tmp_path: Path) -> None:
 @pytest.mark.servers
 def test_the_log_file_of_uvicorn_puts_its_messages_on_record(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text(blocks("access-logs.md", "json")[0], encoding="utf-8")
-    (tmp_path / "app.py").write_text(blocks("fastapi.md", "python")[0], encoding="utf-8")
+    root = "import logging\nimport inference_logging\nlogging.basicConfig(handlers=[inference_logging.Handler()])\n"
+    (tmp_path / "app.py").write_text(root + blocks("fastapi.md", "python")[0], encoding="utf-8")
     (command,) = (line for line in blocks("access-logs.md", "sh") if line.startswith("uvicorn "))
     environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(tmp_path / "queues")}
     server = subprocess.Popen(
@@ -119,6 +153,7 @@ def test_the_log_file_of_uvicorn_puts_its_messages_on_record(tmp_path: Path) -> 
         server.send_signal(signal.SIGTERM)
         server.wait(60)
     assert any(message.startswith("Started server process") for message in messages())
+    assert messages().count("Application startup complete.") == 1
 
 
 @pytest.mark.servers

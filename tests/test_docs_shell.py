@@ -42,7 +42,7 @@ OTHERS = {
     "pkg-config": "test_c.py runs it",
     "ssh": "of others",
     "tritonserver": "tests/integrations/test_triton.py runs it",
-    "vllm": "tests/integrations/test_vllm_example.py runs it; what it imports is checked below",
+    "vllm": "tests/integrations/test_vllm_example.py reads its options; what it imports is checked below",
     "/lib/systemd/systemd-journal-remote": "tests/shipping/journals.py runs it",
 }
 """Programs of others whose options no test here reads, and what does instead."""
@@ -107,13 +107,13 @@ def commands() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def lines_in_sentences() -> list[tuple[str, str]]:
-    """Return each of our command lines that stands in a sentence and is more than a name, with its page."""
+    """Return each command line of ours and of uvicorn in a sentence that is more than a name, with its page."""
     found = set()
     for page, text in PAGES.items():
         if page == "CHANGELOG.md":  # it names what a command got
             continue
         prose = " ".join(re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE).split())
-        lines = re.findall(r"`inference-logging ([a-z][^`\s]* [^`]+)`", prose)
+        lines = re.findall(r"`(inference-logging [a-z][^`\s]* [^`]+|uvicorn [^`]+)`", prose)
         found |= {(page, line) for line in lines if not re.search(r"\[[A-Z]|…", line)}
     return sorted(found)
 
@@ -133,13 +133,16 @@ def parse(arguments: list[str]) -> None:
         name, command = str(found.name), found
 
 
-def ours(words: list[str], _page: str) -> None:
+def ours(words: list[str], page: str) -> None:
     with contextlib.suppress(click.exceptions.Exit):
         parse(words)
+    _, _, served = " ".join(words).partition(" -- uvicorn ")
+    if words[0] == "run" and served:
+        uvicorn_(served.split(), page)
 
 
 def uvicorn_(words: list[str], _page: str) -> None:
-    uvicorn.main.make_context("uvicorn", words)
+    uvicorn.main.make_context("uvicorn", words if words[0] == "app:app" else ["app:app", *words])
 
 
 def make(words: list[str], _page: str) -> None:
@@ -264,8 +267,9 @@ def test_a_command_line_in_a_sentence_is_one_that_the_program_takes(
     monkeypatch.chdir(tmp_path)
     for name in FILES:
         (tmp_path / name).touch()
+    program, *words = shlex.split(line)
     try:
-        ours(shlex.split(line), page)
+        CHECKS[program](words, page)
     except click.ClickException as error:
         pytest.fail(f"{page}: {line}: {error.format_message()}")
 

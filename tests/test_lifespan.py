@@ -182,7 +182,9 @@ def test_without_lifespan_a_queue_that_cannot_be_had_does_not_stop_the_serving_a
 
     for _ in range(3):
         assert asyncio.run(serve("/")) == messages
-    assert capfd.readouterr().err.count("requests are NOT recorded") == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("inference_logging: requests are NOT recorded: ")
+    assert f"queue_directory={tmp_path / 'file'}" in line
     assert asyncio.run(serve("/health"))[0]["status"] == 503
 
 

@@ -187,7 +187,8 @@ def test_a_call_that_is_refused_is_said_once_per_call_site_without_its_text(
     assert "secret" not in said
     lines = said.splitlines()
     assert [line.count("test_ordinary_calls.py:") for line in lines] == [1] * 4
-    for line, why in zip(lines, ("TypeError", "message", "oversize", "serialize_error"), strict=True):
+    reasons = ("cannot be formatted (TypeError)", "message", "oversize", "serialize_error")
+    for line, why in zip(lines, reasons, strict=True):
         assert why in line
     assert recorded.logger.stats()["dropped"] == {
         "oversize": {"INFO": 3},

@@ -241,6 +241,17 @@ def test_what_no_configuration_came_for_is_written_at_exit(tmp_path: Path) -> No
     ]
 
 
+def test_records_that_cannot_be_written_at_exit_are_counted_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(tmp_path / "file")}
+    done = subprocess.run(
+        [sys.executable, "-c", WAITS], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("inference_logging: records of the application are lost, 1 in all: ")
+    assert f"queue_directory={tmp_path / 'file'}" in line
+
+
 def test_records_that_wait_are_bounded_and_what_is_above_it_is_counted(tmp_path: Path, service_name: str) -> None:
     program = WAITS + (
         "\nfor number in range(5000): logging.info('n')\n"

@@ -200,9 +200,10 @@ class InferenceLoggingMiddleware:
             return
         try:
             self._open(scope)
-        except Exception:  # noqa: BLE001 - whatever it is: requests are served
+        except Exception as error:  # noqa: BLE001 - whatever it is: requests are served
             self._unavailable = True
-            sys.stderr.write("inference_logging: requests are NOT recorded:\n" + traceback.format_exc())
+            why = str(error) if isinstance(error, InferenceLoggingError) else traceback.format_exc()
+            sys.stderr.write(f"inference_logging: requests are NOT recorded: {why.rstrip()}\n")
 
     def _close(self) -> None:
         self._begin, self._factory, self._reseed = _not_open, None, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -17,11 +18,31 @@ import pytest
 from tests.integrations.vllm_server import MODEL, SMALL, START_DEADLINE_S, VENV, environment_of, require_vllm
 from tests.servers import free_port
 from tests.support import read_records, wait_until
+from tests.test_docs_shell import commands
 
 pytestmark = pytest.mark.vllm
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "vllm" / "README.md"
 NAME = "Qwen/Qwen3-0.6B"
+READ_ONLY = """
+import json, sys
+from vllm.entrypoints.common.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = make_arg_parser(FlexibleArgumentParser())
+print([parser.parse_args(words[2:]).middleware for words in json.load(sys.stdin)])
+"""
+
+
+def test_each_command_of_a_page_has_options_that_vllm_takes() -> None:
+    require_vllm()
+    shown = [words for _, words in commands() if words[:2] == ("vllm", "serve")]
+    assert len(shown) >= 3
+    command, text = [str(VENV / "bin" / "python"), "-c", READ_ONLY], json.dumps(shown)
+    done = subprocess.run(
+        command, env=environment_of(), input=text, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("inference_logging.InferenceLoggingMiddleware") == len(shown)
 
 
 def blocks() -> list[str]:

@@ -33,8 +33,10 @@ class error : public std::runtime_error {
   error() : std::runtime_error(inferlog_last_error() ? inferlog_last_error() : "inferlog") {}
 };
 
+/// The text with its length.
 inline inferlog_text text_of(std::string_view text) noexcept { return {text.data(), text.size()}; }
 
+/// The value of a field: absent, a truth value, a text or a number.
 inline inferlog_value value_of(std::nullopt_t) noexcept { return inferlog_absent(); }
 inline inferlog_value value_of(bool is_true) noexcept { return inferlog_bool(is_true); }
 inline inferlog_value value_of(std::string_view text) noexcept { return inferlog_bytes(text.data(), text.size()); }
@@ -112,6 +114,7 @@ class request {
   ~request() { end(INFERLOG_END_FAILED, "abandoned"); }
 
   inferlog_request* get() const noexcept { return handle_; }
+  /// These five are `inferlog_request_header`, `_body`, `_answer`, `_chunk` and `_disconnect`.
   void header(std::string_view name, std::string_view value) const noexcept {
     inferlog_request_header(handle_, text_of(name), text_of(value));
   }
