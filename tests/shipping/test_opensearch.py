@@ -13,7 +13,8 @@ from inference_logging.shipping.line import Destination, Line
 from inference_logging.shipping.opensearch.template import FIELDS, MESSAGES
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
-from tests.shipping.opensearch import INDEX, OpenSearch, Wire, as_record
+from tests.shipping.lossy import LossyWire
+from tests.shipping.opensearch import INDEX, OpenSearch, as_record
 from tests.shipping.shippers import Ship
 from tests.shipping.stage import Stage
 
@@ -53,9 +54,8 @@ def test_each_record_is_one_document_though_server_and_shipper_are_killed(
 ) -> None:
     server: OpenSearch = start(OpenSearch(tmp_path / "opensearch"))
     staged = stage()
-    with Wire(server.port) as wire:
-        url = server.to.replace(f":{server.port}/", f":{wire.port}/")
-        ship: Ship = start(Ship(staged.config, url, ship_timeout_s="10"))
+    with LossyWire(server.port) as wire:
+        ship: Ship = start(Ship(staged.config, wire.via(server.to), ship_timeout_s="10"))
         with staged.load() as load:
             for _ in range(2):
                 for mortal in (ship, server, None):
