@@ -82,6 +82,8 @@ class Measured(NamedTuple):
     segment_bytes: float
     compressed_bytes: float
     listener_cpu_s: float
+    records: float = 1.0
+    """Its own, its chunks' and the application's."""
     shipped: Mapping[str, PerRequest] = {}
     """By kind of destination."""
 
@@ -150,7 +152,8 @@ def _measured(config: Config, lines: Lines, kinds: Collection[str], requests_s: 
     content = b"".join(lines.lines)
     compressed = zstandard.ZstdCompressor(level=config.compress_level).compress(content)
     shipped = {kind: _shipped(config, lines, kind, requests_s) for kind in kinds}
-    return Measured(0.0, len(content) / lines.requests, len(compressed) / lines.requests, 0.0, shipped)
+    each = 1 / lines.requests
+    return Measured(0.0, len(content) * each, len(compressed) * each, 0.0, len(lines.lines) * each, shipped)
 
 
 def _shipped(config: Config, lines: Lines, kind: str, requests_s: float) -> PerRequest:

@@ -13,6 +13,7 @@ import yaml
 
 from inference_logging import Config
 from inference_logging.config.schema import file_schema
+from inference_logging.errors import ConfigError
 from tests.command_line import run
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "parameters.md"
@@ -165,6 +166,36 @@ def test_check_says_each_problem_on_a_line_of_its_own(tmp_path: Path) -> None:
         rf"{path}:5: service_name='a\nb' (file)",
     ]
     assert lines[2].endswith("must be a number from 0.01 to 60 (s), without quotes")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("audit: on", 'audit=True (file): must be one of "off", "on"'),
+        ("fallback: no", "fallback=False (file): must be none, stderr, or the absolute path of a directory"),
+        ("advanced: {resource_on_lines: true}", 'resource_on_lines=True (file): must be one of "off", "on"'),
+        ("record_headers: [on]", "record_headers=True (item 1 of file): must be at most 16 of name, "),
+    ],
+)
+def test_check_hints_at_quotes_where_yaml_made_a_truth_value_of_a_word(line: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "logging.yaml"
+    path.write_text(f"version: 1\n{line}\n")
+    said = run("config", "check", str(path)).out
+    assert said.startswith(f"{path}:2: {problem}")
+    words = "off, no and false" if "False" in problem else "on, yes and true"
+    assert said.endswith(f"; YAML reads {words} as a truth value unless they are in quotes\n")
+
+
+def test_check_hints_at_no_quotes_where_no_such_word_is_a_value_and_where_no_file_is(tmp_path: Path) -> None:
+    path = tmp_path / "logging.yaml"
+    path.write_text(
+        "version: 1\nflush_records: true\nqueue_bytes: on\nsample_ratio: no\nchunks: yes\ntrace_source: off\n"
+    )
+    said = run("config", "check", str(path)).out
+    assert (said.count("\n"), "YAML" in said) == (5, False)
+    with pytest.raises(ConfigError) as raised:
+        Config(audit=True)
+    assert "YAML" not in str(raised.value)
 
 
 def test_check_names_the_lines_of_the_group(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from inference_logging import Config
 from inference_logging.cli.size import Fleet, Prices, command, computed
 from inference_logging.segments import segments
 from inference_logging.shipping import measured
+from inference_logging.shipping.line import Stored
 from inference_logging.shipping.s3.staging import Staging
 from inference_logging.sizing import Measured, PerRequest, Shape, measure, measure_segments
 from tests.command_line import run
@@ -88,6 +89,21 @@ def test_the_figures_of_a_fleet_are_those_of_a_request_times_its_requests() -> N
     assert kafka["money_month"]["total"] == pytest.approx(kafka["money_month"]["network"] + 20 * 2e-3 * 10)
     assert s3["stored_bytes"] == pytest.approx(10 * 2 * 100 * month_s)
     assert s3["money_month"]["storage"] == pytest.approx(s3["stored_bytes"] / 1e9 * 2.0)
+
+
+def test_an_index_keeps_the_mean_of_its_records_for_each_of_a_request_on_disk() -> None:
+    index = Stored(records=1000, bytes=47_000, copies=2, kept_s=90 * 86_400)
+    two = SYNTHETIC._replace(records=2.5)
+
+    def found(kept_there_s: float | None, kept_s: float | None) -> Any:
+        fleet = Fleet(pods=10, processes=1, requests_s=4, keep_s=3600, kept_there_s=kept_there_s)
+        return computed(Config(), two, fleet, PRICES, {"kafka": index._replace(kept_s=kept_s)})["shipping"]["kafka"]
+
+    of_table = found(None, 90 * 86_400)
+    assert (of_table["kept_s"], of_table["stored_bytes"]) == (90 * 86_400, 40 * 90 * 86_400 * 2.5 * 2 * 47)
+    assert of_table["money_month"]["storage"] == pytest.approx(of_table["stored_bytes"] / 1e9 * PRICES.disk)
+    assert found(5, 90 * 86_400)["kept_s"] == 5
+    assert found(None, None)["kept_s"] == 30 * 86_400
 
 
 @given(times=st.integers(2, 1000), pods=st.integers(1, 1000), requests_s=st.floats(0.01, 1000))
@@ -242,9 +258,31 @@ def test_the_command_prints_tables_or_json(recorded: Recorded) -> None:
 
 
 def test_the_destinations_of_the_option_are_those_that_are_measured() -> None:
-    (option,) = [parameter for parameter in command.params if parameter.name == "kinds"]
-    assert isinstance(option.type, click.Choice)
-    assert tuple(option.type.choices) == measured.KINDS
+    (option,) = [parameter for parameter in command.params if parameter.name == "given"]
+    for kind in measured.KINDS:
+        assert option.type.convert(kind, option, None) == (kind, None)
+    for kind in measured.INDEXES:
+        assert option.type.convert(f"{kind}+http://a/b", option, None) == (kind, f"{kind}+http://a/b")
+    with pytest.raises(click.BadParameter, match=r"'kafka://a:9/b' is none of kafka, .*clickhouse\+https"):
+        option.type.convert("kafka://a:9/b", option, None)
+
+
+def test_a_kind_with_two_servers_and_a_url_of_another_form_are_refused() -> None:
+    both = run("size", "--requests-s", "2", "--tokens", "3", "--to", "opensearch", "--to", "opensearch+http://a:9/b")
+    assert both.code == 2
+    assert "--to opensearch+http://a:9/b: opensearch is there already" in both.err
+    wrong = run("size", "--requests-s", "2", "--tokens", "3", "--to", "clickhouse+http://a:9")
+    assert wrong.code == 2
+    assert "ship_to='clickhouse+http://a:9'" in wrong.err
+
+
+def test_why_it_is_not_known_what_is_kept_is_said() -> None:
+    made = ("size", "--requests-s", "2", "--tokens", "3", "--to", "otlp", "--to", "s3", "--to", "opensearch")
+    table = run(*made).out
+    assert "otlp: it decides what it keeps.\n" in table
+    assert "s3: kept for 30 days.\n" in table
+    assert "opensearch: its server was not asked what it keeps; name one that has records: " in table
+    assert json.loads(run(*made, "--json").out)["shipping"]["opensearch"]["stored_bytes"] is None
 
 
 def test_segments_that_cannot_be_measured_are_named(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,18 +16,25 @@ from inference_logging.cli.examples import examples
 from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
 from inference_logging.cli.terminal import table_text
 from inference_logging.cli.times import duration_s
-from inference_logging.errors import InferenceLoggingError, MissingExtraError
+from inference_logging.errors import ConfigError, InferenceLoggingError, MissingExtraError
 
 if TYPE_CHECKING:
     from inference_logging.config import Config
     from inference_logging.pages.content import Table
+    from inference_logging.shipping.line import Stored
     from inference_logging.sizing import Measured, PerRequest
 
 _DAY_S: Final = 86_400
 _MONTH_S: Final = 30 * _DAY_S
 _GB: Final = 1e9
 _DEFAULT_KEEP_S: Final = 7 * _DAY_S
-_KINDS: Final = ("kafka", "otlp", "forward", "s3", "s3-parquet")
+_KINDS: Final = ("kafka", "otlp", "forward", "clickhouse", "opensearch", "s3", "s3-parquet")
+_INDEXES: Final = {
+    "clickhouse": "clickhouse+https://user@host/database",
+    "opensearch": "opensearch+https://host:9200/index",
+    "elasticsearch": "elasticsearch+https://host:9200/index",
+}
+"""Kinds whose server is asked what it keeps, and how one is named."""
 _MOST: Final = 10_000_000
 """Pods, and requests in a second: more is a slip of the hand."""
 _TIMES: Final = ("queue_lasts_s", "kept_s")
@@ -37,7 +44,8 @@ _OF_SHAPE: Final = ("tokens", "input_tokens", "chunks", "records")
 class Fleet(NamedTuple):
     """Pods, serving processes in each, requests per second of a pod, seconds that segments are kept.
 
-    ``pods_per_node``: None if nothing is asked of a node; ``kept_there_s``: seconds that object storage keeps them.
+    ``pods_per_node``: None if nothing is asked of a node; ``kept_there_s``: seconds that a destination keeps them,
+    None: as its table says, else a month.
     """
 
     pods: int
@@ -45,7 +53,7 @@ class Fleet(NamedTuple):
     requests_s: float
     keep_s: float
     pods_per_node: int | None = None
-    kept_there_s: float = _MONTH_S
+    kept_there_s: float | None = None
 
 
 class Prices(NamedTuple):
@@ -66,6 +74,22 @@ class _Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is no number to count with.", parameter, context)
         return number
+
+
+class _To(click.ParamType[Any]):
+    """A kind of destination, and the URL of its server if that is given."""
+
+    name = "destination"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return both; None: no URL. Raises ``click.BadParameter``."""
+        if value in _KINDS:
+            return value, None
+        kind = str(value).partition("+")[0]
+        if kind in _INDEXES:
+            return kind, value
+        forms = ", ".join((*_KINDS, *_INDEXES.values()))
+        return self.fail(f"{value!r} is none of {forms}", parameter, context)
 
 
 _PRICE: Final = _Number(0, 1e9)
@@ -119,11 +143,14 @@ def _time_option(_context: click.Context, parameter: click.Parameter, value: str
 @click.option("--sample-ratio", type=_Number(0, 1, min_open=True), help="As sample_ratio of the servers.")
 @click.option("--keep", metavar="TIME", callback=_time_option, help="How long a pod keeps segments: 12h, 7d. "
               "Without it: retention_s, else 7d.")  # fmt: skip
-@click.option("--to", "kinds", type=click.Choice(_KINDS), multiple=True,
-              help="Where records are shipped; may be repeated. Without it: each whose extra is here.")  # fmt: skip
-@click.option("--keep-there", metavar="TIME", default="30d", show_default=True, callback=_time_option,
-              help="How long object storage keeps them.")  # fmt: skip
-@click.option("--price-disk", type=_PRICE, default=0.08, show_default=True, help="Price of a GB of disk, per month.")
+@click.option("--to", "given", type=_To(), metavar="KIND|URL", multiple=True,
+              help=f"Where records are shipped: {', '.join(_KINDS)}; may be repeated. The server of a URL such as "
+              f"{_INDEXES['clickhouse']} or {_INDEXES['opensearch']} is asked what its records take. Without --to: "
+              "each kind whose extra is here.")  # fmt: skip
+@click.option("--keep-there", metavar="TIME", callback=_time_option, help="How long object storage, or an index, "
+              "keeps them. Without it: as ClickHouse's table says, else 30d.")  # fmt: skip
+@click.option("--price-disk", type=_PRICE, default=0.08, show_default=True,
+              help="Price of a GB of disk, per month; of an index too.")  # fmt: skip
 @click.option("--price-network", type=_PRICE, default=0.01, show_default=True, help="Price of a GB shipped.")
 @click.option("--price-core", type=_PRICE, default=30.0, show_default=True, help="Price of a core, per month.")
 @click.option("--price-storage", type=_PRICE, default=0.023, show_default=True,
@@ -144,8 +171,8 @@ def command(
     measured_directory: Path | None,
     sample_ratio: float | None,
     keep: float | None,
-    kinds: tuple[str, ...],
-    keep_there: float,
+    given: tuple[tuple[str, str | None], ...],
+    keep_there: float | None,
     price_disk: float,
     price_network: float,
     price_core: float,
@@ -158,6 +185,9 @@ def command(
     the queue, in segments, compressed, shipped, and the processor time of listener and shipper. The texts are made up,
     with the frequencies of a language. With --measure the lines of your own segments are measured in their place.
 
+    What an index takes depends on its server: one that has records already is asked for the mean of one, by --to with
+    its URL, and with the parameters of `ship` (ship_headers_file, ship_ca_file). Nothing is written there.
+
     The prices are examples: give your own. What is sampled out is not counted. The disk of a pod ends at quota_bytes.
     Needs zstandard (extra `cli`), and for shipping the extra `ship`, for Parquet `query`.
     """
@@ -165,7 +195,8 @@ def command(
 
     config = configuration(config_file=config_file, service_name=service_name, sample_ratio=sample_ratio)
     fleet = Fleet(pods, processes, requests_s, keep or config.retention_s or _DEFAULT_KEEP_S, pods_per_node, keep_there)
-    wanted = dict.fromkeys(kinds) or _installed()
+    wanted = _wanted(given) or _installed()
+    stored = {kind: _asked(url, config_file, service_name) for kind, url in wanted.items() if url is not None}
     recorded_s = requests_s * config.sample_ratio
     if measured_directory is not None:
         _refuse_shape(context, measured_directory)
@@ -175,15 +206,37 @@ def command(
     else:
         shape = Shape(input_tokens, tokens, tokens if chunks is None else chunks, records)
         measured = measure(config, shape, wanted, recorded_s)
-    figures = computed(config, measured, fleet, Prices(price_disk, price_network, price_core, price_storage))
+    prices = Prices(price_disk, price_network, price_core, price_storage)
+    figures = computed(config, measured, fleet, prices, stored)
     click.echo(json.dumps(figures, indent=2) if as_json else "\n".join(_lines(figures, fleet)))
 
 
-def _installed() -> dict[str, None]:
+def _wanted(given: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:
+    """Return the kinds, each with its URL if there is one."""
+    wanted: dict[str, str | None] = {}
+    for kind, url in given:
+        if wanted.setdefault(kind, url) != url:
+            raise click.UsageError(f"--to {url or kind}: {kind} is there already, as {wanted[kind] or kind}")
+    return wanted
+
+
+def _asked(url: str, config_file: Path | None, service_name: str | None) -> Stored:
+    from inference_logging.shipping.measured import stored
+
+    config = configuration(config_file=config_file, service_name=service_name, ship_to=url)
+    try:
+        return stored(config)
+    except (ConfigError, MissingExtraError):
+        raise
+    except InferenceLoggingError as error:
+        raise InferenceLoggingError(f"--to {url}: {error}") from None
+
+
+def _installed() -> dict[str, str | None]:
     """Return the kinds whose libraries are here."""
     needed = {
-        "kafka": ("confluent_kafka",), "otlp": ("httpx", "opentelemetry.proto"), "forward": ("msgpack",), "s3": (),
-        "s3-parquet": ("duckdb",),
+        "kafka": ("confluent_kafka",), "otlp": ("httpx", "opentelemetry.proto"), "forward": ("msgpack",),
+        "clickhouse": ("httpx",), "opensearch": ("httpx",), "s3": (), "s3-parquet": ("duckdb",),
     }  # fmt: skip
     return {kind: None for kind in _KINDS if all(map(_is_there, needed[kind]))}
 
@@ -215,8 +268,13 @@ def _of_segments(config: Config, directory: Path, kinds: Collection[str], record
         raise click.UsageError(f"--measure {directory}: {error}") from None
 
 
-def computed(config: Config, measured: Measured, fleet: Fleet, prices: Prices) -> dict[str, Any]:
-    """Return all figures: of a request, a pod, a node if asked for, the fleet; of each destination; money per month."""
+def computed(
+    config: Config, measured: Measured, fleet: Fleet, prices: Prices, stored: Mapping[str, Stored] | None = None
+) -> dict[str, Any]:
+    """Return all figures: of a request, a pod, a node if asked for, the fleet; of each destination; money per month.
+
+    ``stored``: what servers have of records, by kind.
+    """
     recorded_s = fleet.requests_s * config.sample_ratio
     on_disk = recorded_s * (measured.compressed_bytes if config.compress == "zstd" else measured.segment_bytes)
     # Above the quota the oldest segments are removed, however young they are.
@@ -235,7 +293,10 @@ def computed(config: Config, measured: Measured, fleet: Fleet, prices: Prices) -
         "disk": total["disk_bytes"] / _GB * prices.disk,
         "listener": total["listener_cores"] * prices.core,
     }
-    shipping = {kind: _shipping(of_kind, recorded_s, fleet, prices) for kind, of_kind in measured.shipped.items()}
+    shipping = {
+        kind: _shipping(of_kind, (stored or {}).get(kind), measured.records, recorded_s, fleet, prices)
+        for kind, of_kind in measured.shipped.items()
+    }
     request = {name: value for name, value in measured._asdict().items() if name != "shipped"}
     node = {} if fleet.pods_per_node is None else {"node": _times(pod, fleet.pods_per_node)}
     return {
@@ -253,15 +314,24 @@ def _times(pod: dict[str, float], pods: int) -> dict[str, float]:
     return {name: value if name in _TIMES else value * pods for name, value in pod.items()}
 
 
-def _shipping(of_kind: PerRequest, recorded_s: float, fleet: Fleet, prices: Prices) -> dict[str, Any]:
-    """Return the figures of one destination: bytes over the network, kept there, cores of the shippers, and money."""
+def _shipping(
+    of_kind: PerRequest, index: Stored | None, records: float, recorded_s: float, fleet: Fleet, prices: Prices
+) -> dict[str, Any]:
+    """Return the figures of one destination: bytes over the network, kept there, cores of the shippers, and money.
+
+    ``index``: what its server has, of which a request makes ``records``.
+    """
     fleet_s = recorded_s * fleet.pods
     cores = fleet_s * of_kind.shipper_cpu_s
-    stored = None if of_kind.stored_bytes is None else fleet_s * fleet.kept_there_s * of_kind.stored_bytes
+    request_bytes, kept_s, price = of_kind.stored_bytes, fleet.kept_there_s or _MONTH_S, prices.storage
+    if index is not None:
+        request_bytes = records * index.copies * index.bytes / index.records
+        kept_s, price = fleet.kept_there_s or index.kept_s or _MONTH_S, prices.disk
+    stored = None if request_bytes is None else fleet_s * kept_s * request_bytes
     money = {
         "network": fleet_s * _MONTH_S * of_kind.sent_bytes / _GB * prices.network,
         "shipper": cores * prices.core,
-        "storage": (stored or 0.0) / _GB * prices.storage,
+        "storage": (stored or 0.0) / _GB * price,
     }
     node = {} if fleet.pods_per_node is None else {
         "node_bytes_s": recorded_s * fleet.pods_per_node * of_kind.sent_bytes,
@@ -275,6 +345,8 @@ def _shipping(of_kind: PerRequest, recorded_s: float, fleet: Fleet, prices: Pric
         "fleet_bytes_s": fleet_s * of_kind.sent_bytes,
         "fleet_cores": cores,
         "stored_bytes": stored,
+        "kept_s": None if stored is None else kept_s,
+        **({} if index is None else {"index": index._asdict()}),
         "money_month": {**money, "total": sum(money.values())},
     }
 
@@ -330,8 +402,24 @@ def _destinations(shipping: dict[str, Any], fleet: Fleet) -> Table:
     node = [] if fleet.pods_per_node is None else [f"a node of {fleet.pods_per_node}"]
     pods = f"{fleet.pods:,} pods"
     heads = ("shipped to", "a request", "a pod", *node, pods, "shipper", pods, "kept there", "per month")
-    note = f"Object storage keeps them for {_time(fleet.kept_there_s)}; the other destinations decide what they keep."
+    kinds: dict[str, list[str]] = {}
+    for kind, of_kind in shipping.items():
+        kinds.setdefault(_keeping(kind, of_kind), []).append(kind)
+    note = "\n".join(f"{', '.join(kinds[text])}: {text}" for text in kinds)
     return Table("Shipping, compressed as each destination takes it, without TLS", heads, rows, note)
+
+
+def _keeping(kind: str, of_kind: dict[str, Any]) -> str:
+    """Return what is kept there, or why that is not known."""
+    if "index" in of_kind:
+        records, bytes_, copies, _ = of_kind["index"].values()
+        mean = f"{bytes_ / records:,.0f} B is the mean of its {records:,} records, and there are {copies:g} copies"
+        return f"kept for {_time(of_kind['kept_s'])}; {mean}."
+    if of_kind["stored_bytes"] is not None:
+        return f"kept for {_time(of_kind['kept_s'])}."
+    if kind in _INDEXES:
+        return f"its server was not asked what it keeps; name one that has records: --to {_INDEXES[kind]}."
+    return "it decides what it keeps."
 
 
 def _money(money: dict[str, float]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -37,11 +37,22 @@ def sentences(
             yield from str(detail["ctx"]["error"]).splitlines()
         elif name not in fields:
             yield f"{name} ({origin}): unknown parameter, the nearest known is {nearest(name, [*fields, GROUP])}"
-        elif len(detail["loc"]) > 1:
-            item = f"item {int(detail['loc'][1]) + 1} of {origin}"
-            yield f"{name}={shown(value)} ({item}): must be {allowed(fields[name])}"
         else:
-            yield f"{name}={shown(written)} ({origin}): must be {allowed(fields[name])}"
+            item = f"item {int(detail['loc'][1]) + 1} of {origin}" if detail["loc"][1:] else ""
+            value = value if item else written
+            hint = _quotes(fields[name], value) if origin == "file" else ""
+            yield f"{name}={shown(value)} ({item or origin}): must be {allowed(fields[name])}{hint}"
+
+
+def _quotes(field: FieldInfo, value: Any) -> str:
+    """Return the hint where a file has a truth value for a word that its author may have written."""
+    choices = get_args(field.annotation)
+    if not isinstance(value, bool) or {int, float} & {field.annotation, *choices}:
+        return ""
+    words = ("on", "yes", "true") if value else ("off", "no", "false")
+    if get_origin(field.annotation) is Literal and not {*words} & {*choices}:
+        return ""
+    return f"; YAML reads {words[0]}, {words[1]} and {words[2]} as a truth value unless they are in quotes"
 
 
 def allowed(field: FieldInfo) -> str:

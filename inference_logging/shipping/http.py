@@ -1,4 +1,4 @@
-"""What destinations over HTTP share: the client, the server's wish for a pause, and the parts of a halved batch."""
+"""What destinations over HTTP share: the client, an answer that is no success, and the parts of a halved batch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import Any
 
 from inference_logging.errors import ConfigError, MissingExtraError
 from inference_logging.shipping.line import Sent
+
+
+class AnswerError(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, answer: Any, kind: str, reason: str, code: int = 0) -> None:
+        """Keep it by its ``kind``; ``code``: the server's own number of an error, 0: it has none."""
+        self.kind, self.code = kind, code
+        self.status, self.retry_after_s = answer.status_code, retry_after_s(answer)
+        super().__init__(f"status {self.status}: {reason}")
 
 
 def open_client(what: str, *, timeout_s: float, headers: Mapping[str, str], ca_file: str | None) -> Any:

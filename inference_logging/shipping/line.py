@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from inference_logging.segments import Record
 
@@ -53,6 +53,16 @@ class Sent:
     """Records that the destination will never take, by reason."""
     left_out: int = 0
     """Records that were not sent, since what was configured does not ask for them."""
+
+
+class Stored(NamedTuple):
+    """What a server has of records on its disks: ``bytes`` are those of one copy."""
+
+    records: int
+    bytes: int
+    copies: float
+    kept_s: float | None
+    """When it removes them; None: it does not say."""
 
 
 class Destination(Protocol):

@@ -2,12 +2,14 @@
 
 The shipper itself ships segments, to a receiver on the loopback that counts and acknowledges what arrives. Kafka's is
 the mock broker of librdkafka, in this process, so the seconds of that kind have a broker's share. To object storage
-the file is made that is uploaded; its upload is not measured, and no kind has TLS.
+the file is made that is uploaded; its upload is not measured, and no kind has TLS. What an index takes only its server
+can say.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import socketserver
 import tempfile
 import threading
@@ -22,18 +24,24 @@ import orjson
 from inference_logging.config import Config
 from inference_logging.errors import InferenceLoggingError, MissingExtraError
 from inference_logging.segments import segments
-from inference_logging.shipping.line import Destination
+from inference_logging.shipping.destinations import open_destination
+from inference_logging.shipping.http import AnswerError
+from inference_logging.shipping.line import Destination, Stored
 from inference_logging.shipping.s3.place import JSON_LINES, PARQUET
 from inference_logging.shipping.shipper import Shipper
 from inference_logging.shipping.source import Source
 
-KINDS: Final = ("kafka", "otlp", "forward", "s3", "s3-parquet")
-IN_BATCHES: Final = ("kafka", "otlp", "forward")
+KINDS: Final = ("kafka", "otlp", "forward", "clickhouse", "opensearch", "s3", "s3-parquet")
+INDEXES: Final = ("clickhouse", "opensearch", "elasticsearch")
+"""Kinds whose server says what it keeps."""
+IN_BATCHES: Final = ("kafka", "otlp", "forward", *INDEXES)
 """Kinds that get records as they come; the others get whole segments."""
 _NAME: Final = "size"
 _PATIENCE_S: Final = 30.0
 _BLOCK_BYTES: Final = 64 << 10
 _STATISTICS_MS: Final = 20
+_NO_FILES: Final = dict.fromkeys(("ship_headers_file", "ship_ca_file", "ship_shared_key_file", "ship_kafka_file"))
+"""What a real destination wants is not for a receiver."""
 
 
 class Shipped(NamedTuple):
@@ -56,25 +64,34 @@ def ship(directory: Path, kind: str, config: Config) -> Shipped:
 
     Raises ``MissingExtraError``, ``InferenceLoggingError`` if a receiver does not take them.
     """
-    match kind:
-        case "kafka":
-            return _to_kafka(directory, config)
-        case "otlp":
-            from inference_logging.shipping.otlp import open_otlp
-
-            with _receiver(ThreadingHTTPServer, _OtlpHandler) as (port, counted):
-                address = f"otlp+http://127.0.0.1:{port}"
-                destination = open_otlp(address, timeout_s=_PATIENCE_S, headers={}, ca_file=None)
-                cpu_s = _shipped(directory, destination, config, time.thread_time)
-            return Shipped(counted.bytes, None, cpu_s)
-        case "forward":
-            from inference_logging.shipping.forward import ForwardDestination
-
-            with _receiver(_Server, _ForwardHandler) as (port, counted):
-                destination = ForwardDestination(("127.0.0.1", port), _NAME, timeout_s=_PATIENCE_S)
-                cpu_s = _shipped(directory, destination, config, time.thread_time)
-            return Shipped(counted.bytes, None, cpu_s)
+    if kind == "kafka":
+        return _to_kafka(directory, config)
+    if kind in _RECEIVERS:
+        server, handler, to = _RECEIVERS[kind]
+        with _receiver(server, handler) as (port, counted):
+            alone = {"ship_to": to.format(port=port), "ship_timeout_s": _PATIENCE_S, **_NO_FILES}
+            destination = open_destination(config.model_copy(update=alone))
+            cpu_s = _shipped(directory, destination, config, time.thread_time)
+        return Shipped(counted.bytes, None, cpu_s)
     return _to_files(directory, PARQUET if kind == "s3-parquet" else JSON_LINES)
+
+
+def stored(config: Config) -> Stored:
+    """Return what the server that ``ship_to`` names has of records; its kind is one of ``INDEXES``.
+
+    Raises ``InferenceLoggingError`` if it does not say, or has none; as ``open_destination``.
+    """
+    destination: Any = open_destination(config)
+    import httpx  # which it has opened
+
+    with contextlib.closing(destination):
+        try:
+            found: Stored = destination.stored()
+        except (AnswerError, httpx.HTTPError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InferenceLoggingError(f"it does not say what it keeps: {type(error).__name__}: {error}") from None
+    if not found.records:
+        raise InferenceLoggingError("it has no records yet, so what one takes there is not known")
+    return found
 
 
 def _shipped(directory: Path, destination: Destination, config: Config, clock: Callable[[], float]) -> float:
@@ -164,22 +181,38 @@ def _receiver(
             thread.join()
 
 
-class _OtlpHandler(BaseHTTPRequestHandler):
-    """Answers each request with success: an empty message of the protocol."""
+class _HttpHandler(BaseHTTPRequestHandler):
+    """Answers each request with success; those with records count, which come compressed."""
 
     protocol_version = "HTTP/1.1"
     counted: _Counted
 
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
-        self.rfile.read(length)
-        self.counted.bytes += len(self.requestline) + 2 + len(self.headers.as_bytes()) + length
+        content = self.rfile.read(length)
+        answer = b""
+        if self.headers.get("Content-Encoding") == "gzip":
+            self.counted.bytes += len(self.requestline) + 2 + len(self.headers.as_bytes()) + length
+            answer = self.answer(content)
         self.send_response(200)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
+        self.wfile.write(answer)
+
+    def answer(self, _content: bytes) -> bytes:
+        """Return the success: an empty message of OTLP, and of ClickHouse."""
+        return b""
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base's signature
         pass
+
+
+class _BulkHandler(_HttpHandler):
+    """Has created each document, of which each has two lines."""
+
+    def answer(self, content: bytes) -> bytes:
+        documents = gzip.decompress(content).count(b"\n") // 2
+        return orjson.dumps({"items": [{"create": {"status": 201}}] * documents})
 
 
 class _ForwardHandler(socketserver.StreamRequestHandler):
@@ -198,3 +231,15 @@ class _ForwardHandler(socketserver.StreamRequestHandler):
             unpacker.feed(block)
             for _tag, _entries, option in unpacker:
                 self.request.sendall(msgpack.packb({"ack": option["chunk"]}))
+
+
+_RECEIVERS: Final[dict[str, tuple[type[socketserver.TCPServer], type[socketserver.StreamRequestHandler], str]]] = {
+    "otlp": (ThreadingHTTPServer, _HttpHandler, "otlp+http://127.0.0.1:{port}"),
+    "forward": (_Server, _ForwardHandler, f"forward://127.0.0.1:{{port}}/{_NAME}"),
+    "clickhouse": (ThreadingHTTPServer, _HttpHandler, f"clickhouse+http://127.0.0.1:{{port}}/{_NAME}"),
+    **{
+        kind: (ThreadingHTTPServer, _BulkHandler, f"{kind}+http://127.0.0.1:{{port}}/{_NAME}?template=none")
+        for kind in ("opensearch", "elasticsearch")
+    },
+}
+"""By kind: what receives and acknowledges, and its ``ship_to``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 from collections.abc import Iterable
@@ -53,18 +54,23 @@ OTHER = deployment("other")
 
 def kustomized(tmp_path: Path) -> Iterable[dict[str, Any]]:
     """Build a kustomization of two Deployments with the component."""
-    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all([ASKS, OTHER]), encoding="utf-8")
+    done = kustomize(tmp_path, ASKS, OTHER)
+    assert done.returncode == 0, done.stderr
+    return yaml.safe_load_all(done.stdout)
+
+
+def kustomize(tmp_path: Path, *deployments: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Build a kustomization of Deployments with the component."""
+    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all(deployments), encoding="utf-8")
     component = tmp_path / "component"
     component.mkdir()
     for path in COMPONENT.iterdir():
         (component / path.name).write_bytes(path.read_bytes())
     kustomization = {"resources": ["objects.yaml"], "components": ["component"]}
     (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization), encoding="utf-8")
-    done = subprocess.run(
+    return subprocess.run(
         [tool("kubectl"), "kustomize", tmp_path], capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == 0, done.stderr
-    return yaml.safe_load_all(done.stdout)
 
 
 def charted(tmp_path: Path) -> Iterable[dict[str, Any]]:
@@ -134,12 +140,40 @@ def test_server_and_listener_agree_and_share_the_volumes(built: dict[str, dict[s
     server = named(pod(built["asks"])["containers"])["server"]
     listener = named(pod(built["asks"])["initContainers"])["listener"]
     given, listens = named(server["env"]), named(listener["env"])
-    assert {name: given[name] for name in listens} == listens
+    parameters = {name: value for name, value in listens.items() if name.startswith("INFERENCE_LOGGING_")}
+    assert {name: given[name] for name in parameters} == parameters
     assert given["INFERENCE_LOGGING_LISTENER"]["value"] == "external"
     assert all(one in server["volumeMounts"] for one in listener["volumeMounts"])
     volumes, chart = named(pod(built["asks"])["volumes"]), render(shipper={"type": "none"}).volumes
     for name in ("queue", "segments"):
         assert volumes[f"inference-logging-{name}"]["emptyDir"] == chart[name]["emptyDir"]
+
+
+def with_server(**changed: Any) -> dict[str, Any]:
+    """Return the Deployment that asks, with another first container."""
+    changed_deployment = copy.deepcopy(ASKS)
+    pod(changed_deployment)["containers"][0] |= changed
+    return changed_deployment
+
+
+def test_by_kustomize_variables_of_the_container_and_its_resource_stay(tmp_path: Path) -> None:
+    own = [
+        {"name": "OTEL_RESOURCE_ATTRIBUTES", "value": "service.name=chat,deployment.environment.name=prod"},
+        {"name": "POD_NAME", "value": "mine"},
+    ]
+    done = kustomize(tmp_path, with_server(env=own))
+    assert done.returncode == 0, done.stderr
+    server = named(pod(yaml.safe_load(done.stdout))["containers"])["server"]
+    assert [one for one in server["env"] if not one["name"].startswith("INFERENCE_LOGGING_")] == own
+
+
+def test_by_kustomize_a_server_of_another_name_is_refused_and_gets_no_second_container(tmp_path: Path) -> None:
+    done = kustomize(tmp_path, with_server(name="main"))
+    said = "testing value /spec/template/spec/containers/0/name failed"
+    assert done.returncode == 1
+    assert said in done.stderr
+    for page in (COMPONENT / "kustomization.yaml", CHART / "README.md"):
+        assert said in page.read_text(encoding="utf-8")
 
 
 def test_the_linter_finds_nothing_in_the_library() -> None:

@@ -49,7 +49,6 @@ class Host:
         self.killed_in: set[str] = set()
         """Uploads in parts that were under way then."""
         self.rotate_bytes = rotate_bytes
-        self._acknowledged = b""
         self._url, self._folder = url, folder / name
         self._kind = url.partition("://")[0].partition("+")[0]
         self._folder.mkdir(parents=True)
@@ -90,18 +89,8 @@ class Host:
         self.start()
 
     def is_sending(self) -> bool:
-        """Return whether an object is being made or sent, or a block is."""
-        if self._kind == "s3":
-            return (self.directory / ".s3.staging" / "object").exists()
-        offsets = self.directory / f".{self._kind}.offsets"
-        return offsets.exists() and b'"sending"' in offsets.read_bytes()
-
-    def goes_on(self) -> bool:
-        """Return whether something was acknowledged since the last look: then the next batch is under way."""
-        offsets = self.directory / f".{self._kind}.offsets"
-        found = offsets.read_bytes() if offsets.exists() else b""
-        before, self._acknowledged = self._acknowledged, found
-        return found != before
+        """Return whether an object is being made or sent."""
+        return (self.directory / ".s3.staging" / "object").exists()
 
     def left(self) -> int:
         """Return how many segments have not arrived."""

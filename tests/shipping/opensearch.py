@@ -1,10 +1,7 @@
-"""A real OpenSearch of one node, the documents in its indexes, and a wire that loses answers."""
+"""A real OpenSearch of one node, and the documents in its indexes."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +13,6 @@ from inference_logging.shipping.opensearch.template import RENAMED
 from inference_logging.shipping.rows import OTHER
 from tests.servers import free_port
 from tests.shipping.programs import Program, installed
-from tests.support import wait_until
 from tests.tools.tools import tool
 
 INDEX: Final = "inference-logs"
@@ -82,71 +78,6 @@ class OpenSearch(Program):
             found += [{**hit["_source"], "_index": hit["_index"], "_id": hit["_id"]} for hit in hits]
             page = self.ask("POST", "_search/scroll", {"scroll": "1m", "scroll_id": page["_scroll_id"]})
         return found
-
-
-class Wire:
-    """A port before a server's, which loses the answer to a request when it is asked to."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._loses, self.has_lost, self._ending = threading.Event(), threading.Event(), threading.Event()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
-        self._accepts = threading.Thread(target=self._accept)
-        self._held: list[socket.socket] = []
-
-    def __enter__(self) -> Wire:
-        self._accepts.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ending.set()
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._accepts.join()
-        self.break_off()
-
-    def lose_an_answer(self) -> None:
-        """Wait until a request is done whose answer does not come."""
-        self.has_lost.clear()
-        self._loses.set()
-        wait_until(self.has_lost.is_set, "an answer to be lost")
-
-    def break_off(self) -> None:
-        """Break the connections whose answers were lost."""
-        while self._held:
-            _shut(self._held.pop())
-
-    def _accept(self) -> None:
-        while not self._ending.is_set():
-            with contextlib.suppress(OSError):
-                client, _ = self._listening.accept()
-                try:
-                    server = socket.create_connection(("127.0.0.1", self._port))
-                except OSError:
-                    _shut(client)
-                    continue
-                for pair in ((client, server, False), (server, client, True)):
-                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
-
-    def _pass(self, one: socket.socket, other: socket.socket, is_answer: bool) -> None:
-        with contextlib.suppress(OSError):
-            while block := one.recv(1 << 16):
-                if is_answer and self._loses.is_set():
-                    self._loses.clear()
-                    self._held.append(other)
-                    self.has_lost.set()
-                    return
-                other.sendall(block)
-        if other not in self._held:
-            _shut(other)
-
-
-def _shut(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
-    end.close()
 
 
 def as_record(document: Mapping[str, Any]) -> dict[str, Any]:

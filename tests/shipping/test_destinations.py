@@ -328,6 +328,7 @@ def test_a_shipper_is_called_as_configured_or_by_its_kind(
         "clickhouse+http://a",
         "clickhouse+http://u:secret@a/d",
         "clickhouse+http://a/d?ttl_days=0",
+        "clickhouse+http://a/d?ttl_days=10000",
         "opensearch://a/logs",
         "opensearch+http://a",
         "opensearch+http://u:secret@a/logs",

@@ -15,6 +15,7 @@ from tests.segment_files import log, request, write_segment
 from tests.shipping.arrived import Record, compare
 from tests.shipping.fluent_bit import FluentBit
 from tests.shipping.loki import Loki
+from tests.shipping.lossy import LossyWire
 from tests.shipping.opensearch import INDEX, OpenSearch
 from tests.shipping.stage import Stage
 from tests.shipping.test_opensearch_requests import BUSY, THERE, Request, Server
@@ -52,27 +53,33 @@ def test_each_record_is_there_though_fluent_bit_the_server_and_the_listener_are_
     server: OpenSearch = start(OpenSearch(tmp_path / "opensearch"))
     server.ask("PUT", f"_index_template/{INDEX}", template(INDEX))
     staged = stage()
-    shipper: FluentBit = start(FluentBit(tmp_path, "elasticsearch", server.url))
-    with staged.load() as load:
-        for _ in range(2):
-            shipper.wait_until_delivered(200)
-            server.kill()
-            load.wait_for(100)
-            shipper.restart()
-            server.start()
-            shipper.wait_until_delivered(200)
-            shipper.restart()
-        staged.kill_listener()
-        shipper.wait_until_delivered(200)
-        server.kill()
-        server.start()
-    written = staged.end()
 
     def look() -> list[Record] | None:
         found = records(server)
         return None if compare(written, found).missing else found
 
-    arrived: list[Record] = wait_until(look, "every record", PATIENCE_S)
+    with LossyWire(server.port) as wire:
+        shipper: FluentBit = start(FluentBit(tmp_path, "elasticsearch", f"http://127.0.0.1:{wire.port}"))
+        with staged.load() as load:
+            for _ in range(2):
+                shipper.wait_until_delivered(200)
+                server.kill()
+                load.wait_for(100)
+                shipper.restart()
+                server.start()
+                shipper.wait_until_delivered(200)
+                # What was sent is there, and Fluent Bit does not know it.
+                wire.lose_an_answer()
+                shipper.restart()
+                wire.break_off()
+            staged.kill_listener()
+            shipper.wait_until_delivered(200)
+            wire.lose_an_answer()
+            server.kill()
+            server.start()
+            wire.break_off()
+        written = staged.end()
+        arrived: list[Record] = wait_until(look, "every record", PATIENCE_S)
     assert staged.show("the chart's Fluent Bit, to OpenSearch", written, arrived, shipper, server) == 0
     (index,) = {one["_index"] for one in server.documents()}
     assert index == INDEX

@@ -31,7 +31,7 @@ _DESTINATION = re.compile(
     rf"kafka://{_HOST}(?:,{_HOST})*/[A-Za-z0-9._-]{{1,249}}"
     rf"|otlp\+https?://{_HOST}(?:/[!->@-~]*)?(?:\?signal=(?:logs|traces|both))?"
     rf"|forward(?:\+tls)?://{_HOST}/[A-Za-z0-9._-]{{1,249}}"
-    rf"|clickhouse\+https?://(?:[A-Za-z0-9._-]+@)?{_HOST}/[A-Za-z_][A-Za-z0-9_]{{0,63}}(?:\?ttl_days=[1-9][0-9]{{0,4}})?"
+    rf"|clickhouse\+https?://(?:[A-Za-z0-9._-]+@)?{_HOST}/[A-Za-z_][A-Za-z0-9_]{{0,63}}(?:\?ttl_days=[1-9][0-9]{{0,3}})?"
     rf"|(?:opensearch|elasticsearch)\+https?://{_HOST}(?:/[0-9A-Za-z._~-]+)*/{_INDEX}(?:\?template=none)?"
     rf"|s3://{BUCKET}(?:/[!->@-~]*)?(?:\?{_S3_OPTION}(?:&{_S3_OPTION})*)?"
     rf"|(?:syslog\+(?:tcp|tls)|relp(?:\+tls)?)://{_HOST}(?:\?{_SYSLOG_OPTION}(?:&{_SYSLOG_OPTION})*)?"

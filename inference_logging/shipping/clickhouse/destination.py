@@ -20,8 +20,8 @@ from typing import Any, Final
 from inference_logging.shipping.clickhouse import schema
 from inference_logging.shipping.clickhouse.place import Place
 from inference_logging.shipping.clickhouse.rows import row_line
-from inference_logging.shipping.http import joined, open_client, retry_after_s
-from inference_logging.shipping.line import Line, Sent
+from inference_logging.shipping.http import AnswerError, joined, open_client
+from inference_logging.shipping.line import Line, Sent, Stored
 
 SETTINGS: Final = {
     "insert_deduplicate": "1",
@@ -44,17 +44,9 @@ _OUTDATED: Final = frozenset({10, 16, 60})
 """Codes of tables or columns that are not there."""
 _CODE: Final = re.compile(r"Code: (\d+)")
 _NAME: Final = re.compile(r"\(([A-Z][A-Z0-9_]+)\)")
-
-
-class AnswerError(Exception):
-    """An answer that is no success."""
-
-    def __init__(self, status: int, text: str, code: int, retry_after_s: float = 0.0) -> None:
-        """Keep them; ``code`` is ClickHouse's, 0: the answer is not from it."""
-        name = _NAME.search(text)
-        self.kind = name[1] if name else str(code or status)
-        self.code, self.status, self.retry_after_s = code, status, retry_after_s
-        super().__init__(f"status {status}: {text.strip()[:300]}")
+_TTL_DAYS: Final = re.compile(r"TTL toDateTime\(timestamp\) \+ toIntervalDay\((\d+)\)(?= SETTINGS| DELETE|,|$)")
+"""As a server writes what `schema` has asked for; other times are an administrator's."""
+_DAY_S: Final = 86_400
 
 
 class ForeignError(Exception):
@@ -93,6 +85,14 @@ class ClickHouseDestination:
             sent = Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
         self._in_doubt = bool(sent.failed)
         return sent
+
+    def stored(self) -> Stored:
+        """Return what the tables take. Raises as ``_ask``, and ``ValueError`` if that is not answered."""
+        engine, replicas, rows, bytes_ = self._ask(schema.STORED).rstrip("\n").split("\t")
+        days = _TTL_DAYS.search(engine)
+        # Other engines with replicas share one copy.
+        copies = max(1, int(replicas)) if engine.startswith("Replicated") else 1
+        return Stored(int(rows), int(bytes_), copies, int(days[1]) * _DAY_S if days else None)
 
     def _prepare(self) -> None:
         """Make what is missing. Raises as ``_ask``, and ``ForeignError``."""
@@ -173,7 +173,9 @@ class ClickHouseDestination:
             return answer
         found = _CODE.match(answer.text)
         number = code if code is not None and code.isdecimal() else found[1] if found else 0
-        raise AnswerError(answer.status_code, answer.text, int(number), retry_after_s(answer))
+        name = _NAME.search(answer.text)
+        kind = name[1] if name else str(int(number) or answer.status_code)
+        raise AnswerError(answer, kind, answer.text.strip()[:300], int(number))
 
     def close(self) -> None:
         """Close the connections."""

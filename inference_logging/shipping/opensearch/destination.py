@@ -8,13 +8,14 @@ cannot take is refused and counted. All others are sent again, those of a full q
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
-from inference_logging.shipping.http import joined, open_client, retry_after_s
-from inference_logging.shipping.line import Line, Sent
+from inference_logging.shipping.http import AnswerError, joined, open_client
+from inference_logging.shipping.line import Line, Sent, Stored
 from inference_logging.shipping.opensearch.documents import action
 from inference_logging.shipping.opensearch.place import Place
 from inference_logging.shipping.opensearch.template import template
@@ -30,20 +31,8 @@ _BAD: Final = 400
 _TOO_LARGE: Final = 413
 _ANSWER: Final = "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
 """What is wanted of an answer."""
-
-
-class AnswerError(Exception):
-    """An answer that is no success."""
-
-    def __init__(self, answer: Any) -> None:
-        """Take the error's type and reason from its JSON, if it is that."""
-        try:
-            error = answer.json()["error"]
-            kind, reason = str(error["type"]), str(error.get("reason", ""))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            kind, reason = str(answer.status_code), answer.text.strip()
-        self.kind, self.status, self.retry_after_s = kind, answer.status_code, retry_after_s(answer)
-        super().__init__(f"status {self.status}: {kind}: {reason[:300]}")
+_STORED: Final = "indices.*.primaries.docs.count,indices.*.*.store.size_in_bytes"
+"""The same of the question what indexes take."""
 
 
 class IndexDestination:
@@ -69,6 +58,20 @@ class IndexDestination:
             return Sent(lines, str(error), error.kind, error.retry_after_s)
         except (httpx.HTTPError, OSError) as error:
             return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
+
+    def stored(self) -> Stored:
+        """Return what the indexes take: those by day or by number, and one without.
+
+        Raises as ``_ask``, and ``ValueError``, ``KeyError``, ``AttributeError`` if the answer is none to that question.
+        """
+        name = self._place.name
+        path = f"{name},{name}-*/_stats/store,docs"
+        answer = self._ask("GET", path, {"ignore_unavailable": "true", "filter_path": _STORED})
+        of_records = re.compile(rf"{re.escape(name)}(-[0-9.]+)?")
+        indexes = orjson.loads(answer.content).get("indices", {})
+        found = [of for index, of in indexes.items() if of_records.fullmatch(index)]
+        one, all_ = (sum(of[which]["store"]["size_in_bytes"] for of in found) for which in ("primaries", "total"))
+        return Stored(sum(of["primaries"]["docs"]["count"] for of in found), one, all_ / one if one else 1.0, None)
 
     def _prepare(self) -> None:
         """Make the template, unless there is one of that name. Raises as ``_ask``."""
@@ -114,12 +117,22 @@ class IndexDestination:
             | (headers or {}),
         )
         if not answer.is_success:
-            raise AnswerError(answer)
+            raise _error(answer)
         return answer
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+
+def _error(answer: Any) -> AnswerError:
+    """Return the error with type and reason of its JSON, if it is that."""
+    try:
+        error = answer.json()["error"]
+        kind, reason = str(error["type"]), str(error.get("reason", ""))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        kind, reason = str(answer.status_code), answer.text.strip()
+    return AnswerError(answer, kind, f"{kind}: {reason[:300]}")
 
 
 def _sorted(lines: Sequence[Line], results: Sequence[tuple[int, Mapping[str, Any]]]) -> Sent:
