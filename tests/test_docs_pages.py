@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
+from inference_logging import InferenceLoggingMiddleware
+from inference_logging.testing import capture_records
 from tests.servers import free_port
 from tests.support import read_records, wait_until
 
@@ -101,6 +107,21 @@ def test_what_the_page_of_texts_replaces_is_replaced_so(tmp_path: Path) -> None:
     (record,) = recorded(code, "log", tmp_path)
     assert record["message"] == " ".join(shown.values())
     assert record["attributes"] == {"metadata": {"user": "[redacted:field]"}, "password": "[redacted:field]"}
+
+
+def test_the_outcome_of_a_status_is_the_one_that_the_page_says() -> None:
+    page = " ".join((DOCS / "records.md").read_text(encoding="utf-8").split())
+    (sentence,) = re.findall(r"the status decides: ([^.]*)\.", page)
+    said = [
+        (int(status), part) for part in sentence.split(", and ")[0].split(", ") for status in re.findall(r"\d+", part)
+    ]
+    said += [(int(status), sentence.split(", and ")[1]) for status in ("404", "499")]
+    assert {status for status, _ in said} == {404, 408, 499, 500, 504}
+    for status, words in said:
+        app = Starlette(routes=[Route("/", lambda _, status=status: Response(status_code=status))])
+        with capture_records() as records, TestClient(InferenceLoggingMiddleware(app)) as client:
+            client.get("/")
+        assert f"`{records.requests[0]['outcome']}`" in words, status
 
 
 def test_errors_that_troubleshooting_quotes_are_those_of_the_code() -> None:

@@ -81,6 +81,24 @@ def test_a_live_queue_directory_shows_its_health_sinks_and_counts(logger: Any, t
     assert found["books"]["balanced"] is True
 
 
+def test_a_queue_directory_whose_servers_have_ended_in_order_has_no_warning(logger: Any, tmp_path: Path) -> None:
+    logger.event("step", ("n",))(1)
+    logger.close()
+    found = _answer(tmp_path / "logs")
+    assert [(lane["state"], lane["reasons"]) for lane in found["lanes"]] == [("ended", [])]
+    assert found["cost"]["hot_path_s_per_request"] is None
+
+
+def test_records_that_wait_for_a_listener_are_counted_whatever_the_server_was_configured_to(tmp_path: Path) -> None:
+    queues = tmp_path / "queues"
+    kept = {"directory": tmp_path / "logs", "queue_directory": queues, "service_name": "chat"}
+    with Logger(Config(**kept, listener="external")) as logger:
+        logger.event("step", ("n",))(1)
+        (lane,) = lanes.Lanes().states([queues])
+    assert lane["state"] == "pressured"
+    assert [one["text"] for one in lane["reasons"]] == ["no process listens; 1 record waits until one does"]
+
+
 def test_a_look_from_outside_creates_and_changes_nothing(logger: Any, tmp_path: Path) -> None:
     logger.event("step", ("n",))(1)
     assert logger.flush(20)

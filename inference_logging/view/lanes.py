@@ -75,19 +75,26 @@ class Lanes:
             if path not in self._watches:
                 self._watches[path] = _native.LaneWatch(path, **_limits())
             watch = self._watches[path]
-            health = watch.look()
+            health, queues = watch.look(), watch.queues()
+            if not queues and any(one.kind == "no_listener" for one in health.reasons):
+                return {"queue_directory": str(path), **_UNKNOWN, "state": "ended"}
             found: dict[str, Any] = {
                 "state": health.state,
-                "reasons": [{"state": one.state, "kind": one.kind, "text": one.text} for one in health.reasons],
+                "reasons": [{"state": one.state, "kind": one.kind, "text": _seen(one.text)} for one in health.reasons],
                 "listener": watch.listener_stats(),
                 "sinks": watch.sinks(),
-                "queues": watch.queues(),
+                "queues": queues,
                 "totals": watch.totals(),
                 "requests": sum(watch.requests()["outcomes"].values()),
             }
         except OSError as error:
             found = {**_UNKNOWN, "error": str(error)}
         return {"queue_directory": str(path), **found}
+
+
+def _seen(reason: str) -> str:
+    """Return a reason of a server's health as it is seen from outside, where the parameter `listener` is not known."""
+    return reason.removeprefix("listener is external and ")
 
 
 @cache

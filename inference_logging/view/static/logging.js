@@ -40,7 +40,7 @@ function Lanes({ lanes }) {
   </section>`;
 }
 
-const LANE_KINDS = { ok: "ok", pressured: "abort" };
+const LANE_KINDS = { ok: "ok", ended: "ok", pressured: "abort" };
 
 function Books({ data }) {
   const { books, books_error: problem, books_age_s: age } = data;
