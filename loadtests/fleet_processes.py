@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ class Child:
                 text=True, start_new_session=True,
             )  # fmt: skip
         self.cpu_s, self._said, self._name = 0.0, said, " ".join(map(str, command[1:4]))
+        self.begun_s = time.time()
+        self.start_cpu_s: float | None = None
 
     def say(self, text: str) -> None:
         """Write a line to it."""
@@ -39,6 +42,16 @@ class Child:
         """Return all that it prints until its end."""
         assert self._process.stdout is not None
         return self._process.stdout.read()
+
+    def note_start(self) -> None:
+        """Keep what it has used so far as what its start takes."""
+        if self.start_cpu_s is None and self._process.returncode is None:
+            self.start_cpu_s = exact_cpu_of(self._process.pid)
+
+    @property
+    def work_cpu_s(self) -> float:
+        """What it has used after its start, once it has ended."""
+        return 0.0 if self.start_cpu_s is None else self.cpu_s - self.start_cpu_s
 
     def kill(self) -> None:
         """End it and its children by SIGKILL, if it has not ended."""
@@ -95,3 +108,9 @@ def cpu_of(pid: int) -> float:
     """Return the CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def exact_cpu_of(pid: int) -> float:
+    """Return the CPU time of the threads that a process has now, to the nanosecond."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text(encoding="utf-8").split()[0]) for task in tasks) / 1e9

@@ -65,9 +65,9 @@ _FOLLOW: Final = [sys.executable, str(_HERE / "fleet_shipping.py")]
 class Run:
     """One fleet, from its start to its count."""
 
-    def __init__(self, folder: Path, settings: Settings, cluster: Cluster, starts: dict[str, float]) -> None:
-        """Prepare; ``starts`` is the CPU time that a start takes, of both kinds of shippers."""
-        self._folder, self._settings, self._cluster, self._starts = folder, settings, cluster, starts
+    def __init__(self, folder: Path, settings: Settings, cluster: Cluster) -> None:
+        """Prepare."""
+        self._folder, self._settings, self._cluster = folder, settings, cluster
         folder.mkdir()
         self._topic = f"{SERVICE}-{settings.pods}"
         self._to = f"kafka://{cluster.addresses}/{self._topic}"
@@ -96,6 +96,7 @@ class Run:
                 self._following[at] = self._follow("ship", at)
         for shipper in self._following.values():
             assert shipper.hear() == "ready"
+            shipper.note_start()
         brokers = Usage([broker.pid for broker in self._cluster.brokers])
         self._begun_s = time.monotonic() + 2.0
         for zone in self._zones.values():
@@ -138,6 +139,7 @@ class Run:
 
         def look() -> None:
             while not ending.wait(_LOOK_S):
+                self._note_starts()
                 accepted, there = self._book.accepted(), self._cluster.records(self._topic)
                 self._curve.append((round(time.monotonic() - self._begun_s, 1), accepted, there))
 
@@ -148,6 +150,13 @@ class Run:
         finally:
             ending.set()
             thread.join()
+
+    def _note_starts(self) -> None:
+        """Note what each own shipper has used, once a batch of it is acknowledged: until then it starts."""
+        for pod, (*_, shipper) in self._own.items():
+            with contextlib.suppress(OSError):  # no batch yet, or its process ends
+                if (self._logs(pod) / ".kafka.offsets").stat().st_mtime > shipper.begun_s:
+                    shipper.note_start()
 
     def _wait_for(self, event: str) -> None:
         time.sleep(max(0.0, self._begun_s + EVENTS[event] * self._settings.seconds - time.monotonic()))
@@ -232,9 +241,10 @@ class Run:
         own_children = [child for pod in own for child in self._own[pod]]
         following = [child for at, child in self._following.items() if at != LOST]
         cpu_s = {
-            "own": sum(child.cpu_s for child in own_children) - len(own_children) * self._starts["own"],
-            "following": sum(child.cpu_s for child in following) - len(following) * self._starts["following"],
+            "own": sum(child.work_cpu_s for child in own_children),
+            "following": sum(child.work_cpu_s for child in following),
         }
+        noted = [child.start_cpu_s for child in own_children if child.start_cpu_s is not None]
         return {
             "pods": settings.pods,
             "sample": min(SAMPLE, settings.pods),
@@ -246,7 +256,12 @@ class Run:
             "verified": verified.returncode == 0,
             "events": self._events,
             "curve": self._curve,
-            "shippers": {"records": records, "cpu_s": cpu_s, "batches": sum(one["batches"] for one in counts)},
+            "shippers": {
+                "records": records,
+                "cpu_s": cpu_s,
+                "batches": sum(one["batches"] for one in counts),
+                "start_cpu_s": sum(noted) / len(noted),
+            },
             "stored_bytes": self._cluster.stored_bytes(self._topic),
         }
 
@@ -294,31 +309,12 @@ class Run:
         return {"shape": shape._asdict(), **found._asdict(), "shipped": shipped}
 
 
-def starts(folder: Path, to: str) -> dict[str, float]:
-    """Return the CPU time that a shipper of each kind takes for a directory without records."""
-    empty = folder / "empty" / "pod"
-    empty.mkdir(parents=True)
-    commands: dict[str, list[str | Path]] = {
-        "own": [*_SHIP, "--once", "--to", to, "--directory", empty],
-        "following": [*_FOLLOW, "once", to, empty.parent / "{pod}", folder / "state"],
-    }
-    found = {}
-    for name, command in commands.items():
-        children = []
-        for _ in range(3):
-            children.append(Child(*command, said=folder / "starts.said"))
-            children[-1].wait_well()
-        found[name] = sorted(child.cpu_s for child in children)[1]
-    return found
-
-
 def simulate(folder: Path, fleets: Sequence[int], requests: int, seconds: float, trace: Path) -> dict[str, Any]:
     """Let one fleet after another run, with the same brokers and the same engine."""
     cluster, engine = Cluster(folder / "kafka"), ClickHouse(folder / "clickhouse")
     try:
         cluster.start()
         engine.start()
-        took = starts(folder, f"kafka://{cluster.addresses}/{SERVICE}")
         idle = Usage([broker.pid for broker in cluster.brokers])
         time.sleep(10.0)
         idle_cores, runs, measured = idle.end() / 10.0, [], {}
@@ -326,7 +322,7 @@ def simulate(folder: Path, fleets: Sequence[int], requests: int, seconds: float,
             print(f"{pods} pods", flush=True)
             cluster.start()
             own = folder / str(pods)
-            run = Run(own, Settings(str(own), pods, requests, seconds, str(trace)), cluster, took)
+            run = Run(own, Settings(str(own), pods, requests, seconds, str(trace)), cluster)
             runs.append({**run.simulate(), "engine": run.into(engine)})
             print(f"  kafka {runs[-1]['kafka']}\n  engine {runs[-1]['engine']}", flush=True)
             measured = run.measured()
@@ -337,7 +333,7 @@ def simulate(folder: Path, fleets: Sequence[int], requests: int, seconds: float,
     return {
         "trace": f"{trace.parent.name}/{trace.name}",
         "trace_s": arrivals.read(trace)[-1].at_s,
-        "requests": requests, "seconds": seconds, "starts_cpu_s": took, "brokers_idle_cores": idle_cores,
+        "requests": requests, "seconds": seconds, "brokers_idle_cores": idle_cores,
         "measured": measured, "runs": runs,
     }  # fmt: skip
 
