@@ -413,7 +413,7 @@ def _keeping(kind: str, of_kind: dict[str, Any]) -> str:
     """Return what is kept there, or why that is not known."""
     if "index" in of_kind:
         records, bytes_, copies, _ = of_kind["index"].values()
-        mean = f"{bytes_ / records:,.0f} B is the mean of its {records:,} records, and there are {copies:g} copies"
+        mean = f"{bytes_ / records:,.0f} B is the mean of its {records:,} records, times {copies:g} for copies"
         return f"kept for {_time(of_kind['kept_s'])}; {mean}."
     if of_kind["stored_bytes"] is not None:
         return f"kept for {_time(of_kind['kept_s'])}."

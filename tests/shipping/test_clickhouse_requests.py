@@ -292,7 +292,7 @@ def test_size_asks_the_server_what_its_records_take_and_writes_nothing(
     assert of_kind["stored_bytes"] == pytest.approx(10 * 2 * 9 * 86_400 * 3 * 2 * 47)
     assert of_kind["money_month"]["storage"] == pytest.approx(of_kind["stored_bytes"] / 1e9 * 0.5)
     table = size(server.url, "--keep-there", "18d").out
-    assert "kept for 18 days; 47 B is the mean of its 1,000,000 records, and there are 2 copies." in table
+    assert "kept for 18 days; 47 B is the mean of its 1,000,000 records, times 2 for copies." in table
 
 
 @pytest.mark.parametrize(

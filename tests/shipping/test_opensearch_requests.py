@@ -351,7 +351,7 @@ def test_size_asks_the_server_what_its_records_take(server: Server, kind: str) -
     assert of_kind["stored_bytes"] == pytest.approx(10 * 2 * 30 * 86_400 * 200)
     assert of_kind["request_bytes"] > 50
     assert (
-        "kept for 90 days; 100 B is the mean of its 1,000 records, and there are 2 copies."
+        "kept for 90 days; 100 B is the mean of its 1,000 records, times 2 for copies."
         in run(*of_fleet, "--keep-there", "90d").out
     )
 
