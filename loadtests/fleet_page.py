@@ -78,12 +78,12 @@ def block(part: Part) -> str:
 
 
 def costs(result: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return microseconds of CPU for a record, by who spends them; None where nobody does."""
+    """Return microseconds of CPU for a record, by who spends them; None: nobody does, or no more than idle."""
     shippers, engine, accepted = run["shippers"], run["engine"], run["kafka"]["accepted"]
     idle_s = result["brokers_idle_cores"] * run["curve"][-1][0]
 
     def of(seconds: float, records: float) -> float | None:
-        return max(0.0, seconds) / records * 1e6 if records else None
+        return seconds / records * 1e6 if records and seconds > 0.0 else None
 
     return {
         "own shipper": of(shippers["cpu_s"]["own"], shippers["records"]["own"]),

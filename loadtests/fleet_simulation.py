@@ -57,6 +57,8 @@ EVENTS: Final = {
 BLOCK_ROWS: Final = 10_000
 """Of an insert into the engine."""
 _LOOK_S: Final = 2.0
+_SETTLE_S: Final = 20.0
+"""After that brokers that have just started take no more than idle ones."""
 _HERE: Final = Path(__file__).parent
 _SHIP: Final = [sys.executable, "-m", "inference_logging.cli.main", "ship"]
 _FOLLOW: Final = [sys.executable, str(_HERE / "fleet_shipping.py")]
@@ -315,9 +317,10 @@ def simulate(folder: Path, fleets: Sequence[int], requests: int, seconds: float,
     try:
         cluster.start()
         engine.start()
+        time.sleep(_SETTLE_S)
         idle = Usage([broker.pid for broker in cluster.brokers])
-        time.sleep(10.0)
-        idle_cores, runs, measured = idle.end() / 10.0, [], {}
+        time.sleep(_SETTLE_S)
+        idle_cores, runs, measured = idle.end() / _SETTLE_S, [], {}
         for pods in fleets:
             print(f"{pods} pods", flush=True)
             cluster.start()

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import os
+import re
 import sqlite3
 import sys
 import time
@@ -133,6 +134,26 @@ def test_the_page_says_what_the_kept_result_says(result: dict[str, Any]) -> None
     assert fleet_page.updated(page, part) == page, "python loadtests/fleet_page.py writes it again"
     result["runs"][-1]["kafka"]["missing"] += 1
     assert fleet_page.updated(page, part._replace(result=result)) != page
+
+
+def test_brokers_that_took_no_more_than_idle_ones_have_no_cost(result: dict[str, Any]) -> None:
+    result["runs"][0]["brokers_cpu_s"] = 0.0
+    assert fleet_page.costs(result, result["runs"][0])["brokers"] is None
+    page = fleet_page.updated(fleet_page.PAGE.read_text(encoding="utf-8"), fleet_page.newest()._replace(result=result))
+    assert re.search(r"brokers [0-9.]+ \(from 10 pods on\)", page)
+
+
+def test_a_child_has_worked_since_its_start_was_noted(tmp_path: Path) -> None:
+    busy = "import time; print(flush=True)\nwhile time.process_time() < 0.5: pass"
+    child = Child(sys.executable, "-c", busy, said=tmp_path / "said")
+    child.hear()
+    child.note_start()
+    noted = child.start_cpu_s
+    child.read_all()
+    child.note_start()
+    child.wait_well()
+    assert noted == child.start_cpu_s
+    assert 0.0 < child.work_cpu_s < child.cpu_s
 
 
 def test_nothing_is_missing_in_the_kept_result(result: dict[str, Any]) -> None:

@@ -123,7 +123,8 @@ TRIED = (
 )
 """Pages whose commands need nothing but what a server has written."""
 # What needs a server that serves meanwhile, or a destination, has tests of its own with one.
-COMMAND = r"^(inference-logging (?!ab |replay |size [^\n]*\+https:|ship --to '?(?!sqlite)(?![^\n]*--print-schema))[^#>\n]*[^#>\s])"
+_NEEDS_MORE = r"ab |replay |size [^\n]*\+https:|ship --to '?(?!sqlite)(?![^\n]*--print-schema)"
+COMMAND = rf"^(inference-logging (?!{_NEEDS_MORE})[^#>\n]*[^#>\s])"
 COMMANDS = sorted(
     {command for page in TRIED for command in re.findall(COMMAND, "".join(blocks("sh", page)), flags=re.MULTILINE)}
 )
