@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import results
 from fleet_pods import ZONES
 from inference_logging import Config
-from inference_logging.cli.size import Fleet, Prices, computed
+from inference_logging.cli.size_figures import Fleet, Prices, computed
 from inference_logging.sizing import Measured, PerRequest
 from results_text import Part
 

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_logging import Config
-from inference_logging.cli.size import Fleet, Prices, command, computed
+from inference_logging.cli.size import command
+from inference_logging.cli.size_figures import Fleet, Prices, computed
 from inference_logging.segments import segments
 from inference_logging.shipping import measured
 from inference_logging.shipping.line import Stored
