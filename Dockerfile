@@ -4,18 +4,18 @@
 #   make wheels
 #   docker build --target listener --tag inferlog-listener:0.1.0 .
 #   docker build --tag inferlog:0.1.0 .
-#   make webhook && docker build --target webhook --tag inferlog-webhook:0.1.0 .
 #   docker buildx build --platform linux/amd64,linux/arm64 --tag registry.example.com/inferlog:0.1.0 --push .
 #
-# The stage `listener` holds one static program, and the stage `webhook` that of `make webhook`. The last stage holds
-# listener, shipper and the tools that read segments.
+# The stage `listener` holds one static program, the last stage listener, shipper and the tools that read segments.
 # An application's own image installs the wheel instead.
 #
-# A base is named by its version, which a build can replace by a digest:
-#   --build-arg BASE=python:3.13.9-slim-trixie@sha256:…
-ARG BASE=python:3.13.9-slim-trixie
+# The base is named by its digest, since a tag can move. A build can take another one:
+#   --build-arg BASE=registry.example.com/python:3.13.9-slim-trixie
+ARG BASE=python:3.13.9-slim-trixie@sha256:326df678c20c78d465db501563f3492d17c42a4afe33a1f2bf5406a1d56b0e86
 
 FROM ${BASE} AS wheel
+# Root may install here, and another version of pip is no concern of the build.
+ENV PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY dist/wheels /wheels
 RUN python -m venv /opt/inferlog \
     && /opt/inferlog/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheels inferlog
@@ -28,15 +28,6 @@ COPY --from=wheel /opt/inferlog/bin/inference-logging-listener /
 USER 1000:1000
 ENTRYPOINT ["/inference-logging-listener"]
 CMD ["listen", "--metrics-port", "9464"]
-
-# Its certificate and what it adds to pods are mounted.
-FROM scratch AS webhook
-ARG TARGETARCH
-LABEL org.opencontainers.image.title="inferlog-webhook" \
-      org.opencontainers.image.licenses="Apache-2.0"
-COPY dist/webhook/${TARGETARCH} /
-USER 1000:1000
-ENTRYPOINT ["/inference-logging-webhook"]
 
 # What the package needs, of the extras cli, metrics, query, s3 and ship: the versions and hashes of the lock, nothing else.
 FROM wheel AS install

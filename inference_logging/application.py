@@ -105,7 +105,11 @@ def event(
     bound: BoundFields | None = None,
     verbatim: bool = False,
 ) -> Callable[..., bool]:
-    """Return the function behind ``log.info``; with ``verbatim`` every keyword is a field, whatever its name."""
+    """Return the function behind ``log.info``.
+
+    ``verbatim`` is for records of another library: every keyword is a field, whatever its name, and the configured
+    ``level`` does not apply, since that library's levels have decided.
+    """
     return Event.log(name, severity, reader(), _open_current, least=least, bound=bound, verbatim=verbatim)
 
 
@@ -190,7 +194,7 @@ def arrange(
 
 def _place(frame: FrameType) -> dict[str, object]:
     code = frame.f_code
-    return {"code.filepath": code.co_filename, "code.lineno": frame.f_lineno, "code.function": code.co_name}
+    return {"code.file.path": code.co_filename, "code.line.number": frame.f_lineno, "code.function.name": code.co_name}
 
 
 def _caller(level: int) -> FrameType:

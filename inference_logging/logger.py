@@ -81,11 +81,18 @@ class Logger:
     @classmethod
     def shared(cls, config: Config) -> Logger:
         """Return the open logger with this configuration, or open one; each call needs its own ``release``."""
-        serving = [logger for logger in _open_loggers if not logger._closed and logger.serves(config)]
-        if not serving:
-            return cls(config)
-        logger = max(serving, key=lambda logger: logger._opened_ns)
+        logger = cls._serving(config)
         logger._users += 1
+        return logger
+
+    @classmethod
+    def _serving(cls, config: Config) -> Logger:
+        """As ``shared``, for a caller that never releases: the last ``release`` in this process closes it."""
+        serving = [logger for logger in _open_loggers if not logger._closed and logger.serves(config)]
+        if serving:
+            return max(serving, key=lambda logger: logger._opened_ns)
+        logger = cls(config)
+        logger._users = 0
         return logger
 
     def serves(self, config: Config) -> bool:
@@ -96,7 +103,7 @@ class Logger:
     def newest(cls) -> Logger:
         """Return the logger that was opened last and is open still; open one if there is none."""
         logger = max(_open_loggers, key=lambda logger: logger._opened_ns, default=None)
-        return logger if logger is not None else cls.shared(_configured())
+        return logger if logger is not None else cls._serving(_configured())
 
     @staticmethod
     def make_newest_current() -> None:
@@ -105,9 +112,18 @@ class Logger:
             Logger.newest()._make_current()
 
     def release(self) -> bool:
-        """Release what ``shared`` returned; the last one closes. Return whether everything was written."""
+        """Release what ``shared`` returned; the last one closes. Return whether everything was written.
+
+        The last one of all closes the loggers without a user too: an application record has opened them, and a server
+        that ends by a signal runs no ``atexit``.
+        """
         self._users -= 1
-        return self.close() if self._users <= 0 else self.flush(self.config.drain_deadline_s)
+        if self._users > 0:
+            return self.flush(self.config.drain_deadline_s)
+        written = self.close()
+        if any(logger._users > 0 for logger in _open_loggers):
+            return written
+        return all([written, *(logger.close() for logger in list(_open_loggers))])
 
     def _begin_as_current(self) -> None:
         WAITING.note(self.config)
@@ -250,10 +266,11 @@ def _configured() -> Config:
 
 
 def _open_current() -> None:
-    # An application record was made while nothing is open. A logger that opens here lives until the interpreter exits.
+    # An application record was made while nothing is open. A logger that opens here lives until the last user of any
+    # logger releases it, or the interpreter exits.
     config = WAITING.configuration()
     if config is not None:
-        Logger.shared(config)
+        Logger._serving(config)
 
 
 def _close_with_child(logger: Logger) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import CollectorRegistry
 
+    from inference_logging.asgi.unopened import Unopened
+
 __all__ = ["InferenceLoggingCollector", "metrics_of", "register_metrics"]
 
 BUILD = "inference_logging_build"
@@ -88,7 +90,7 @@ def register_metrics(
     return collector
 
 
-async def respond(scope: Scope, send: Send, metrics: Metrics | None) -> None:
+async def respond(scope: Scope, send: Send, metrics: Metrics | Unopened | None) -> None:
     """Answer a request for metrics: OpenMetrics (with exemplars) if the Accept header requests it, else text.
 
     HEAD gets the headers, a method other than GET 405; without metrics (the logger is not open) it is 503.

@@ -98,6 +98,9 @@ class NoModelLog:
     def find(self, _request: Any) -> None:
         """Find nothing."""
 
+    def close(self) -> None:
+        """End nothing."""
+
 
 def _refuse(*_values: object) -> bool:
     return False

@@ -58,13 +58,15 @@ ROWS: Final = {
     "sets": "GET whose application sets two fields, per request",
     "identity": "GET with three recorded headers, per request",
     "chunk": "stream, per chunk",
+    "chunk_chat": "stream of a chat, per chunk of 200 bytes",
+    "chunk_mixed": "stream of two kinds of events in turn, per chunk",
     "emit": "emit, ten fields",
     "logger": "get_logger().info, ten fields",
     "triton": "Triton, batch of 8, per request",
     "listener": "listener, per request record",
 }
 TOGETHER: Final = (
-    ("get", "post", "traceparent", "chunk", "emit", "logger"),
+    ("get", "post", "traceparent", "chunk", "chunk_chat", "chunk_mixed", "emit", "logger"),
     ("fastapi", "triton"),
     ("listener",),
     ("sets",),

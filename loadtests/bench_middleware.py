@@ -30,7 +30,7 @@ from starlette.requests import Request
 from bench_loggers import our_config, scratch_directory
 from bench_report import Goal, Report, at_most, middle, pairwise
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
-from instruction_rows import CLIENT_HEADERS
+from instruction_requests import CLIENT_HEADERS
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

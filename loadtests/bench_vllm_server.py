@@ -36,6 +36,7 @@ _ENGINE: Final = (
     *("--host", HOST, "--served-model-name", "tiny", "--distributed-executor-backend", "uni"),
     *("--no-async-scheduling", "--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "32"),
     *("--kv-cache-memory-bytes", "268435456"),
+    *("--dtype", "float32"),  # in bfloat16 the engine dies of SIGILL on a CPU with AMX
 )
 _ENVIRONMENT: Final = {
     "VLLM_TARGET_DEVICE": "cpu",

@@ -12,9 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import results
 from fleet_pods import ZONES
-from inference_logging import Config
-from inference_logging.cli.size_figures import Fleet, Prices, computed
-from inference_logging.sizing import Measured, PerRequest
 from results_text import Part
 
 PART: Final = "fleet"
@@ -203,7 +200,7 @@ def carried(result: Mapping[str, Any], brokers_of: int = -1) -> list[Step]:
     per_request = run["kafka"]["accepted"] / run["answered"]
     rate = result["requests"] / result["seconds"]
     for pods in ON_PAPER:
-        sized = _sized(result, pods, rate)
+        measured, requests_s = result["measured"], pods * rate
         records_s = pods * rate * per_request
         cores = {name: (value or 0.0) / 1e6 * records_s for name, value in spent.items()}
         kept_s = records_s * REPLICAS * run["stored_bytes"] / run["engine"]["rows"]
@@ -225,12 +222,14 @@ def carried(result: Mapping[str, Any], brokers_of: int = -1) -> list[Step]:
         figures = {
             "requests a second": f"{pods * rate:,.0f}",
             "records a second": f"{records_s:,.0f}",
-            "written to segments (`size`)": _mb(sized["fleet"]["written_bytes_s"]),
-            "listeners (`size`), cores": f"{sized['fleet']['listener_cores']:,.1f}",
+            "written to segments (`request_sizes.py`)": _mb(requests_s * measured["segment_bytes"]),
+            "listeners (`request_sizes.py`), cores": f"{requests_s * measured['listener_cpu_s']:,.1f}",
             "an own shipper for each pod, cores": f"{cores['own shipper']:,.1f}",
             "a shipper for hundreds of pods, cores": f"{cores['zone shipper']:,.1f}",
             "connections to each broker, of own shippers": f"{pods:,}",
-            "into Kafka by own shippers (`size`)": _mb(sized["shipping"]["kafka"]["fleet_bytes_s"]),
+            "into Kafka by own shippers (`request_sizes.py`)": _mb(
+                requests_s * measured["shipped"]["kafka"]["sent_bytes"]
+            ),
             BROKERS: f"{cores['brokers']:,.1f}",
             "kept by Kafka in a day, three replicas": _tb(kept_s * DAY_S),
             "consumers, cores": f"{cores['consumer']:,.1f}",
@@ -239,12 +238,6 @@ def carried(result: Mapping[str, Any], brokers_of: int = -1) -> list[Step]:
         }
         steps.append(Step(figures, dict(counts), *fullest))
     return steps
-
-
-def _sized(result: Mapping[str, Any], pods: int, rate: float) -> dict[str, Any]:
-    found = {name: value for name, value in result["measured"].items() if name != "shape"}
-    shipped = {kind: PerRequest(**of_kind) for kind, of_kind in found.pop("shipped").items()}
-    return computed(Config(), Measured(**found, shipped=shipped), Fleet(pods, 1, rate, DAY_S), Prices(0, 0, 0))
 
 
 def _on_paper(result: Mapping[str, Any]) -> Iterator[str]:

@@ -43,6 +43,10 @@ class Counting:
         self.batches += 1
         return self._destination.send(lines)
 
+    def convert(self, line: Line) -> object:
+        """Let the destination do it."""
+        return self._destination.convert(line)
+
     def close(self) -> None:
         """Close it."""
         self._destination.close()

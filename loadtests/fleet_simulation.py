@@ -41,13 +41,12 @@ from fleet_kafka import Cluster, record_of
 from fleet_page import LOST
 from fleet_pods import SAMPLE, SERVICE, ZONES, Settings
 from fleet_processes import Child, Usage
-from inference_logging import Config
 from inference_logging.bench.machine import load
 from inference_logging.shipping.clickhouse.destination import ClickHouseDestination
 from inference_logging.shipping.clickhouse.place import Place
 from inference_logging.shipping.kafka import RESOURCE
 from inference_logging.shipping.line import Line
-from inference_logging.sizing import measure_segments
+from request_sizes import measure_segments
 from tests.shipping.clickhouse import KEY, ClickHouse
 
 EVENTS: Final = {
@@ -304,11 +303,8 @@ class Run:
             yield Line(SERVICE, *place, message.value() or b"", record_of(message), orjson.loads(declared or b"{}"))
 
     def measured(self) -> dict[str, Any]:
-        """Return what a request of the first pod takes, as `inference-logging size --measure` finds it."""
-        rate = self._settings.requests / self._settings.seconds
-        shape, found = measure_segments(Config(), self._logs(0), ["kafka"], rate)
-        shipped = {kind: of_kind._asdict() for kind, of_kind in found.shipped.items()}
-        return {"shape": shape._asdict(), **found._asdict(), "shipped": shipped}
+        """Return what a request of the first pod takes; see ``request_sizes.py``."""
+        return measure_segments(self._logs(0), self._settings.requests / self._settings.seconds)
 
 
 def simulate(folder: Path, fleets: Sequence[int], requests: int, seconds: float, trace: Path) -> dict[str, Any]:

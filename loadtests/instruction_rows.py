@@ -26,6 +26,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from instruction_requests import (
+    ANSWER,
+    BODY,
+    CLIENT_HEADERS,
+    IDENTITY_HEADERS,
+    POST_HEADERS,
+    RECORDED,
+    STREAMS,
+    TRACE_HEADERS,
+)
+
 ROOT: Final = Path(__file__).parent.parent
 COUNT: Final = 256
 FEW: Final = 64
@@ -36,28 +47,6 @@ Work = Callable[[], None]
 Prepare = Callable[[int], Work]
 Send = Callable[[Message], Coroutine[Any, Any, None]]
 App = Callable[..., Any]
-
-CHUNK: Final = b'data: {"id":"gen-1","object":"text_completion","choices":[{"index":0,"text":"word "}]}\n\n'
-MESSAGES: Final = [{"role": "user", "content": "What is the airspeed of an unladen swallow?"}]
-BODY: Final = json.dumps({"model": "meta/llama-3-8b", "max_tokens": 16, "messages": MESSAGES}).encode()
-CHOICE: Final = {"index": 0, "message": {"role": "assistant", "content": "word " * 16}, "finish_reason": "stop"}
-USAGE: Final = {"prompt_tokens": 12, "completion_tokens": 16, "total_tokens": 28}
-ANSWER: Final = json.dumps(
-    {"id": "chatcmpl-1", "object": "chat.completion", "model": "meta/llama-3-8b", "choices": [CHOICE], "usage": USAGE}
-).encode()
-CLIENT_HEADERS: Final = (
-    (b"host", b"127.0.0.1:8000"),
-    (b"accept", b"application/json"),
-    (b"accept-encoding", b"gzip, deflate"),
-    (b"connection", b"keep-alive"),
-    (b"user-agent", b"OpenAI/Python 1.50.0"),
-    (b"authorization", b"Bearer 0123456789abcdef"),
-)
-POST_HEADERS: Final = ((b"content-type", b"application/json"), (b"content-length", str(len(BODY)).encode()))
-TRACE_HEADERS: Final = ((b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),)
-
-IDENTITY_HEADERS: Final = ((b"x-tenant", b"acme"), (b"x-user", b"user-0123456789"))
-RECORDED: Final = ("x-tenant=tenant.id", "x-user=enduser.id", "authorization:hash=api_key.hash")
 
 
 @dataclass(frozen=True)
@@ -144,7 +133,18 @@ class Rows:
 
     def chunk(self) -> Row:
         """Serve a stream of 64 chunks, and take off one of 32."""
-        long, short = self._requests(bare, "/stream/64").parts, self._requests(bare, "/stream/32").parts
+        return self._chunks("stream")
+
+    def chunk_chat(self) -> Row:
+        """Serve the same of a chat, whose events are longer."""
+        return self._chunks("chat")
+
+    def chunk_mixed(self) -> Row:
+        """Serve the same of content and reasoning in turn, so that the JSON of each event is walked."""
+        return self._chunks("mixed")
+
+    def _chunks(self, stream: str) -> Row:
+        long, short = self._requests(bare, f"/{stream}/64").parts, self._requests(bare, f"/{stream}/32").parts
         return Row((*long, *((-weight, part) for weight, part in short)), 32 * FEW, FEW)
 
     def emit(self) -> Row:
@@ -297,15 +297,15 @@ class Marks:
 
 
 async def bare(scope: Message, receive: App, send: Send) -> None:
-    """Answer ``/hello`` with a few bytes, ``/stream/N`` with N chunks, all else with a completion."""
+    """Answer ``/hello`` with a few bytes, ``/stream/N`` and its like with N chunks, all else with a completion."""
     path: str = scope["path"]
     if path == "/hello":
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
         await send({"type": "http.response.body", "body": b"ok"})
-    elif path.startswith("/stream/"):
+    elif (events := STREAMS.get(path.split("/")[1])) is not None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-        for _ in range(int(path[8:])):
-            await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
+        for number in range(int(path.rpartition("/")[2])):
+            await send({"type": "http.response.body", "body": events[number % len(events)], "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     else:
         await receive()

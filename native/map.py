@@ -27,7 +27,6 @@ CRATES = (
     "rust",
     "proxy",
     "listener",
-    "webhook",
     "c",
     "python",
 )

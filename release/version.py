@@ -27,7 +27,6 @@ _PLACES: Final = {
     CHARTS / "Chart.yaml": _CHART,
     CHARTS / "library" / "Chart.yaml": _CHART,
     CHARTS / "library" / "values.yaml": (r'(?m)^(  tag: ")[^"]+(")',),
-    CHARTS / "webhook" / "Chart.yaml": (*_CHART, r"(?m)^(    version: )\S+()$"),
     CHARTS / "kustomize" / "sidecar.yaml": (r"(?m)^( +image: inferlog-listener:)\S+()$",),
 }
 

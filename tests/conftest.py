@@ -45,6 +45,7 @@ _REAL = (
     "cluster",
     "embedded",
     "export",
+    "foreign",
     "images",
     "onnx",
     "parsl",
@@ -196,13 +197,19 @@ def serve(
     """Make a decorated model with this ``execute`` and the records that it leaves."""
     models: list[Any] = []
 
-    def start(execute: Callable[..., Any], *, decoupled: bool = False, **parameters: Any) -> tuple[Any, Recorded]:
+    def start(
+        execute: Callable[..., Any],
+        *,
+        decoupled: bool = False,
+        configuration: dict[str, Any] | None = None,
+        **parameters: Any,
+    ) -> tuple[Any, Recorded]:
         recorded = recording(**parameters)
         for name in recorded.config.model_fields_set:
             value = parameters.get(name, getattr(recorded.config, name))
             monkeypatch.setenv(f"INFERENCE_LOGGING_{name.upper()}", str(value))
         model = log_requests(type("TritonPythonModel", (), {"execute": execute}))()
-        model.initialize(fake_triton.arguments(decoupled=decoupled))
+        model.initialize(fake_triton.arguments(decoupled=decoupled, **configuration or {}))
         models.append(model)
         return model, recorded
 

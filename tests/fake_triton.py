@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 FINAL = 1
+RESCHEDULE = 2
+SEQUENCE_START = 1
 
 
 class Code(enum.Enum):
@@ -90,17 +92,25 @@ class InferenceRequest:
         name: str = "",
         correlation: int | str = 0,
         context: str | None = None,
+        flags: int = 0,
         **parameters: Any,
     ) -> None:
         self._inputs, self._name, self._correlation, self._context = list(inputs), name, correlation, context
-        self._parameters = json.dumps(parameters)
+        self._parameters, self._flags = json.dumps(parameters), flags
         self.sender = ResponseSender()
+        self.release_flags = 1
 
     def request_id(self) -> str:
         return self._name
 
     def correlation_id(self) -> int | str:
         return self._correlation
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_release_flags(self, flags: int) -> None:
+        self.release_flags = flags
 
     def parameters(self) -> str:
         return self._parameters
@@ -140,9 +150,10 @@ class MetricFamily:
         return self.made.setdefault(self._name, Metric(labels))
 
 
-def arguments(*, decoupled: bool = False, name: str = "m") -> dict[str, str]:
+def arguments(*, decoupled: bool = False, name: str = "m", **configuration: Any) -> dict[str, str]:
     """Return what Triton gives to ``initialize``."""
     described = {
+        **configuration,
         "name": name,
         "input": [{"name": "X", "data_type": "TYPE_FP32"}, {"name": "S", "data_type": "TYPE_STRING"}],
         "output": [{"name": "Y", "data_type": "TYPE_INT64"}],

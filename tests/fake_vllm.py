@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import sys
 import types
@@ -85,8 +86,12 @@ class RequestStateStats:
 
 
 class RequestState:
-    def __init__(self, external_req_id: str, stats: RequestStateStats, prompt_len: int = 5) -> None:
+    def __init__(
+        self, request_id: str, external_req_id: str, request_index: int, stats: RequestStateStats, prompt_len: int = 5
+    ) -> None:
+        self.request_id = request_id
         self.external_req_id = external_req_id
+        self.request_index = request_index
         self.prompt_len = prompt_len
         self.num_cached_tokens = 0
         self.stats = stats
@@ -100,13 +105,36 @@ class OutputProcessor:
         self.external_req_ids: dict[str, list[str]] = {}
         self.children: dict[str, list[str]] = {}
 
-    def run(self, internal: str, external: str, **stats: float) -> None:
-        """Let a request run."""
-        self.request_states[internal] = RequestState(external, RequestStateStats(**stats))  # type: ignore[arg-type]
-        self.external_req_ids.setdefault(external, []).append(internal)
+    def run(self, internal: str, external: str, request_index: int = 0, **stats: float) -> None:
+        """Let a request run, in the context of this call."""
+        request = SimpleNamespace(request_id=internal, external_req_id=external)
+        self.add_request(request, None, None, request_index, None)
+        vars(self.request_states[internal].stats).update(stats)
+
+    def add_request(
+        self, request: Any, prompt: object, parent_req: object = None, request_index: int = 0, queue: object = None
+    ) -> None:
+        internal, external = request.request_id, request.external_req_id
+        if internal not in self.request_states:
+            self.request_states[internal] = RequestState(internal, external, request_index, RequestStateStats())
+            self.external_req_ids.setdefault(external, []).append(internal)
+
+    def end(self, internal: str, **values: Any) -> IterationStats:
+        """Let a request end as it should; return the statistics of the batch in which it does."""
+        state, batch = self.request_states[internal], IterationStats()
+        self.finish(internal)
+        stats = FinishedRequestStats(request_id=state.external_req_id, **values)
+        self._ending = stats
+        self._update_stats_from_finished(state, stats.finish_reason, batch)
+        return batch
+
+    def _update_stats_from_finished(
+        self, req_state: RequestState, finish_reason: FinishReason, iteration_stats: IterationStats
+    ) -> None:
+        iteration_stats.finished_requests.append(self._ending)
 
     def finish(self, internal: str) -> None:
-        """Let a request end as it should."""
+        """Let a request leave."""
         external = self.request_states.pop(internal).external_req_id
         self.external_req_ids[external].remove(internal)
         if not self.external_req_ids[external]:
@@ -124,6 +152,19 @@ class OutputProcessor:
             else:
                 aborted += self.abort_requests(self.children.pop(name, []), internal=True)
         return aborted
+
+
+class AsyncLLM:
+    errored = False
+
+    def __init__(self) -> None:
+        self.output_processor = OutputProcessor()
+
+    async def pause_generation(self, *, mode: str = "abort", clear_cache: bool = True) -> None:
+        await asyncio.sleep(0)
+
+    async def sleep(self, level: int = 1, mode: str = "abort") -> None:
+        await asyncio.sleep(0)
 
 
 class AggregateStatLoggerBase:
@@ -202,6 +243,7 @@ _MODULES: dict[str, tuple[type, ...]] = {
     "vllm.v1.core.sched": (),
     "vllm.v1.core.sched.scheduler": (Scheduler,),
     "vllm.v1.engine": (EngineCoreOutputs, EngineCoreOutput, EngineCoreEvent),
+    "vllm.v1.engine.async_llm": (AsyncLLM,),
     "vllm.v1.engine.output_processor": (OutputProcessor, RequestState),
     "vllm.v1.metrics": (),
     "vllm.v1.metrics.loggers": (AggregateStatLoggerBase,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -172,7 +173,7 @@ def test_the_workers_of_a_server_take_part_and_the_books_balance(configure: Conf
         wait_until(lambda: listener in Processes(directory).listeners, "the listener to be seen")
         with Load(server, "/") as load:
             load.wait_for(50)
-            done = ab(config, "--for", "6s", "--slice", "0.5s", "--json")
+            done = ab(config, "--for", "12s", "--slice", "1s", "--json")
             assert in_force(config) == set()
             load.wait_for(50)
         server.stop()
@@ -298,6 +299,19 @@ def test_a_directory_without_a_server_is_refused(tmp_path: Path, configure: Conf
     assert (done.code, done.out) == (2, "")
     assert f"queue_directory={config.resolved_queue_directory}: no server runs there" in done.err
     assert in_force(config) == set()
+
+
+def test_in_another_folder_it_leaves_a_server_with_the_same_default_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config(directory=tmp_path / "a" / "logs")
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "b")
+    with Logger(config):
+        done = run("ab")
+    shutil.rmtree(config.resolved_queue_directory)
+    assert (done.code, "there is none" in done.err) == (2, True), done
+    assert str(config.resolved_queue_directory) not in done.err
 
 
 def test_the_examples_are_right_command_lines() -> None:

@@ -23,15 +23,21 @@ from tests.support import Client, Recorded, body_messages, http_scope, wait_unti
 
 START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
 END: dict[str, Any] = {"type": "http.response.body", "body": b"end"}
+TRAILERS: dict[str, Any] = {"http.response.trailers": {}}
 SIZE = "http.response.body.size"
 
 
-def recorded_of(recorded: Recorded, *sent: MutableMapping[str, Any], incoming: list[object] | None = None) -> Any:
+def recorded_of(
+    recorded: Recorded,
+    *sent: MutableMapping[str, Any],
+    incoming: list[object] | None = None,
+    extensions: object = None,
+) -> Any:
     """Serve an application that sends ``sent`` (and receives ``incoming`` before the last message)."""
     receives: list[Action] = [Receive() for _ in incoming or []]
     actions = [*map(Send, sent[:-1]), *receives, Send(sent[-1])]
     # One scope, since both must see the same object.
-    script = Script(http_scope(), actions, list(incoming or []))
+    script = Script({**http_scope(), "extensions": extensions}, actions, list(incoming or []))
     plain = drive(script)
     assert drive(script, recorded.wrap) == plain
     return recorded.request()
@@ -63,20 +69,45 @@ def test_a_part_sent_from_a_file_until_its_end_leaves_the_size_out(recorded: Rec
 
 def test_an_answer_with_trailers_is_complete_when_the_last_of_them_has_passed(recorded: Recorded) -> None:
     trailers = {"type": "http.response.trailers", "headers": [], "more_trailers": True}
-    record = recorded_of(recorded, {**START, "trailers": True}, END, trailers, {**trailers, "more_trailers": False})
+    record = recorded_of(
+        recorded, {**START, "trailers": True}, END, trailers, {**trailers, "more_trailers": False}, extensions=TRAILERS
+    )
     assert (record["outcome"], record[SIZE]) == ("ok", 3)
 
 
 def test_an_answer_whose_trailers_never_come_is_incomplete(recorded: Recorded) -> None:
-    record = recorded_of(recorded, {**START, "trailers": True}, END)
+    record = recorded_of(recorded, {**START, "trailers": True}, END, extensions=TRAILERS)
     assert (record["outcome"], record["error.type"]) == ("error", "response_incomplete")
 
 
 def test_a_client_that_goes_before_the_trailers_has_gone(recorded: Recorded) -> None:
     gone: list[object] = [{"type": "http.disconnect"}]
     trailers = {"type": "http.response.trailers", "headers": []}
-    record = recorded_of(recorded, {**START, "trailers": True}, END, trailers, incoming=gone)
+    record = recorded_of(recorded, {**START, "trailers": True}, END, trailers, incoming=gone, extensions=TRAILERS)
     assert record["outcome"] == "client_disconnect"
+
+
+@pytest.mark.parametrize("extensions", [None, {}, {"http.response.pathsend": {}}, 7])
+def test_trailers_that_the_server_does_not_send_are_not_missed(recorded: Recorded, extensions: object) -> None:
+    record = recorded_of(recorded, {**START, "trailers": True}, END, extensions=extensions)
+    assert (record["outcome"], record.get("error.type")) == ("ok", None)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [END],
+        [{**END, "more_body": True}, END],
+        [{**END, "body": memoryview(b"end")}],
+        [{"type": "http.response.pathsend", "path": "/etc/hostname"}],
+        [{"type": "http.response.zerocopysend", "file": 0, "count": 70}],
+    ],
+)
+def test_an_answer_to_head_has_no_byte_of_a_body_since_no_server_sends_one(recorded: Recorded, sent: list[Any]) -> None:
+    script = Script(http_scope(method="HEAD"), [Send(message) for message in [START, *sent]], [])
+    assert drive(script, recorded.wrap) == drive(script)
+    record = recorded.request()
+    assert (record["outcome"], record[SIZE], record.get("chunks", 0)) == ("ok", 0, 0)
 
 
 def test_early_hints_push_and_debug_pass_and_are_no_part_of_the_answer(recorded: Recorded) -> None:

@@ -64,7 +64,8 @@ def test_fields_in_a_map_are_what_they_are_in_a_record(open_: Open, tmp_path: Pa
     assert audit_all(logger, ("order", fields)) == [True]
     assert records(tmp_path, "order")[-1]["attributes"] == {
         **fields,
-        "large": 1 << 70,
+        # An integer beyond 64 bits is its digits, since readers disagree about such numbers.
+        "large": str(1 << 70),
         "raw": "\ufffdx",
         "password": "[redacted:field]",
     }

@@ -70,7 +70,8 @@ def test_an_answer_with_fewer_tokens_than_asked_for_ends_the_benchmark() -> None
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize("section", [pytest.param("modes", marks=pytest.mark.lengthy), "turns"])
+@pytest.mark.lengthy
+@pytest.mark.parametrize("section", ["modes", "turns"])
 def test_each_section_loads_a_real_vllm_and_finds_a_record_for_each_request(section: str, tmp_path: Path) -> None:
     require_vllm()
     result = tmp_path / "result.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,10 +35,13 @@ def serve(
     types: tuple[bytes, bytes] = (JSON, JSON),
     headers: tuple[tuple[bytes, bytes], ...] = (),
     path: str = "/v1/chat/completions",
+    coding: tuple[bytes, bytes] | None = None,
 ) -> dict[str, Any]:
     """Serve one POST and return its record."""
     before = len(recorded.records("request"))
-    app = replying(*answer(*response, content_type=types[1]))
+    messages = answer(*response, content_type=types[1])
+    messages[0]["headers"] += [coding] if coding else []
+    app = replying(*messages)
     scope = http_scope(path, "POST", [(b"content-type", types[0]), *headers])
     pieces = [request[at : at + 1000] for at in range(0, len(request), 1000)] or [b""]
     recorded.serve(app, scope, body_messages(*pieces))
@@ -236,8 +240,49 @@ def test_bytes_are_their_type_length_and_hash(recording: Recording) -> None:
     part = {"type": "blob", **expected, "hash": f"blake3:{blake3(sound).hexdigest()}"}
     assert record["gen_ai.input.messages"] == [{"role": "user", "parts": [part]}]
     assert record["gen_ai.output.messages"][0]["parts"][0]["hash"] == f"blake3:{blake3(image).hexdigest()}"
-    packed = serve(recorded, b"\x1f\x8b" * 9, b"{}", headers=((b"content-encoding", b"gzip"),))
-    assert packed["gen_ai.input.messages"][0]["parts"][0]["length"] == 18
+
+
+def test_a_compressed_body_is_read_as_far_as_it_was_captured(recording: Recording) -> None:
+    recorded = recording(**ON)
+    packed, coding = gzip.compress(chat("Say hi.")), (b"content-encoding", b"gzip")
+    record = serve(recorded, packed, gzip.compress(completion("hi")), headers=(coding,), coding=coding)
+    assert record["gen_ai.input.messages"] == [{"role": "user", "parts": [text("Say hi.")]}]
+    assert record["gen_ai.output.messages"][0]["parts"] == [text("hi")]
+    assert record["gen_ai.request.model"] == record["gen_ai.response.model"] == "m"
+    assert "body_facts" not in record
+    assert serve(recorded, b"\x1f\x8b" * 9, b"{}", headers=(coding,))["body_facts"] == "compressed"
+
+
+def test_a_form_gives_its_model_and_what_its_file_is(recording: Recording) -> None:
+    parts = [
+        b'name="model"\r\n\r\nwhisper-1',
+        b'name="file"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n' + SECRET.encode() + bytes(20_000),
+        b'name="prompt"\r\n\r\n' + SECRET.encode(),
+        b'name="response_format"\r\n\r\njson',
+    ]
+    form = b"".join(b"--b\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in parts) + b"--b--\r\n"
+    said = json.dumps({"text": SECRET, "usage": {"type": "duration", "seconds": 12}}).encode()
+    types = (b"multipart/form-data; boundary=b", JSON)
+    recorded = recording()
+    record = serve(recorded, form, said, types=types, path="/v1/audio/transcriptions")
+    expected = {"gen_ai.request.model": "whisper-1", "form.response_format": "json", "audio_input_s": 12}
+    expected |= {"file.name": "a.wav", "file.mime_type": "audio/wav", "file.size": len(SECRET) + 20_000}
+    assert {key: record.get(key) for key in expected} == expected
+    assert SECRET.encode() not in everything(recorded)
+
+
+def test_patterns_find_what_a_stream_of_lines_divides_and_an_unknown_stream_is_withheld(recording: Recording) -> None:
+    recorded = recording(capture_output="full", redact_patterns=["email"])
+    pieces = ["Ask bob@exam", "ple.com."]
+    lines = [
+        json.dumps({"model": "m", "message": {"content": piece}, "done": False}).encode() + b"\n" for piece in pieces
+    ]
+    record = serve(recorded, chat("?"), *lines, types=(JSON, b"application/x-ndjson"), path="/api/chat")
+    assert record["gen_ai.output.messages"][0]["parts"] == [text("Ask [redacted:email].")]
+    own = [json.dumps({"piece": piece}).encode() + b"\n" for piece in pieces]
+    record = serve(recorded, chat("?"), *own, types=(JSON, b"application/x-ndjson"), path="/own")
+    assert record["output_withheld"] == "unknown format"
+    assert b"exam" not in everything(recorded)
 
 
 def test_an_image_in_a_chat_is_not_written(recording: Recording) -> None:

@@ -357,3 +357,10 @@ def test_where_duckdb_is_missing_the_extra_is_named(directory: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "query needs duckdb: pip install 'inferlog[query]'" in done.stderr
+
+
+def test_no_progress_stands_among_the_rows_within_a_python_without_a_file() -> None:
+    opened = "from inference_logging.cli.query_engine import connected; "
+    shown = """print(connected().execute("SELECT current_setting('enable_progress_bar')").fetchall())"""
+    done = subprocess.run([sys.executable, "-c", opened + shown], capture_output=True, text=True, check=True)
+    assert done.stdout == "[(False,)]\n"

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from inference_logging.cli.questions import QUESTIONS
 from tests.command_line import run
 from tests.identity import BODY, Configure, records_of
+from tests.segment_files import request, write_segment
 from tests.support import read_records
 
 HEADERS = ["x-tenant=tenant.id", "x-session=gen_ai.conversation.id"]
@@ -92,5 +94,16 @@ def test_each_question_has_an_answer(answers: dict[str, list[dict[str, Any]]]) -
     assert prefixes == {"s-1": pytest.approx(0.4)}
     hours = answers["models-over-time"]
     assert sum(row["requests"] for row in hours) == 4
-    assert sum(row["failed"] for row in hours) == 3
+    assert sum(row["failed"] for row in hours) == 2, "not the client that left"
     assert [(row["pod"], row["chunks"], row["bytes_sent"]) for row in answers["killed-in-flight"]] == [("pod-7", 3, 12)]
+
+
+def test_a_request_counts_for_as_many_as_it_stands_for(tmp_path: Path) -> None:
+    # Nine sampled ones of 10 ms stand for 90, the ten of a second for themselves: their share is a tenth.
+    fast = [request(number, duration_s=0.01 + number / 1e5, adjusted_count=10.0) for number in range(9)]
+    slow = [request(10 + number, duration_s=1.0 + number) for number in range(10)]
+    write_segment(tmp_path, [*fast, *slow])
+    done = run("query", "--example", "slow-tenants", str(tmp_path), "--format", "json")
+    found = json.loads(done.out)
+    assert (found["requests"], found["p50_s"], found["p99_s"]) == (100, pytest.approx(0.01004), pytest.approx(9.0))
+    assert found["queued_p99_s"] is None

@@ -67,6 +67,14 @@ def test_every_command_takes_a_configuration_file_and_a_service_name(name: str) 
     assert options["--service-name"] == "service_name"
 
 
+def test_the_commands_that_take_a_queue_directory_are_those_of_the_page() -> None:
+    commands = {name: root.get_command(click.Context(root), name) for name in COMMANDS}
+    options = {name: command.params for name, command in commands.items() if command is not None}
+    taking = {name for name, given in options.items() for one in given if "--queue-directory" in one.opts}
+    (sentence,) = re.findall(r"`--queue-directory` names.*?have it", (ROOT / "docs/reading.md").read_text(), re.DOTALL)
+    assert set(re.findall(r"`([a-z]+)`", sentence)) == taking
+
+
 @pytest.mark.parametrize("command", READING)
 def test_a_missing_directory_is_named(command: str, tmp_path: Path) -> None:
     assert f"{tmp_path}/none: no such directory" in refused(*READING[command], str(tmp_path / "none"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.verify import command
 from tests.command_line import Done, run
 from tests.support import wait_until
+from tests.test_processes import in_child
 
 pytestmark = pytest.mark.usefixtures("program")
 
@@ -90,6 +92,31 @@ def test_a_killed_process_is_known_from_its_queue_and_balances_when_the_next_one
     report = found(config)
     assert (report["problems"], report["totals"]["written"]) == ([], 51)
     assert [one["state"] for one in report["processes"]] == ["died", "closed"]
+
+
+def test_what_went_with_a_queue_directory_and_its_process_is_unknown_and_at_most_what_a_queue_holds(
+    config: Config,
+) -> None:
+    reading, writing = os.pipe()
+
+    def write_and_wait() -> None:
+        logger = Logger(config)
+        assert get_logger("gone").warning("written")
+        assert logger.flush()
+        assert get_logger("gone").warning("lost")
+        os.write(writing, b"x")
+        signal.pause()
+
+    child = in_child(write_and_wait)
+    os.read(reading, 1)
+    shutil.rmtree(config.resolved_queue_directory)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    done = run("verify", str(config.directory), "--json")
+    [problem] = json.loads(done.out)["problems"]
+    assert (done.code, problem["kind"]) == (1, "end_unknown")
+    most = max(Config().queue_bytes, Config().audit_queue_bytes) // 24
+    assert f"after sequence 0 is not known, at most {most} records" in problem["text"]
 
 
 def test_before_any_listener_the_queues_alone_are_the_books(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

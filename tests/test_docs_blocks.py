@@ -54,7 +54,7 @@ ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("docs/records.md", "text"): (1, OUTPUT),
     ("docs/rust-reference.md", "rust"): (None, "tests/test_docs_native.py"),
     ("docs/rust.md", "rust"): (2, "native/rust/src/lib.rs"),
-    ("docs/syslog.md", "text"): (2, "tests/shipping/test_syslog_forms.py"),
+    ("docs/syslog.md", "text"): (4, "tests/shipping/test_syslog_forms.py"),
     ("docs/triton.md", "text"): (1, "test_a_part_of_a_record_has_fields_of_it"),
     ("docs/tutorial.md", "text"): (4, "tests/test_tutorial.py"),
     ("docs/upgrading.md", "text"): (1, "tests/test_recover.py"),
@@ -66,12 +66,14 @@ ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("examples/cpp_onnx_pipeline/README.md", "text"): (1, OUTPUT),
     ("examples/fastapi/README.md", "text"): (2, "tests/test_example_pages.py"),
     ("examples/rust_producer/README.md", "text"): (1, OUTPUT),
+    ("helm/README.md", "dockerfile"): (1, "tests/chart/test_dockerfile.py"),
     ("helm/README.md", "text"): (1, "a drawing"),
     ("native/README.md", "text"): (1, "tests/test_map.py"),
 }
 """Page and language, with the number of blocks (None: the page is written from the code), and the tests that read them
 or the reason why none does."""
 ANNOTATION = re.compile(r"inference-logging\.io/\w+")
+OPTION = re.compile(r"^[ -]*([\w.]+): ", re.MULTILINE)
 FIELDS = {*HEAD, *REQUESTS, *REQUEST_FIELDS}
 """Names that a request's record can have."""
 PART = re.compile(r'"([\w.]+)": ')
@@ -132,7 +134,7 @@ def test_a_block_of_yaml_is_read_by_what_it_is_for(page: str, _language: str, te
     elif "version" in read:
         is_a_configuration(text, tmp_path)
     elif "metadata" in read:
-        known = set(ANNOTATION.findall((ROOT / "native/webhook/src/pod.rs").read_text(encoding="utf-8")))
+        known = set(ANNOTATION.findall((CHART / "templates" / "injection.yaml").read_text(encoding="utf-8")))
         assert set(read["metadata"]["annotations"]) <= known
     elif "components" in read:
         component = CHART / read["components"][0].removeprefix("inference-logging/helm/")
@@ -143,6 +145,10 @@ def test_a_block_of_yaml_is_read_by_what_it_is_for(page: str, _language: str, te
         (chart,) = read["dependencies"]
         own = yaml.safe_load((CHART / "library" / "Chart.yaml").read_text(encoding="utf-8"))
         assert (chart["name"], chart["version"]) == (own["name"], own["version"])
+    elif "pipeline" in read:
+        known = set(OPTION.findall((CHART / "templates" / "_fluent-bit.tpl").read_text(encoding="utf-8")))
+        for part in (read["service"], *read["pipeline"]["inputs"], *read["pipeline"]["outputs"]):
+            assert set(part) <= known, "what tests run with Fluent Bit"
     elif "inferenceLogging" in read:
         are_values(read["inferenceLogging"], CHART / "library")
     else:

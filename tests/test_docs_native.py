@@ -17,6 +17,8 @@ CPP_HEADERS: Final = (HEADER.with_suffix(".hpp"), *sorted((HEADER.parent / "infe
 CRATE: Final = ROOT / "native" / "rust" / "src"
 BELOW: Final = {
     "Content": "request/src/capture/settings.rs",
+    "Encoding": "request/src/capture/encoding.rs",
+    "Plain": "request/src/capture/settings.rs",
     "RequestIds": "request/src/ids.rs",
     "Ending": "request/src/outcome.rs",
     "RpcStatus": "request/src/rpc.rs",

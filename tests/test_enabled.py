@@ -149,8 +149,8 @@ def test_ctl_finds_the_one_queue_directory_of_a_service_without_its_configuratio
             with Logger(configs[1]):
                 done = run("ctl", "--service-name", name, "show")
         assert done.code == 2
-        assert f"service_name={name} has 2 queue directories; name one with --queue-directory" in done.err
-        assert f'directory: "{tmp_path / "a"}"' in done.err
+        assert "2 queue directories are meant, and nothing is done; name one with --queue-directory" in done.err
+        assert f"({name} in {tmp_path / 'a'})" in done.err
         cleaned = run("ctl", "--service-name", name, "clean").out.splitlines()
         assert sorted(cleaned) == sorted(f"removed {config.resolved_queue_directory}" for config in configs)
     finally:

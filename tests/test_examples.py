@@ -168,7 +168,7 @@ def test_a_client_that_leaves_before_its_answer_ends_the_generation(served: Serv
 def test_application_records_shows_three_ways_in(tmp_path: Path) -> None:
     output = run("application_records", tmp_path)
     assert "INFO engine model loaded" in output
-    place = "'code.filepath', 'code.function', 'code.lineno'"
+    place = "'code.file.path', 'code.function.name', 'code.line.number'"
     assert f"WARN tokenizer vocabulary of 32000 words, padded [{place}, 'padded_to']" in output
     assert "ERROR engine scheduler step failed" in output
     assert len(read_records(tmp_path / "logs")) == 3

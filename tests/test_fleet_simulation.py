@@ -7,7 +7,6 @@ import copy
 import json
 import os
 import re
-import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -19,13 +18,16 @@ sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files im
 
 import arrivals
 import fleet_page
-from fleet_count import Book, Counted, count
+from fleet_count import Book, Counted, count, key
 from fleet_pods import Settings, shared
 from fleet_processes import Child
+from tests.shipping.endpoint import Collector, collector
+
+__all__ = ["collector"]  # a fixture
 
 LOADTESTS = Path(fleet_page.__file__).parent
 REQUESTS = 5
-KEY = [f"json_extract(record, '$.{name}')" for name in ("boot_id", "pid", "seq")]
+Arrived = list[tuple[str, int, int | None]]
 
 
 def run(name: str, *arguments: str | Path, folder: Path) -> Child:
@@ -73,25 +75,22 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture
-def database(fleet: Settings, tmp_path: Path) -> Path:
-    """Return a database that everything is shipped to."""
-    path = tmp_path / "records.db"
+def arrived(fleet: Settings, collector: Collector, tmp_path: Path) -> Arrived:
+    """Ship everything; return the key of each record that arrives."""
     each = fleet.config(0).directory.parent.parent / "{pod}" / "logs"
-    done(run("fleet_shipping.py", "once", f"sqlite://{path}", each, tmp_path / "state", folder=tmp_path))
-    return path
+    done(run("fleet_shipping.py", "once", collector.url, each, tmp_path / "state", folder=tmp_path))
+    return [key(record) for record in collector.records()]
 
 
-def counted(fleet: Settings, database: Path) -> Counted:
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        arrived = connection.execute(f"SELECT {', '.join(KEY)} FROM records").fetchall()
+def counted(fleet: Settings, arrived: Arrived) -> Counted:
     return count(Book(fleet.book, fleet.pods).processes(), arrived)
 
 
 @pytest.mark.servers
 def test_all_that_a_fleet_accepted_arrives_though_processes_are_replaced_and_killed(
-    fleet: Settings, database: Path
+    fleet: Settings, arrived: Arrived
 ) -> None:
-    found = counted(fleet, database)
+    found = counted(fleet, arrived)
     assert found.missing == []
     assert found.arrived == found.accepted > fleet.pods * REQUESTS * 2
     assert len(Book(fleet.book, fleet.pods).processes()) == 5, "two of the pods have a second process"
@@ -99,13 +98,11 @@ def test_all_that_a_fleet_accepted_arrives_though_processes_are_replaced_and_kil
 
 @pytest.mark.servers
 @pytest.mark.parametrize("pod", [0, 2])
-def test_a_record_that_is_removed_is_named(fleet: Settings, database: Path, pod: int) -> None:
+def test_a_record_that_is_removed_is_named(fleet: Settings, arrived: Arrived, pod: int) -> None:
     note = Book(fleet.book, fleet.pods).read(pod, 0)
     removed = (f"{note.boot_id:016x}", note.pid, note.accepted - 1)
-    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
-        gone = connection.execute(f"DELETE FROM records WHERE ({', '.join(KEY)}) = (?, ?, ?)", removed)
-        assert gone.rowcount == 1
-    assert counted(fleet, database).missing == [removed]
+    arrived.remove(removed)
+    assert counted(fleet, arrived).missing == [removed]
 
 
 def test_copies_and_what_a_killed_process_did_not_note_are_no_gaps() -> None:

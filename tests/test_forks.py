@@ -12,11 +12,14 @@ import gc
 import os
 import select
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -296,3 +299,28 @@ def test_a_child_has_no_thread_of_ours_until_its_first_record(recorded: Recorded
             join(in_child(child))
     drain(recorded.logger)
     assert len(recorded.records("step")) == FORKS
+
+
+CLOSED_TWICE = """
+import sys
+from inference_logging import Config, Logger, get_logger
+from tests.test_processes import in_child, join
+
+log = get_logger("twice").warning
+logger = Logger(Config(directory=sys.argv[1], queue_directory=sys.argv[2]))
+
+def close_twice():
+    assert log("once")
+    for _ in range(2):
+        assert logger.service.close(60)
+
+assert log("parent")
+join(in_child(close_twice))
+close_twice()
+"""
+
+
+def test_a_queue_that_is_closed_again_after_a_fork_gives_its_memory_back_without_a_complaint(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLOSED_TWICE, str(tmp_path / "segments"), str(tmp_path / "queues")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
+    assert (done.returncode, done.stderr) == (0, "")

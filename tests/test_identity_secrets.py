@@ -11,7 +11,10 @@ import pytest
 
 from tests.command_line import run
 from tests.identity import HEADERS, SECRET, Configure, everything, records_of, served
+from tests.shipping.endpoint import Collector, collector
 from tests.support import read_lines
+
+__all__ = ["collector"]  # a fixture
 
 CHILD = """
 import asyncio, os, signal, sys
@@ -78,15 +81,18 @@ def test_a_listener_without_the_key_does_not_take_the_records_and_shows_nothing_
     assert SECRET not in done.out + done.err
 
 
-def test_the_raw_key_is_not_in_a_fallback_nor_in_what_is_shipped(keyed: Configure, tmp_path: Path) -> None:
+def test_the_raw_key_is_not_in_a_fallback_nor_in_what_is_shipped(
+    keyed: Configure, collector: Collector, tmp_path: Path
+) -> None:
     fallback = tmp_path / "fallback"
     config = keyed(
         record_headers=HEADERS, sink=f"unix://{tmp_path / 'nobody'}", fallback=str(fallback), fallback_delay_s=0.0
     )
     records_of(config, [{"authorization": f"Bearer {SECRET}", "x-tenant": "acme"}])
     assert b"api_key.hash" in everything(fallback)
-    shipped = tmp_path / "shipped.sqlite"
-    done = run("ship", "--directory", str(fallback), "--to", f"sqlite://{shipped}", "--once")
+    done = run("ship", "--directory", str(fallback), "--to", collector.url, "--once")
     assert done.code == 0, done
-    assert b"acme" in shipped.read_bytes()
+    shipped = b"".join(content for _, _, content in collector.requests)
+    assert b"acme" in shipped
+    assert SECRET.encode() not in shipped
     assert SECRET.encode() not in everything(tmp_path)

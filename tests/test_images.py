@@ -6,7 +6,6 @@ base that the Dockerfile names lies in a registry.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -91,68 +90,17 @@ def listener(request: pytest.FixtureRequest, storage: Storage, tmp_path_factory:
 
 
 def test_it_is_one_program_for_its_processor_of_15_mb_at_most_and_no_shell(listener: Image) -> None:
-    assert_is_one_program(listener)
-
-
-def assert_is_one_program(image: Image) -> None:
-    """Check that nothing but the program that it starts is in an image."""
-    (program,) = image.files()
-    assert image.entrypoint == [f"/{program.relative_to(image.root)}"]
+    (program,) = listener.files()
+    assert listener.entrypoint == [f"/{program.relative_to(listener.root)}"]
     assert program.stat().st_size <= 15_000_000
     header = program.read_bytes()[:20]
-    assert (header[:4], int.from_bytes(header[18:], "little")) == (b"\x7fELF", MACHINES[image.architecture])
+    assert (header[:4], int.from_bytes(header[18:], "little")) == (b"\x7fELF", MACHINES[listener.architecture])
 
 
 def test_it_drains_a_server_beside_it_answers_and_ends(listener: Image, volume: Path, config: Config) -> None:
     if os.uname().machine != PROCESSORS[listener.architecture]:
         pytest.skip(f"only a machine of {listener.architecture} runs it")
     assert_drains(listener, volume, config)
-
-
-# --- the webhook -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=PROCESSORS)
-def webhook(request: pytest.FixtureRequest, storage: Storage) -> Image:
-    """Build the image of the webhook for a processor, from what `make webhook` has built."""
-    if not (ROOT / "dist" / "webhook" / request.param).exists():
-        pytest.skip(f"no program for {request.param}, which `make webhook` builds")
-    options = ("--target", "webhook", "--platform", f"linux/{request.param}")
-    return storage.build(f"webhook-{request.param}", ROOT, *options)
-
-
-@pytest.mark.images
-def test_the_webhook_is_one_program_for_its_processor_of_15_mb_at_most_and_no_shell(webhook: Image) -> None:
-    assert_is_one_program(webhook)
-
-
-@pytest.mark.images
-def test_the_webhook_answers_probes_on_a_root_that_is_read_only(webhook: Image, volume: Path) -> None:
-    if os.uname().machine != PROCESSORS[webhook.architecture]:
-        pytest.skip(f"only a machine of {webhook.architecture} runs it")
-    for made in (ROOT / "native" / "webhook" / "test-certificates").glob("first.*"):
-        (volume / made.name).write_bytes(made.read_bytes())
-    (volume / "add.json").write_text('{"env": [{"name": "A", "value": "1"}]}', encoding="utf-8")
-    port = free_port()
-    files = (f"--add={volume}/add.json", f"--certificate={volume}/first.crt", f"--key={volume}/first.key")
-    process = webhook.start(*webhook.entrypoint, *files, f"--port={port}", volumes=[volume])
-    try:
-
-        def is_alive() -> bool:
-            assert process.poll() is None, process.communicate()
-            with contextlib.suppress(httpx.TransportError):
-                return httpx.get(f"https://127.0.0.1:{port}/live", verify=False).is_success
-            return False
-
-        wait_until(is_alive, "an answer")
-        assert Path(f"/proc/{process.pid}").stat().st_uid == int(webhook.user.split(":")[0]) != 0
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
-        assert process.returncode == 0
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
 
 
 def assert_drains(image: Image, volume: Path, config: Config) -> None:
@@ -205,10 +153,10 @@ def assert_drains(image: Image, volume: Path, config: Config) -> None:
 
 @pytest.fixture(scope="module")
 def base(storage: Storage) -> str:
-    """Make a Debian with Python and without a compiler, and give it the name of the Dockerfile's base."""
+    """Make a Debian with Python and without a compiler, and name it as the Dockerfile's base, without the digest."""
     if shutil.which("mmdebstrap") is None:
         pytest.skip("needs mmdebstrap")
-    name = stages()["wheel"][0].text.split()[0]
+    name = stages()["wheel"][0].text.split()[0].partition("@")[0]
     suite = name.rpartition("-")[2]
     tar = BASE / f"{suite}.tar"
     if not tar.exists():
@@ -251,7 +199,7 @@ def tools(storage: Storage, base: str, tmp_path_factory: pytest.TempPathFactory)
         shutil.copy(wheel, context / "dist" / "wheels")
     (context / "release").mkdir()
     shutil.copytree(ROOT / "release" / "locks", context / "release" / "locks")
-    return storage.build("tools", context)
+    return storage.build("tools", context, "--build-arg", f"BASE={base}")
 
 
 @pytest.mark.images

@@ -108,7 +108,7 @@ def test_every_kind_of_value_stands_behind_its_name(recorded: Recorded) -> None:
     call = call_site([f"value{position}" for position in range(len(values))])
     for _ in range(CALLS):
         assert call(info, values)
-    expected = [*values[:2], "\\ud800", *values[3:12], "bytes", values[13]]
+    expected = [*values[:2], "\\ud800", *values[3:7], str(values[7]), *values[8:12], "bytes", values[13]]
     assert [list(fields.values()) for fields in attributes(recorded)] == [expected] * CALLS
 
 

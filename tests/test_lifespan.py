@@ -309,3 +309,46 @@ def test_an_error_amid_the_lifespan_is_raised_unchanged() -> None:
 
     asyncio.run(serve())
     assert server.sent == []
+
+
+APPLICATION_THAT_LOGS_AT_IMPORT = """
+from inference_logging import Config, InferenceLoggingMiddleware, get_logger
+
+get_logger("app").info("imported")
+
+
+async def answer(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"1"})
+    else:
+        for part in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{part}.complete"})
+
+
+"""
+
+
+@pytest.mark.parametrize("own", [{}, {"directory": "own/segments", "queue_directory": "own/queues"}])
+def test_a_record_at_import_does_not_keep_the_process_from_ending_in_order(
+    configure: Callable[..., Config], tmp_path: Path, own: dict[str, str]
+) -> None:
+    config = configure()
+    own = {name: str(tmp_path / path) for name, path in own.items()}
+    application = f"{APPLICATION_THAT_LOGS_AT_IMPORT}app = InferenceLoggingMiddleware(answer, Config(**{own}))\n"
+    (tmp_path / "app.py").write_text(application, encoding="utf-8")
+    server = Server(config, ["uvicorn", "app:app", "--app-dir", str(tmp_path), "--port", "{port}"])
+    try:
+        server.wait_until_ready()
+        server.get("/")
+        server.stop()
+    finally:
+        server.end()
+    directories = {config.directory, Path(own.get("directory", config.directory))}
+    for directory in directories:
+        ends = read_records(directory, "process.ended")
+        assert [end["how"] for end in ends] == ["closed"], directory
+        assert len(footers(directory)) == 1
+    assert sum(len(read_records(directory, "log")) for directory in directories) == 1
+    assert sum(len(read_records(directory, "request")) for directory in directories) == 1

@@ -47,7 +47,7 @@ def ask(recorded: Recorded, path: str, content: dict[str, Any], status: int, tra
 
 
 def test_every_outcome_is_there_from_the_start_and_nothing_else(recorded: Recorded) -> None:
-    outcomes = ("ok", "error", "client_disconnect", "timeout", "server_shutdown", "process_died")
+    outcomes = ("ok", "error", "client_disconnect", "timeout", "server_shutdown", "process_died", "aborted")
     assert shown(recorded, REQUESTS, "outcome") == {(outcome,): 0.0 for outcome in outcomes}
     assert shown(recorded, TOKENS, *TOKEN_LABELS) == {}
 

@@ -139,6 +139,7 @@ def test_a_record_has_the_standard_head_and_its_fields_in_a_fixed_order(recorded
         "chunk_gap_mean_us",
         "chunk_gap_max_us",
         "chunk_gaps_us",
+        "time_to_first_byte_s",
         "sampled_by",
         "adjusted_count",
     ]

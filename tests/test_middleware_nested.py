@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fastapi import FastAPI, WebSocket
+from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.testclient import TestClient
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.gzip import GZipMiddleware
 
 from inference_logging import Config, InferenceLoggingMiddleware, current_request
-from tests.support import Message, Receive, Recorded, Send, answer
+from tests.support import App as ASGIApp
+from tests.support import Message, Receive, Recorded, Send, answer, http_scope, replying
 
 
 @pytest.fixture
@@ -49,6 +52,27 @@ def mounted(outer: Config, inner: Config) -> FastAPI:
     return app
 
 
+async def between(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Do nothing, as a middleware that wraps `receive` and `send` for what is below it."""
+    return await call_next(request)
+
+
+class Wrapped:
+    """A middleware that gives a WebSocket functions of its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        async def own_receive() -> Message:
+            return await receive()
+
+        async def own_send(message: Message) -> None:
+            await send(message)
+
+        await self.app(scope, own_receive, own_send)
+
+
 def twice(config: Config) -> FastAPI:
     app = application(config)
     app.add_middleware(InferenceLoggingMiddleware, config=config)
@@ -73,6 +97,27 @@ def test_a_request_of_a_mounted_application_with_its_own_middleware_has_one_reco
     use(mounted(recorded.config, recorded.config), "/sub")
     assert recorded.request()["http.route"] == "/sub/{name}"
     assert len(recorded.records("websocket.connection")) == 1
+
+
+@pytest.mark.parametrize("wrapping", [(BaseHTTPMiddleware, {"dispatch": between}), (Wrapped, {})])
+def test_what_wraps_the_functions_between_two_middlewares_makes_no_second_record(
+    recorded: Recorded, wrapping: tuple[Any, dict[str, Any]]
+) -> None:
+    app = FastAPI()
+    app.mount("/sub", application(recorded.config))
+    app.add_middleware(wrapping[0], **wrapping[1])
+    app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)
+    use(app, "/sub")
+    assert recorded.request()["http.route"] == "/sub/{name}"
+    assert len(recorded.records("websocket.connection")) == 1
+
+
+def test_a_scope_that_is_served_again_after_its_end_has_a_record_of_each(recorded: Recorded) -> None:
+    scope = http_scope()
+    for _ in range(2):
+        recorded.serve(replying(*answer(b"x")), scope)
+    assert len(recorded.records("request")) == 2
+    assert scope == http_scope()
 
 
 def test_a_middleware_within_another_one_gives_its_context_back(recorded: Recorded, elsewhere: Recorded) -> None:

@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 
-from inference_logging import Handler
+from inference_logging import Handler, get_logger
 from inference_logging.integrations.native_logger import NativeLogger
 from tests.native_loggers import Speaking, assert_native, messages, native_logger, native_root, warm
 from tests.support import Recorded
@@ -69,7 +69,7 @@ ARGUMENTS: list[tuple[object, ...]] = [
 ]  # fmt: skip
 EXTRAS: list[object] = [
     None, {}, {"tokens": 7, "model": "llama"}, {"nested": {"a": [1, None]}, "self": 1, "": 2, "ü": Speaking()},
-    {"code.lineno": 3}, {"levelnam": 1.5, "flag": True, "none": None, "big": 10**30}, {3: 4}, {Loud("key"): 1},
+    {"code.line.number": 3}, {"levelnam": 1.5, "flag": True, "none": None, "big": 10**30}, {3: 4}, {Loud("key"): 1},
     {"\udc80": "\udc80"}, {"bytes": b"\xff", "when": pathlib.Path("/x")},
 ]  # fmt: skip
 
@@ -151,10 +151,10 @@ def test_the_place_is_that_of_the_call_through_the_library_itself(
     [log.info(text) for text in ("a", "b")]  # type: ignore[func-returns-value]
     log.info("c")
     records = recorded.records("log")
-    assert [record["attributes"]["code.function"] for record in records[:2]] == ["<lambda>"] * 2
+    assert [record["attributes"]["code.function.name"] for record in records[:2]] == ["<lambda>"] * 2
     assert records[0]["attributes"]["tokens"] == 7
-    assert [record["attributes"]["code.lineno"] for record in records[2:]] == [here + 1, here + 1, here + 2]
-    assert {record["attributes"]["code.filepath"] for record in records} == {__file__}
+    assert [record["attributes"]["code.line.number"] for record in records[2:]] == [here + 1, here + 1, here + 2]
+    assert {record["attributes"]["code.file.path"] for record in records} == {__file__}
 
 
 def test_stacklevel_counts_frames_as_always(recorded: Recorded, log: logging.Logger) -> None:
@@ -163,7 +163,7 @@ def test_stacklevel_counts_frames_as_always(recorded: Recorded, log: logging.Log
 
     helper()
     (record,) = recorded.records("log")
-    assert record["attributes"]["code.function"] == "test_stacklevel_counts_frames_as_always"
+    assert record["attributes"]["code.function.name"] == "test_stacklevel_counts_frames_as_always"
 
 
 def test_exceptions_and_stacks_are_recorded(recorded: Recorded, log: logging.Logger) -> None:
@@ -173,7 +173,7 @@ def test_exceptions_and_stacks_are_recorded(recorded: Recorded, log: logging.Log
         log.exception("failed")
     log.info("stack", stack_info=True)
     failed, stack = (record["attributes"] for record in recorded.records("log"))
-    assert (failed["exception.type"], failed["code.function"]) == (
+    assert (failed["exception.type"], failed["code.function.name"]) == (
         "LookupError",
         "test_exceptions_and_stacks_are_recorded",
     )
@@ -383,16 +383,16 @@ def test_many_places_and_forgotten_code_have_the_right_places(recorded: Recorded
         exec(compile("\n" * number + "def call():\n    log.info('here')\n", f"file{number}", "exec"), names)
         names["call"]()
     places = [record["attributes"] for record in recorded.records("log")]
-    assert [(place["code.filepath"], place["code.lineno"]) for place in places] == [
+    assert [(place["code.file.path"], place["code.line.number"]) for place in places] == [
         (f"file{number}", number + 2) for number in range(3000)
     ]
 
 
-def test_below_the_configured_level_nothing_is_recorded(
+def test_the_levels_of_logging_decide_and_not_the_configured_one(
     recording: Callable[..., Recorded], log: logging.Logger
 ) -> None:
-    recorded = recording(level="WARN")
+    recorded = recording(level="ERROR")
     warm(log)
-    log.info("below")
-    log.warning("at")
-    assert messages(recorded) == ["at"]
+    assert_native(lambda: log.info("at logging's level"))
+    assert get_logger(log.name).warning("below ours") is False
+    assert messages(recorded) == ["at logging's level"]

@@ -81,11 +81,11 @@ def test_stacklevel_names_the_place_of_the_call(recorded: Recorded) -> None:
     helper(get_logger("app").info, 2)
     helper(get_logger("app").exception, 2)
     own, *callers = (record["attributes"] for record in recorded.records("log"))
-    assert own["code.function"] == "helper"
+    assert own["code.function.name"] == "helper"
     for caller in callers:
-        assert caller["code.function"] == "test_stacklevel_names_the_place_of_the_call"
-        assert caller["code.filepath"] == __file__
-        assert caller["code.lineno"] > own["code.lineno"]
+        assert caller["code.function.name"] == "test_stacklevel_names_the_place_of_the_call"
+        assert caller["code.file.path"] == __file__
+        assert caller["code.line.number"] > own["code.line.number"]
 
 
 def test_a_record_names_no_place_that_nobody_asked_for(recorded: Recorded) -> None:

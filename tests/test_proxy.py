@@ -210,12 +210,13 @@ def test_a_websocket_is_counted(proxying: Start, application: int) -> None:
     assert proxy.records() == []
 
 
-def test_a_refused_websocket_is_recorded(proxying: Start, application: int) -> None:
+def test_a_websocket_that_the_server_refuses_is_a_request(proxying: Start, application: int) -> None:
     proxy = proxying(application)
     with pytest.raises(Exception, match="403"), connect(f"ws://127.0.0.1:{proxy.port}/missing"):
         pass
-    record = proxy.record("websocket.connection")
+    record = proxy.record()
     assert (record["outcome"], record["http.response.status_code"]) == ("ok", 403)
+    assert proxy.records("websocket.connection") == []
 
 
 def test_health_is_answered_by_the_proxy(proxying: Start, application: int) -> None:

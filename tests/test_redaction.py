@@ -123,3 +123,19 @@ def test_what_an_application_tests_can_be_redacted_as_in_production() -> None:
     with capture_records(redact_patterns=["email"]) as records:
         get_logger("shop").info("for a@example.com")
     assert [record["message"] for record in records.logs] == ["for [redacted:email]"]
+
+
+def test_credentials_in_headers_as_asgi_has_them_are_redacted_by_their_names() -> None:
+    names = (b"cookie", b"Set-Cookie", b"x-api-key", b"authorization", b"proxy-authorization")
+    headers = [(name, b"opaque-value") for name in names]
+    with capture_records(redact_patterns=["email", "phone", "card", "key", "bearer"]) as records:
+        log = get_logger("shop")
+        log.info("pairs", headers=headers)
+        log.info("mixed", headers=tuple([name.decode(), value] for name, value in headers))
+        log.info("a map", headers=dict(headers))
+        log.info("nested", scope={"type": "http", "headers": [*headers, (b"large", 10**40)]})
+        log.info("one", pair=(b"cookie", bytearray(b"opaque-value")))
+        log.info("a body", body={"raw": b'{"password": "opaque-value"}'})
+    assert len(records.logs) == 6
+    for record in records.logs:
+        assert "opaque-value" not in json.dumps(record["attributes"]), record

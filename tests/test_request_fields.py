@@ -15,9 +15,11 @@ HEAD: Final = """\
 Printed by `python tests/test_request_fields.py`; a test fails while this file says something else.
 
 These are the fields that servers give, in the order of the line, but those of Triton stand before an exception. A field
-without a value is left out. From JSON bodies the listener reads `gen_ai.request.*`, `gen_ai.response.*` and the
-answer's `gen_ai.usage.*`, which stand before `sampled_by`. Headers, members of the body and ids that the application
-sets stand before `attributes`: [identity.md](identity.md). Types are those of `inference-logging query`.
+without a value is left out. From bodies the listener reads `gen_ai.request.*`, `gen_ai.response.*`, the answer's
+`gen_ai.usage.*` and `audio_input_s`, and of forms `form.*` and `file.*`; it adds `body_facts` and `output_withheld`
+([records.md](records.md), [texts.md](texts.md)). They stand before `sampled_by`. Headers, members of the body and ids
+that the application sets stand before `attributes`: [identity.md](identity.md). Types are those of
+`inference-logging query`.
 
 | field | type | meaning |
 |---|---|---|

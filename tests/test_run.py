@@ -50,6 +50,7 @@ SERVERS = {
     "gunicorn": [
         *("-m", "gunicorn", "-k", "uvicorn.workers.UvicornWorker", "--bind", "127.0.0.1:{port}", "plain:app"),
     ],
+    "gunicorn's own worker": ["-m", "gunicorn", "-k", "asgi", "-w", "2", "--bind", "127.0.0.1:{port}", "plain:app"],
 }
 
 
@@ -110,6 +111,16 @@ def test_behind_a_proxy_the_client_is_the_one_that_the_proxy_reports(configure: 
         httpx.get(served.url, headers={"X-Forwarded-For": "192.0.2.7"}, timeout=120)
         served.stop()
     assert [request["client.address"] for request in read_records(config.directory, "request")] == ["192.0.2.7"]
+
+
+@pytest.mark.servers
+def test_the_health_route_answers_below_the_prefix_of_the_application(configure: Configure, folder: Path) -> None:
+    (folder / "plain.py").write_text("from fastapi import FastAPI\napp = FastAPI(root_path='/llm')\n")
+    with running(configure(), folder, SERVERS["uvicorn"]) as served:
+        urls = [f"{served.url}{prefix}/health/logging" for prefix in ("", "/llm", "/other")]
+        found = [httpx.get(url, timeout=120).status_code for url in urls]
+        served.stop()
+    assert found == [200, 200, 404]
 
 
 def test_a_python_without_the_package_says_so_and_serves(tmp_path: Path) -> None:

@@ -92,10 +92,10 @@ def test_gunicorn_with_preload_records_each_answer_also_with_a_logger_from_befor
 ) -> None:
     config = configure()
     command = ("gunicorn", "served_app:app", "--chdir", str(HERE), "--bind", "127.0.0.1:{port}", "--preload")
-    with serving(config, *command, "-w", "3", "-k", worker, SERVED_APP_LOGS_AT_IMPORT="1") as server:
+    with serving(config, *command, "-w", "6", "-k", worker, SERVED_APP_LOGS_AT_IMPORT="1") as server:
         with Load(server, "/logged/1") as load:
             load.wait_for(400)
-        server.stop()
+        assert "inference_logging:" not in server.stop()
     assert_each_answer_is_recorded(config.directory, load)
     assert_books_balance(config.directory)
     imported = [record for record in read_records(config.directory, "log") if record["message"] == "imported"]

@@ -6,16 +6,18 @@ import asyncio
 import logging
 import logging.config
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from inference_logging import Handler
-from tests.support import Receive, Recorded, Send, answer, http_scope, replying
+from inference_logging import Config, Handler, get_logger
+from tests.support import Receive, Recorded, Send, answer, http_scope, read_records, replying
 
-PLACE = {"code.filepath", "code.lineno", "code.function"}
+PLACE = {"code.file.path", "code.line.number", "code.function.name"}
 
 
 def own_attributes(record: dict[str, Any]) -> dict[str, Any]:
@@ -68,9 +70,12 @@ def test_the_place_of_the_call_is_recorded(recorded: Recorded, logger: logging.L
     logger.info("here")
     helper()
     here, below = (record["attributes"] for record in recorded.records("log"))
-    assert here["code.filepath"] == __file__
-    assert here["code.function"] == "test_the_place_of_the_call_is_recorded"
-    assert (below["code.function"], below["code.lineno"]) == (here["code.function"], here["code.lineno"] + 1)
+    assert here["code.file.path"] == __file__
+    assert here["code.function.name"] == "test_the_place_of_the_call_is_recorded"
+    assert (below["code.function.name"], below["code.line.number"]) == (
+        here["code.function.name"],
+        here["code.line.number"] + 1,
+    )
 
 
 def test_a_renamed_level_keeps_its_name(recorded: Recorded, logger: logging.Logger) -> None:
@@ -158,6 +163,35 @@ def test_a_value_that_logs_while_it_is_encoded_does_not_recurse(recorded: Record
     records = recorded.records("log")
     assert [record["message"] for record in records] == ["outer chatty", "outer"]
     assert records[1]["attributes"]["value"] == "chatty"
+
+
+def test_the_handler_obeys_the_levels_of_logging_and_not_the_configured_one(
+    recording: Callable[..., Recorded], logger: logging.Logger
+) -> None:
+    recorded = recording(level="ERROR")
+    logger.debug("let through")
+    logger.handlers[0].setLevel(logging.INFO)
+    logger.debug("left out")
+    assert get_logger("app").warning("below ours") is False
+    assert [record["message"] for record in recorded.records("log")] == ["let through"]
+
+
+def test_the_configured_level_decides_about_waiting_records_of_our_loggers_only(
+    configure: Callable[..., Config],
+) -> None:
+    config = configure(level="ERROR")
+    # A process of its own: in this one, a logger of another test has been open.
+    places = {"directory": str(config.directory), "queue_directory": str(config.queue_directory)}
+    code = f"""
+import logging
+from inference_logging import Config, Handler, Logger, get_logger
+logging.basicConfig(level="INFO", handlers=[Handler()])
+logging.info("of logging")
+get_logger("app").info("ours")
+Logger(Config(level="ERROR", **{places})).close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert [record["message"] for record in read_records(config.directory, "log")] == ["of logging"]
 
 
 def test_a_filter_of_the_handler_is_heard(recorded: Recorded, logger: logging.Logger) -> None:

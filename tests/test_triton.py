@@ -217,6 +217,20 @@ def test_a_request_to_another_model_is_in_the_trace(serve: Serve) -> None:
     assert made[0]["parameters"]["traceparent"] == f"00-{record['trace_id']}-{record['span_id']}-03"
 
 
+def test_a_request_to_another_model_has_the_models_own_parameters_beside_the_trace(serve: Serve) -> None:
+    made: list[dict[str, Any]] = []
+
+    def execute(self: Any, requests: list[Any]) -> Any:
+        made.append(outgoing(requests[0], {"beam": 4}))
+        return [ok()]
+
+    model, _ = serve(execute)
+    one = request()
+    model.execute([one])
+    assert (made[0]["parameters"]["beam"], made[0]["parameters"].keys() >= {"beam", "traceparent"}) == (4, True)
+    assert outgoing(one, {"beam": 4})["parameters"] == {"beam": 4}, "a request that has ended has no trace to go on"
+
+
 def test_sampling_is_by_trace_id_and_by_the_path_of_the_protocol(serve: Serve) -> None:
     model, recorded = serve(lambda self, requests: [ok() for _ in requests], sample_routes="/v2/models/m/*=0")
     for _ in range(10):
@@ -263,7 +277,9 @@ def test_a_model_that_is_killed_leaves_a_record_of_each_request_that_it_had(conf
 
     def child() -> None:
         log = RequestLog(arguments(decoupled=True), config)
-        (stream_begun, _) = log.begin([request(name="a", correlation=5), request(name="b")])
+        requests = [request(name="a", correlation=5), request(name="b")]
+        (stream_begun, _) = log.begin(requests)
+        assert stream_begun is not None
         stream_begun.sending(ok(), 0)
         os.kill(os.getpid(), signal.SIGKILL)
 

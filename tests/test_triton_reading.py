@@ -178,7 +178,7 @@ def test_the_name_of_the_only_input_of_a_model_is_not_asked_for(
 ) -> None:
     described = {"name": "m", "input": [{"name": "X", "data_type": "TYPE_FP32"}], **added}
     log = RequestLog({**arguments(), "model_config": json.dumps(described)}, recorded.config)
-    log.end(log.begin([request(x())]), [InferenceResponse()])
+    log.end(log.begin([request(x(), correlation=1)]), [InferenceResponse()])
     assert (calls["name"], calls["shape"]) == (names, 1)
     assert recorded.request()["triton.inputs"] == INPUTS
     assert log.close()

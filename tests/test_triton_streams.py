@@ -93,16 +93,34 @@ def test_a_stream_that_ends_with_an_error_has_its_code(serve: Serve) -> None:
     assert (record["outcome"], record["error.type"], record["chunks"]) == ("error", "INVALID_ARG", 2)
 
 
-def test_a_request_that_is_thrown_away_without_an_end_has_a_record(serve: Serve) -> None:
-    model, recorded = serve(lambda self, requests: None, decoupled=True)
-    abandoned = request(name="abandoned")
-    model.execute([abandoned])
+@pytest.mark.parametrize("takes_sender", [True, False])
+def test_a_request_that_is_thrown_away_without_an_end_is_an_error_at_once(serve: Serve, takes_sender: bool) -> None:
+    def execute(self: Any, requests: list[Any]) -> None:
+        if takes_sender:
+            requests[0].get_response_sender().send(ok())
+
+    model, recorded = serve(execute, decoupled=True)
+    model.execute([request(name="abandoned")])
+    record = recorded.request()
+    assert (record["client_request_id"], record["outcome"]) == ("abandoned", "error")
+    assert (record["error.type"], record["triton.model_name"]) == ("response_incomplete", "m")
+    assert record.get("chunks") == (1 if takes_sender else None)
+
+
+@pytest.mark.parametrize("keeps", ["request", "sender"])
+def test_a_request_that_the_model_keeps_is_open_until_the_model_is_unloaded(serve: Serve, keeps: str) -> None:
+    kept: list[Any] = []
+
+    def execute(self: Any, requests: list[Any]) -> None:
+        kept.append(requests[0] if keeps == "request" else requests[0].get_response_sender())
+
+    model, recorded = serve(execute, decoupled=True)
+    model.execute([request(name="kept")])
     assert recorded.records("request") == []
     model.finalize()
     recorded.close()
     (record,) = read_records(recorded.config.directory, "request")
-    assert (record["client_request_id"], record["outcome"]) == ("abandoned", "server_shutdown")
-    assert record["triton.model_name"] == "m"
+    assert (record["outcome"], record["error.type"]) == ("error", "response_incomplete")
 
 
 def test_a_coroutine_is_awaited_and_its_records_are_its_requests(serve: Serve) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 import math
 import sys
 import uuid
@@ -39,6 +40,9 @@ class Text(str):
 
 
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.timezone.utc)
+KEYS = {str(2**64): 1, "true": 2, "null": 3, "2026-01-02T03:04:05+00:00": 4, "\\ud800": 5}
+
+
 VALUES: list[tuple[Any, Any]] = [
     ('text " \\ \n\t\x00\x1f ü \U0001f600 \u2028', 'text " \\ \n\t\x00\x1f ü \U0001f600 \u2028'),
     ("lone \ud800 surrogate", "lone \\ud800 surrogate"),
@@ -46,8 +50,10 @@ VALUES: list[tuple[Any, Any]] = [
     (0, 0),
     (-(2**63), -(2**63)),
     (2**63 - 1, 2**63 - 1),
-    (2**64, 2**64),
-    (-(10**100), -(10**100)),
+    (2**64 - 1, 2**64 - 1),
+    (2**64, str(2**64)),
+    (-(2**63) - 1, str(-(2**63) - 1)),
+    (10**400, str(10**400)),
     (10**5000, "<int with too many digits>"),
     (0.1, 0.1),
     (-0.0, -0.0),
@@ -59,18 +65,25 @@ VALUES: list[tuple[Any, Any]] = [
     (None, None),
     (b"bytes", "bytes"),
     (b"\xff\x00", "\ufffd\x00"),
-    (bytearray(b"x"), "bytearray(b'x')"),
+    (bytearray(b"x"), "x"),
     ([1, [2, {"a": None}]], [1, [2, {"a": None}]]),
     ({"nested": {"deep": [1.5, "x"]}}, {"nested": {"deep": [1.5, "x"]}}),
     ({1: "int key"}, {"1": "int key"}),
     ((1, 2), [1, 2]),
-    ({"inner": b"bytes"}, {"inner": "b'bytes'"}),
+    ({"inner": b"bytes"}, {"inner": "bytes"}),
+    ([bytearray(b"bytes"), b"\xff"], ["bytes", "\ufffd"]),
+    ({b"key": [b"bytes", 2**64]}, {"key": ["bytes", str(2**64)]}),
     (MOMENT, "2026-01-02T03:04:05+00:00"),
     (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
     (decimal.Decimal("1.50"), "1.50"),
     (np.float64(2.5), 2.5),
     (np.arange(3), [0, 1, 2]),
     (Json('{"ready":[1,2]}'), {"ready": [1, 2]}),
+    (Json("[1e999,18446744073709551616]"), ["1e999", "18446744073709551616"]),
+    ({"big": 2**64, "others": [1, (2,), {}]}, {"big": str(2**64), "others": [1, [2], {}]}),
+    ({"raises": Unprintable(), "stays": 1}, {"raises": "<Unprintable that cannot be encoded>", "stays": 1}),
+    (["lone \ud800 surrogate", 10**5000, 1], ["lone \\ud800 surrogate", "<int with too many digits>", 1]),
+    ({2**64: 1, True: 2, None: 3, MOMENT: 4, "\ud800": 5}, KEYS),
     (Unprintable(), "<Unprintable that cannot be encoded>"),
     (Hostile(), "<Hostile that cannot be encoded>"),
 ]
@@ -85,6 +98,26 @@ def test_a_value_is_written_as_json_that_says_the_same(recorded: Recorded, value
     for found in (record["value"], log["message"], log["attributes"]["attribute"]):
         assert found == expected
         assert type(found) is type(expected)
+    assert record["after"] == "after"
+
+
+def nested_lists(levels: int, inside: Any = None) -> Any:
+    """Return lists within each other, the innermost with ``inside``."""
+    for _ in range(levels):
+        inside = [inside]
+    return inside
+
+
+@pytest.mark.parametrize("levels", [28, 29, 30, 50, 250])
+def test_what_lies_deeper_than_readers_take_is_json_text(recorded: Recorded, levels: int) -> None:
+    emit = recorded.logger.event("value", ["value", "after"])
+    assert emit(nested_lists(levels), "after")
+    assert get_logger("app").info("deep", value=nested_lists(levels))
+    record, log = recorded.records()
+    # The line is one level, and so is the map of attributes.
+    for found, kept in ((record["value"], 29), (log["attributes"]["value"], 28)):
+        deeper = json.dumps(nested_lists(levels - kept), separators=(",", ":")) if levels > kept else None
+        assert found == nested_lists(min(levels, kept), deeper)
     assert record["after"] == "after"
 
 
@@ -156,5 +189,7 @@ def test_an_integer_of_any_class_is_its_digits(recorded: Recorded, value: Forged
     assert emit(value)
     assert get_logger("app").info(value, attribute=value, nested=[value])
     record, log = recorded.records()
-    assert record["value"] == log["message"] == log["attributes"]["attribute"] == int(value)
+    expected = int(value) if value is Forged.SMALL else str(int(value))
+    assert record["value"] == log["message"] == log["attributes"]["attribute"] == expected
+    assert log["attributes"]["nested"] == [expected]
     assert "forged" not in str(record)

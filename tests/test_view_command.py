@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -172,16 +173,25 @@ def test_a_missing_extra_is_named(missing: str, directory: Path, monkeypatch: py
 def test_a_browser_is_opened_where_there_is_one_and_its_failure_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from inference_logging.cli import view
 
-    opened: list[str] = []
+    opened: list[Path] = []
+
+    def opens(url: str) -> None:
+        page = Path(url.removeprefix("file://"))
+        assert stat.S_IMODE(page.stat().st_mode) == 0o600
+        assert "url=http://127.0.0.1:1/b/" in page.read_text()
+        opened.append(page)
+
     monkeypatch.setattr("threading.Thread", _Now)
-    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr(view, "_REDIRECTS_S", 0)
+    monkeypatch.setattr("webbrowser.open", opens)
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     view._open("http://127.0.0.1:1/a/")
     assert opened == []
     monkeypatch.setenv("DISPLAY", ":0")
     view._open("http://127.0.0.1:1/b/")
-    assert opened == ["http://127.0.0.1:1/b/"]
+    (page,) = opened
+    assert not page.exists()
 
     def fails(_url: str) -> None:
         raise OSError("no browser")

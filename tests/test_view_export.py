@@ -23,6 +23,7 @@ from tests.view_index import Passing
 from tests.view_server import Answer, Client, serving
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", '=HYPERLINK("http://example.com")']
+FORMULAS += ["\n=1", " \r\n =1", "\u3000=1", "\uff1d1", "\uff0b1", "\uff0d1", "\uff20SUM(A1)"]
 BODY = json.dumps({"model": "llama", "messages": [{"role": "user", "content": "hello"}]})
 OUTPUT = [{"role": "assistant", "parts": [{"type": "text", "content": "hi"}], "finish_reason": "stop"}]
 INPUT = [{"role": "user", "parts": [{"type": "text", "content": "hello"}]}]

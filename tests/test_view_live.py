@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ import orjson
 import pytest
 
 from inference_logging.view import live
+from inference_logging.view.arrivals import Arrivals
 from tests.segment_files import log, request, write_segment
+from tests.support import wait_until
 from tests.view_server import Client, serving
 
 
@@ -134,11 +138,8 @@ def test_the_stream_ends_when_its_client_leaves_and_the_server_goes_on(segment: 
     with serving([segment.parent]) as client:
         for _ in range(3):
             with stream(client):
-                assert client.view.live._streams == 1
-            deadline = time.monotonic() + 30
-            while client.view.live._streams and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert client.view.live._streams == 0
+                assert len(client.view.live._seats) == 1
+            wait_until(lambda: not client.view.live._seats, "the place to be free")
             assert client.rows(limit=1)
 
 
@@ -148,6 +149,30 @@ def test_more_streams_than_there_may_be_are_refused(segment: Path, monkeypatch: 
         refused = client.get("api/live")
         assert refused.status == 503
         assert "ask again" in json.loads(refused.body)["error"]
+
+
+def test_streams_that_are_asked_for_at_once_are_counted_before_they_begin(
+    segment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MOST_STREAMS", 3)
+    every_one_waits = threading.Event()
+
+    class Waiting(Arrivals):
+        def __init__(self, *arguments: Any) -> None:
+            every_one_waits.wait(30)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr("inference_logging.view.app.Arrivals", Waiting)
+    with serving([segment.parent]) as client, ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(stream_status, client) for _ in range(8)]
+        wait_until(lambda: sum(one.done() for one in asked) == 5, "those without a place to be refused")
+        every_one_waits.set()
+        assert sorted(one.result() for one in asked) == [200] * 3 + [503] * 5
+
+
+def stream_status(client: Client) -> int:
+    with client.connect(client.target("api/live", q={}), {"Sec-Fetch-Site": "same-origin"}) as connection:
+        return Stream(connection).status
 
 
 def test_progress_comes_when_it_changes_and_a_ping_when_nothing_does(

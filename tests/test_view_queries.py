@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inference_logging.view.bounds import MOST_BYTES, bounded
 from inference_logging.view.meanings import MEANINGS, fields_with_meaning, unit
 from inference_logging.view.queries import AGGREGATE, LONGEST_QUERY_BYTES, ROWS, VALUES, QueryError, read
 
@@ -145,3 +146,13 @@ def test_fields_of_the_index_come_first_and_an_unknown_one_has_no_meaning() -> N
 )  # fmt: skip
 def test_each_unit_is_that_of_its_field(name: str, expected: str) -> None:
     assert unit(name) == expected
+
+
+def test_an_answer_is_small_whatever_its_records_hold() -> None:
+    rows = [{"key": f"{number}:0", "message": "x" * 1_000_000, "other": ["y" * 1000] * 500} for number in range(60)]
+    answer = json.loads(content := bounded(json.dumps({"rows": rows, "matched": 60}).encode()))
+    assert len(content) <= MOST_BYTES
+    assert (answer["matched"], [row["key"] for row in answer["rows"]]) == (60, [row["key"] for row in rows])
+    assert {row["message"].partition(" … ")[2] for row in answer["rows"]} == {"(1,000,000 characters)"}
+    small = b'{"rows": [{"key": "1:0", "message": "x"}]}'
+    assert bounded(small) is small

@@ -6,13 +6,14 @@ import sys
 import types
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from inference_logging._native import RequestIds
 from inference_logging.integrations.vllm import server as vllm
-from inference_logging.integrations.vllm.records import ID_CHARACTERS
+from inference_logging.integrations.vllm.records import ID_CHARACTERS, EngineRequests, Finished
 from tests.support import (
     App,
     Client,
@@ -42,19 +43,13 @@ class RequestResponseMetadata(BaseModel):
     final_usage_info: UsageInfo | None = None
 
 
-class EngineRequests(NamedTuple):
-    """As the engine's part gives them."""
-
-    requests: int = 1
-    input_tokens: int = 5
-    output_tokens: int = 7
-    cached_tokens: int = 4
-    finish_reasons: tuple[str, ...] = ("length",)
-    queued_s: float = 0.001
-    prefill_s: float = 0.002
-    decode_s: float = 0.003
-    e2e_s: float = 0.006
-    preemptions: int = 0
+def numbers(*reasons: str | None, requests: int = 1) -> EngineRequests:
+    """Return what the engine has of a request: as many as ``requests`` that ended for each of ``reasons``."""
+    found = EngineRequests()
+    for _ in range(requests):
+        for reason in reasons or ("length",):
+            found.add(Finished("chatcmpl-1-0", 0, 5, 7, 4, reason, 0.001, 0.002, 0.003, 0.006, 0))
+    return found
 
 
 class StatLogger:
@@ -62,14 +57,17 @@ class StatLogger:
 
     taken: EngineRequests | None = None
     attached: object = None
+    with_running: bool | None = None
 
-    def attach(self, output_processor: object) -> None:
-        self.attached = output_processor
+    def attach(self, client: object) -> None:
+        self.attached = client
 
     def detach(self) -> None:
         self.attached = None
 
-    def take(self, request_id: str, ids: object) -> EngineRequests | None:
+    def take(self, ids: RequestIds, *, with_running: bool) -> EngineRequests | None:
+        assert ids.awaits_engine
+        self.with_running = with_running
         return self.taken
 
 
@@ -94,7 +92,6 @@ def application(stat_loggers: list[object] | None = None, endpoint: str | None =
     client = SimpleNamespace(
         vllm_config=SimpleNamespace(observability_config=observability),
         logger_manager=SimpleNamespace(stat_loggers=stat_loggers or []),
-        output_processor=object(),
     )
     return SimpleNamespace(state=SimpleNamespace(engine_client=client))
 
@@ -169,7 +166,7 @@ def with_engine(recording: Callable[..., Recorded]) -> Recorded:
 
 def test_the_engines_times_join_the_record(with_engine: Recorded, modules: object) -> None:
     stat_logger = StatLogger()
-    stat_logger.taken = EngineRequests()
+    stat_logger.taken = numbers()
     record = serve(with_engine, RequestResponseMetadata(request_id="chatcmpl-1"), application([object(), stat_logger]))
     assert {key: value for key, value in record.items() if key.startswith(("engine.", "gen_ai.usage", "usage"))} == {
         "gen_ai.usage.input_tokens": 5,
@@ -188,20 +185,71 @@ def test_the_engines_times_join_the_record(with_engine: Recorded, modules: objec
     assert (record["outcome"], record["adjusted_count"]) == ("ok", 1.0)
 
 
+def test_a_route_that_says_nothing_of_itself_has_the_engines_numbers_too(
+    with_engine: Recorded, modules: object
+) -> None:
+    stat_logger = StatLogger()
+    stat_logger.taken = numbers(requests=3)
+    record = serve(with_engine, None, application([stat_logger]))
+    assert (record["engine.request_id"], record["engine.requests"]) == ("chatcmpl-1-0", 3)
+    assert (record["gen_ai.usage.input_tokens"], record["usage_source"]) == (15, "engine")
+
+
+def test_the_cache_of_a_beam_search_is_not_that_of_its_prompt(with_engine: Recorded, modules: object) -> None:
+    stat_logger = StatLogger()
+    stat_logger.taken = numbers(requests=3)
+    usage = UsageInfo(prompt_tokens=5, completion_tokens=3)
+    metadata = RequestResponseMetadata(request_id="chatcmpl-1", final_usage_info=usage)
+    record = serve(with_engine, metadata, application([stat_logger]))
+    assert (record["gen_ai.usage.input_tokens"], record["gen_ai.usage.output_tokens"]) == (5, 3)
+    assert "gen_ai.usage.cache_read.input_tokens" not in record
+
+
+@pytest.mark.parametrize("errored", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_runs_still_counts_where_the_answer_breaks_off_or_the_engine_is_dead(
+    with_engine: Recorded, modules: object, whole: bool, errored: bool
+) -> None:
+    stat_logger = StatLogger()
+    app = application([stat_logger])
+    app.state.engine_client.errored = errored
+    with_engine.serve(replying(*answer(b"{}")[: 2 if whole else 1]), chat(app), body_messages(b"{}"))
+    assert stat_logger.with_running is (errored or not whole)
+
+
+def test_what_runs_still_counts_where_the_whole_answer_is_sent_to_a_client_that_has_left(
+    with_engine: Recorded, modules: object
+) -> None:
+    stat_logger = StatLogger()
+
+    async def answers_nobody(scope: Any, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        for message in answer(b"null"):
+            await send(message)
+
+    messages = [*body_messages(b"{}"), {"type": "http.disconnect"}]
+    with_engine.serve(answers_nobody, chat(application([stat_logger])), messages)
+    assert with_engine.request()["outcome"] == "client_disconnect"
+    assert stat_logger.with_running is True
+
+
 def test_of_very_many_choices_the_record_is_there(with_engine: Recorded, modules: object) -> None:
     stat_logger = StatLogger()
-    stat_logger.taken = EngineRequests(requests=16_384, finish_reasons=("length",) * 16_384)
+    stat_logger.taken = numbers(requests=16_384)
     record = serve(with_engine, RequestResponseMetadata(request_id="chatcmpl-1"), application([stat_logger]))
     assert (record["engine.requests"], record["engine.finish_reasons"]) == (16_384, ["length"] * 16)
 
 
-def test_a_request_that_the_engine_gave_up_while_its_client_waited_was_shut_down(
-    with_engine: Recorded, modules: object
+@pytest.mark.parametrize(("asked", "outcome"), [(False, "server_shutdown"), (True, "aborted")])
+def test_a_request_that_the_engine_gave_up_while_its_client_waited_was_aborted_or_shut_down(
+    with_engine: Recorded, modules: object, asked: bool, outcome: str
 ) -> None:
     stat_logger = StatLogger()
-    stat_logger.taken = EngineRequests(finish_reasons=("abort",))
+    stat_logger.taken = numbers("abort")
+    stat_logger.taken.asked = asked
     record = serve(with_engine, RequestResponseMetadata(request_id="chatcmpl-1"), application([stat_logger]))
-    assert (record["outcome"], record["error.type"]) == ("server_shutdown", "engine_abort")
+    assert (record["outcome"], record["error.type"]) == (outcome, "engine_abort")
 
 
 def test_without_the_plugin_it_is_said_once_and_requests_are_recorded(
@@ -222,7 +270,7 @@ def test_the_engine_is_left_alone_when_the_middleware_closes(with_engine: Record
     app = application([stat_logger])
     server = vllm.attach(app, with_engine.config)
     assert server is not None
-    assert stat_logger.attached is app.state.engine_client.output_processor
+    assert stat_logger.attached is app.state.engine_client
     server.detach()
     assert stat_logger.attached is None
 

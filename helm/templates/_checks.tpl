@@ -62,6 +62,13 @@ server.model: must be given for the preset {{ .Values.preset }}
 {{- if not $server.port }}
 server.port: must be given for the preset {{ .Values.preset }}
 {{- end }}
+{{- $set := ternary dict (include "inference-logging.setBy" . | fromYaml) (or (not (empty $server.command)) (not (empty $server.args))) }}
+{{- range $server.extraArgs }}
+{{- $option := regexFind "^--[a-zA-Z0-9_-]+" (toString .) | trimPrefix "--" | replace "_" "-" }}
+{{- with get $set $option }}
+server.extraArgs: --{{ $option }} is set by the chart; use {{ . }}
+{{- end }}
+{{- end }}
 {{- range $name, $probe := $server.probes }}
 {{- if and (kindIs "map" $probe) $probe.httpGet (not $probe.httpGet.path) }}
 server.probes: {{ $name }} has no path, as config has no route for it; give it a handler or set enabled to false
@@ -80,6 +87,14 @@ terminationGracePeriodSeconds={{ int64 .Values.terminationGracePeriodSeconds }}:
 config.{{ . }}={{ get $.Values.config . }}: the chart sets it; leave it out
 {{- end }}
 {{- end }}
+{{- $numbers := (.Files.Get "files/defaults.yaml" | fromYaml).numbers }}
+{{- range $prefix, $group := dict "config" .Values.config "config.advanced" (.Values.config.advanced | default dict) }}
+{{- range $name, $value := $group }}
+{{- if and (kindIs "string" $value) (has $name $numbers) }}
+{{ $prefix }}.{{ $name }}={{ $value }}: a text, as --set makes of it; write --set-json {{ $prefix }}.{{ $name }}={{ $value }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- $sink := include "inference-logging.parameter" (list . "sink") }}
 {{- if and (ne $sink "file") (ne .Values.shipper.type "none") }}
 config.sink={{ $sink }}: must be file, as shipper.type={{ .Values.shipper.type }} reads segments
@@ -96,9 +111,17 @@ config.sink={{ $sink }}: must be file, as shipper.type={{ .Values.shipper.type }
 storage.queue.sizeLimit={{ $limit }}: must be at least {{ div $needed 1048576 }}Mi, for the queues of server.processes={{
   int64 .Values.server.processes }} with config.queue_bytes={{ $each }}
 {{- end }}
+{{- $each := (include "inference-logging.server" . | fromYaml).processBytes | int64 }}
+{{- $needed = add $bytes (mul (int64 .Values.server.processes) $each) }}
 {{- with (.Values.server.resources.limits | default dict).memory }}
-{{- if le (include "inference-logging.bytes" . | int64) $bytes }}
-server.resources.limits.memory={{ . }}: must be above {{ $limit }}, the memory of the queues, which counts as the server's
+{{- if lt (include "inference-logging.bytes" . | int64) $needed }}
+server.resources.limits.memory={{ . }}: must be at least {{ div (add $needed 1048575) 1048576 }}Mi: {{ $limit }} of queues and {{
+  div $each 1048576 }}Mi for each of server.processes
+{{- end }}
+{{- end }}
+{{- with (.Values.listener.resources.limits | default dict).memory }}
+{{- if lt (include "inference-logging.bytes" . | int64) 33554432 }}
+listener.resources.limits.memory={{ . }}: must be at least 32Mi
 {{- end }}
 {{- end }}
 {{- end }}
@@ -135,7 +158,7 @@ storage.segments.persistence.accessModes={{ join "," $persistence.accessModes }}
   "otel-collector" (list "otlp" "kafka" "loki" "elasticsearch")
   "fluent-bit" (list "otlp" "kafka" "loki" "elasticsearch" "forward")
   "vector" (list "kafka" "loki" "elasticsearch")
-  "inference-logging" (list "otlp" "kafka" "elasticsearch" "clickhouse" "forward" "relp" "syslog" "journal") }}
+  "inference-logging" (list "otlp" "kafka" "elasticsearch" "clickhouse" "syslog") }}
 {{- $shipper := .Values.shipper.type }}
 {{- $type := .Values.destination.type }}
 {{- if and (ne $shipper "none") (not (has $type (get $can $shipper))) }}
@@ -160,15 +183,15 @@ destination.signal={{ $signal }}: only the shipper inference-logging makes spans
 {{- if eq $shipper "inference-logging" }}
 {{- range list "username" "password" "token" }}
 {{- if get $keys . }}
-{{- $instead := get (dict "kafka" "keys.kafkaProperties" "otlp" "keys.headers" "elasticsearch" "keys.headers" "clickhouse" "keys.headers" "forward" "keys.sharedKey") $type | default "tls.client" }}
+{{- $instead := get (dict "kafka" "keys.kafkaProperties" "otlp" "keys.headers" "elasticsearch" "keys.headers" "clickhouse" "keys.headers") $type | default "tls.client" }}
 destination.keys.{{ . }}: the shipper inference-logging takes {{ $instead }} instead
 {{- end }}
 {{- end }}
 {{- if and (eq $type "elasticsearch") (not (regexMatch "^[a-z0-9][a-z0-9._-]{0,199}$" .Values.destination.index)) }}
 destination.index={{ .Values.destination.index }}: must be small letters, digits, . _ - for the shipper inference-logging, which adds the day
 {{- end }}
-{{- if and .Values.destination.tls.client.existingSecret (not (has $type (list "relp" "syslog" "journal"))) }}
-destination.tls.client: the shipper inference-logging has one for relp, syslog and journal, and for kafka in the file of keys.kafkaProperties
+{{- if and .Values.destination.tls.client.existingSecret (ne $type "syslog") }}
+destination.tls.client: the shipper inference-logging has one for syslog, and for kafka in the file of keys.kafkaProperties
 {{- end }}
 {{- if and (eq $type "kafka") .Values.destination.tls.enabled (not $keys.kafkaProperties) }}
 destination.keys.kafkaProperties: must be given for TLS: a file that says security.protocol=SSL or SASL_SSL
@@ -185,7 +208,7 @@ destination.keys.{{ . }}: only the shipper inference-logging takes it
 {{- define "inference-logging.checks.destination" -}}
 {{- if ne .Values.shipper.type "none" }}
 {{- $destination := .Values.destination }}
-{{- $url := has $destination.type (list "otlp" "loki" "elasticsearch" "clickhouse" "journal") }}
+{{- $url := has $destination.type (list "otlp" "loki" "elasticsearch" "clickhouse") }}
 {{- if not $destination.endpoints }}
 destination.endpoints: must be given, or shipper.type=none
 {{- end }}
@@ -202,7 +225,7 @@ destination.endpoints={{ . }}: must end with host or port for clickhouse; the da
 {{- end }}
 {{- end }}
 {{- if and $url $destination.tls.enabled }}
-destination.tls.enabled: is for kafka, forward, relp and syslog; for {{ $destination.type }} write https:// in destination.endpoints
+destination.tls.enabled: is for kafka, forward and syslog; for {{ $destination.type }} write https:// in destination.endpoints
 {{- end }}
 {{- range $name, $key := $destination.keys }}
 {{- if and $key (not $destination.existingSecret) }}
@@ -212,7 +235,7 @@ destination.keys.{{ $name }}={{ $key }}: needs destination.existingSecret, whose
 {{- if ne (empty $destination.keys.username) (empty $destination.keys.password) }}
 destination.keys: username and password belong together
 {{- end }}
-{{- if and $destination.keys.token (or $destination.keys.username (has $destination.type (list "kafka" "clickhouse" "forward" "relp" "syslog" "journal"))) }}
+{{- if and $destination.keys.token (or $destination.keys.username (has $destination.type (list "kafka" "clickhouse" "forward" "syslog"))) }}
 destination.keys.token: is for otlp, loki and elasticsearch, in the place of username and password
 {{- end }}
 {{- if and $destination.keys.sharedKey (ne $destination.type "forward") }}

@@ -70,6 +70,23 @@ volumeMounts:
 {{- toYaml $resources }}
 {{- end }}
 
+{{/*
+One pod more while updating. Not where a volume can be mounted once, nor with GPUs: the pod more would wait for one that is
+free, for ever on a full cluster.
+*/}}
+{{- define "inference-logging.strategy" -}}
+{{- $server := include "inference-logging.server" . | fromYaml }}
+{{- if and .Values.storage.segments.persistence.enabled (ne (include "inference-logging.isShared" .) "true") }}
+type: Recreate
+{{- else if gt (int64 $server.gpu.count) 0 }}
+type: RollingUpdate
+rollingUpdate: { maxSurge: 0, maxUnavailable: 1 }
+{{- else }}
+type: RollingUpdate
+rollingUpdate: { maxSurge: 1, maxUnavailable: 0 }
+{{- end }}
+{{- end }}
+
 {{- define "inference-logging.shmSize" -}}
 {{- $size := (.shm | default dict).sizeLimit | default "0" }}
 {{- if ne (toString $size) "0" }}{{ $size }}{{ end }}
@@ -87,16 +104,15 @@ name: listener
 image: {{ include "inference-logging.image" (list $image .Chart.AppVersion) | quote }}
 imagePullPolicy: {{ $image.pullPolicy }}
 restartPolicy: Always
-{{- if $isDatabase }}
-command: [inference-logging, listen]
-{{- else }}
-command: [/inference-logging-listener, listen]
-{{- end }}
-args:
+{{- $program := ternary "inference-logging-listener" "/inference-logging-listener" $isDatabase }}
+{{ include "inference-logging.supervisedListener" (list . $program) }}
+  - {{ ternary "inference-logging" $program $isDatabase }}
+  - listen
   - --metrics-port={{ int64 .Values.listener.port }}
   - --status-interval-s={{ .Values.listener.statusIntervalSeconds }}
 ports:
   - { name: metrics, containerPort: {{ int64 .Values.listener.port }} }
+  - { name: up-metrics, containerPort: {{ include "inference-logging.upPort" "listener" }} }
 env:
   {{- include "inference-logging.env" . | nindent 2 }}
   {{- with .Values.listener.env }}
@@ -142,7 +158,7 @@ volumeMounts:
 {{- $server := include "inference-logging.server" . | fromYaml }}
 {{- $known := list "k8s.pod.name=$(POD_NAME)" "k8s.pod.uid=$(POD_UID)" "k8s.namespace.name=$(POD_NAMESPACE)" "k8s.node.name=$(NODE_NAME)" }}
 {{- with $server.image.tag }}
-{{- $known = append $known (printf "service.version=%s" (. | toString | urlquery)) }}
+{{- $known = append $known (printf "service.version=%s" (include "inference-logging.tag" . | urlquery)) }}
 {{- end }}
 {{- join "," $known }}
 {{- end }}

@@ -4,7 +4,7 @@ route for them. Nothing for a Triton that listens in one of its stubs.
 */}}
 {{- define "inference-logging.metrics" -}}
 {{- $config := include "inference-logging.config" . | fromYaml }}
-{{- if or (eq .Values.mode "node") (eq .Values.listener.mode "sidecar") }}
+{{- if eq (include "inference-logging.hasListener" .) "true" }}
 name: metrics
 path: /metrics
 {{- else if and $config.metrics_path (ne .Values.preset "triton") }}
@@ -42,12 +42,24 @@ for a ServiceMonitor the operator adds it.
 - port: ship-metrics
   path: {{ (include "inference-logging.shipper" $root | fromYaml).metricsPath }}
   {{- toYaml $each | nindent 2 }}
+- port: ship-up-metrics
+  path: /metrics
+  {{- toYaml $each | nindent 2 }}
+{{- end }}
+{{- if eq (include "inference-logging.hasListener" $root) "true" }}
+- port: up-metrics
+  path: /metrics
+  {{- toYaml $each | nindent 2 }}
 {{- end }}
 {{- with $monitor.serverPath }}
 - port: {{ ternary "triton-metrics" "http" (eq $root.Values.preset "triton") }}
   path: {{ . }}
   {{- toYaml $each | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{- define "inference-logging.hasListener" -}}
+{{- or (eq .Values.mode "node") (eq .Values.listener.mode "sidecar") }}
 {{- end }}
 
 {{/* The ports of the Service, and what they lead to. */}}
@@ -64,16 +76,20 @@ for a ServiceMonitor the operator adds it.
 {{- end }}
 {{- end }}
 {{- /* By number: a name would be looked for in the server's container. */}}
-{{- if or (eq .Values.mode "node") (eq .Values.listener.mode "sidecar") }}
-- name: metrics
-  port: {{ int64 .Values.listener.port }}
-  targetPort: {{ int64 .Values.listener.port }}
+{{- if eq (include "inference-logging.hasListener" .) "true" }}
+{{- range $name, $port := dict "metrics" .Values.listener.port "up-metrics" (include "inference-logging.upPort" "listener") }}
+- name: {{ $name }}
+  port: {{ int64 $port }}
+  targetPort: {{ int64 $port }}
+{{- end }}
 {{- end }}
 {{- if ne .Values.shipper.type "none" }}
-{{- $port := (include "inference-logging.shipper" . | fromYaml).port | int64 }}
-- name: ship-metrics
-  port: {{ $port }}
-  targetPort: {{ $port }}
+{{- $port := (include "inference-logging.shipper" . | fromYaml).port }}
+{{- range $name, $port := dict "ship-metrics" $port "ship-up-metrics" (include "inference-logging.upPort" "shipper") }}
+- name: {{ $name }}
+  port: {{ int64 $port }}
+  targetPort: {{ int64 $port }}
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -27,13 +27,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.serviceAccount.name | default (ternary (include "inference-logging.fullname" .) "default" .Values.serviceAccount.create) }}
 {{- end }}
 
+{{/* A tag, of which --set makes a number where it can. */}}
+{{- define "inference-logging.tag" -}}
+{{- kindIs "string" . | ternary . (int64 . | toString) }}
+{{- end }}
+
 {{/* The reference of an image: (list image tag), where tag stands in for one that is not given. */}}
 {{- define "inference-logging.image" -}}
 {{- $image := index . 0 }}
 {{- if $image.digest }}
 {{- printf "%s@%s" $image.repository $image.digest }}
 {{- else if or $image.tag (index . 1) }}
-{{- printf "%s:%s" $image.repository (default (index . 1) $image.tag) }}
+{{- printf "%s:%s" $image.repository (include "inference-logging.tag" ($image.tag | default (index . 1))) }}
 {{- else }}
 {{- $image.repository }}
 {{- end }}

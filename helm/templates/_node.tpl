@@ -15,8 +15,9 @@ capabilities: { drop: [ALL], add: {{ toJson . }} }
 name: listener
 image: {{ include "inference-logging.image" (list $image .Chart.AppVersion) | quote }}
 imagePullPolicy: {{ $image.pullPolicy }}
-command: [/inference-logging-listener, listen]
-args:
+{{ include "inference-logging.supervisedListener" (list . "/inference-logging-listener") }}
+  - /inference-logging-listener
+  - listen
   - --each=/run/inference-logging/{k8s.namespace.name}/{k8s.pod.name}/queues
   {{- range .Values.node.namespaces }}
   - --make=/run/inference-logging/{{ . }}
@@ -27,6 +28,7 @@ args:
   - --status-interval-s={{ .Values.listener.statusIntervalSeconds }}
 ports:
   - { name: metrics, containerPort: {{ int64 .Values.listener.port }} }
+  - { name: up-metrics, containerPort: {{ include "inference-logging.upPort" "listener" }} }
 env:
   - name: NODE_NAME
     valueFrom: { fieldRef: { fieldPath: spec.nodeName } }
@@ -41,11 +43,6 @@ startupProbe:
   periodSeconds: 1
   timeoutSeconds: 5
   failureThreshold: 60
-livenessProbe:
-  httpGet: { path: /live, port: metrics }
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 6
 resources:
   {{- toYaml .Values.listener.resources | nindent 2 }}
 securityContext:

@@ -2,14 +2,16 @@
 What the chart knows of each kind of server. A preset says what `server` is where the values say nothing, and which probes
 there are; the command is made from what came of both.
 
-Readiness is our graded health: 503 while records back up, so that the load goes elsewhere. Liveness is not: a restart
-costs minutes of model load and repairs no full disk; it fails only where the listener makes no progress.
+Readiness is the server's, also while records back up: logging takes no GPU out of service. With server.readyOnBacklog
+off it is our graded health, whose 503 sends the load elsewhere. Liveness is neither: a restart costs minutes of model load
+and repairs no full disk; it fails only where the listener makes no progress.
 */}}
 
 {{- define "inference-logging.preset.fastapi" -}}
 {{- $config := include "inference-logging.config" . | fromYaml }}
 port: 8000
 shutdownSeconds: 30
+processBytes: 67108864 # what a process has at least, beside the queues
 gpu: { count: 0 }
 probes:
   startup:
@@ -18,7 +20,7 @@ probes:
     timeoutSeconds: 5
     failureThreshold: 60
   readiness:
-    httpGet: { path: {{ $config.health_path | quote }}, port: http }
+    httpGet: { path: {{ ternary $config.liveness_path $config.health_path .Values.server.readyOnBacklog | quote }}, port: http }
     periodSeconds: 5
     timeoutSeconds: 3
     failureThreshold: 2
@@ -29,11 +31,12 @@ probes:
     failureThreshold: 6
 {{- end }}
 
-{{/* vLLM's own /health answers for its engine and, wrapped, for the logging. Half an hour to load a model. */}}
+{{/* vLLM's own /health answers for its engine and, with wrap_health: status, for the logging. Half an hour to load a model. */}}
 {{- define "inference-logging.preset.vllm" -}}
 {{- $config := include "inference-logging.config" . | fromYaml }}
 port: 8000
 shutdownSeconds: 60
+processBytes: 1073741824
 gpu: { count: 1 }
 shm: { sizeLimit: 2Gi }
 probes:
@@ -43,7 +46,8 @@ probes:
     timeoutSeconds: 5
     failureThreshold: 360
   readiness:
-    httpGet: { path: {{ ternary $config.wrap_health_path $config.health_path (eq $config.wrap_health "status") | quote }}, port: http }
+    {{- $isOwn := or .Values.server.readyOnBacklog (eq $config.wrap_health "status") }}
+    httpGet: { path: {{ ternary $config.wrap_health_path $config.health_path $isOwn | quote }}, port: http }
     periodSeconds: 5
     timeoutSeconds: 5
     failureThreshold: 2
@@ -64,6 +68,7 @@ extraPorts:
   - { name: grpc, port: 8001 }
   - { name: triton-metrics, port: 8002 }
 shutdownSeconds: 30
+processBytes: 134217728
 gpu: { count: 0 }
 shm: { sizeLimit: 512Mi }
 probes:
@@ -79,7 +84,7 @@ probes:
     failureThreshold: 2
   liveness:
     {{- if eq .Values.listener.mode "sidecar" }}
-    httpGet: { path: /producers, port: {{ int64 .Values.listener.port }} }
+    httpGet: { path: /producers, port: {{ include "inference-logging.upPort" "listener" }} }
     {{- else }}
     httpGet: { path: /v2/health/live, port: http }
     {{- end }}
@@ -90,10 +95,14 @@ probes:
 
 {{- define "inference-logging.preset.custom" -}}
 shutdownSeconds: 30
+processBytes: 8388608
 gpu: { count: 0 }
 {{- end }}
 
-{{/* The listener's: its readiness is the pod's where the server itself has no route that answers for the logging. */}}
+{{/*
+The listener's: its parent asks whether it is live, since a container that the kubelet replaces makes the pod unready. Its
+readiness answers for the logging where the server itself has no route that does.
+*/}}
 {{- define "inference-logging.preset.listener" -}}
 probes:
   startup:
@@ -101,18 +110,13 @@ probes:
     periodSeconds: 1
     timeoutSeconds: 5
     failureThreshold: 60
-  {{- if has .Values.preset (list "triton" "custom") }}
+  {{- if and (has .Values.preset (list "triton" "custom")) (not .Values.server.readyOnBacklog) }}
   readiness:
     httpGet: { path: /health, port: metrics }
     periodSeconds: 5
     timeoutSeconds: 3
     failureThreshold: 2
   {{- end }}
-  liveness:
-    httpGet: { path: /live, port: metrics }
-    periodSeconds: 10
-    timeoutSeconds: 5
-    failureThreshold: 6
 {{- end }}
 
 {{/* The command and arguments of each preset: (list root server). */}}
@@ -126,6 +130,7 @@ args:
   - --port={{ int64 $server.port }}
   - --workers={{ int64 $server.processes }}
   - --timeout-graceful-shutdown={{ int64 $server.shutdownSeconds }}
+  - --no-access-log
 {{- end }}
 
 {{- define "inference-logging.command.vllm" -}}
@@ -149,6 +154,18 @@ args:
   - {{ printf "--model-repository=%s" $server.model | quote }}
   - --http-port={{ int64 $server.port }}
   - --exit-timeout-secs={{ int64 $server.shutdownSeconds }}
+{{- end }}
+
+{{/* What the arguments of a preset say already, and the value that they come from. */}}
+{{- define "inference-logging.setBy" -}}
+{{- $ends := "server.shutdownSeconds" }}
+{{- $all := dict
+  "fastapi" (dict "port" "server.port" "workers" "server.processes" "timeout-graceful-shutdown" $ends)
+  "vllm" (dict "port" "server.port" "api-server-count" "server.processes" "shutdown-timeout" $ends "model" "server.model")
+  "triton" (dict "http-port" "server.port" "model-repository" "server.model" "exit-timeout-secs" $ends) }}
+{{- $own := get $all .Values.preset | default dict }}
+{{- if $own }}{{ $own = set $own "host" "server.args, for all arguments: probes ask the pod's address" }}{{ end }}
+{{- toYaml $own }}
 {{- end }}
 
 {{- define "inference-logging.command.custom" -}}

@@ -18,6 +18,7 @@ configuration, in which secrets are only named: the environment has them.
 port: {{ .Values.shipper.port | default 8888 | int64 }}
 metricsPath: /metrics
 configFile: otel-collector.yaml
+command: [{{ .Values.shipper.program | default "/otelcol-contrib" }}]
 args:
   - --config=/etc/shipper/otel-collector.yaml
   # A line counts as read when the destination has it, not when it is in the collector's memory.
@@ -32,7 +33,7 @@ env:
 port: {{ .Values.shipper.port | default 2020 | int64 }}
 metricsPath: /api/v2/metrics/prometheus
 configFile: fluent-bit.yaml
-command: [/fluent-bit/bin/fluent-bit]
+command: [{{ .Values.shipper.program | default "/fluent-bit/bin/fluent-bit" }}]
 args: [--config=/etc/shipper/fluent-bit.yaml]
 {{- end }}
 
@@ -40,6 +41,7 @@ args: [--config=/etc/shipper/fluent-bit.yaml]
 port: {{ .Values.shipper.port | default 9598 | int64 }}
 metricsPath: /metrics
 configFile: vector.yaml
+command: [{{ .Values.shipper.program | default "vector" }}]
 args: [--config, /etc/shipper/vector.yaml]
 {{- end }}
 
@@ -49,9 +51,6 @@ args: [--config, /etc/shipper/vector.yaml]
 {{- $to := printf "otlp+%s" $endpoint }}
 {{- if ne $destination.signal "logs" }}{{ $to = printf "%s?signal=%s" $to $destination.signal }}{{ end }}
 {{- if eq $destination.type "kafka" }}{{ $to = printf "kafka://%s/%s" (join "," $destination.endpoints) $destination.topic }}{{ end }}
-{{- if eq $destination.type "forward" }}
-{{- $to = printf "%s://%s/%s" (ternary "forward+tls" "forward" $destination.tls.enabled) $endpoint $destination.tag }}
-{{- end }}
 {{- $options := list }}
 {{- if eq $destination.type "clickhouse" }}
 {{- $server := trimSuffix "/" $endpoint }}
@@ -59,14 +58,10 @@ args: [--config, /etc/shipper/vector.yaml]
 {{- $to = printf "clickhouse+%s/%s" $server $destination.database }}
 {{- with int64 $destination.ttlDays }}{{ $options = list (printf "ttl_days=%d" .) }}{{ end }}
 {{- end }}
-{{- if has $destination.type (list "relp" "syslog") }}
-{{- $plain := ternary "relp" "syslog+tcp" (eq $destination.type "relp") }}
-{{- $to = printf "%s://%s" (ternary (printf "%s+tls" $destination.type) $plain $destination.tls.enabled) $endpoint }}
-{{- $options = list (printf "max_bytes=%d" (int64 $destination.maxBytes)) }}
-{{- end }}
-{{- if eq $destination.type "journal" }}{{ $to = printf "journal+%s" $endpoint }}{{ end }}
 {{- if eq $destination.type "elasticsearch" }}{{ $to = printf "elasticsearch+%s/%s" (trimSuffix "/" $endpoint) $destination.index }}{{ end }}
-{{- if has $destination.type (list "relp" "syslog" "journal") }}
+{{- if eq $destination.type "syslog" }}
+{{- $to = printf "syslog+%s://%s" (ternary "tls" "tcp" $destination.tls.enabled) $endpoint }}
+{{- $options = list (printf "max_bytes=%d" (int64 $destination.maxBytes)) }}
 {{- range $name, $path := include "inference-logging.tlsFiles" . | fromYaml }}
 {{- if ne $name "ca" }}{{ $options = append $options (printf "%s=%s" $name $path) }}{{ end }}
 {{- end }}
@@ -86,8 +81,9 @@ env:
   - { name: INFERENCE_LOGGING_CONFIG_FILE, value: /etc/inference-logging/logging.yaml }
   - { name: INFERENCE_LOGGING_SHIP_TO, value: {{ $to | quote }} }
   - { name: INFERENCE_LOGGING_SHIP_NAME, value: {{ $destination.type }} }
-  - { name: INFERENCE_LOGGING_DRAIN_DEADLINE_S, value: {{ .Values.shipper.flushSeconds | int64 | quote }} }
-  {{- range $key, $name := dict "kafkaProperties" "KAFKA_FILE" "headers" "HEADERS_FILE" "sharedKey" "SHARED_KEY_FILE" }}
+  # The whole end of the pod: it ends as soon as all is delivered, and a destination that is away gets what time is left.
+  - { name: INFERENCE_LOGGING_DRAIN_DEADLINE_S, value: {{ include "inference-logging.graceSeconds" . | int64 | min 600 | quote }} }
+  {{- range $key, $name := dict "kafkaProperties" "KAFKA_FILE" "headers" "HEADERS_FILE" }}
   {{- with get $destination.keys $key }}
   - { name: INFERENCE_LOGGING_SHIP_{{ $name }}, value: {{ printf "/etc/destination/keys/%s" . | quote }} }
   {{- end }}
@@ -109,14 +105,11 @@ name: shipper
 image: {{ include "inference-logging.image" (list $image (ternary .Chart.AppVersion "" $own)) | quote }}
 imagePullPolicy: {{ $image.pullPolicy }}
 restartPolicy: Always
-{{- with $shipper.command }}
-command:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-args:
-  {{- toYaml $shipper.args | nindent 2 }}
+{{ include "inference-logging.supervisedShipper" . }}
+  {{- toYaml (concat $shipper.command $shipper.args) | nindent 2 }}
 ports:
   - { name: ship-metrics, containerPort: {{ int64 $shipper.port }} }
+  - { name: ship-up-metrics, containerPort: {{ include "inference-logging.upPort" "shipper" }} }
 env:
   - name: POD_NAME
     valueFrom: { fieldRef: { fieldPath: metadata.name } }
@@ -150,6 +143,7 @@ volumeMounts:
   - { name: logging-config, mountPath: /etc/inference-logging, readOnly: true }
   {{- else }}
   - { name: shipper-config, mountPath: /etc/shipper, readOnly: true }
+  - { name: program, mountPath: /opt/inference-logging, readOnly: true }
   {{- end }}
   {{- range include "inference-logging.destinationVolumes" . | fromYamlArray }}
   - { name: {{ .name }}, mountPath: {{ .name | replace "-" "/" | printf "/etc/%s" }}, readOnly: true }
@@ -157,26 +151,6 @@ volumeMounts:
   {{- with .Values.shipper.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- end }}
-
-{{/*
-Between the listener and a shipper that others made. Those stop reading at their signal to end, so what the listener
-wrote last would not leave the pod; and preStop hooks of sidecars run when the end of the pod begins, not in their turn. A
-sidecar has its turn: it starts between the two, so its signal comes between the two, and it takes its time.
-*/}}
-{{- define "inference-logging.container.handover" -}}
-name: handover
-image: {{ include "inference-logging.image" (list .Values.image .Chart.AppVersion) | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
-restartPolicy: Always
-command: [sh, -c]
-args:
-  - trap 'sleep {{ int64 .Values.shipper.flushSeconds }}; exit 0' TERM; while :; do sleep 3600 & wait $!; done
-resources:
-  requests: { cpu: 1m, memory: 4Mi }
-  limits: { memory: 16Mi }
-securityContext:
-  {{- toYaml .Values.securityContext | nindent 2 }}
 {{- end }}
 
 {{- define "inference-logging.isForeign" -}}
@@ -197,7 +171,7 @@ securityContext:
 {{- end }}
 {{- if eq .Values.shipper.type "inference-logging" }}
 {{- $files := list }}
-{{- range list "kafkaProperties" "headers" "sharedKey" }}
+{{- range list "kafkaProperties" "headers" }}
 {{- with get $.Values.destination.keys . }}{{ $files = append $files (dict "key" . "path" .) }}{{ end }}
 {{- end }}
 {{- with $files }}
@@ -228,7 +202,7 @@ key: {{ printf "/etc/destination/client/%s" .keyKey | quote }}
 {{- $url := urlParse (ternary $given (printf "tcp://%s" $given) (contains "://" $given)) }}
 {{- $secure := eq $url.scheme "https" }}
 host: {{ regexReplaceAll ":[0-9]+$" $url.host "" | quote }}
-{{- $usual := get (dict "journal" (list "19532" "19532") "clickhouse" (list "8443" "8123")) .Values.destination.type | default (list "443" "80") }}
+{{- $usual := ternary (list "8443" "8123") (list "443" "80") (eq .Values.destination.type "clickhouse") }}
 port: {{ regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary (first $usual) (last $usual) $secure) }}
 path: {{ trimSuffix "/" $url.path | quote }}
 tls: {{ or $secure .Values.destination.tls.enabled }}

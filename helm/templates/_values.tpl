@@ -111,7 +111,7 @@ and nowhere else; what it only suggests gives way to the values.
 {{- end }}
 {{- if eq .Values.preset "vllm" }}
 {{- $_ := set $suggested "wrap_health_path" "/health" }}
-{{- $_ := set $suggested "wrap_health" "status" }}
+{{- $_ := set $suggested "wrap_health" (ternary "header" "status" .Values.server.readyOnBacklog) }}
 {{- end }}
 {{- if and (eq .Values.listener.mode "inProcess") (has .Values.preset (list "fastapi" "vllm")) }}
 {{- /* vLLM has a /metrics of its own. */}}

@@ -21,6 +21,7 @@ from inference_logging._native import Metrics, RequestFactory, RequestIds, Reque
 from inference_logging.asgi import websocket
 from inference_logging.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
 from inference_logging.asgi.probes import OFF, liveness, readiness, refuse, respond, wrap
+from inference_logging.asgi.unopened import Unopened, may_serve
 from inference_logging.context import HAS_READERS, MIDDLEWARES, REQUEST
 from inference_logging.errors import AuditError, InferenceLoggingError, OpenError
 from inference_logging.health import Health, Watch
@@ -54,8 +55,9 @@ class InferenceLoggingMiddleware:
     server's lifespan (or at the first request), and drains at its end (or at interpreter exit).
 
     The startup fails with ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_registry`` without
-    prometheus_client, ``OpenError`` if the queue or the sink is not available. On a server without lifespan such an
-    error is reported once, on stderr, and requests are served without a record: none ever fails because of logging.
+    prometheus_client, ``OpenError`` if the queue or the sink is not available. Where a queue has no room, or nobody
+    configured the places, it does not fail: they are tried again. On a server without lifespan such an error is
+    reported once, on stderr, and requests are served without a record: none ever fails because of logging.
     """
 
     def __init__(self, app: ASGIApp, config: Config | None = None) -> None:
@@ -82,6 +84,7 @@ class InferenceLoggingMiddleware:
         self._reseed: Callable[[], None] | None = None
         self._factory: RequestFactory | None = None
         self._unavailable = False
+        self._unopened: Unopened | None = None
 
     def _read_paths(self) -> None:
         config = self.config
@@ -99,15 +102,18 @@ class InferenceLoggingMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
         """Serve one scope; return what the application returns, which servers check (it should be None)."""
-        begun: Begun | None = self._begin(scope, receive, send)
+        # Attributes that are called are read first: to look for a method of their name costs ten times as much.
+        begin = self._begin
+        begun: Begun | None = begin(scope, receive, send)
         if begun is None:
             begun, returned = await self._serve_other(scope, receive, send)
             if begun is None:
                 return returned
         observer, receive, send = begun
+        app = self.app
         token = REQUEST.set(observer.ids) if HAS_READERS else None
         try:
-            returned = await self.app(scope, receive, send)
+            returned = await app(scope, receive, send)
         except BaseException as error:
             answered = isinstance(error, AuditError) and await _answered_unavailable(observer, error, scope, send)
             if observer.complete and _came_from(observer.server_send, error):
@@ -133,7 +139,9 @@ class InferenceLoggingMiddleware:
         # is open. Returns what the application returned, or how a request has begun after all.
         kind = scope.get("type")
         if kind == "lifespan":
-            return None, await serve_lifespan(self.app, scope, receive, send, lambda: self._open(scope), self._close)
+            return None, await serve_lifespan(
+                self.app, scope, receive, send, lambda: self._open_at_start(scope), self._close
+            )
         if kind not in {"http", "websocket"}:
             return None, await self.app(scope, receive, send)
         if self._begin is _not_open:
@@ -144,8 +152,8 @@ class InferenceLoggingMiddleware:
                 return None, await self.app(scope, receive, send)
             served = websocket.serve(self.app, scope, receive, send, factory, logger.service, _ending, self._texts)
             return None, await served
-        path = scope.get("path")
-        if path in self._special_paths:
+        path = self._special_path(scope)
+        if path is not None:
             if path != self._wrapped_path:
                 await self._routes[path](scope, send)
                 return None, None
@@ -157,6 +165,13 @@ class InferenceLoggingMiddleware:
             # While recording is compared with not recording (`inference-logging ab`), this one is only timed.
             return None, await self.app(scope, begun[1], begun[2])
         return begun, None
+
+    def _special_path(self, scope: Scope) -> Any:
+        """Return a special path, as it came or without its prefix; None: the path is an ordinary one."""
+        for path in (scope.get("path"), _behind_prefix(scope)):
+            if path in self._special_paths:
+                return path
+        return None
 
     def _open(self, scope: Scope) -> None:
         if self._refused is not None:
@@ -193,13 +208,36 @@ class InferenceLoggingMiddleware:
         self._reseed = factory.reseed
         self._begin, self._factory = factory.begin, factory
 
+    def _open_at_start(self, scope: Scope) -> None:
+        try:
+            self._open(scope)
+        except OpenError as error:
+            if not may_serve(self.config, error):
+                raise
+            self._unopened = Unopened(error)
+
+    def _open_again(self, scope: Scope, unopened: Unopened) -> None:
+        if unopened.is_due():
+            try:
+                self._open(scope)
+            except OpenError as error:
+                unopened.failed(error)
+            else:
+                self._unopened = None
+                unopened.opened()
+                return
+        if self._special_path(scope) is None:
+            unopened.requests += 1
+
     def _open_late(self, scope: Scope) -> None:
         # There was no lifespan before the first request, so an error cannot stop the start any more: serve, and report
         # it once.
-        if self._unavailable:
+        if self._unopened is not None:
+            self._open_again(scope, self._unopened)
+        if self._unopened is not None or self._unavailable or self._begin is not _not_open:
             return
         try:
-            self._open(scope)
+            self._open_at_start(scope)
         except Exception as error:  # noqa: BLE001 - whatever it is: requests are served
             self._unavailable = True
             why = str(error) if isinstance(error, InferenceLoggingError) else traceback.format_exc()
@@ -207,7 +245,7 @@ class InferenceLoggingMiddleware:
 
     def _close(self) -> None:
         self._begin, self._factory, self._reseed = _not_open, None, None
-        self._watch = self._metrics = None
+        self._watch = self._metrics = self._unopened = None
         _open_middlewares.discard(self)
         if self._take_back is not None:
             self._take_back()
@@ -219,8 +257,8 @@ class InferenceLoggingMiddleware:
             self._logger.release()
             self._logger = None
 
-    def _look(self) -> Health | None:
-        return self._watch.recent() if self._watch is not None else None
+    def _look(self) -> Health | Unopened | None:
+        return self._watch.recent() if self._watch is not None else self._unopened
 
     async def _answer_readiness(self, scope: Scope, send: Send) -> None:
         await respond(scope, send, OFF if self._is_off else readiness(self._look()))
@@ -229,7 +267,7 @@ class InferenceLoggingMiddleware:
         await respond(scope, send, OFF if self._is_off else liveness(self._look()))
 
     async def _answer_metrics(self, scope: Scope, send: Send) -> None:
-        await metrics.respond(scope, send, self._metrics)
+        await metrics.respond(scope, send, self._metrics or self._unopened)
 
 
 def reopen_all() -> None:
@@ -250,6 +288,18 @@ def _leave(token: Token[RequestIds | None] | None) -> None:
         REQUEST.reset(token)
     except ValueError:
         pass  # thrown away by the garbage collector: that runs in no request's context
+
+
+def _behind_prefix(scope: Scope) -> Any:
+    """Return the path without the prefix under which a proxy or a mount serves the application (``root_path``)."""
+    path = scope.get("path")
+    try:
+        root = scope.get("root_path")
+    except Exception:  # noqa: BLE001 - a key of the server's compares with it, and raises
+        return path
+    if isinstance(path, str) and isinstance(root, str) and path.startswith(f"{root}/"):
+        return path[len(root) :]
+    return path
 
 
 def _not_open(*_arguments: object) -> Begun | None:

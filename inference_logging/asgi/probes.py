@@ -9,6 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 
 from inference_logging.asgi.lifespan import Message, Scope, Send
+from inference_logging.asgi.unopened import Unopened
 from inference_logging.health import Health
 
 STATE_HEADER = b"inference-logging-state"
@@ -25,12 +26,12 @@ OFF: Answer = (200, b'{"status": "off", "reasons": ["enabled is off: nothing is 
 _NOT_OPEN = b'{"status": "closed", "reasons": ["the logger is not open"]}'
 
 
-def readiness(health: Health | None) -> Answer:
+def readiness(health: Health | Unopened | None) -> Answer:
     """Return the answer of the readiness route; None: the logger is not open."""
     return health.readiness() if health is not None else (503, _NOT_OPEN, 1)
 
 
-def liveness(health: Health | None) -> Answer:
+def liveness(health: Health | Unopened | None) -> Answer:
     """Return the answer of the liveness route. A restart would not surely repair a logger that is not open."""
     return health.liveness() if health is not None else (200, _NOT_OPEN, 1)
 
@@ -58,7 +59,7 @@ async def refuse(scope: Scope, send: Send, why: str) -> None:
     await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else content})
 
 
-def wrap(send: Send, look: Callable[[], Health | None], *, changes_status: bool) -> Send:
+def wrap(send: Send, look: Callable[[], Health | Unopened | None], *, changes_status: bool) -> Send:
     """Return a ``send`` that adds the logging's state to the answer of the server's own health route.
 
     With ``changes_status``, a 2xx becomes 503 with Retry-After while readiness says 503. Body and other headers are the
@@ -73,7 +74,7 @@ def wrap(send: Send, look: Callable[[], Health | None], *, changes_status: bool)
     return send_with_state
 
 
-def _with_state(message: Message, health: Health | None, *, changes_status: bool) -> Message:
+def _with_state(message: Message, health: Health | Unopened | None, *, changes_status: bool) -> Message:
     state = CLOSED if health is None else health.state
     status, headers = message["status"], [*_without(message.get("headers", ()), STATE_HEADER)]
     headers.append((STATE_HEADER, state.encode()))

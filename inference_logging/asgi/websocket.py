@@ -35,6 +35,9 @@ _OUTCOMES: Final = {
 _DISCONNECT: Final = "WebSocketDisconnect"
 """Raised by Starlette where an application reads on after the client has left."""
 
+_ON_RECORD: Final = "inference_logging"
+"""The key of a scope under which it says which service has it on record."""
+
 # RFC 6455, section 7.4.1.
 _NORMAL: Final = frozenset({1000, 1001, 1005})
 _INTERNAL_ERROR: Final = 1011
@@ -55,15 +58,14 @@ class Connection:
         "received_bytes",
         "sent",
         "sent_bytes",
-        "service",
         "started",
         "status",
         "subprotocol",
     )
 
-    def __init__(self, receive: Receive, send: Send, service: object) -> None:
+    def __init__(self, receive: Receive, send: Send) -> None:
         """Begin without messages. ``service`` is what its record is emitted to."""
-        self._receive, self._send, self.service = receive, send, service
+        self._receive, self._send = receive, send
         self.started = time.monotonic()
         self.received = self.received_bytes = self.sent = self.sent_bytes = 0
         self.accepted = False
@@ -133,12 +135,15 @@ async def serve(
 ) -> Any:
     """Serve one connection with its ids in the context; return what the application returns.
 
-    One that another middleware of the same ``service`` serves around this one is on record there.
+    One that another middleware of the same ``service`` serves around this one is on record there: its scope says so, as
+    that of a request does.
     """
-    outer = getattr(receive, "__self__", None)
-    if isinstance(outer, Connection) and outer.service is service:
+    if _on_record(scope) is service:
         return await app(scope, receive, send)
-    connection, ids = Connection(receive, send, service), factory.websocket_ids(scope)
+    connection, ids = Connection(receive, send), factory.websocket_ids(scope)
+    # A scope may be read-only, or have keys that raise: then another middleware within makes a record of its own.
+    with contextlib.suppress(Exception):
+        scope[_ON_RECORD] = service
 
     def emit(outcome: str, error_type: str | None, exception: Callable[[], tuple[str, str, str]] | None) -> None:
         values = (
@@ -176,9 +181,17 @@ async def serve(
         emit(*connection.outcome(), None)
         return returned
     finally:
+        with contextlib.suppress(Exception):
+            del scope[_ON_RECORD]
         # What the garbage collector throws away ends in no connection's context.
         with contextlib.suppress(ValueError):
             REQUEST.reset(token)
+
+
+def _on_record(scope: Scope) -> object:
+    with contextlib.suppress(Exception):
+        return scope.get(_ON_RECORD)
+    return None
 
 
 def _host(client: object) -> str | None:

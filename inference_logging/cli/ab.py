@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from inference_logging.cli import native
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
 from inference_logging.cli.times import duration_s
@@ -89,7 +90,7 @@ def command(
         raise click.BadParameter(sentence, param_hint="'--for'")
     # The listener writes what came before within this time.
     guard_s = min(config.flush_interval_s, slice_s / 2)
-    return _run(_directory(config), pairs, slice_s, guard_s, seed, as_json)
+    return _run(_directory(config, by_name=service_name is not None), pairs, slice_s, guard_s, seed, as_json)
 
 
 def _seconds(option: str, text: str) -> float:
@@ -99,20 +100,15 @@ def _seconds(option: str, text: str) -> float:
         raise click.BadParameter(str(error), param_hint=f"'--{option}'") from None
 
 
-def _directory(config: Config) -> Path:
-    """Return the queue directory of a configuration, or the only one of its service name, as `ctl` finds it."""
-    from inference_logging._native import queue_directories_of  # only for a right command line
+def _directory(config: Config, *, by_name: bool) -> Path:
+    """Return the queue directory of the application that a configuration means, as `ctl` finds it."""
+    from inference_logging._native import Settings, queue_directories_meant  # only for a right command line
 
-    directory = config.resolved_queue_directory
-    if config.queue_directory is None and not directory.is_dir():
-        found = queue_directories_of(config.service_name)
-        if len(found) > 1:
-            names = ", ".join(map(str, found))
-            raise click.UsageError(
-                f"service_name={config.service_name} has {len(found)} queue directories; name one with "
-                f"--queue-directory: {names}"
-            )
-        directory = found[0] if found else directory
+    try:
+        found = queue_directories_meant(Settings(native.as_json(config)), by_name)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    directory = found[0] if found else config.resolved_queue_directory
     if not directory.is_dir():
         raise click.UsageError(
             f"queue_directory={directory}: there is none; no server of this configuration has run. --config, "

@@ -195,7 +195,7 @@ def _lines(path: Path | None) -> Iterator[tuple[str, int]]:
     """Yield each parameter with its line: first those of the group, by both of their names, then the others."""
     try:
         node = yaml.compose(path.read_bytes(), Loader=yaml.SafeLoader) if path is not None else None
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     groups = [value for key, value in pairs if key.value == GROUP and isinstance(value, yaml.MappingNode)]

@@ -6,6 +6,8 @@ next request. Nothing is sent to the servers, and none has to run: a server that
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,9 @@ LEVELS: Final = ("DEBUG", "INFO", "WARN", "ERROR")
 CHUNKS: Final = ("off", "summary", "timeline", "events")
 LONGEST_ERRORS: Final = 1_000_000
 
+_ALL = click.option(
+    "--all", "all_", is_flag=True, default=None, help="Mean each queue directory of the application, if it has several."
+)
 _FOR = click.option(
     "--for",
     "for_",
@@ -31,6 +36,30 @@ _FOR = click.option(
     metavar="TIME",
     help="How long: 90s, 15m, 2h. At most control_limit_s.",
 )
+
+
+def _with_place(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that name servers: they mean the same before and behind the name of a command."""
+
+    @functools.wraps(command)
+    def with_place(
+        context: click.Context,
+        config_file: Path | None,
+        service_name: str | None,
+        queue_directory: Path | None,
+        all_: bool | None,
+        **rest: Any,
+    ) -> int:
+        own = {"config_file": config_file, "service_name": service_name, "queue_directory": queue_directory}
+        given = {name: value for name, value in {**own, "all": all_}.items() if value is not None}
+        context.obj = {**(context.obj if isinstance(context.obj, dict) else {}), **given}
+        return command(context.obj, **rest)
+
+    decorated: Any = with_place
+    decorated = click.pass_context(decorated)
+    for option in (_ALL, QUEUE_DIRECTORY, SERVICE_NAME, CONFIG):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # click gives back what it is given
 
 
 @click.group(
@@ -47,33 +76,29 @@ _FOR = click.option(
         "inference-logging ctl clean",
     ),
 )
-@CONFIG
-@SERVICE_NAME
-@QUEUE_DIRECTORY
-@click.pass_context
-def command(
-    context: click.Context, config_file: Path | None, service_name: str | None, queue_directory: Path | None
-) -> None:
+@_with_place
+def command(_given: Given) -> int:
     """Change level, sampling and capture while the servers run, or switch it all off, for a while.
 
-    The servers are found as they find each other: by the queue directory of their configuration, which is read here
-    from the same environment and file, or by --service-name alone where that has one. Only the user to whom that
-    directory belongs can change anything (its mode is 0700). Each change is on record (control.changed) before it takes
-    effect, in all processes at once.
+    The servers are those of this folder's application: found by the queue directory of their configuration, which is
+    read here from the same environment and file, else by the segments in the configured directory. --service-name names
+    those of a service. If there are several queue directories, they are listed and nothing changes. Only the user to
+    whom a queue directory belongs can change anything (its mode is 0700). Each change is on record (control.changed)
+    before it takes effect, in all processes at once.
     """
-    context.obj = {"config_file": config_file, "service_name": service_name, "queue_directory": queue_directory}
+    return 0
 
 
 @command.command(epilog=examples("inference-logging ctl disable --for 10m"))
 @_FOR
-@click.pass_obj
+@_with_place
 def disable(given: Given, for_: str) -> int:
     """Record nothing: requests pass through, loggers and events do nothing. The audit lane goes on."""
     return _run(given, "disable", **{"--for": for_})
 
 
 @command.command(epilog=examples("inference-logging ctl enable"))
-@click.pass_obj
+@_with_place
 def enable(given: Given) -> int:
     """Record again what disable has switched off, before its time is over."""
     return _run(given, "enable")
@@ -82,11 +107,11 @@ def enable(given: Given) -> int:
 @command.command(epilog=examples("inference-logging ctl level DEBUG --for 5m"))
 @click.argument("level", type=click.Choice(LEVELS, case_sensitive=False))
 @_FOR
-@click.pass_obj
+@_with_place
 def level(given: Given, level: str, for_: str) -> int:
     """Accept application records (get_logger) from LEVEL on.
 
-    What the standard library's own loggers leave out before their handlers is not affected.
+    The standard library's loggers, structlog and loguru obey levels of their own.
     """
     return _run(given, "level", level, **{"--for": for_})
 
@@ -94,7 +119,7 @@ def level(given: Given, level: str, for_: str) -> int:
 @command.command("sample-ratio", epilog=examples("inference-logging ctl sample-ratio 0.1 --for 10m"))
 @click.argument("ratio", type=float)
 @_FOR
-@click.pass_obj
+@_with_place
 def sample_ratio(given: Given, ratio: float, for_: str) -> int:
     """Record this share of traces, those of routes with a ratio of their own included."""
     return _run(given, "sample-ratio", str(ratio), **{"--for": for_})
@@ -103,7 +128,7 @@ def sample_ratio(given: Given, ratio: float, for_: str) -> int:
 @command.command(epilog=examples("inference-logging ctl chunks events --for 1m"))
 @click.argument("mode", type=click.Choice(CHUNKS))
 @_FOR
-@click.pass_obj
+@_with_place
 def chunks(given: Given, mode: str, for_: str) -> int:
     """Record streams in this MODE, as the parameter chunks has it."""
     return _run(given, "chunks", mode, **{"--for": for_})
@@ -120,7 +145,7 @@ def chunks(given: Given, mode: str, for_: str) -> int:
 @click.option("--route", metavar="PATH", help="Requests to this path; {name} for any one segment, * at the end.")
 @click.option("--errors", type=click.IntRange(1, LONGEST_ERRORS), metavar="N", help="The next N requests that fail.")
 @_FOR
-@click.pass_obj
+@_with_place
 def capture(given: Given, trace: str | None, route: str | None, errors: int | None, for_: str) -> int:
     """Record everything there is of a trace, of a route, or of the next errors; several captures can be in force.
 
@@ -132,14 +157,14 @@ def capture(given: Given, trace: str | None, route: str | None, errors: int | No
 
 @command.command(epilog=examples("inference-logging ctl show", "inference-logging ctl show --json"))
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
-@click.pass_obj
+@_with_place
 def show(given: Given, as_json: bool) -> int:
     """Show what is in force, and until when."""
     return _run(given, "show", **{"--json": as_json})
 
 
 @command.command(epilog=examples("inference-logging ctl reset"))
-@click.pass_obj
+@_with_place
 def reset(given: Given) -> int:
     """End everything that is in force; the servers do again as they are configured."""
     return _run(given, "reset")
@@ -148,18 +173,18 @@ def reset(given: Given) -> int:
 @command.command(
     epilog=examples("inference-logging ctl clean", "inference-logging ctl --queue-directory /run/queues clean")
 )
-@click.pass_obj
+@_with_place
 def clean(given: Given) -> int:
-    """Remove queue directories of services that have ended, with all of their processes.
+    """Remove the application's queue directories whose processes have all ended; --all: those of all services.
 
-    Without --service-name and --queue-directory, all that this user has by default. One with a queue stays: a process
-    lives, or its records wait for `inference-logging recover`. The counters of a directory begin anew.
+    Those of all services are where this user has them by default. A directory with a queue stays: a process lives, or
+    its records wait for `inference-logging recover`. The counters of a directory begin anew.
     """
     return _run(given, "clean")
 
 
 def _run(given: Given, command: str, *arguments: str, **options: Any) -> int:
     """Run a command of the group."""
-    group = native.options({"--config": given["config_file"], "--queue-directory": given["queue_directory"]})
-    group += native.options({"--service-name": given["service_name"]})
-    return native.run(["ctl", *group, command, *native.options(options), "--", *arguments], configuration(**given))
+    place = {name: given.get(name) for name in ("config_file", "service_name", "queue_directory")}
+    group = native.options({"--service-name": place["service_name"], "--all": given.get("all")})
+    return native.run(["ctl", *group, command, *native.options(options), "--", *arguments], configuration(**place))

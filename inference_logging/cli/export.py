@@ -23,6 +23,7 @@ from inference_logging.export.prefixes import KEY_BYTES, Prefixes
 from inference_logging.export.requests import Request
 from inference_logging.export.run import read, write
 from inference_logging.export.statement import Books, Requests, Statement
+from inference_logging.private import for_its_owner
 from inference_logging.segments import Record
 from inference_logging.segments.reading import CLOCKS_S
 from inference_logging.stats.times import timestamp
@@ -142,7 +143,8 @@ def command(
     for line in made_statement.words():
         click.echo(f"inference-logging export: {safe(line)}", err=True)
     if statement is not None:
-        statement.write_text(json.dumps(made_statement.as_json(), indent=2) + "\n", encoding="utf-8")
+        with open(statement, "w", encoding="utf-8", opener=for_its_owner) as file:
+            file.write(json.dumps(made_statement.as_json(), indent=2) + "\n")
     return FAILED if require_complete and not made_statement.is_complete else OK
 
 

@@ -91,10 +91,6 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Send exported requests again at their times, and compare.",
         "inference-logging replay batch.jsonl --url http://127.0.0.1:8000 --speed 2",
     ),
-    "size": Entry(
-        "Compute what a fleet's logging takes: memory, disk, network, money.",
-        "inference-logging size --pods 200 --requests-s 20 --tokens 256",
-    ),
     "view": Entry("Open a page with requests, live, in this machine's browser.", "inference-logging view logs"),
     "stats": Entry(
         "Summarise requests: outcomes, times, tokens; as a page with plots.", "inference-logging stats logs"

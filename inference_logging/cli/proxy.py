@@ -25,6 +25,24 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 @click.option("--to", required=True, metavar="ADDRESS", help="The server: host:port, or http://host:port.")
 @click.option("--http2", is_flag=True, help="Speak HTTP/2 to the server for every request, not only for gRPC.")
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads that pass requests on; else one per core.")
+@click.option(
+    "--forwarded",
+    type=click.Choice(["replace", "append", "keep"]),
+    help="X-Forwarded-For, -Proto and Forwarded of clients: replace them (the default), append to them when what is in "
+    "front can be trusted, or keep them.",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1, 1_000_000),
+    help="Connections of clients; above it the oldest without a request goes, or the new one. Else half of the open "
+    "files allowed.",
+)
+@click.option(
+    "--header-timeout",
+    type=click.IntRange(1, 3600),
+    metavar="SECONDS",
+    help="How long a client may take for the head of a request, or be idle; else 30.",
+)
 @CONFIG
 @SERVICE_NAME
 @QUEUE_DIRECTORY
@@ -33,6 +51,9 @@ def command(
     to: str,
     http2: bool,
     threads: int | None,
+    forwarded: str | None,
+    max_connections: int | None,
+    header_timeout: int | None,
     config_file: Path | None,
     service_name: str | None,
     queue_directory: Path | None,
@@ -47,7 +68,15 @@ def command(
     configuration is wrong.
     """
     config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
-    options = {"--listen": listen, "--to": to, "--http2": http2, "--threads": threads}
+    options = {
+        "--listen": listen,
+        "--to": to,
+        "--http2": http2,
+        "--threads": threads,
+        "--forwarded": forwarded,
+        "--max-connections": max_connections,
+        "--header-timeout": header_timeout,
+    }
     native.become(["proxy", *native.options(options)], config)
     raise click.ClickException(
         f"the program {native.PROGRAM} was not installed with this package: wheels contain it, and `make listener` "

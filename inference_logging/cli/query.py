@@ -25,8 +25,9 @@ from inference_logging.cli import query_index, query_parquet, query_types
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import SEGMENTS, Place, of_segments
+from inference_logging.cli.query_engine import connected
 from inference_logging.cli.questions import QUESTIONS
-from inference_logging.cli.terminal import as_json, safe
+from inference_logging.cli.terminal import MOST_LEVELS, TOO_DEEP, as_json, safe
 from inference_logging.errors import MissingExtraError
 from inference_logging.segments import Segment, read_segment
 from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
@@ -184,16 +185,21 @@ def _without_zone(kind: str) -> str:
 def _parsed(row: tuple[Any, ...], nested: list[bool]) -> tuple[Any, ...]:
     """Return a row in which the values of JSON columns, which come as text, replace that text."""
     pairs = zip(row, nested, strict=True)
-    return tuple(json.loads(value) if is_json and value is not None else value for value, is_json in pairs)
+    return tuple(_tree(value) if is_json and value is not None else value for value, is_json in pairs)
+
+
+def _tree(text: str) -> Any:
+    """Return the value of JSON, or the text of one that is too deep or has too many digits for Python."""
+    try:
+        return json.loads(text)
+    except (RecursionError, ValueError):
+        return text
 
 
 def _connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
     """Open a database in memory that has the views, and can open these files and nothing else."""
-    import duckdb
-
     paths = [str(segment.path) for segment in segments]
-    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
-    connection.execute("SET TimeZone = 'UTC'")
+    connection = connected()
     within = _buffers_within(connection)
     # Each thread has a buffer of its own.
     threads = connection.execute("SELECT current_setting('threads')").fetchall()[0][0]
@@ -244,12 +250,30 @@ def _found(connection: DuckDBPyConnection, paths: list[str], known: Mapping[str,
     names = {name.lower() for name in known}
     found: dict[str, tuple[str, str]] = {}
     for at in range(0, len(paths), at_once):
-        source = _source(paths[at : at + at_once], "sample_size = -1, union_by_name = true")
-        for name, kind, *_ in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall():
+        for name, kind in _described(connection, paths[at : at + at_once]):
             spelled, before = found.get(name.lower(), (name, kind))
             of_both = before if before == kind else query_types.common(duckdb.sqltype(before), duckdb.sqltype(kind))
             found[name.lower()] = spelled, of_both
     return {name: _without_zone(kind) for key, (name, kind) in found.items() if key not in names}
+
+
+def _described(connection: DuckDBPyConnection, paths: list[str]) -> list[tuple[str, str]]:
+    """Return the fields that occur in some files, with their types."""
+    import duckdb
+
+    source = _source(paths, "sample_size = -1, union_by_name = true")
+    try:
+        found = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+    except duckdb.InvalidInputException as error:
+        if "maximum_object_size" in str(error):
+            raise
+        # A line nests deeper than DuckDB looks, which no line of this package does.
+        if len(paths) > 1:
+            return [field for path in paths for field in _described(connection, [path])]
+        segment = Segment.parse(Path(paths[0]))
+        records = read_segment(segment, framing=True, on_corrupt=_ignore) if segment else ()
+        return [(name, "JSON") for name in dict.fromkeys(name for record in records for name in record)]
+    return [(name, kind) for name, kind, *_ in found]
 
 
 def _buffers_within(connection: DuckDBPyConnection) -> int:
@@ -342,8 +366,8 @@ def _word(value: Any) -> str:
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON types; a time is UTC, as in records."""
+def _plain(value: Any, levels: int = MOST_LEVELS) -> Any:
+    """Return a value as JSON types, without what lies deeper; a time is UTC, as in records."""
     if isinstance(value, datetime) and value.tzinfo is None:
         return f"{value.isoformat()}Z"
     if isinstance(value, date | time):
@@ -352,10 +376,13 @@ def _plain(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, Decimal):
         return float(value)
+    if isinstance(value, dict | list | tuple) and not levels:
+        return TOO_DEEP
     if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): _plain(inner, levels - 1) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, int) and abs(value) >= 1 << 63:
-        return float(value)
+        return [_plain(inner, levels - 1) for inner in value]
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        # As in lines.
+        return str(value)
     return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_logging._native import SegmentIndex
+from inference_logging.cli.query_engine import connected
 from inference_logging.segments import Segment
 from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 
@@ -62,8 +63,7 @@ def connect(sql: str, segments: Sequence[Segment], folder: Path) -> DuckDBPyConn
             index.export(columns[table], _EVENTS[table], file)
     except (_TooMuchError, duckdb.Error, ValueError, OSError):
         return None  # the lines have it all, and say what is wrong
-    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
-    connection.execute("SET TimeZone = 'UTC'")
+    connection = connected()
     for table, file in files.items():
         _view(connection, table, columns[table], file)
     paths = ", ".join(_text(str(file)) for file in files.values())

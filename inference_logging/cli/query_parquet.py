@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from inference_logging.cli.options import Place
+from inference_logging.cli.query_engine import connected
 from inference_logging.segments import segments
 from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 
@@ -26,13 +27,10 @@ def connect(tables: Sequence[Path], place: Place) -> DuckDBPyConnection:
 
     Raises ``UsageError`` where segments lie beside them: one statement reads one form.
     """
-    import duckdb
-
     if segments(place.path):
         raise click.UsageError(f"{place.path}: both segments and Parquet files: ask for one, by ?format=")
     paths = [str(path) for path in tables]
-    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
-    connection.execute("SET TimeZone = 'UTC'")
+    connection = connected()
     source = f"read_parquet({_list(paths)}, union_by_name = true)"
     services = f'"service.name" IN {_tuple(place.prefixes)}' if place.prefixes else "true"
     _view(connection, "records", [*HEAD, *LOGS, *REQUESTS, *RESOURCE, *_OTHER], f"{source} WHERE {services}")

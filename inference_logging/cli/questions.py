@@ -21,31 +21,69 @@ class _Dialect(NamedTuple):
     """How an engine says what the other says otherwise."""
 
     quantile: Callable[[str, float], str]
-    """Between the two values beside it, as a spreadsheet does."""
-    quantile_if: Callable[[str, float, str], str]
+    """The least of the source's values up to which this share of the weights lies."""
+    source: Callable[..., str]
+    """`requests` for groups by an expression, with the quantiles' values by name."""
     sum_if: Callable[[str, str], str]
-    """Null, where no row meets the condition."""
+    """0 if no row meets the condition."""
     hour: Callable[[str], str]
 
 
+_WEIGHT: Final = "coalesce(adjusted_count, 1)"
+
+
+# Not `*`: the index of segments answers for columns that are named.
+_GROUPED: Final = """timestamp, outcome, adjusted_count, "http.route", "url.path", "tenant.id", "enduser.id",
+      "gen_ai.response.model", "gen_ai.request.model", "triton.model_name",
+      "k8s.pod.name", "k8s.node.name", "host.name\""""
+
+
+def _weighed(by: str, **values: str) -> str:
+    """Return `requests` with each value, the weights up to it, and those of all: DuckDB has no weighted quantiles."""
+    columns = ", ".join(f"{value} AS {name}" for name, value in values.items())
+    windows = ", ".join(
+        f"sum({_WEIGHT}) FILTER ({name} IS NOT NULL) OVER (PARTITION BY {by} ORDER BY {name}) AS {name}_upto, "
+        f"sum({_WEIGHT}) FILTER ({name} IS NOT NULL) OVER (PARTITION BY {by}) AS {name}_of"
+        for name in values
+    )
+    return f"(SELECT *, {windows} FROM (SELECT {_GROUPED}, {columns} FROM requests))"
+
+
+def _named(_by: str, **values: str) -> str:
+    columns = ", ".join(f"{value} AS {name}" for name, value in values.items())
+    return f"(SELECT {_GROUPED}, {columns} FROM requests)"
+
+
 _DUCKDB: Final = _Dialect(
-    quantile=lambda value, level: f"quantile_cont({value}, {level})",
-    quantile_if=lambda value, level, condition: f"quantile_cont({value}, {level}) FILTER ({condition})",
-    sum_if=lambda value, condition: f"sum({value}) FILTER ({condition})",
+    quantile=lambda name, level: f"min({name}) FILTER ({name}_upto >= {level} * {name}_of)",
+    source=_weighed,
+    sum_if=lambda value, condition: f"coalesce(sum({value}) FILTER ({condition}), 0)",
     hour=lambda time: f"time_bucket(INTERVAL '1 hour', {time})",
 )
 _CLICKHOUSE: Final = _Dialect(
-    quantile=lambda value, level: f"quantileExactInclusiveOrNull({level})({value})",
-    quantile_if=lambda value, level, condition: f"quantileExactInclusiveOrNullIf({level})({value}, {condition})",
-    sum_if=lambda value, condition: f"sumOrNullIf({value}, {condition})",
+    # Its weights are whole numbers.
+    quantile=lambda name, level: f"quantileExactWeightedOrNull({level})({name}, toUInt64(round(1000 * {_WEIGHT})))",
+    source=_named,
+    sum_if=lambda value, condition: f"sumIf({value}, {condition})",
     hour=lambda time: f"toStartOfHour(toDateTime({time}, 'UTC'))",
 )
 
 _NEAREST: Final = 'coalesce("tenant.id", "enduser.id", \'(none)\')'
 _MODEL: Final = 'coalesce("gen_ai.response.model", "gen_ai.request.model", "triton.model_name", \'(none)\')'
-_WEIGHT: Final = "coalesce(adjusted_count, 1)"
 _POD: Final = 'coalesce("k8s.pod.name", "host.name", \'(unknown)\')'
+_ROUTE: Final = 'coalesce("http.route", "url.path", \'(none)\')'
 _ABORTED: Final = "outcome = 'client_disconnect'"
+_FAILED: Final = "outcome NOT IN ('ok', 'client_disconnect')"
+"""As on the dashboard: a client that leaves is no failure."""
+_TIMES: Final = {
+    "duration_": "duration_s",
+    "first_chunk_": '"gen_ai.response.time_to_first_chunk"',
+    "queued_": '"engine.queued_s"',
+}
+_ABORTS: Final = {
+    "aborted_after_": f"CASE WHEN {_ABORTED} THEN duration_s END",
+    "tokens_then_": f'CASE WHEN {_ABORTED} THEN "gen_ai.usage.output_tokens" END',
+}
 
 
 def _question(summary: str, sql: Callable[[_Dialect], str]) -> Question:
@@ -58,10 +96,10 @@ QUESTIONS: Final[dict[str, Question]] = {
         lambda of: (
             f"""
 SELECT {_NEAREST} AS tenant, round(sum({_WEIGHT})) AS requests,
-       {of.quantile("duration_s", 0.99)} AS p99_s, {of.quantile("duration_s", 0.5)} AS p50_s,
-       {of.quantile('"gen_ai.response.time_to_first_chunk"', 0.99)} AS first_chunk_p99_s,
-       {of.quantile('"engine.queued_s"', 0.99)} AS queued_p99_s
-FROM requests GROUP BY tenant ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
+       {of.quantile("duration_", 0.99)} AS p99_s, {of.quantile("duration_", 0.5)} AS p50_s,
+       {of.quantile("first_chunk_", 0.99)} AS first_chunk_p99_s,
+       {of.quantile("queued_", 0.99)} AS queued_p99_s
+FROM {of.source(_NEAREST, **_TIMES)} GROUP BY tenant ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
         ),
     ),
     "tokens-by-tenant": _question(
@@ -79,15 +117,15 @@ FROM requests GROUP BY tenant ORDER BY input_tokens DESC NULLS LAST"""
         "Share of requests that clients broke off, by route, and after how long.",
         lambda of: (
             f"""
-SELECT coalesce("http.route", "url.path", '(none)') AS route, round(sum({_WEIGHT})) AS requests,
+SELECT {_ROUTE} AS route, round(sum({_WEIGHT})) AS requests,
        {of.sum_if(_WEIGHT, _ABORTED)} / sum({_WEIGHT}) AS abort_rate,
-       {of.quantile_if("duration_s", 0.5, _ABORTED)} AS aborted_after_s,
-       {of.quantile_if('"gen_ai.usage.output_tokens"', 0.5, _ABORTED)} AS output_tokens_then
-FROM requests GROUP BY route ORDER BY abort_rate DESC NULLS LAST, requests DESC"""
+       {of.quantile("aborted_after_", 0.5)} AS aborted_after_s,
+       {of.quantile("tokens_then_", 0.5)} AS output_tokens_then
+FROM {of.source(_ROUTE, **_ABORTS)} GROUP BY route ORDER BY abort_rate DESC NULLS LAST, requests DESC"""
         ),
     ),
     "errors-by-model": _question(
-        "Requests that failed, by model, outcome, status and what went wrong.",
+        "Requests that were not ok, by model, outcome, status and what went wrong.",
         lambda _: (
             f"""
 SELECT {_MODEL} AS model, outcome, "http.response.status_code" AS status,
@@ -110,9 +148,9 @@ FROM requests ORDER BY duration_s DESC NULLS LAST LIMIT 10"""
         lambda of: (
             f"""
 SELECT {_POD} AS pod, "k8s.node.name" AS node, round(sum({_WEIGHT})) AS requests,
-       {of.quantile("duration_s", 0.99)} AS p99_s, {of.quantile('"engine.queued_s"', 0.99)} AS queued_p99_s,
-       {of.sum_if(_WEIGHT, "outcome <> 'ok'")} / sum({_WEIGHT}) AS failure_rate
-FROM requests GROUP BY pod, node ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
+       {of.quantile("duration_", 0.99)} AS p99_s, {of.quantile("queued_", 0.99)} AS queued_p99_s,
+       {of.sum_if(_WEIGHT, _FAILED)} / sum({_WEIGHT}) AS failure_rate
+FROM {of.source(_POD + ', "k8s.node.name"', **_TIMES)} GROUP BY pod, node ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
         ),
     ),
     "cache-hit-by-prefix": _question(
@@ -131,8 +169,9 @@ FROM requests WHERE "gen_ai.usage.input_tokens" > 0 GROUP BY prefix ORDER BY inp
         lambda of: (
             f"""
 SELECT {of.hour("timestamp")} AS hour, {_MODEL} AS model, round(sum({_WEIGHT})) AS requests,
-       round(coalesce({of.sum_if(_WEIGHT, "outcome <> 'ok'")}, 0)) AS failed, {of.quantile("duration_s", 0.5)} AS p50_s
-FROM requests GROUP BY hour, model ORDER BY hour, requests DESC"""
+       round({of.sum_if(_WEIGHT, _FAILED)}) AS failed, {of.quantile("duration_", 0.5)} AS p50_s
+FROM {of.source(of.hour("timestamp") + ", " + _MODEL, **_TIMES)}
+GROUP BY hour, model ORDER BY hour, requests DESC"""
         ),
     ),
     "killed-in-flight": _question(

@@ -12,7 +12,7 @@ import click
 
 from inference_logging.cli import native
 from inference_logging.cli.examples import examples
-from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
 
 
 @click.command(
@@ -23,25 +23,29 @@ from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
         "inference-logging recover /mnt/saved-queues --directory logs --json",
     ),
 )
-@click.argument("queue_directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("argument", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @CONFIG
 @SERVICE_NAME
+@QUEUE_DIRECTORY
 @click.option("--directory", type=click.Path(path_type=Path), help="Where the segments go, as directory of a server.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 def command(
-    queue_directory: Path | None,
+    argument: Path | None,
     config_file: Path | None,
     service_name: str | None,
+    queue_directory: Path | None,
     directory: Path | None,
     as_json: bool,
 ) -> int:
-    """Write the records left in the queue directory DIR (default: the configured one) to the configured sink, once.
+    """Write the records left in the queue directory DIR (default: this folder's application's) to the sink, once.
 
     What a process had committed is written, also where it was killed; what it had only begun is counted as torn. If a
     listener is at work there, that one writes. Where the records went and what was redacted stands in
     DIR/configuration.yaml; what differs from it must be given here, by option, environment or file. The queues of
     servers that still run are written as far as they are, and stay. Those of the audit lane need audit: on. It gives up
     when nothing could be written for drain_deadline_s; it can be run again at any time.
+
+    Without DIR it is found as `ctl` finds it. If there are several, they are listed and nothing is written.
 
     DIR may be a copy or have been moved. Records that stand in segments already are not written again. Of a copy, and
     where the queues do not hold all of it, the last write is never cut off a segment: that is named, and stays as it
@@ -50,7 +54,12 @@ def command(
     Exit code: 0 if everything is written, 1 if something is left or could not be read, 2 if DIR is no queue directory
     or the configuration is wrong.
     """
+    if argument is not None and queue_directory is not None:
+        raise click.UsageError("DIR and --queue-directory are the same: give one of them")
     config = configuration(
-        config_file=config_file, service_name=service_name, directory=directory, queue_directory=queue_directory
+        config_file=config_file,
+        service_name=service_name,
+        directory=directory,
+        queue_directory=argument if argument is not None else queue_directory,
     )
-    return native.run(["recover", *native.options({"--json": as_json})], config)
+    return native.run(["recover", *native.options({"--service-name": service_name, "--json": as_json})], config)

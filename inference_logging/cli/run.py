@@ -41,10 +41,10 @@ def command(
 ) -> None:
     """Start COMMAND, and put the middleware around the ASGI application that it serves: no change of its code.
 
-    It is found where uvicorn, hypercorn or granian loads it, in the process itself or in its workers; so gunicorn's
-    uvicorn worker is found, too. Each process that serves says on stderr what it found. An application that has the
-    middleware already keeps its own. A server without ASGI runs as it is, and nothing of it is recorded:
-    `inference-logging proxy` records such a server.
+    It is found where uvicorn, hypercorn, granian or gunicorn's worker `asgi` loads it, in the process itself or in its
+    workers; so gunicorn's uvicorn worker is found, too. Each process that serves says on stderr what it found. An
+    application that has the middleware already keeps its own. A server without ASGI runs as it is, and nothing of it is
+    recorded: `inference-logging proxy` records such a server.
 
     The package must be installed in the Python that COMMAND runs. Python's options -I, -E and -S leave the
     middleware out.

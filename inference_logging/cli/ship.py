@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -23,13 +24,17 @@ from inference_logging.config.parameters.shipping import DESTINATIONS
 from inference_logging.errors import ConfigError, MissingExtraError
 from inference_logging.shipping import Shipper, Source, Sources
 from inference_logging.shipping.destinations import open_destination
-from inference_logging.shipping.directories import Directories, Fixed, Pattern
-from inference_logging.shipping.offsets import State
+from inference_logging.shipping.directories import Directories, Fixed, Member, Pattern
+from inference_logging.shipping.offsets import State, TakenError
 from inference_logging.shipping.pauses import to_stderr
 from inference_logging.shipping.sources import EachSource
 
 if TYPE_CHECKING:
     from inference_logging.shipping.s3.shipper import SegmentShipper
+
+_TURN_S: Final = 1.0
+T = TypeVar("T")
+M = TypeVar("M", bound=Member)
 
 
 class Stop:
@@ -77,8 +82,8 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, text: str | N
         "inference-logging ship --to kafka://broker:9092/requests",
         "inference-logging ship --to 'otlp+https://collector:4318?signal=both'",
         "inference-logging ship --config logging.yaml --metrics-port 9465",
-        "inference-logging ship --directory logs --to sqlite:///tmp/records.db --once",
-        "inference-logging ship --to 'relp+tls://logs:2514?max_bytes=1048576'",
+        "inference-logging ship --directory logs --to journald:///run/systemd/journal/socket --once",
+        "inference-logging ship --to 'syslog+tls://logs:6514?max_bytes=1048576'",
         "inference-logging ship --directory logs --to 's3://bucket/logs?format=parquet'",
         "inference-logging ship --to 'clickhouse+http://127.0.0.1/logs?ttl_days=90' --print-schema > logs.sql",
         "inference-logging ship --to opensearch+http://127.0.0.1:9200/inference-logs --print-schema > template.json",
@@ -135,13 +140,16 @@ def command(
 
     Each record arrives at least once: how far it has come is saved after the destination has acknowledged, and
     the next shipper of the same name goes on from there. A destination that fails is tried again for as long as it
-    takes. What it will never take (too large, malformed) is counted and reported. To s3:// each sealed segment goes as
-    one object, exactly once; see docs/object-storage.md. ClickHouse, OpenSearch and Elasticsearch have each record
+    takes. What it will never take (too large, malformed) is counted, reported, and kept as a dead letter beside the
+    offsets; see docs/shipping.md. To s3:// each sealed segment goes as one object, exactly once; see
+    docs/object-storage.md. ClickHouse, OpenSearch and Elasticsearch have each record
     once; see docs/clickhouse.md and docs/opensearch.md.
 
     With --each it is the shipper of many directories, such as those of all pods of a node: their records go together,
     in batches as large as those of one, and no directory waits for another. It only reads them; --state has how far
     it has come, so retention_waits_for does not know of it. A directory that is removed is forgotten.
+
+    Where another shipper of the same name runs, it waits until that has ended; with --once it ends with 1.
 
     On SIGTERM or SIGINT it ships what is there, and what comes into segments that a listener has open, for at most
     drain_deadline_s; a second signal ends it at once. It runs at the lowest priority (nice 19; best effort 7 for the
@@ -166,13 +174,12 @@ def command(
         raise click.UsageError(f"{config.directory}: no such directory")
     own_name = config.resolved_ship_name
     every = (each, state) if each is not None and state is not None else None
-    shipper: Shipper | SegmentShipper
-    if (config.ship_to or "").startswith("s3://"):
-        shipper = _to_bucket(config, own_name, every)
-    else:
-        destination = open_destination(config)
-        shipper = Shipper(_source(config, own_name, every, once=once), destination, config)
-    with Stop() as stop, contextlib.closing(shipper):
+    with Stop() as stop, contextlib.ExitStack() as opened:
+        opens = _opener(config, own_name, every, once=once)
+        shipper = opens() if once else _in_turn(opens, stop)
+        if shipper is None:
+            return OK
+        opened.enter_context(contextlib.closing(shipper))
         if metrics_port is not None:
             to_stderr(f"serves /metrics on port {_serve(own_name, shipper, metrics_address, metrics_port)}")
         arrived = shipper.run(stop, once=once, drain_s=config.drain_deadline_s)
@@ -184,6 +191,41 @@ def command(
     )
     # A service that is asked to end has done so, whatever it once refused; who ships by hand looks at the code.
     return OK if arrived and not (once and shipper.refused) else FAILED
+
+
+def _opener(
+    config: Config, name: str, every: tuple[Pattern, Path] | None, *, once: bool
+) -> Callable[[], Shipper | SegmentShipper]:
+    """Return what opens the shipper, as often as that takes."""
+    if (config.ship_to or "").startswith("s3://"):
+        return partial(_to_bucket, config, name, every)
+    destination = open_destination(config)
+    return lambda: Shipper(_source(config, name, every, once=once), destination, config)
+
+
+def _in_turn(opens: Callable[[], T], stop: Stop) -> T | None:
+    """Return what ``opens`` does once no other shipper of this name runs; None: ``stop`` came first."""
+    opened = _unless_taken(opens, says=True)
+    while opened is None and not stop.wait(_TURN_S):
+        opened = _unless_taken(opens, says=False)
+    return opened
+
+
+def _unless_taken(opens: Callable[[], T], *, says: bool) -> T | None:
+    try:
+        return opens()
+    except TakenError as error:
+        if says:
+            to_stderr(f"waits: {error}")
+    return None
+
+
+def _each(opens: Callable[[Path, str], M], directories: list[tuple[Path, str]]) -> list[M]:
+    """Return what ``opens`` for each directory; if it cannot, what was opened is closed again."""
+    with contextlib.ExitStack() as closing:
+        members = [closing.enter_context(contextlib.closing(opens(*one))) for one in directories]
+        closing.pop_all()
+        return members
 
 
 def _schema(config: Config) -> str:
@@ -206,10 +248,11 @@ def _source(config: Config, name: str, every: tuple[Pattern, Path] | None, *, on
     if every is not None:
         pattern, state = every
         return EachSource(pattern, State(state, name), once=once, repeats=repeats)
-    return Sources([
-        Source(directory, name, suffix=suffix, once=once, repeats=repeats)
-        for directory, suffix in _directories(config)
-    ])  # fmt: skip
+
+    def opened(of: Path, suffix: str) -> Source:
+        return Source(of, name, suffix=suffix, once=once, repeats=repeats)
+
+    return Sources(_each(opened, _directories(config)))
 
 
 def _directories(config: Config) -> list[tuple[Path, str]]:
@@ -244,7 +287,11 @@ def _to_bucket(config: Config, name: str, every: tuple[Pattern, Path] | None) ->
 
         folders = Directories(pattern, state, opened)
     else:
-        folders = Fixed([Folder.of(of, name, suffix=suffix) for of, suffix in _directories(config)])
+
+        def own(of: Path, suffix: str) -> Folder:
+            return Folder.of(of, name, suffix=suffix)
+
+        folders = Fixed(_each(own, _directories(config)))
     return SegmentShipper(folders, Delivery(store, place), config)
 
 

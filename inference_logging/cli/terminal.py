@@ -6,7 +6,7 @@ Records hold text of strangers (paths, ids, model names). Every command writes r
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -19,6 +19,9 @@ _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
+TOO_DEEP: Final = "<nested too deep>"
+MOST_LEVELS: Final = 200
+"""What lies deeper is not printed. Lines of this package have 30."""
 _PLAIN_WORD = re.compile(r"[^\s\"=\\]+")
 
 
@@ -36,8 +39,23 @@ def word(value: Any) -> str:
 
 def as_json(value: Any) -> str:
     """Return ``value`` as compact JSON that is the same to a parser and safe on a terminal."""
+    try:
+        encoded = orjson.dumps(value)
+    except TypeError:
+        encoded = orjson.dumps(_cut(value, MOST_LEVELS))
     # All unsafe characters stand within strings there, where an escape has the same meaning.
-    return safe(orjson.dumps(value).decode())
+    return safe(encoded.decode())
+
+
+def _cut(value: Any, levels: int) -> Any:
+    """Return a value without what lies deeper."""
+    if not isinstance(value, dict | list):
+        return value
+    if not levels:
+        return TOO_DEEP
+    if isinstance(value, dict):
+        return {name: _cut(inner, levels - 1) for name, inner in value.items()}
+    return [_cut(inner, levels - 1) for inner in value]
 
 
 def table_text(table: Table) -> str:

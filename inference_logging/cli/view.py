@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import getpass
+import html
 import os
 import socket
 import sys
+import tempfile
 import threading
+import time
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -22,6 +26,9 @@ from inference_logging.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from inference_logging.view.links import Link
+
+_REDIRECTS_S: Final = 60.0
+"""How long a browser may take to start."""
 
 
 def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[str]) -> tuple[Link, ...]:
@@ -171,5 +178,21 @@ def _open(url: str) -> None:
 
 
 def _open_now(url: str) -> None:
-    with contextlib.suppress(Exception):
-        webbrowser.open(url)
+    with contextlib.suppress(Exception), _redirecting(url) as page:
+        webbrowser.open(page.as_uri())
+        time.sleep(_REDIRECTS_S)
+
+
+@contextlib.contextmanager
+def _redirecting(url: str) -> Iterator[Path]:
+    """Give a file that leads a browser to the page: its owner alone reads it, and everybody reads command lines."""
+    descriptor, name = tempfile.mkstemp(prefix="inference-logging-view-", suffix=".html")
+    page = Path(name)
+    # Also at an end of the process, which does not wait for this thread.
+    atexit.register(page.unlink, missing_ok=True)
+    try:
+        os.close(descriptor)
+        page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(url)}">', "utf-8")
+        yield page
+    finally:
+        page.unlink(missing_ok=True)

@@ -243,8 +243,10 @@ def _environment() -> dict[str, str]:
 def _read_file(path: Path) -> dict[str, Any]:
     import yaml  # only where there is a file
 
+    from inference_logging.config import yaml_file
+
     try:
-        content = yaml.safe_load(path.read_bytes())
+        content = yaml_file.read(path)
     except (OSError, ValueError, yaml.YAMLError) as error:
         return _unusable(path, "can't be read: " + " ".join(str(error).split()))
     if not isinstance(content, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -12,6 +13,7 @@ from pydantic.fields import FieldInfo
 from inference_logging.config.fields import GROUP
 
 _LONGEST_VALUE = 120
+_PASSWORD = re.compile(r"(://[^@\s/:]*:)\S*@")
 
 
 class Sentence(str):
@@ -113,8 +115,8 @@ def limit(field: FieldInfo, side: str) -> float:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a sentence: only a part of it, if it is long."""
-    text = repr(value)
+    """Return a value for a sentence: without the password of a URL, and only a part of it, if it is long."""
+    text = _PASSWORD.sub(r"\1***@", repr(value))
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 
 

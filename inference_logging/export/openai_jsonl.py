@@ -19,9 +19,11 @@ from inference_logging.export.spool import Row
 from inference_logging.export.traces import write_timed
 
 RECORDED: Final[tuple[str, ...]] = (
-    "outcome", "error.type", "http.response.status_code", "http.request.body.size", "http.response.body.size",
-    "duration_s", "chunks", "gen_ai.response.time_to_first_chunk", "chunk_gap_mean_us", "chunk_gap_max_us",
-    "chunk_gaps_us", "gen_ai.operation.name", "gen_ai.request.model", "gen_ai.request.stream", "gen_ai.response.model",
+    "outcome", "error.type", "error.code", "http.response.status_code", "http.request.body.size",
+    "http.response.body.size",
+    "duration_s", "chunks", "time_to_first_byte_s", "gen_ai.response.time_to_first_chunk", "stream.keep_alives",
+    "chunk_gap_mean_us", "chunk_gap_max_us", "chunk_gaps_us", "gen_ai.operation.name", "gen_ai.request.model",
+    "gen_ai.request.stream", "gen_ai.response.model",
     "gen_ai.response.finish_reasons", "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens",
     "gen_ai.usage.cache_read.input_tokens", "gen_ai.response.time_per_output_token", "engine.queued_s",
     "engine.prefill_s", "engine.decode_s", "engine.e2e_s", "engine.finish_reasons", "sampled_by", "adjusted_count",

@@ -13,6 +13,7 @@ from inference_logging.export.formats import Format
 from inference_logging.export.requests import LeftOut, Request, requests_of
 from inference_logging.export.spool import Spool
 from inference_logging.export.statement import Requests
+from inference_logging.private import for_its_owner
 from inference_logging.segments import Record, Segment, read_segment
 from inference_logging.segments.reading import is_framing
 
@@ -29,7 +30,7 @@ def write(
 ) -> None:
     """Write the wanted requests to ``path``, which appears when it is whole (None: to standard output); count them all.
 
-    A file that exists is replaced. Raises OSError.
+    A file that exists is replaced; the new one is for its owner alone. Raises OSError.
     """
     with Spool() as spool:
         for request in requests:
@@ -67,7 +68,9 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
         return
     partial = path.with_name(path.name + PARTIAL)
     try:
-        with partial.open("wb") as file:
+        # Another one than what a user of this machine may have put there.
+        partial.unlink(missing_ok=True)
+        with open(partial, "xb", opener=for_its_owner) as file:
             yield file
         partial.replace(path)
     finally:

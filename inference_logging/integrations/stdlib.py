@@ -6,14 +6,11 @@ import contextlib
 import logging
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any, Final
 
 from inference_logging._native import handled
-from inference_logging.application import event, level_name, severity_of
-from inference_logging.context import reader
+from inference_logging.integrations.records import RECORDS
 from inference_logging.logger import open_tracebacks
-from inference_logging.tracebacks import exception_info
 
 STANDARD_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The names of a record's own attributes, which none of ``extra`` may have."""
@@ -29,15 +26,13 @@ class Handler(logging.Handler):
     """Send standard-library records to the queue: ``logging.basicConfig(handlers=[Handler()])``.
 
     The message is formatted at once (its arguments may change later). Attributes are what ``extra=`` names, the place
-    of the call (``code.filepath``, ``code.lineno``, ``code.function``), an exception's ``exception.*``, and as
-    ``levelname`` the name of a level that is not one of the standard library's own. Records that are made while one is
-    being handled (by this package's own imports, say) are ignored, so that logging cannot recurse.
+    of the call (``code.file.path``, ``code.line.number``, ``code.function.name``), an exception's ``exception.*``, and
+    as ``levelname`` the name of a level that is not one of the standard library's own. Records that are made while one
+    is being handled (by this package's own imports, say) are ignored, so that logging cannot recurse.
     """
 
     def __init__(self, level: int | str = logging.NOTSET) -> None:
         super().__init__(level)
-        reader()
-        self._events: dict[tuple[str, int], Callable[..., bool]] = {}
         self._under_way = _UnderWay()
 
     def createLock(self) -> None:  # noqa: N802 - the name of logging.Handler
@@ -77,18 +72,14 @@ class Handler(logging.Handler):
             under_way.record = None
 
     def _put(self, record: logging.LogRecord) -> None:
-        severity = severity_of(record.levelno)
-        emit = self._events.get((record.name, severity))
-        if emit is None:
-            emit = self._events[record.name, severity] = event(record.name, severity, verbatim=True)
         attributes = {name: value for name, value in vars(record).items() if name not in STANDARD_ATTRIBUTES}
-        attributes.update(level_name(record.levelno, record.levelname))
-        if record.lineno:
-            attributes["code.filepath"] = record.pathname
-            attributes["code.lineno"] = record.lineno
-            attributes["code.function"] = record.funcName
-        if record.exc_info:
-            attributes.update(open_tracebacks().attributes(exception_info(record.exc_info)))
         if record.stack_info:
             attributes["code.stacktrace"] = open_tracebacks().cut_stack(record.stack_info)
-        emit(record.getMessage(), **attributes)
+        RECORDS.put(
+            record.name,
+            (record.levelno, record.levelname),
+            record.getMessage(),
+            attributes,
+            place=(record.pathname, record.lineno, record.funcName) if record.lineno else None,
+            exception=record.exc_info,
+        )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple
 
 from inference_logging.pages.assets import scripts, style
 from inference_logging.pages.parts import text
+from inference_logging.private import for_its_owner
 
 _LEAST_LISTED: Final = 4
 """A page with so many sections begins with a list of them."""
@@ -35,12 +35,8 @@ class Section(NamedTuple):
 
 def write(path: Path, content: str) -> None:
     """Write a page to ``path``, for its owner to read. Raises ``OSError`` if it can't be written."""
-    with open(path, "w", encoding="utf-8", opener=_for_its_owner) as file:
+    with open(path, "w", encoding="utf-8", opener=for_its_owner) as file:
         file.write(content)
-
-
-def _for_its_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def document(title: str, intro: Iterable[str], sections: Iterable[Section]) -> str:

@@ -67,10 +67,23 @@ def granian(module: Any) -> None:
     module._callback_wrapper = serve_wrapped
 
 
+def gunicorn(module: Any) -> None:
+    """Wrap the application of gunicorn's own ASGI worker (`-k asgi`), in each worker after its fork."""
+    load = module.ASGIWorker.load_wsgi
+
+    @functools.wraps(load)
+    def load_wrapped(worker: Any) -> None:
+        load(worker)
+        worker.asgi = around(worker.asgi, "gunicorn")
+
+    module.ASGIWorker.load_wsgi = load_wrapped
+
+
 FOUND: Final[dict[str, Callable[[Any], None]]] = {
     "uvicorn.config": uvicorn,
     "hypercorn.app_wrappers": hypercorn,
     "granian.asgi": granian,
+    "gunicorn.workers.gasgi": gunicorn,
 }
 """By the module to wait for."""
 
@@ -84,7 +97,19 @@ def around(app: Any, server: str) -> Any:
         _report(f"{server} serves {name}, which has the middleware already")
         return app
     _report(f"{server} serves {name}: its requests are recorded")
-    return InferenceLoggingMiddleware(app)
+    return _below(getattr(app, "root_path", None), InferenceLoggingMiddleware(app))
+
+
+def _below(root_path: Any, app: Any) -> Any:
+    """Return ``app`` with the ``root_path`` that `FastAPI(root_path=…)` sets only within itself."""
+    if not isinstance(root_path, str) or not root_path:
+        return app
+
+    def below(scope: Any, receive: Any, send: Any) -> Any:
+        scope["root_path"] = root_path
+        return app(scope, receive, send)
+
+    return below
 
 
 def _has(app: Any, middleware: type) -> bool:

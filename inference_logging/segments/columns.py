@@ -41,8 +41,11 @@ _LISTENER: Final = {
     "server.address": "VARCHAR", "openai.request.user": "VARCHAR", "openai.request.metadata": "VARCHAR",
     "openai.request.prompt_cache_key": "VARCHAR", "openai.request.safety_identifier": "VARCHAR", "attributes": "JSON",
     "gen_ai.usage.audio.input_tokens": "BIGINT", "gen_ai.usage.image.input_tokens": "BIGINT",
-    "gen_ai.usage.audio.output_tokens": "BIGINT", "http.request.body": "VARCHAR",
-    "http.request.body.truncated": "BOOLEAN",
+    "gen_ai.usage.audio.output_tokens": "BIGINT", "audio_input_s": "DOUBLE", "http.request.body": "VARCHAR",
+    "http.request.body.truncated": "BOOLEAN", "form.language": "VARCHAR", "form.to_language": "VARCHAR",
+    "form.response_format": "VARCHAR", "form.size": "VARCHAR", "form.quality": "VARCHAR", "form.purpose": "VARCHAR",
+    "output_withheld": "VARCHAR", "body_facts": "VARCHAR",
+    "file.name": "VARCHAR", "file.mime_type": "VARCHAR", "file.size": "BIGINT",
 }  # fmt: skip
 
 REQUESTS: Final = {**_SERVER, **{name: column for name, column in _LISTENER.items() if name not in _SERVER}}

@@ -1,95 +1,120 @@
-"""The destination that a configuration names."""
+"""The destination that a configuration names: one table of openers, by the scheme of ``ship_to``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Final
+from urllib.parse import unquote
 
 from inference_logging.config import Config
+from inference_logging.config.problems import shown
 from inference_logging.errors import ConfigError
 from inference_logging.shipping.line import Destination
 
+Opener = Callable[[str, Config], Destination]
+"""Makes the destination of a ``ship_to``; the configuration has its other parameters."""
+
 
 def open_destination(config: Config) -> Destination:
-    """Return the destination of ``ship_to``; most connect only when there is something to send.
+    """Return the destination of ``ship_to``; it connects when there is something to send.
 
-    Raises ``ConfigError`` if there is no destination and for the content of a file, ``OpenError`` for a database,
+    Raises ``ConfigError`` if there is no destination of its scheme and for the content of a file,
     ``MissingExtraError``.
     """
-    if config.ship_to is None:
-        raise ConfigError(["ship_to=None: must name a destination, to ship there"])
     to = config.ship_to
-    kind, _, rest = to.partition("://")
-    timeout_s = config.ship_timeout_s
-    ca_file = str(config.ship_ca_file) if config.ship_ca_file else None
-    if kind == "kafka":
-        from inference_logging.shipping.kafka import KafkaDestination
+    opener = _OPENERS.get((to or "").partition("://")[0])
+    if to is None or opener is None:
+        raise ConfigError([f"ship_to={shown(to)}: must name a destination of records: {', '.join(_OPENERS)}"])
+    return opener(to, config)
 
-        brokers, _, topic = rest.rpartition("/")
-        properties = dict(_pairs(config.ship_kafka_file, "ship_kafka_file", "="))
-        if ca_file:
-            properties["ssl.ca.location"] = ca_file
-        return KafkaDestination(brokers, topic, timeout_s=timeout_s, properties=properties)
-    if kind.startswith("otlp"):
-        from inference_logging.shipping.otlp import open_otlp
 
-        headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
-        return open_otlp(to, timeout_s=timeout_s, headers=headers, ca_file=ca_file)
-    if kind.startswith("clickhouse"):
-        from inference_logging.shipping.clickhouse.destination import ClickHouseDestination
-        from inference_logging.shipping.clickhouse.place import Place
+def _kafka(to: str, config: Config) -> Destination:
+    from inference_logging.shipping.kafka import KafkaDestination
 
-        headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
-        return ClickHouseDestination(Place.parse(to), timeout_s=timeout_s, headers=headers, ca_file=ca_file)
-    if kind.startswith(("opensearch", "elasticsearch")):
-        from inference_logging.shipping.opensearch.destination import IndexDestination
-        from inference_logging.shipping.opensearch.place import Place as Indexes
+    brokers, _, topic = to.partition("://")[2].rpartition("/")
+    properties = dict(_pairs(config.ship_kafka_file, "ship_kafka_file", "="))
+    if config.ship_ca_file:
+        properties["ssl.ca.location"] = str(config.ship_ca_file)
+    return KafkaDestination(brokers, topic, timeout_s=config.ship_timeout_s, properties=properties)
 
-        headers = dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
-        return IndexDestination(Indexes.parse(to), timeout_s=timeout_s, headers=headers, ca_file=ca_file)
-    if kind.startswith("forward"):
-        from inference_logging.shipping.forward import PORT, ForwardDestination
 
-        parts = urlsplit(to)
-        key = _read(config.ship_shared_key_file, "ship_shared_key_file")
-        return ForwardDestination(
-            (parts.hostname or "", parts.port or PORT),
-            parts.path.strip("/"),
-            timeout_s=timeout_s,
-            shared_key=key.strip().encode() if key is not None else None,
-            tls=kind.endswith("+tls"),
-            ca_file=ca_file,
-        )
-    if kind.startswith(("syslog", "relp")):
-        from inference_logging.shipping.syslog import open_syslog
+def _otlp(to: str, config: Config) -> Destination:
+    from inference_logging.shipping.otlp import open_otlp
 
-        return open_syslog(to, timeout_s=timeout_s, ca_file=ca_file)
-    if kind.startswith("journal"):
-        from inference_logging.shipping.journal import open_journal
+    return open_otlp(to, timeout_s=config.ship_timeout_s, headers=_headers(config), ca_file=_ca_file(config))
 
-        return open_journal(to, timeout_s=timeout_s, ca_file=ca_file)
-    from inference_logging.shipping.database import DatabaseDestination
 
-    return DatabaseDestination(Path(unquote(rest)), timeout_s=timeout_s)
+def _clickhouse(to: str, config: Config) -> Destination:
+    from inference_logging.shipping.clickhouse.destination import ClickHouseDestination
+    from inference_logging.shipping.clickhouse.place import Place
+
+    return ClickHouseDestination(
+        Place.parse(to), timeout_s=config.ship_timeout_s, headers=_headers(config), ca_file=_ca_file(config)
+    )
+
+
+def _index(to: str, config: Config) -> Destination:
+    from inference_logging.shipping.opensearch.destination import IndexDestination
+    from inference_logging.shipping.opensearch.place import Place
+
+    return IndexDestination(
+        Place.parse(to), timeout_s=config.ship_timeout_s, headers=_headers(config), ca_file=_ca_file(config)
+    )
+
+
+def _syslog(to: str, config: Config) -> Destination:
+    from inference_logging.shipping.syslog import open_syslog
+
+    return open_syslog(to, timeout_s=config.ship_timeout_s, ca_file=_ca_file(config))
+
+
+def _journald(to: str, config: Config) -> Destination:
+    from inference_logging.shipping.journal.local import LocalJournal
+
+    return LocalJournal(Path(unquote(to.partition("://")[2])), timeout_s=config.ship_timeout_s)
+
+
+_OPENERS: Final[Mapping[str, Opener]] = {
+    "kafka": _kafka,
+    "otlp+http": _otlp,
+    "otlp+https": _otlp,
+    "clickhouse+http": _clickhouse,
+    "clickhouse+https": _clickhouse,
+    "opensearch+http": _index,
+    "opensearch+https": _index,
+    "elasticsearch+http": _index,
+    "elasticsearch+https": _index,
+    "syslog+tcp": _syslog,
+    "syslog+tls": _syslog,
+    "journald": _journald,
+}
+
+
+def _headers(config: Config) -> dict[str, str]:
+    return dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
+
+
+def _ca_file(config: Config) -> str | None:
+    return str(config.ship_ca_file) if config.ship_ca_file else None
 
 
 def _pairs(path: Path | None, parameter: str, sign: str) -> list[tuple[str, str]]:
     """Return the lines of a file as names and values; empty ones and comments are left out."""
+    if path is None:
+        return []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{parameter}={str(path)!r}: {error}"]) from None
     pairs = []
-    for number, line in enumerate((_read(path, parameter) or "").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         name, found, value = (part.strip() for part in line.partition(sign))
         if line.strip() and not line.lstrip().startswith("#"):
             if not (name and found):
                 # Its text may be a secret.
                 raise ConfigError([f"{parameter}={str(path)!r}: line {number} is not name{sign}value"])
+            if sign == ":" and not (line.strip().isascii() and line.strip().isprintable()):
+                raise ConfigError([f"{parameter}={str(path)!r}: line {number} must be printable ASCII"])
             pairs.append((name, value))
     return pairs
-
-
-def _read(path: Path | None, parameter: str) -> str | None:
-    if path is None:
-        return None
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{parameter}={str(path)!r}: {error}"]) from None

@@ -79,7 +79,7 @@ class KafkaDestination:
                 continue
             code = answer.name()
             if answer.code() in (self._kafka.KafkaError.MSG_SIZE_TOO_LARGE, self._kafka.KafkaError.INVALID_RECORD):
-                sent.refused[code] = sent.refused.get(code, 0) + 1
+                sent.refuse(line, code, answer.str())
                 continue
             failed.append(line)
             timed_out = answer.code() == self._kafka.KafkaError._MSG_TIMED_OUT
@@ -122,6 +122,11 @@ class KafkaDestination:
                 return refused
             self._producer.poll(0)
             return answers.get(at, self._kafka.KafkaError(self._kafka.KafkaError._TIMED_OUT))
+
+    @staticmethod
+    def convert(line: Line) -> bytes:
+        """Return the value of a message."""
+        return line.raw
 
     def close(self) -> None:
         """Abandon what is not acknowledged: it is sent again."""

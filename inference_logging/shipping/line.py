@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from inference_logging.segments import Record
+from inference_logging.shipping.letters import Letter
 
 Resource: TypeAlias = Mapping[str, Any]
 """Attributes of the process that wrote a segment, by OpenTelemetry's names; ``service.name`` is always there."""
 
+_LONGEST_DETAIL: Final = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -51,25 +53,42 @@ class Sent:
     """When the destination wants to be asked again, if it says so."""
     refused: dict[str, int] = field(default_factory=dict)
     """Records that the destination will never take, by reason."""
+    letters: list[Letter] = field(default_factory=list)
+    """Those of them that the destination names."""
     left_out: int = 0
     """Records that were not sent, since what was configured does not ask for them."""
 
+    def refuse(self, line: Line, reason: str, detail: str = "") -> Sent:
+        """Note that a record will never be taken; ``detail``: why, in words. Returns itself."""
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+        shown = " ".join(detail.split())[:_LONGEST_DETAIL]
+        self.letters.append(Letter(line.segment, line.offset, line.raw, reason, shown))
+        return self
 
-class Stored(NamedTuple):
-    """What a server has of records on its disks: ``bytes`` are those of one copy."""
-
-    records: int
-    bytes: int
-    copies: float
-    kept_s: float | None
-    """When it removes them; None: it does not say."""
+    def joined(self, other: Sent) -> Sent:
+        """Return the result of two sendings as one; ``left_out`` stays that of the caller."""
+        refused = {
+            name: self.refused.get(name, 0) + other.refused.get(name, 0) for name in self.refused | other.refused
+        }
+        worse = other if other.failed else self
+        return Sent(
+            [*self.failed, *other.failed],
+            worse.error,
+            worse.error_type,
+            worse.retry_after_s,
+            refused,
+            [*self.letters, *other.letters],
+        )
 
 
 class Destination(Protocol):
-    """A destination of lines. It does not raise if the destination fails."""
+    """A destination of lines. It does not raise if the destination fails, only for a line that it cannot convert."""
 
     def send(self, lines: Sequence[Line]) -> Sent:
         """Send ``lines`` and wait until they are acknowledged, or for as long as ``ship_timeout_s`` says."""
+
+    def convert(self, line: Line, /) -> object:
+        """Make what would be sent of one line, as ``send`` does; raises where it cannot be made."""
 
     def close(self) -> None:
         """Close connections; the next shipper sends what was not acknowledged."""

@@ -24,6 +24,7 @@ class Shipper(Protocol):
     bytes: int
     errors: Counter[str]
     refused: Counter[str]
+    letters: Counter[str]
     left_out: int
 
     def lag_bytes(self) -> int:
@@ -48,6 +49,7 @@ class ShipperCollector(Collector):
         yield self._counter("cpu_seconds", "Processor time of the shipper, of user and kernel", time.process_time())
         yield self._by("errors", "Sendings that failed, to be tried again", "error_type", shipper.errors)
         yield self._by("refused", "Records that the destination will never take", "reason", shipper.refused)
+        yield self._by("dead_letters", "The same by what became of them", "state", shipper.letters)
         yield self._counter("left_out", "Records that ship_to does not ask for (signal=traces)", shipper.left_out)
         yield self._gauge("lag_bytes", "Bytes of segments that are not acknowledged", shipper.lag_bytes())
         yield self._gauge("lag_seconds", "Age of the oldest record that is being sent; 0: none is", shipper.lag_s())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from inference_logging.errors import OpenError
+from inference_logging.shipping.letters import DeadLetters
 
 VERSION: Final = 1
 
@@ -32,6 +33,8 @@ class Progress(Protocol):
     """The offset in each segment that is not finished."""
     sending: dict[str, int]
     """Where the batch that is being sent ends in each segment; empty: none is, or nobody asks for it."""
+    letters: DeadLetters
+    """The records that were given up."""
 
     def save(self) -> None:
         """Put them on the device. Raises OSError."""
@@ -49,12 +52,17 @@ class Progress(Protocol):
         """Let another shipper have them. Idempotent."""
 
 
+class TakenError(OpenError):
+    """Another shipper of the same name runs."""
+
+
 class _File:
     """The file of the shipper ``name`` in ``directory``, used by one process at a time. Raises ``OpenError``."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
         self.path = directory / f".{name}.offsets"
+        self.letters = DeadLetters(directory / f".{name}.dead-letters")
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(directory / f".{name}.shipping.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -64,7 +72,7 @@ class _File:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise OpenError(f"ship_name={name!r}: another shipper of this name runs in {directory}") from None
+            raise TakenError(f"ship_name={name!r}: another shipper of this name runs in {directory}") from None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Mapping[str, Any]]:
@@ -111,13 +119,14 @@ class _File:
 class Offsets:
     """The offsets of one shipper in ``directory``, used by one process at a time.
 
-    Raises ``OpenError`` if another shipper of this name runs, or the saved offsets cannot be read.
+    Raises ``TakenError`` if another shipper of this name runs, ``OpenError`` if the saved offsets cannot be read.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
         """Take the lock and read what was saved."""
         self._directory, self._name = directory, name
         self._file = _File(directory, name)
+        self.letters = self._file.letters
         with self._file.reading() as content:
             self.of = _offsets(content["segments"]) if content else {}
             self.sending = _offsets(content.get("sending", {}))
@@ -154,6 +163,7 @@ class State:
     def __init__(self, directory: Path, name: str) -> None:
         """Take the lock and read what was saved."""
         self._file = _File(directory, name)
+        self.letters = self._file.letters
         self._parts: dict[str, _Part] = {}
         self._batching = self._waits = False
         with self._file.reading() as content:
@@ -196,7 +206,7 @@ class _Part:
     """What is known of one directory."""
 
     def __init__(self, state: State) -> None:
-        self._state = state
+        self._state, self.letters = state, state.letters
         self.of: dict[str, int] = {}
         self.sending: dict[str, int] = {}
         self.done: set[str] = set()

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from urllib.parse import parse_qs
 
 from inference_logging.errors import MissingExtraError
-from inference_logging.shipping.http import joined, open_client, retry_after_s
+from inference_logging.shipping.http import Answer, AnswerError, ask, open_client, retry_after_s
 from inference_logging.shipping.line import Destination, Line, Sent
 
 REFUSED: Final = (400, 413, 422)
@@ -31,7 +31,7 @@ class Signal(Protocol):
         """Return what is posted."""
 
     def rejected(self, answer: bytes, /) -> int:
-        """Return how many of them a successful answer rejects; raises for one that cannot be read."""
+        """Return how many of them a successful answer rejects. Raises ValueError for what is none."""
 
 
 def open_otlp(to: str, *, timeout_s: float, headers: Mapping[str, str], ca_file: str | None) -> Destination:
@@ -82,25 +82,42 @@ class OtlpDestination:
 
         content = gzip.compress(self._signal.request(lines), compresslevel=1)
         try:
-            answer = self._client.post(self._url, content=content)
+            answer = ask(self._client, "POST", self._url, content=content)
+        except AnswerError as error:
+            return Sent(lines, str(error), error.kind, error.retry_after_s)
         except (httpx.HTTPError, OSError) as error:
             return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
         if answer.is_success:
-            return self._accepted(answer.content)
+            return self._accepted(lines, answer)
         status = answer.status_code
         if status not in REFUSED:
             return Sent(lines, f"status {status}: {answer.text[:200]}", str(status), retry_after_s(answer))
         if len(lines) == 1:
-            return Sent(refused={str(status): 1})
+            return Sent().refuse(lines[0], str(status), answer.text)
         half = len(lines) // 2
-        return joined(self._send(lines[:half]), self._send(lines[half:]))
+        return self._send(lines[:half]).joined(self._send(lines[half:]))
 
-    def _accepted(self, content: bytes) -> Sent:
+    def _accepted(self, lines: Sequence[Line], answer: Answer) -> Sent:
+        """Return what an answer of success says; one that is no answer to OTLP comes from somebody else."""
         try:
-            rejected = self._signal.rejected(content)
-        except Exception:  # noqa: BLE001 - what a success is answered with is not ours to judge
-            return Sent()
+            rejected = self._rejected(answer)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            text = f"status {answer.status_code}: the answer is none to OTLP: {answer.media_type}: {answer.text[:100]}"
+            return Sent(lines, text, "not_otlp")
         return Sent(refused={"partial_success": rejected} if rejected else {})
+
+    def _rejected(self, answer: Answer) -> int:
+        if answer.content and answer.media_type == "application/json":
+            # Some servers answer so whatever they were sent.
+            said = answer.json().get("partialSuccess") or {}
+            return sum(int(count) for name, count in said.items() if name.startswith("rejected"))
+        if answer.media_type not in ("", "application/x-protobuf", "application/protobuf") and answer.content:
+            raise ValueError(answer.media_type)
+        return self._signal.rejected(answer.content)
+
+    def convert(self, line: Line) -> bytes:
+        """Return what is posted of a line; nothing, if the signal does not take it."""
+        return self._signal.request([line]) if self._signal.takes(line) else b""
 
     def close(self) -> None:
         """Close the connections."""
@@ -123,12 +140,16 @@ class BothSignals:
             wanted = [line for line in lines if line.place not in taken]
             sent = destination.send(wanted) if wanted else Sent()
             taken.update({line.place for line in wanted} - {line.place for line in sent.failed})
-            both = joined(both, sent)
+            both = both.joined(sent)
         both.failed = [line for line in lines if not all(line.place in taken for taken in self._taken)]
         waiting = {line.place for line in both.failed}
         for taken in self._taken:
             taken.intersection_update(waiting)
         return both
+
+    def convert(self, line: Line) -> Sequence[object]:
+        """Return what each makes of a line."""
+        return [destination.convert(line) for destination in self._destinations]
 
     def close(self) -> None:
         """Close both."""

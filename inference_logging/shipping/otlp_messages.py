@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.common.v1 import common_pb2
@@ -21,6 +22,7 @@ from inference_logging.shipping.line import Line
 from inference_logging.shipping.spans import Event, Span, is_request, spans_of
 
 SCOPE: Final = "inference_logging"
+_Message = TypeVar("_Message", bound=Message)
 _SEVERITY: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
 _APART: Final = frozenset({"timestamp", "severity_text", "event_name", "trace_id", "span_id", "trace_flags", "message"})
 
@@ -51,7 +53,7 @@ class Logs:
     @staticmethod
     def rejected(answer: bytes) -> int:
         """Return how many records a successful answer rejects."""
-        response = logs_service_pb2.ExportLogsServiceResponse.FromString(answer)
+        response = _read(logs_service_pb2.ExportLogsServiceResponse(), answer)
         return response.partial_success.rejected_log_records
 
 
@@ -76,8 +78,16 @@ class Traces:
     @staticmethod
     def rejected(answer: bytes) -> int:
         """Return how many spans a successful answer rejects."""
-        response = trace_service_pb2.ExportTraceServiceResponse.FromString(answer)
+        response = _read(trace_service_pb2.ExportTraceServiceResponse(), answer)
         return response.partial_success.rejected_spans
+
+
+def _read(into: _Message, answer: bytes) -> _Message:
+    try:
+        into.ParseFromString(answer)
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
+    return into
 
 
 def _log_record(line: Line, observed: int) -> logs_pb2.LogRecord:
@@ -140,10 +150,11 @@ def _value(value: Any) -> common_pb2.AnyValue:
             return common_pb2.AnyValue(bool_value=value)
         case int() if -(2**63) <= value < 2**63:
             return common_pb2.AnyValue(int_value=value)
-        case float() | int():
-            return common_pb2.AnyValue(double_value=float(value))
-        case str():
-            return common_pb2.AnyValue(string_value=value)
+        case float():
+            return common_pb2.AnyValue(double_value=value)
+        case str() | int():
+            # So OpenTelemetry maps what int64 does not hold.
+            return common_pb2.AnyValue(string_value=str(value))
         case list():
             return common_pb2.AnyValue(array_value=common_pb2.ArrayValue(values=map(_value, value)))
         case dict():

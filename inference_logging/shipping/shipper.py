@@ -1,20 +1,26 @@
 """The rounds of a shipper: read, send until it is acknowledged, save.
 
 A destination that fails is tried again, each time after a longer pause, for as long as it takes; meanwhile segments
-stay where they are. A record that it will never take (too large, malformed) is counted as refused and reported.
+stay where they are. A record that cannot be shipped harms itself only, whatever the destination: one that is none, that
+cannot be converted, or that the destination will never take (too large, malformed) is counted as refused, reported, and
+kept as a dead letter.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
+from inference_logging.shipping.letters import Letter
 from inference_logging.shipping.line import Destination, Line, Sent
 from inference_logging.shipping.pauses import FIRST_PAUSE_S, Pauses, Waiting, to_stderr
-from inference_logging.shipping.source import Batch, Source
+from inference_logging.shipping.source import CORRUPT, Batch, Source
 from inference_logging.shipping.sources import Sources
+
+UNCONVERTIBLE: Final = "unconvertible"
+"""The reason of a record that the destination cannot make a message of."""
 
 
 class Limits(Protocol):
@@ -49,6 +55,8 @@ class Shipper:
         """Sendings that failed, by type of error."""
         self.refused: Counter[str] = Counter()
         """Records that the destination will never take, or that are no records, by reason."""
+        self.letters = Counter(kept=0, full=0, failed=0, unnamed=0)
+        """The same by what became of them: in the file of dead letters, which is full, or fails; or not named."""
         self.left_out = 0
         """Records that ``ship_to`` does not ask for."""
         self.live = 0
@@ -105,7 +113,7 @@ class Shipper:
         if batch.unread:
             self._failed("read", f"segments cannot be read: {batch.unread[0]}")
         if batch.corrupt:
-            self._refuse({"corrupt": len(batch.corrupt)}, str(batch.corrupt[0]))
+            self._refuse({CORRUPT: len(batch.corrupt)}, batch.corrupt)
         return batch
 
     def _deliver(self, batch: Batch, stop: Waiting, drain_s: float) -> bool:
@@ -116,7 +124,7 @@ class Shipper:
             self._save(self._source.plan, batch)
         self.sending_since_unix_nano = left[0].unix_nano() if left else 0
         while left:
-            sent = self._destination.send(left)
+            sent = self._send(left)
             self._count(left, sent)
             progress, left = len(sent.failed) < len(left), list(sent.failed)
             if not left:
@@ -131,6 +139,33 @@ class Shipper:
             self._pauses.pause(stop, self._limits.ship_interval_s)
         return True
 
+    def _send(self, lines: list[Line]) -> Sent:
+        """Send lines; those that the destination raises for are refused, and the others sent without them."""
+        try:
+            return self._destination.send(lines)
+        except Exception as error:  # noqa: BLE001 - whatever a record of an application leads to
+            faults = [(line, self._fault(line)) for line in lines]
+            others = [line for line, fault in faults if not fault]
+            if len(others) == len(lines):
+                # No record is the cause.
+                return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
+        sent = Sent()
+        for line, fault in faults:
+            if fault:
+                sent.refuse(line, UNCONVERTIBLE, fault)
+        rest = self._send(others) if others else Sent()
+        joined = sent.joined(rest)
+        joined.left_out = rest.left_out
+        return joined
+
+    def _fault(self, line: Line) -> str:
+        """Return why a line cannot be converted; empty if it can."""
+        try:
+            self._destination.convert(line)
+        except Exception as error:  # noqa: BLE001
+            return f"{type(error).__name__}: {error}"
+        return ""
+
     def _save(self, what: Callable[[Batch], None], batch: Batch) -> bool:
         try:
             what(batch)
@@ -141,16 +176,27 @@ class Shipper:
 
     def _count(self, lines: list[Line], sent: Sent) -> None:
         if sent.refused:
-            self._refuse(sent.refused, f"the destination refuses records: {sent.refused}")
+            self._refuse(sent.refused, sent.letters)
         self.left_out += sent.left_out
         # A line that fails at one signal and is refused at the other is counted there alone.
         self.records += max(0, len(lines) - len(sent.failed) - sum(sent.refused.values()) - sent.left_out)
         failed = {line.place for line in sent.failed}
         self.bytes += sum(len(line.raw) + 1 for line in lines if line.place not in failed)
 
-    def _refuse(self, reasons: dict[str, int], text: str) -> None:
+    def _refuse(self, reasons: Mapping[str, int], letters: Sequence[Letter]) -> None:
         self.refused.update(reasons)
-        self._pauses.report("refused", text)
+        counted = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        first = f"; the first is {letters[0].segment}, byte {letters[0].offset}: {letters[0].detail}" if letters else ""
+        self._pauses.report("refused", f"records are given up: {counted}{first}")
+        self.letters["unnamed"] += sum(reasons.values()) - len(letters)
+        try:
+            kept = self._source.give_up(letters) if letters else 0
+            if kept < len(letters):
+                self._pauses.report("letters", "the file of dead letters is full: further ones are only counted")
+            self.letters.update(kept=kept, full=len(letters) - kept)
+        except OSError as error:
+            self.letters["failed"] += len(letters)
+            self._failed("letters", f"dead letters cannot be saved: {error}")
 
     def _failed(self, kind: str, text: str) -> None:
         self.errors[kind] += 1

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -22,9 +22,12 @@ from inference_logging.segments import Segment
 from inference_logging.segments.following import Followed
 from inference_logging.segments.listing import Listing
 from inference_logging.segments.reading import LongLine, Record, compressed_lines, is_footer, is_framing
+from inference_logging.shipping.letters import Letter
 from inference_logging.shipping.line import Line, Resource
 from inference_logging.shipping.offsets import Offsets, Progress
 
+CORRUPT: Final = "corrupt"
+"""The reason of a letter that is no record."""
 _LONGEST_HEADER_BYTES = 64 << 10
 
 
@@ -41,8 +44,8 @@ class Batch:
 
     lines: list[Line] = field(default_factory=list)
     stands: dict[str, Stand] = field(default_factory=dict)
-    corrupt: list[str] = field(default_factory=list)
-    """What could not be read as a record, in words."""
+    corrupt: list[Letter] = field(default_factory=list)
+    """What could not be read as a record."""
     unread: list[OSError] = field(default_factory=list)
     """Of directories that could not be read, where others could."""
     footers: set[str] = field(default_factory=set)
@@ -138,6 +141,10 @@ class Source:
         for segment in [segment for segment, stand in batch.stands.items() if stand.is_whole]:
             self._finish(segment)
 
+    def give_up(self, letters: Sequence[Letter]) -> int:
+        """Put records of this directory into the file of dead letters; return how many have room. Raises OSError."""
+        return self._offsets.letters.add(self.directory, letters)
+
     def lag_bytes(self) -> int:
         """Return how many bytes of segments are not acknowledged; for a compressed one all of its bytes on disk."""
         of = {one: 0 if one.compressed else self._offsets.of.get(one.name, 0) for one in self._unfinished()}
@@ -229,7 +236,7 @@ class Source:
         except FileNotFoundError:
             return  # removed: the next look shows it
         except CorruptLineError as error:
-            batch.corrupt.append(str(error))
+            batch.corrupt.append(Letter(segment.name, offset, b"", CORRUPT, str(error)))
         batch.stands[segment.name] = Stand(offset, is_whole=True)
 
     def _take(self, raw: bytes | LongLine, segment: Segment, end: int, batch: Batch) -> Iterator[Line]:
@@ -237,13 +244,15 @@ class Source:
         batch.stands[segment.name] = Stand(end, is_whole=False)
         begun = end - len(raw) - 1
         if isinstance(raw, LongLine):
-            batch.corrupt.append(f"{segment.path}, byte {begun}: {len(raw)} bytes without a line break")
+            text = f"{segment.path}, byte {begun}: {len(raw)} bytes without a line break"
+            batch.corrupt.append(Letter(segment.name, begun, b"", CORRUPT, text))
             return
         try:
             record: Record = orjson.loads(raw)
             is_frame = is_framing(record)
         except (orjson.JSONDecodeError, AttributeError):
-            batch.corrupt.append(f"{segment.path}, byte {begun}: no record")
+            text = f"{segment.path}, byte {begun}: no record"
+            batch.corrupt.append(Letter(segment.name, begun, raw, CORRUPT, text))
             return
         if not is_frame:
             service_name = segment.prefix.removesuffix(self._suffix)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from inference_logging.shipping.directories import Directories, Pattern
+from inference_logging.shipping.letters import Letter
 from inference_logging.shipping.offsets import State
 from inference_logging.shipping.source import Batch, Source
 
@@ -76,6 +77,14 @@ class Sources:
             errors = [_error_of(source, part) for source, part in self._parts]
         for error in filter(None, errors):
             raise error
+
+    def give_up(self, letters: Sequence[Letter]) -> int:
+        """Put records of the batch that was read last into files of dead letters, as ``Source.give_up``."""
+        taken = 0
+        for source, part in self._parts:
+            if own := [letter for letter in letters if letter.segment in part.stands]:
+                taken += source.give_up(own)
+        return taken
 
     def _saving(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

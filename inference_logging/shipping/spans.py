@@ -30,8 +30,8 @@ UNSET, ERROR = 0, 2
 PHASES: Final = {"queue": "engine.queued_s", "prefill": "engine.prefill_s", "decode": "engine.decode_s"}
 """Spans below that of the request, in the order of their times, and the field that has the seconds of each."""
 
-_ABORTS: Final = frozenset({"client_disconnect", "timeout", "server_shutdown", "process_died"})
-_FAILURES: Final = frozenset({"error", "timeout", "server_shutdown", "process_died"})
+_ABORTS: Final = frozenset({"client_disconnect", "timeout", "server_shutdown", "aborted", "process_died"})
+_FAILURES: Final = frozenset({"error", "timeout", "server_shutdown", "aborted", "process_died"})
 _EXCEPTION: Final = ("exception.type", "exception.message", "exception.stacktrace")
 _APART: Final = frozenset(
     {"timestamp", "event_name", "trace_id", "span_id", "parent_span_id", "trace_flags", *_EXCEPTION}

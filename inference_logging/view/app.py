@@ -26,6 +26,7 @@ from inference_logging.errors import MissingExtraError
 from inference_logging.view import queries
 from inference_logging.view.arrivals import Arrivals
 from inference_logging.view.books import Verified
+from inference_logging.view.bounds import bounded
 from inference_logging.view.compare import compare
 from inference_logging.view.export import Exports, Made, archive, known_format
 from inference_logging.view.export import content as content_of
@@ -162,7 +163,7 @@ class View:
 
         async def respond(request: Request) -> Response:
             query = queries.read(request.query_params.get("q"), checks, required=required)
-            return _json(await self.workers.run(request, lambda _: asked(ask, query)))
+            return _json(await self.workers.run(request, lambda _: bounded(asked(ask, query))))
 
         return respond
 
@@ -173,13 +174,12 @@ class View:
 
     async def _live(self, request: Request) -> Response:
         query = queries.read(request.query_params.get("q"), queries.ROWS)
-        if self.live.is_full():
-            raise BusyError
+        seat = self.live.seat()
         content = self.content
         arrivals = await self.workers.run(
             request, lambda _: Arrivals(self.index, content.directories, content.prefixes, query)
         )
-        return StreamingResponse(self.live.events(request, arrivals), media_type="text/event-stream")
+        return StreamingResponse(self.live.events(request, arrivals, seat), media_type="text/event-stream")
 
     async def _logging(self, request: Request) -> Response:
         return answer(await self.slow.run(request, self.itself.answer))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import secrets
 import tempfile
 import threading
@@ -50,8 +51,8 @@ _MEDIA: Final = {
     "parquet": ("application/vnd.apache.parquet", "parquet"),
 }
 _LINES: Final = ("application/x-ndjson", "jsonl")
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""A table's program would compute a text that begins like this."""
+_FORMULA: Final = re.compile(r"\s*[=+\-@\uff0b\uff0d\uff1d\uff20]|[\t\r\n]")
+"""A table's program would compute a text that begins like this; some take full-width signs for the usual ones."""
 _COLUMNS: Final = (
     "timestamp", "event_name", "outcome", "http.response.status_code", "duration_s",
     "gen_ai.response.time_to_first_chunk", "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "http.route",
@@ -204,7 +205,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)  # a negative number is a number
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def archive(made: Made) -> Made:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -23,13 +24,19 @@ _PROGRESS_S: Final = 1.0
 _PING_S: Final = 15.0
 
 
+class Seat:
+    """One of the places for streams; it is free when the stream ends, or if it never begins."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Live:
     """The streams of one server."""
 
     def __init__(self, refresher: Refresher, workers: Workers) -> None:
         """Begin without a stream."""
         self._refresher, self._workers = refresher, workers
-        self._streams = 0
+        self._seats: weakref.WeakSet[Seat] = weakref.WeakSet()
         self._closed = asyncio.Event()
 
     def close(self) -> None:
@@ -38,11 +45,23 @@ class Live:
 
     def is_full(self) -> bool:
         """Return whether there are as many streams as there may be."""
-        return self._streams >= MOST_STREAMS
+        return len(self._seats) >= MOST_STREAMS
 
-    async def events(self, request: Request, arrivals: Arrivals) -> AsyncIterator[bytes]:
+    def seat(self) -> Seat:
+        """Take a place, before anything is awaited. Raises ``BusyError`` if there is none."""
+        if self.is_full():
+            raise BusyError
+        seat = Seat()
+        self._seats.add(seat)
+        return seat
+
+    async def events(
+        self,
+        request: Request,
+        arrivals: Arrivals,
+        seat: Seat,
+    ) -> AsyncIterator[bytes]:
         """Iterate over the messages until the client leaves, or the server ends."""
-        self._streams += 1
         try:
             yield b"retry: 1000\n\n"
             async for message in self._messages(request, arrivals):
@@ -50,7 +69,7 @@ class Live:
         except (BusyError, GoneError):
             return  # the browser connects again
         finally:
-            self._streams -= 1
+            self._seats.discard(seat)
 
     async def _messages(self, request: Request, arrivals: Arrivals) -> AsyncIterator[bytes]:
         seen, sent_s, said, said_s = -1, time.monotonic(), b"", 0.0

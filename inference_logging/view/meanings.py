@@ -51,6 +51,18 @@ _LISTENER: Final = {
     "gen_ai.usage.audio.input_tokens": "Tokens of the input that were audio.",
     "gen_ai.usage.image.input_tokens": "Tokens of the input that were images.",
     "gen_ai.usage.audio.output_tokens": "Tokens of the output that were audio.",
+    "form.language": "Language of a form, such as a transcription's.",
+    "form.to_language": "Language into which a form's file is translated.",
+    "form.response_format": "Format that a form asks for.",
+    "form.size": "Size of the image that a form asks for.",
+    "form.quality": "Quality that a form asks for.",
+    "form.purpose": "What a file is uploaded for.",
+    "file.name": "Name of the file in a form, as the client says.",
+    "file.mime_type": "Its type, as the client says.",
+    "file.size": "Its bytes, where its beginning and its end were captured.",
+    "output_withheld": "Why the text of the answer is not stored, such as `unknown format`.",
+    "body_facts": "Why facts of a body may be missing: `compressed`.",
+    "audio_input_s": "Seconds of audio that were read, as the answer says.",
     "gen_ai.response.time_per_output_token": "Mean time of an output token after the first one.",
     "gen_ai.response.output_tokens_per_second": "Output tokens per second, from the first chunk to the last one.",
     "enduser.id": "Who asked, as a header or the application says.",
@@ -110,7 +122,7 @@ def unit(name: str) -> str:
         return "{token}"
     if name.endswith("_us"):
         return "us"
-    if name.endswith(("_s", ".time_to_first_chunk", ".time_per_output_token")):
+    if name.endswith(("_s", ".time_per_output_token")) or name.startswith("gen_ai.response.time_to_first_"):
         return "s"
     if name.endswith("body.size") or name == "bytes":
         return "By"

@@ -28,15 +28,15 @@ DELIVERIES = {
     "otel-collector": ("otlp", "kafka", "loki", "elasticsearch"),
     "fluent-bit": ("otlp", "kafka", "loki", "elasticsearch", "forward"),
     "vector": ("kafka", "loki", "elasticsearch"),
-    "inference-logging": ("otlp", "kafka", "elasticsearch", "clickhouse", "forward", "relp", "syslog", "journal"),
+    "inference-logging": ("otlp", "kafka", "elasticsearch", "clickhouse", "syslog"),
 }
 """What each shipper can deliver to."""
-DESTINATIONS = ("otlp", "kafka", "loki", "elasticsearch", "clickhouse", "forward", "relp", "syslog", "journal")
+DESTINATIONS = ("otlp", "kafka", "loki", "elasticsearch", "clickhouse", "forward", "syslog")
 
 
 def endpoint(destination: str) -> str:
     """Return an address of the form that a destination has."""
-    return "broker:9092" if destination in ("kafka", "forward", "relp", "syslog") else "http://gateway:4318"
+    return "broker:9092" if destination in ("kafka", "forward", "syslog") else "http://gateway:4318"
 
 
 def merged(base: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -96,6 +96,13 @@ class Release:
     def environment(self, container: str) -> dict[str, Any]:
         """Return the environment of a container: a text, or the source of one."""
         return {one["name"]: one.get("value", one.get("valueFrom")) for one in self.containers[container]["env"]}
+
+
+def parted(container: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """Return the options of the parent of a listener or shipper, and the command line of its child."""
+    arguments: list[str] = container["args"]
+    own = arguments.index("--")
+    return dict(one.split("=") for one in arguments[:own]), arguments[own + 1 :]
 
 
 def render(**values: Any) -> Release:

@@ -14,7 +14,7 @@ import yaml
 from inference_logging import Config
 from inference_logging.config.schema import file_schema
 from tests.chart.dashboard import written
-from tests.chart.values_schema import Schema, library, values, webhook
+from tests.chart.values_schema import Schema, library, numbers, values
 
 CHART: Final = Path(__file__).parents[2] / "helm"
 COUNTED_WITH: Final = (
@@ -32,7 +32,14 @@ COUNTED_WITH: Final = (
     "service_name",
     "sink",
 )
-COUNTED_IN_LIBRARY: Final = ("audit", "audit_queue_bytes", "in_flight_slots", "queue_bytes", "rotate_bytes")
+COUNTED_IN_LIBRARY: Final = (
+    "audit",
+    "audit_queue_bytes",
+    "drain_deadline_s",
+    "in_flight_slots",
+    "queue_bytes",
+    "rotate_bytes",
+)
 
 
 def files() -> dict[Path, str]:
@@ -52,9 +59,8 @@ def files() -> dict[Path, str]:
     return {
         CHART / "values.schema.json": document("inference-logging", values(config) | definitions),
         CHART / "library" / "values.schema.json": document("inference-logging-library", added),
-        CHART / "webhook" / "values.schema.json": document("inference-logging-webhook", webhook(added)),
         CHART / "files" / "dashboard.json": written(),
-        CHART / "files" / "defaults.yaml": head + yaml.safe_dump(defaults),
+        CHART / "files" / "defaults.yaml": head + yaml.safe_dump(defaults | {"numbers": numbers(config)}),
         CHART / "library" / "templates" / "_defaults.tpl": _template(defaults),
     }
 

@@ -98,7 +98,7 @@ class Target:
         """Have it scraped by the Prometheus that looks for its targets there."""
         labels = {"namespace": self.namespace, "service": self.service, "pod": self.pod, "container": self.container}
         content = [{"targets": [f"127.0.0.1:{self.port}"], "labels": labels}]
-        written = directory / f"{self.pod}-{self.container}.new"
+        written = directory / f"{self.pod}-{self.container}-{self.port}.new"
         written.write_text(json.dumps(content))
         written.rename(written.with_suffix(".json"))
 

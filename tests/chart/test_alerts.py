@@ -26,8 +26,8 @@ WRITTEN: list[dict[str, Any]] = [
     rule for group in yaml.safe_load(SOURCE.read_text())["groups"] for rule in group["rules"]
 ]
 NAMES = [rule["alert"] for rule in WRITTEN]
-FOREIGN = ("InferenceLoggingCollectorQueueFilling", "InferenceLoggingShipperDiscards")
-"""Of shippers that others made, which have one endpoint each."""
+FOREIGN = ("InferenceLoggingCollectorQueueFilling", "InferenceLoggingShipperDiscards", "InferenceLoggingRestarts")
+"""Third-party shippers, and the parents of listeners and shippers, have one endpoint each."""
 
 
 def rules_of(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,19 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.chart import CHART, CI, DELIVERIES, DESTINATIONS, MODES, PRESETS, endpoint, helm, render, render_file
+from tests.chart.chart import (
+    CHART,
+    CI,
+    DELIVERIES,
+    DESTINATIONS,
+    MODES,
+    PRESETS,
+    endpoint,
+    helm,
+    parted,
+    render,
+    render_file,
+)
 from tests.tools.tools import tool
 
 pytestmark = pytest.mark.chart
@@ -107,6 +119,10 @@ def test_the_listeners_image_has_the_version_of_the_application() -> None:
     assert render().containers["listener"]["image"] == f"inferlog-listener:{version}"
     given = render(listener={"image": {"tag": "7"}}).containers["listener"]["image"]
     assert given == "inferlog-listener:7"
+    # `--set` makes a number of it.
+    release = render(server={"image": {"tag": 20240101}})
+    assert release.containers["server"]["image"] == "example.com/server:20240101"
+    assert "service.version=20240101" in release.environment("server")["OTEL_RESOURCE_ATTRIBUTES"]
     pinned = render(listener={"image": {"tag": "7", "digest": "sha256:1"}}).containers["listener"]["image"]
     assert pinned == "inferlog-listener@sha256:1"
 
@@ -114,9 +130,10 @@ def test_the_listeners_image_has_the_version_of_the_application() -> None:
 def test_the_database_of_the_audit_lane_has_a_listener_with_python() -> None:
     config = {"audit": "on", "audit_sink": "sqlite"}
     listener = render(config=config, image={"tag": "7"}).containers["listener"]
-    assert (listener["image"], listener["command"]) == ("inferlog:7", ["inference-logging", "listen"])
+    assert (listener["image"], listener["command"][0]) == ("inferlog:7", "inference-logging-listener")
+    assert parted(listener)[1][:2] == ["inference-logging", "listen"]
     listener = render(config={"audit_sink": "sqlite"}).containers["listener"]
-    assert listener["command"] == ["/inference-logging-listener", "listen"]
+    assert parted(listener)[1][:2] == ["/inference-logging-listener", "listen"]
 
 
 def test_no_image_is_called_latest_or_left_without_a_tag() -> None:

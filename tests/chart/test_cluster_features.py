@@ -19,7 +19,13 @@ def ports(release: Release) -> dict[str, tuple[int, int]]:
 
 
 def test_the_service_leads_to_server_listener_and_shipper_by_number() -> None:
-    assert ports(render()) == {"http": (80, 8000), "metrics": (9464, 9464), "ship-metrics": (8888, 8888)}
+    assert ports(render()) == {
+        "http": (80, 8000),
+        "metrics": (9464, 9464),
+        "up-metrics": (9466, 9466),
+        "ship-metrics": (8888, 8888),
+        "ship-up-metrics": (9467, 9467),
+    }
     alone = render(listener={"mode": "inProcess"}, shipper={"type": "none"}, preset="triton")
     assert ports(alone) == {"http": (80, 8000), "grpc": (8001, 8001), "triton-metrics": (8002, 8002)}
 
@@ -53,7 +59,7 @@ def test_a_network_policy_separates_the_servers_clients_from_those_of_metrics() 
     policy = {"enabled": True, "from": [gateway], "metricsFrom": [monitoring]}
     spec = render(networkPolicy=policy).one("NetworkPolicy")["spec"]
     allowed = {tuple(port["port"] for port in rule["ports"]): rule["from"] for rule in spec["ingress"]}
-    assert allowed == {(8000,): [gateway], (9464,): [monitoring], (8888,): [monitoring]}
+    assert allowed == {(8000,): [gateway]} | {(port,): [monitoring] for port in (9464, 9466, 8888, 9467)}
     assert spec["policyTypes"] == ["Ingress"]
 
 
@@ -64,8 +70,6 @@ def test_a_network_policy_lets_out_names_and_what_is_shipped_and_nothing_else() 
     allowed = [{(port["protocol"], port["port"]) for port in rule["ports"]} for rule in spec["egress"]]
     assert allowed == [{("UDP", 53), ("TCP", 53)}, {("TCP", 9092), ("TCP", 9093)}]
     for kind, endpoint, port in (
-        ("journal", "https://j", 19532),
-        ("relp", "r:2514", 2514),
         ("syslog", "s:6514", 6514),
         ("clickhouse", "https://c", 8443),
         ("clickhouse", "http://c", 8123),
@@ -86,11 +90,12 @@ def test_a_monitor_scrapes_the_listener_wherever_it_is_and_the_shipper(mode: str
     monitor = release.one(kind)["spec"]
     scraped = {(one["port"], one["path"]) for one in monitor.get("endpoints", monitor.get("podMetricsEndpoints"))}
     ours = ("metrics", "/metrics") if mode == "sidecar" else ("http", "/metrics/logging")
-    assert scraped == {ours, ("ship-metrics", "/metrics"), ("http", "/metrics")}
+    parents = {("ship-up-metrics", "/metrics")} | ({("up-metrics", "/metrics")} if mode == "sidecar" else set())
+    assert scraped == {ours, ("ship-metrics", "/metrics"), ("http", "/metrics"), *parents}
     # The operator gives the label `service` to what a ServiceMonitor scrapes.
     service = [{"targetLabel": "service", "replacement": release.one("Service")["metadata"]["name"]}]
     relabelled = [one.get("relabelings") for one in monitor.get("endpoints", monitor.get("podMetricsEndpoints"))]
-    assert relabelled == [service if kind == "PodMonitor" else None] * 3
+    assert relabelled == [service if kind == "PodMonitor" else None] * len(scraped)
     # Each is a port that there is.
     named = {port["name"] for container in release.containers.values() for port in container.get("ports", [])}
     assert {port for port, _ in scraped} <= (named if kind == "PodMonitor" else set(ports(release)))

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from inference_logging import Config, Logger, get_logger
-from tests.chart.chart import CI, Release, endpoint, render, render_file
+from tests.chart.chart import CI, Release, endpoint, parted, render, render_file
 from tests.servers import free_port
 from tests.support import TRACE_ID, TRACEPARENT, Recorded, answer, http_scope, read_records, wait_until
 from tests.tools.tools import tool
@@ -77,7 +77,7 @@ def running(config: dict[str, Any], directory: Path) -> Iterator[subprocess.Pope
     """Run the collector until it is asked to end; what it says stands in ``collector.log``."""
     reader = config["service"]["telemetry"]["metrics"]["readers"][0]["pull"]["exporter"]["prometheus"]
     reader.update(host="127.0.0.1", port=free_port())
-    command = [str(tool("otelcol")), written(config, directory), *render().containers["shipper"]["args"][1:]]
+    command = [str(tool("otelcol")), written(config, directory), *parted(render().containers["shipper"])[1][2:]]
     with (directory / "collector.log").open("wb") as log:
         process = subprocess.Popen(command, env={"POD_NAME": "pod"}, stderr=log)
         try:

@@ -13,7 +13,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.chart.chart import CHART
+from tests.chart.chart import CHART, parted, render
 
 ROOT = CHART.parent
 DOCKERFILE = ROOT / "Dockerfile"
@@ -68,7 +68,8 @@ def test_every_base_is_pinned_to_a_version() -> None:
     bases = [one.text.split()[0] for one in instructions() if one.name == "FROM"]
     foreign = [base for base in bases if base != "scratch" and base not in stages()]
     assert foreign
-    assert [base for base in foreign if not re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+-[a-z-]+", base)] == []
+    pinned = re.compile(r"[a-z/]+:\d+\.\d+\.\d+-[a-z-]+@sha256:[0-9a-f]{64}")
+    assert [base for base in foreign if not pinned.fullmatch(base)] == []
 
 
 def test_what_is_copied_from_a_stage_comes_from_one_that_stands_before() -> None:
@@ -94,6 +95,13 @@ def test_the_image_is_the_listener_that_the_chart_starts() -> None:
     assert "\ninference-logging = " in PROJECT
 
 
+def test_a_server_of_others_gets_the_package_by_three_lines_from_the_same_wheels() -> None:
+    (block,) = re.findall(r"```dockerfile\n(.*?)```", (CHART / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    _, copies, installs = block.splitlines()
+    assert copies == "COPY " + next(one.text for one in stages()["wheel"] if one.name == "COPY")
+    assert installs == "RUN pip install --find-links /wheels inferlog"
+
+
 def test_the_image_without_python_has_the_program_that_the_chart_starts_and_nothing_else() -> None:
     stage = texts("listener")
     assert stage["FROM"] == "scratch AS listener"
@@ -101,16 +109,7 @@ def test_the_image_without_python_has_the_program_that_the_chart_starts_and_noth
     program = place + Path(source).name
     assert stage["ENTRYPOINT"] == f'["{program}"]'
     assert stage["CMD"] == last()["CMD"]
-    assert f"command: [{program}, listen]" in (CHART / "templates" / "_containers.tpl").read_text(encoding="utf-8")
-
-
-def test_the_image_of_the_webhook_has_its_program_and_nothing_else() -> None:
-    stage = texts("webhook")
-    assert stage["FROM"] == "scratch AS webhook"
-    assert stage["USER"] == last()["USER"]
-    # What `make webhook` writes for each processor.
-    assert stage["COPY"] == "dist/webhook/${TARGETARCH} /"
-    assert stage["ENTRYPOINT"] == '["/inference-logging-webhook"]'
+    assert parted(render().containers["listener"])[1][:2] == [program, "listen"]
 
 
 def test_packages_are_those_of_a_lock_with_hashes_and_nothing_is_compiled() -> None:
@@ -160,7 +159,7 @@ def test_what_is_copied_into_the_build_is_there_and_not_kept_out() -> None:
     ]
     assert sorted(copied) == sorted(let_in)
     assert (ROOT / "release" / "locks" / "runtime.txt").exists()
-    assert "rm -rf dist/wheels" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "rm -rf dist/wheels" in (ROOT / "make" / "release.mk").read_text(encoding="utf-8")
     # The sdist lies there as well.
     assert ignored[-1] == "dist/wheels/*.tar.gz"
 

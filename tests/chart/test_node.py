@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,14 @@ import yaml
 
 from inference_logging import Logger, get_logger
 from inference_logging.config import FileConfig
-from tests.chart.chart import CHART, Release, helm, render, render_file
+from tests.chart.chart import CHART, Release, helm, parted, render, render_file
 from tests.chart.test_chart import conform, notes_of
 from tests.command_line import run
+from tests.shipping.endpoint import Collector, collector
 from tests.sidecars import Sidecar
 from tests.support import read_lines, read_records, wait_until
+
+__all__ = ["collector"]  # a fixture
 
 pytestmark = pytest.mark.chart
 
@@ -76,7 +77,7 @@ def test_a_node_has_a_daemonset_and_nothing_of_a_server(daemonset: Release) -> N
     kinds = {thing["kind"] for thing in daemonset.objects}
     assert "DaemonSet" in kinds
     assert kinds.isdisjoint({"Deployment", "Service", "HorizontalPodAutoscaler", "ServiceMonitor"})
-    assert list(containers(daemonset)) == ["shipper", "handover", "listener"]
+    assert list(containers(daemonset)) == ["install", "shipper", "listener"]
 
 
 def test_a_server_has_neither_listener_nor_shipper_nor_segments(server: Release) -> None:
@@ -91,6 +92,9 @@ def test_a_server_mounts_a_directory_of_its_own_of_the_claim_that_its_namespace_
     claims = {one["metadata"]["namespace"]: one for one in daemonset.all("PersistentVolumeClaim")}
     volumes = {one["metadata"]["name"]: one["spec"] for one in daemonset.all("PersistentVolume")}
     assert set(claims) == {"chat", "tools"}
+    for one in (*claims.values(), *daemonset.all("PersistentVolume")):
+        # A claim that is going admits no new pod.
+        assert one["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     for namespace, claim in claims.items():
         volume = volumes[claim["spec"]["volumeName"]]
         assert volume["hostPath"] == {"path": f"/dev/shm/inference-logging/{namespace}", "type": "Directory"}
@@ -116,7 +120,7 @@ def test_the_listener_makes_each_namespace_its_directory_below_the_one_that_it_m
 
 def test_both_are_root_with_no_more_capabilities_than_they_need(daemonset: Release) -> None:
     added = {name: one["securityContext"]["capabilities"].get("add") for name, one in containers(daemonset).items()}
-    assert added == {"listener": ["CHOWN", "SETGID", "SETUID"], "shipper": ["DAC_READ_SEARCH"], "handover": None}
+    assert added == {"listener": ["CHOWN", "SETGID", "SETUID"], "shipper": ["DAC_READ_SEARCH"], "install": None}
     for one in containers(daemonset).values():
         assert one["securityContext"]["capabilities"]["drop"] == ["ALL"]
         assert one["securityContext"]["allowPrivilegeEscalation"] is False
@@ -145,7 +149,7 @@ def test_our_own_shipper_follows_them_and_keeps_its_progress_on_the_host() -> No
     release = render_file(SHIPS)
     assert list(containers(release)) == ["shipper", "listener"], "it ships what is left without being waited for"
     shipper = containers(release)["shipper"]
-    assert shipper["args"][1:] == [
+    assert parted(shipper)[1][3:] == [
         "--each=/var/log/inference-logging/segments/{k8s.namespace.name}/{k8s.pod.name}",
         "--state=/var/log/inference-logging/inference-logging",
     ]
@@ -161,6 +165,13 @@ def test_a_policy_adds_the_queue_only_in_the_namespaces_that_are_named_and_only_
     assert (names["key"], names["values"]) == ("kubernetes.io/metadata.name", ["chat", "tools"])
     assert policy["failurePolicy"] == "Ignore"
     assert render(**OF_NODE).all("MutatingAdmissionPolicy") == []
+
+
+def test_kyverno_is_given_the_same_policy_without_rules_for_what_makes_pods() -> None:
+    policy = render(**{**OF_NODE, "node": {"namespaces": ["chat"], "inject": {"enabled": True}}})
+    recipe = yaml.safe_load((CHART / "recipes" / "kyverno.yaml").read_text(encoding="utf-8"))
+    only_pods: dict[str, Any] = {"autogen": {"podControllers": {"controllers": []}}}
+    assert recipe["spec"] == {**policy.one("MutatingAdmissionPolicy")["spec"], **only_pods}
 
 
 @pytest.mark.parametrize(
@@ -211,7 +222,7 @@ def host() -> Iterator[Path]:
 
 
 def test_the_listener_of_the_daemonset_writes_what_the_server_produces_and_its_shipper_sends_it(
-    server: Release, host: Path, listener_binary: Path
+    server: Release, host: Path, listener_binary: Path, collector: Collector
 ) -> None:
     daemonset = render_file(SHIPS)
 
@@ -223,10 +234,9 @@ def test_the_listener_of_the_daemonset_writes_what_the_server_produces_and_its_s
     listens, serves = host / "node.yaml", host / "server.yaml"
     listens.write_text(placed(daemonset.file("logging.yaml"), str(host / "queues")))
     serves.write_text(placed(server.file("logging.yaml"), str(host / "queues" / "chat" / "pod-1")))
-    arguments = [placed(one, str(host / "queues")) for one in containers(daemonset)["listener"]["args"]]
+    arguments = [placed(one, str(host / "queues")) for one in parted(containers(daemonset)["listener"])[1][2:]]
     arguments = [one for one in arguments if not one.startswith(("--metrics-port", "--status-interval-s"))]
-    command = (str(listener_binary), *containers(daemonset)["listener"]["command"][1:])
-    with Sidecar(FileConfig(config_file=listens), *arguments, listen=command) as sidecar:
+    with Sidecar(FileConfig(config_file=listens), *arguments, listen=(str(listener_binary), "listen")) as sidecar:
         sidecar.wait_for("directories=0")
         (host / "queues" / "chat" / "pod-1").mkdir(mode=0o777)
         with Logger(FileConfig(config_file=serves, listener="external")) as logger:
@@ -239,12 +249,11 @@ def test_the_listener_of_the_daemonset_writes_what_the_server_produces_and_its_s
     expected = {"service.name": "chat", "k8s.namespace.name": "chat", "k8s.pod.name": "pod-1"}
     assert resource.items() >= expected.items()
     assert record["resource"] == resource, "a line says of which pod it is, whatever reads it"
-    ships = [placed(one, "") for one in containers(daemonset)["shipper"]["args"] if "metrics" not in one]
-    done = run("ship", "--config", str(listens), *ships, "--to", f"sqlite://{host}/records.db", "--once")
+    ships = [placed(one, "") for one in parted(containers(daemonset)["shipper"])[1][2:] if "metrics" not in one]
+    done = run("ship", "--config", str(listens), *ships, "--to", collector.url, "--once")
     assert (done.code, "ended records=" in done.err) == (0, True), done
-    with closing(sqlite3.connect(host / "records.db")) as database:
-        arrived = [json.loads(row[0]) for row in database.execute("SELECT record FROM records")]
-    assert record in arrived
+    shipped = {(one["boot_id"], one.get("seq")): one["resource"] for one in collector.records()}
+    assert shipped[record["boot_id"], record["seq"]].items() >= expected.items()
 
 
 def test_the_values_of_both_are_json_that_a_listener_without_python_reads(daemonset: Release, server: Release) -> None:

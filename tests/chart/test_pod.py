@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inference_logging import Config
-from tests.chart.chart import MODES, PRESETS, render
-from tests.support import wait_until
+from tests.chart.chart import CHART, MODES, PRESETS, parted, render
 
 pytestmark = pytest.mark.chart
 
@@ -33,9 +30,9 @@ def mount(container: dict[str, Any], volume: str) -> dict[str, Any]:
 
 def test_sidecars_start_before_the_server_and_so_end_after_it_listener_first_and_shipper_last() -> None:
     pod = render().pod
-    assert [container["name"] for container in pod["initContainers"]] == ["shipper", "handover", "listener"]
+    assert [container["name"] for container in pod["initContainers"]] == ["install", "shipper", "listener"]
     # Restarted always: a sidecar, which is asked to end when the containers have ended, in the opposite order.
-    assert {container["restartPolicy"] for container in pod["initContainers"]} == {"Always"}
+    assert [container.get("restartPolicy") for container in pod["initContainers"]] == [None, "Always", "Always"]
     assert [container["name"] for container in pod["containers"]] == ["server"]
 
 
@@ -46,7 +43,7 @@ def test_the_server_starts_when_the_listener_is_there() -> None:
 
 def test_init_containers_of_ones_own_come_before_the_sidecars() -> None:
     release = render(extraInitContainers=[{"name": "download", "image": "download:1"}])
-    assert list(release.containers) == ["download", "shipper", "handover", "listener", "server"]
+    assert list(release.containers) == ["download", "install", "shipper", "listener", "server"]
 
 
 @pytest.mark.parametrize("tag", ["", "v1.2"])
@@ -76,7 +73,7 @@ def test_server_and_listener_know_pod_namespace_node_and_the_servers_version(tag
 
 def test_in_process_there_is_no_listener_beside_the_server() -> None:
     release = render(listener={"mode": "inProcess"})
-    assert list(release.containers) == ["shipper", "handover", "server"]
+    assert list(release.containers) == ["install", "shipper", "server"]
     assert "INFERENCE_LOGGING_LISTENER" not in release.environment("server")
 
 
@@ -86,20 +83,63 @@ def test_beside_a_listener_the_server_only_produces() -> None:
     assert "INFERENCE_LOGGING_LISTENER" not in release.environment("listener")
 
 
-def test_our_own_shipper_needs_no_handover_as_it_ships_what_is_there_before_it_ends() -> None:
-    assert list(render(shipper={"type": "inference-logging"}).containers) == ["shipper", "listener", "server"]
+FOREIGN = {"otel-collector": "/otelcol-contrib", "fluent-bit": "/fluent-bit/bin/fluent-bit", "vector": "vector"}
 
 
-def test_a_handover_ends_when_it_is_asked_to_and_its_time_is_over() -> None:
-    assert "sleep 7;" in render(shipper={"flushSeconds": 7}).containers["handover"]["args"][0]
-    container = render(shipper={"flushSeconds": 0}).containers["handover"]
-    process = subprocess.Popen([*container["command"], *container["args"]], start_new_session=True)
-    # It waits in its own sleep when its child is there.
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    wait_until(lambda: children.read_text(encoding="ascii").strip(), "the handover's child")
-    process.terminate()
-    assert process.wait(60) == 0
-    os.killpg(process.pid, signal.SIGKILL)
+@pytest.mark.parametrize("shipper", [*FOREIGN, "inference-logging"])
+def test_listener_and_shipper_have_a_parent_that_stays_while_they_end(shipper: str) -> None:
+    release = render(
+        shipper={"type": shipper, "flushSeconds": 7}, destination={"type": "kafka", "endpoints": ["k:9092"]}
+    )
+    children = {"listener": ["/inference-logging-listener", "listen"]}
+    children["shipper"] = [FOREIGN[shipper]] if shipper in FOREIGN else ["inference-logging", "ship"]
+    ports = {}
+    for name, child in children.items():
+        container = release.containers[name]
+        program, command = container["command"]
+        assert (Path(program).name, command) == ("inference-logging-listener", "supervise")
+        options, started = parted(container)
+        assert started[: len(child)] == child
+        # 90 % of 256Mi: at the limit the kernel ends the parent, too.
+        assert options["--memory-bytes"] == str(256 * MIB * 9 // 10)
+        assert "livenessProbe" not in container, "a container that is replaced makes the pod unready"
+        ports[name] = int(options["--metrics-port"])
+        assert ports[name] in {port["containerPort"] for port in container["ports"]}
+        # Those of others stop reading when they are asked to end; ours ships what is there.
+        assert options.get("--delay") == ("7" if name == "shipper" and shipper in FOREIGN else None)
+    assert len({*ports.values()}) == 2
+
+
+def test_a_listener_that_hangs_is_replaced_and_leaves_the_shipper_its_time_at_the_end() -> None:
+    release = render(config={"drain_deadline_s": 7.5}, listener={"port": 9999})
+    options, _ = parted(release.containers["listener"])
+    assert (options["--live-port"], options["--kill-after"]) == ("9999", "13")
+
+
+def test_a_shipper_of_others_gets_its_parent_from_the_listeners_image() -> None:
+    release = render(shipper={"program": "/otelcol"})
+    install, shipper = release.containers["install"], release.containers["shipper"]
+    assert install["image"] == release.containers["listener"]["image"]
+    *_, target = install["command"]
+    (mounted,) = (one["mountPath"] for one in shipper["volumeMounts"] if one["name"] == "program")
+    assert mount(install, "program")["mountPath"] == mounted == target == str(Path(shipper["command"][0]).parent)
+    assert parted(shipper)[1][0] == "/otelcol"
+    ours = render(shipper={"type": "inference-logging"})
+    assert list(ours.containers) == ["shipper", "listener", "server"]
+    assert "program" not in ours.volumes
+
+
+@pytest.mark.parametrize("shipper", ["otel-collector", "fluent-bit", "inference-logging", "none"])
+def test_each_image_of_ours_that_a_pod_names_is_one_that_make_images_builds(shipper: str) -> None:
+    rules = (CHART.parent / "make" / "release.mk").read_text(encoding="utf-8")
+    made = re.findall(r"^IMAGES := (.*)$", rules, re.MULTILINE)
+    built = {one.partition("=")[0] for one in made[0].split()}
+    named = {one["image"].rpartition(":")[0] for one in render(shipper={"type": shipper}).containers.values()}
+    ours = {name for name in named if name.startswith("inferlog")}
+    assert "inferlog-listener" in ours
+    assert ours <= built
+    # The quick starts build no other one.
+    assert ours == {"inferlog-listener"} or shipper == "inference-logging"
 
 
 def test_without_shipper_and_listener_there_are_no_init_containers() -> None:
@@ -122,7 +162,7 @@ def test_queues_are_in_memory_and_shared_by_server_and_listener() -> None:
 def test_a_shipper_has_segments_and_no_queue() -> None:
     shipper = render().containers["shipper"]
     assert mount(shipper, "segments")["mountPath"] == SEGMENTS
-    assert [one["name"] for one in shipper["volumeMounts"]] == ["segments", "shipper-config"]
+    assert [one["name"] for one in shipper["volumeMounts"]] == ["segments", "shipper-config", "program"]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +218,16 @@ def test_a_volume_that_can_be_mounted_once_is_given_up_before_the_next_pod_takes
     once = render(storage={"segments": {"persistence": {"enabled": True}}})
     assert once.one("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
     assert render().one("Deployment")["spec"]["strategy"]["type"] == "RollingUpdate"
+
+
+@pytest.mark.parametrize(
+    ("values", "surge"), [({}, 1), ({"preset": "vllm"}, 0), ({"preset": "vllm", "server": {"gpu": {"count": 0}}}, 1)]
+)
+def test_an_update_waits_for_no_gpu_that_is_free(values: dict[str, Any], surge: int) -> None:
+    rolling = {"maxSurge": surge, "maxUnavailable": 1 - surge}
+    assert render(**values).one("Deployment")["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
+    own = {"type": "Recreate"}
+    assert render(**values, strategy=own).one("Deployment")["spec"]["strategy"] == own
 
 
 def test_pods_that_share_a_volume_have_a_directory_each() -> None:
@@ -277,7 +327,7 @@ def test_gpus_are_a_limit_beside_what_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("values", "seconds"),
     [
-        # preStop 5, server 30, its drain 5, the listener's 5, handover 5, the shipper's end 5, and 5 more.
+        # preStop 5, server 30, its drain 5, the listener's 5, the shipper's time 5, its end 5, and 5 more.
         ({}, 60),
         ({"preset": "vllm"}, 90),
         ({"shipper": {"type": "none"}}, 50),

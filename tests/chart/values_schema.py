@@ -56,7 +56,9 @@ def passed_on(kind: str) -> Schema:
     return {"type": "object", "description": f"Kubernetes' {kind}, {PASSED_ON}"}
 
 
-IMAGE = closed(repository=TEXT, tag=TEXT, digest=TEXT, pullPolicy=one_of("Always", "IfNotPresent", "Never"))
+PLAIN_IMAGE = closed(repository=TEXT, tag=TEXT, digest=TEXT, pullPolicy=one_of("Always", "IfNotPresent", "Never"))
+# `--set image.tag=1` gives a number.
+IMAGE = closed(**{**PLAIN_IMAGE["properties"], "tag": {"type": ["string", "integer"]}})
 RESOURCES = closed(limits=QUANTITIES, requests=QUANTITIES)
 PROBE = closed(
     enabled=FLAG,
@@ -98,6 +100,7 @@ SERVER = closed(
     cache=closed(mountPath=TEXT, sizeLimit=SIZE, existingClaim=TEXT),
     preStopSleepSeconds=SECONDS,
     shutdownSeconds=or_none(SECONDS),
+    readyOnBacklog=FLAG,
     probes=PROBES,
     env=ENV,
     envFrom=array(passed_on("EnvFromSource")),
@@ -142,6 +145,7 @@ NODE = closed(
 SHIPPER = closed(
     type=one_of("otel-collector", "fluent-bit", "vector", "inference-logging", "none"),
     images=closed(**dict.fromkeys(("otel-collector", "fluent-bit", "vector"), IMAGE)),
+    program=TEXT,
     port=or_none(PORT),
     flushSeconds=SECONDS,
     resources=RESOURCES,
@@ -149,7 +153,7 @@ SHIPPER = closed(
     extraVolumeMounts=MOUNTS,
 )
 DESTINATION = closed(
-    type=one_of("otlp", "kafka", "loki", "elasticsearch", "clickhouse", "forward", "relp", "syslog", "journal"),
+    type=one_of("otlp", "kafka", "loki", "elasticsearch", "clickhouse", "forward", "syslog"),
     endpoints=array(ENDPOINT),
     signal=one_of("logs", "traces", "both"),
     topic={"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"},
@@ -221,6 +225,26 @@ THRESHOLDS = closed(
 )
 
 
+def numbers(config: Schema) -> list[str]:
+    """Return the parameters that are numbers with a point, of which `--set` makes texts."""
+    return [name for name, one in config["properties"].items() if _is_number(one)]
+
+
+def _is_number(parameter: Schema) -> bool:
+    return any(one.get("type") == "number" for one in (parameter, *parameter.get("anyOf", ())))
+
+
+def _with_texts(config: Schema) -> Schema:
+    """Return the schema with such texts, so that the chart can say how to give a number."""
+    properties = config["properties"]
+    text = {"type": "string", "pattern": "^[0-9]+[.][0-9]+$"}
+    given = {
+        name: {"description": properties[name]["description"], "anyOf": [properties[name], text]}
+        for name in numbers(config)
+    }
+    return {**config, "properties": properties | given}
+
+
 def values(config: Schema) -> Schema:
     """Return the schema of all values, where ``config`` is that of logging.yaml."""
     return closed(
@@ -233,7 +257,7 @@ def values(config: Schema) -> Schema:
         imagePullSecrets=array(closed(name=TEXT)),
         server=SERVER,
         listener=LISTENER,
-        config=config,
+        config=_with_texts(config),
         storage=STORAGE,
         node=NODE,
         shipper=SHIPPER,
@@ -283,7 +307,7 @@ _NO_VARIABLES: Final = ("version", "advanced")
 def library(parameters: Mapping[str, Schema]) -> Schema:
     """Return the library chart's values; ``parameters``: those of logging.yaml, by name."""
     return closed(
-        image=IMAGE,
+        image=PLAIN_IMAGE,
         port=PORT,
         statusIntervalSeconds=SECONDS,
         resources=RESOURCES,
@@ -315,33 +339,3 @@ def _variable(parameter: Schema) -> Schema:
     """
     flag = ["boolean"] if any(value is True for value in parameter.get("enum", ())) else []
     return {"type": ["string", "number", *flag, "array", "null"]}
-
-
-def webhook(added: Schema) -> Schema:
-    """Return the values of the webhook's chart; ``added``: those of the library chart."""
-    return closed(
-        nameOverride=TEXT,
-        fullnameOverride=TEXT,
-        image=IMAGE,
-        imagePullSecrets=array(closed(name=TEXT)),
-        replicaCount=at_least(1),
-        port=PORT,
-        resources=RESOURCES,
-        nodeSelector=STRINGS,
-        tolerations=array(passed_on("Toleration")),
-        affinity=passed_on("Affinity"),
-        priorityClassName=TEXT,
-        namespaces={**array(NAME), "uniqueItems": True},
-        failurePolicy=one_of("Ignore", "Fail"),
-        timeoutSeconds={"type": "integer", "minimum": 1, "maximum": 30},
-        adds=one_of("sidecar", "node"),
-        claimName=NAME,
-        added=added,
-        certificate=closed(
-            **{"from": one_of("helm", "cert-manager", "secret")},
-            issuer=closed(name=TEXT, kind=one_of("Issuer", "ClusterIssuer"), group=TEXT),
-            existingSecret=TEXT,
-            caBundle=TEXT,
-        ),
-        **{"global": {"type": "object", "description": f"of a chart that this one is part of, {PASSED_ON}"}},
-    )

@@ -20,9 +20,11 @@ import httpx
 import pytest
 
 from inference_logging import Config
+from tests.c_programs import built
 from tests.chart.prometheus import Prometheus, Target, installed, scraping, written_rules
 from tests.chart.watched_node import Node, serving_node
 from tests.servers import Clients, Server, free_port, serving
+from tests.shipping.endpoint import Collector
 from tests.sidecars import Sidecar, environment
 from tests.support import wait_until
 
@@ -129,9 +131,9 @@ def watched(directory: Path, interval: str = "1s", clients: int = 1) -> Iterator
             listener = running.enter_context(Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1"))
             port = wait_until(lambda: _reported_port(listener), "the listener's port")
             server = running.enter_context(serving(config, *_command(2)))
-            shipper, shipping = _shipping(config, directory, running)
-        ports = {"server": server.port, "listener": port, "shipper": shipping}
-        targets = [Target(port, container, *CHAT, "chat-0") for container, port in ports.items()]
+            shipper, shipping, parent = _shipping(config, running)
+        ports = [("server", server.port), ("listener", port), ("shipper", shipping), ("shipper", parent)]
+        targets = [Target(port, container, *CHAT, "chat-0") for container, port in ports]
         node = Node()
         for container, pid in {
             "server": server.process.pid,
@@ -177,12 +179,19 @@ def _reported_port(listener: Sidecar) -> int | None:
     return next((int(match[1]) for match in found if match), None)
 
 
-def _shipping(config: Config, directory: Path, running: ExitStack) -> tuple[int, int]:
-    """Run a shipper to a database; return its process, and the port of its metrics."""
-    port = free_port()
-    command = [sys.executable, "-m", "inference_logging.cli.main", "ship", "--metrics-port", str(port)]
-    given: dict[str, Any] = {**environment(config), "INFERENCE_LOGGING_SHIP_TO": f"sqlite://{directory / 'shipped.db'}"}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=given)
+def _shipping(config: Config, running: ExitStack) -> tuple[int, int, int]:
+    """Run a shipper to a collector below a parent; return the parent, and the ports of the metrics of both."""
+    collector, port, parent = Collector(), free_port(), free_port()
+    running.callback(collector.close)
+    supervise = [str(built("inference_logging_program") / "inference-logging-listener"), "supervise"]
+    ship = [sys.executable, "-m", "inference_logging.cli.main", "ship", "--metrics-port", str(port)]
+    given: dict[str, Any] = {**environment(config), "INFERENCE_LOGGING_SHIP_TO": collector.url}
+    process = subprocess.Popen(
+        [*supervise, f"--metrics-port={parent}", "--", *ship],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=given,
+    )
     running.callback(process.wait, 60)
     running.callback(process.terminate)
-    return process.pid, port
+    return process.pid, port, parent

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from tests import fake_vllm
-from tests.fake_vllm import FinishedRequestStats, IterationStats, OutputProcessor, SchedulerStats
+from tests.fake_vllm import IterationStats, OutputProcessor, SchedulerStats
 from tests.support import App, Message, Receive, Send
 from tests.test_vllm import RequestResponseMetadata, UsageInfo
 
@@ -34,18 +34,18 @@ def add_engine(app: FastAPI) -> None:
         setattr(sys.modules[name], kind.__name__, kind)
     module = importlib.import_module("inference_logging.integrations.vllm.engine")
     stat_logger = module.EngineStatLogger(SimpleNamespace(speculative_config=None), [0])
-    manager = SimpleNamespace(stat_loggers=[stat_logger])
-    app.state.engine_client = SimpleNamespace(logger_manager=manager, output_processor=OutputProcessor())
+    manager, processor = SimpleNamespace(stat_loggers=[stat_logger]), OutputProcessor()
+    app.state.engine_client = SimpleNamespace(logger_manager=manager, output_processor=processor)
     # The innermost: it has ended before the middleware looks.
-    app.user_middleware.append(Middleware(Engine, stat_logger=stat_logger))
+    app.user_middleware.append(Middleware(Engine, stat_logger=stat_logger, processor=processor))
 
 
 class Engine:
     """Works on one request after the other, so it says, each until the last part of its answer."""
 
-    def __init__(self, app: App, stat_logger: Any) -> None:
-        """Report to a stat logger."""
-        self._app, self._stat_logger = app, stat_logger
+    def __init__(self, app: App, stat_logger: Any, processor: OutputProcessor) -> None:
+        """Report to a stat logger, and let a processor know of each request."""
+        self._app, self._stat_logger, self._processor = app, stat_logger, processor
         self._names = (f"cmpl-{number}" for number in itertools.count())
         self._running = 0
 
@@ -59,15 +59,18 @@ class Engine:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body"):
-                self._report(IterationStats(_finished(name, time.monotonic() - begun)))
+                self._report(self._processor.end(name, **_times(time.monotonic() - begun)))
             await send(message)
 
         self._running += 1
+        self._processor.run(name, name)
         try:
             self._report(None)
             await self._app(scope, receive, sending)
         finally:
             self._running -= 1
+            if name in self._processor.request_states:
+                self._processor.abort_requests([name], internal=True)
 
     def _report(self, iteration: IterationStats | None) -> None:
         waiting = max(0, self._running - 1)
@@ -75,11 +78,13 @@ class Engine:
         self._stat_logger.record(stats, iteration)
 
 
-def _finished(name: str, took_s: float) -> FinishedRequestStats:
-    """Return a request's end, whose time is spent in the queue, with its prompt and with its answer."""
+def _times(took_s: float) -> dict[str, float]:
+    """Return the times of a request that has ended: in the queue, with its prompt and with its answer."""
     queued = took_s * random.uniform(0.05, 0.3)
     prefill = took_s * random.uniform(0.05, 0.2)
-    rest = took_s - queued - prefill
-    return FinishedRequestStats(
-        request_id=name, e2e_latency=took_s, queued_time=queued, prefill_time=prefill, decode_time=rest
-    )
+    return {
+        "e2e_latency": took_s,
+        "queued_time": queued,
+        "prefill_time": prefill,
+        "decode_time": took_s - queued - prefill,
+    }

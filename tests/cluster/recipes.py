@@ -6,6 +6,7 @@ chart of the production stack is in no registry, so its Deployment is built here
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -43,7 +44,7 @@ def templates(made: Object) -> list[Object]:
 
 
 def production_stack(values: dict[str, Any]) -> Object:
-    """Build what chart 0.1.12 of vLLM's production stack makes of values, as far as the webhook looks at it."""
+    """Build what chart 0.1.12 of vLLM's production stack makes of values, as far as a policy looks at it."""
     engine = values["servingEngineSpec"]
     (model,) = engine["modelSpec"]
     labels = {"model": model["name"], "app.kubernetes.io/component": "serving-engine"}
@@ -74,6 +75,15 @@ def production_stack(values: dict[str, Any]) -> Object:
             "template": {"metadata": {"labels": labels, "annotations": model["podAnnotations"]}, "spec": pod},
         },
     }
+
+
+def judged(cluster: ControlPlane, namespace: str, made: Object) -> Object:
+    """Return an object as the server would keep it, by its kind's own schema: a field that this lacks is refused."""
+    apply = ("apply", "--server-side", "--dry-run=server", f"--namespace={namespace}", "--output=json", "--filename=-")
+    wrong = {**made, "spec": {**made["spec"], "notAField": 1}}
+    assert "notAField" in cluster.run("kubectl", *apply, given=json.dumps(wrong)).stderr
+    kept: Object = json.loads(cluster.kubectl(*apply, given=json.dumps(made)))
+    return kept
 
 
 def know(cluster: ControlPlane, kinds: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.cluster import recipes
 from tests.cluster.control_plane import ControlPlane, Object, node
 from tests.cluster.release import CHART, WAIT, documents
 from tests.support import wait_until
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.cluster
 
 NODES: Final = 25
 PODS: Final = 200
-RECIPES: Final = CHART / "recipes"
 POOL: Final = {"pool": "of-listeners"}
 DAEMONSET, SERVER = (CHART / "ci" / "node" / f"{name}-values.yaml" for name in ("daemonset", "server"))
 
@@ -82,6 +82,12 @@ class Fleet:
         made: dict[str, Any] = json.loads(done.stdout)["spec"]
         return made
 
+    def made(self, template: Object) -> dict[str, Any]:
+        """Return what the server makes of a pod of a template, without keeping it."""
+        annotations = template.get("metadata", {}).get("annotations", {})
+        chosen = {name.partition("/")[2]: value for name, value in annotations.items()}
+        return self.admitted(self.tenants[0], template["spec"], **chosen)
+
     def _create(
         self, namespace: str, specification: dict[str, Any], annotations: dict[str, str]
     ) -> subprocess.CompletedProcess[str]:
@@ -121,8 +127,8 @@ def test_200_pods_on_25_nodes_have_25_listeners(fleet: Fleet) -> None:
     assert all(pod["status"]["phase"] == "Running" for pod in (*servers, *listeners))
     assert Counter(pod["spec"]["nodeName"] for pod in listeners) == dict.fromkeys(fleet.nodes, 1)
     assert {pod["spec"]["nodeName"] for pod in servers} == set(fleet.nodes)
-    names = Counter(container["name"] for pod in (*servers, *listeners) for container in _containers(pod))
-    assert names == {"server": PODS, "listener": NODES, "shipper": NODES, "handover": NODES}
+    names = Counter(container["name"] for pod in (*servers, *listeners) for container in _containers(pod["spec"]))
+    assert names == {"server": PODS, "listener": NODES, "shipper": NODES, "install": NODES}
 
 
 def test_each_namespace_has_a_claim_that_is_bound_to_its_own_directory_of_every_node(fleet: Fleet) -> None:
@@ -253,32 +259,32 @@ def test_pods_that_a_controller_makes_get_it_and_run(injecting: Fleet) -> None:
         injecting.cluster.kubectl("delete", "deployment", "foreign", namespace)
 
 
-def test_the_recipe_for_ray_is_what_its_operator_reads_and_each_pod_of_it_gets_the_queue(injecting: Fleet) -> None:
-    cluster, namespace = injecting.cluster, injecting.tenants[0]
-    cluster.kubectl("apply", "--server-side", "--filename", tool("ray-crds"))
-    try:
-        listed = ("kubectl", "get", "rayservices.ray.io", f"--namespace={namespace}")
-        wait_until(lambda: cluster.run(*listed).returncode == 0, "the kind to be known")
-        kept = (
-            "apply",
-            "--server-side",
-            f"--namespace={namespace}",
-            "--output=json",
-            "--filename",
-            RECIPES / "rayservice.yaml",
-        )
-        cluster_config = json.loads(cluster.kubectl(*kept))["spec"]["rayClusterConfig"]
-        groups = (cluster_config["headGroupSpec"], *cluster_config["workerGroupSpecs"])
-        for template, name in zip((group["template"] for group in groups), ("ray-head", "ray-worker"), strict=True):
-            annotations = template["metadata"]["annotations"]
-            chosen = {key.partition("/")[2]: value for key, value in annotations.items()}
-            made = injecting.admitted(namespace, template["spec"], **chosen)
-            (container,) = made["containers"]
-            assert container["name"] == name
-            assert _environment(container).items() >= ADDED.items()
-            assert _has_queue(made)
-    finally:
-        cluster.kubectl("delete", "crd", "rayservices.ray.io", "--ignore-not-found", "--timeout=60s")
+@pytest.mark.parametrize(
+    ("name", "kinds", "servers", "others"),
+    [
+        ("inferenceservice.yaml", "kserve-crds", {"kserve-container"}, set()),
+        ("leaderworkerset.yaml", "lws-crds", {"leader"}, {"worker"}),
+        ("llm-d.yaml", "inferencepool-crds", {"vllm"}, {"routing-proxy"}),
+        ("production-stack-values.yaml", None, {"vllm"}, set()),
+        ("rayservice.yaml", "ray-crds", {"ray-head", "ray-worker"}, set()),
+    ],
+)
+def test_each_server_of_a_recipe_gets_the_queue_and_stays_restricted(
+    injecting: Fleet, name: str, kinds: str | None, servers: set[str], others: set[str]
+) -> None:
+    """The kinds' controllers do not run here: the pods are those of the templates that the server would keep."""
+    if kinds is not None:
+        recipes.know(injecting.cluster, tool(kinds))
+    judged = [recipes.judged(injecting.cluster, injecting.tenants[0], one) for one in recipes.recipe(name)]
+    pods = [injecting.made(template) for one in judged for template in recipes.templates(one)]
+    logged = {one["name"]: _is_logged(one, pod) for pod in pods for one in _containers(pod)}
+    assert logged == {**dict.fromkeys(servers, True), **dict.fromkeys(others, False)}
+
+
+def test_the_recipe_for_kyverno_is_what_its_kind_has(injecting: Fleet) -> None:
+    recipes.know(injecting.cluster, tool("kyverno-crds"))
+    (policy,) = recipes.recipe("kyverno.yaml")
+    recipes.judged(injecting.cluster, injecting.tenants[0], policy)
 
 
 def _foreign() -> dict[str, Any]:
@@ -303,8 +309,12 @@ def _has_queue(specification: dict[str, Any]) -> bool:
     return QUEUE in {volume["name"] for volume in specification.get("volumes", [])}
 
 
-def _containers(pod: Object) -> list[Object]:
-    return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+def _is_logged(container: Object, specification: dict[str, Any]) -> bool:
+    return _has_queue(specification) and _environment(container).items() >= ADDED.items()
+
+
+def _containers(specification: dict[str, Any]) -> list[Object]:
+    return [*specification.get("initContainers", []), *specification["containers"]]
 
 
 def _namespace(name: str, standard: str) -> Object:

@@ -55,7 +55,6 @@ def test_the_server_keeps_the_sidecars_as_such_in_the_order_in_which_they_start(
     values = installed.all_values()
     shipper = values["shipper"]["type"]
     expected = ["shipper"] if shipper != "none" else []
-    expected += ["handover"] if shipper not in {"none", "inference-logging"} else []
     expected += ["listener"] if values["listener"]["mode"] == "sidecar" else []
     started = installed.spec().get("initContainers", [])
     assert [each["name"] for each in started if each.get("restartPolicy") == "Always"] == expected

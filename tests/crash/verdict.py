@@ -66,7 +66,7 @@ def judge(config: Config, journal: Journal, totals: dict[str, Any], kills: int) 
     lives = {thread.life for thread in threads}
     _assert_each_process_had_a_queue_of_its_own(found)
     written, half_written = _assert_books_balance(found, totals, kills)
-    refused = totals["dropped"]["queue_full"]["INFO"]
+    refused = sum(totals["dropped"][reason]["INFO"] for reason in ("queue_full", "no_queue"))
     assert 0 <= refused - journal.refused.total() <= len(threads) - unjournalled
     in_fallback = sum(map(found.count_in, fallback))
     cut_off = sum(record.cut_off for records in found.records.values() for record in records)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.foreign
 
 HERE = Path(__file__).parent
 _PATIENCE_S = 420

@@ -14,7 +14,7 @@ import pytest
 from tests.foreign.sdist import Run, run_both
 from tests.support import read_records
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.foreign
 
 STARLETTE = ["tests", "--ignore=tests/test_config.py"]
 UVICORN = [

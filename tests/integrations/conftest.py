@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,16 @@ def in_front(listener_binary: Path, configure: Callable[..., Config]) -> Iterato
     assert codes == [0] * len(started)
     for proxy in started:
         assert_books_balance(proxy.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure what a vLLM said last that died: its clients only see a 502 or a refused connection."""
+    report = yield
+    if report.failed:
+        words = [server.last_words() for server in VllmServer.open]
+        report.sections += [("the last words of vLLM", text) for text in words if text]
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

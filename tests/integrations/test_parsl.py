@@ -58,7 +58,7 @@ def records(directory: Path) -> dict[int, Counter[Line]]:
     found: dict[int, Counter[Line]] = defaultdict(Counter)
     for record in read_records(directory, "log"):
         place = record["attributes"]
-        line = (record["logger"], place["code.lineno"], place["code.function"], record["message"])
+        line = (record["logger"], place["code.line.number"], place["code.function.name"], record["message"])
         found[record["pid"]][line] += 1
     return found
 
@@ -97,7 +97,7 @@ def test_each_task_has_all_its_records_also_without_files_beside_them() -> None:
         program.write_the_rest()
         lines = read_records(program.directory / "logs", "log")
         assert not list(program.directory.rglob("*.log"))
-    counts = Counter((line["logger"], line["attributes"]["code.lineno"]) for line in lines)
+    counts = Counter((line["logger"], line["attributes"]["code.line.number"]) for line in lines)
     made = tasks + 1  # with the one that is run until the first worker is there
     assert sum(count // made for count in counts.values()) == PER_TASK
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -90,6 +91,25 @@ def test_a_stub_that_is_killed_loses_nothing_and_is_reported(tmp_path: Path) -> 
             client.communicate()
         assert len(server.wait_for(20, model="echo")) == 20
     assert_books_balance(server, deaths=1)
+
+
+def test_a_busy_request_of_a_killed_stub_has_its_duration(tmp_path: Path) -> None:
+    with serving(tmp_path, listener="external") as server, listening(server):
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(server.echo, "busy", 1.0, do="sleep", seconds=600)
+            wait_until(lambda: in_flight(server), "the request to begin")
+            begun_s = time.monotonic()
+            # The listener looks at all stubs at once: when it sees that one is dead, it sees that the others live.
+            seen_s = time.monotonic()
+            os.kill(server.stubs("drowsy")["drowsy_0_0"], signal.SIGKILL)
+            server.wait_for(event="process.ended", producer_name="drowsy_0_0")
+            for pid in server.stubs("echo").values():
+                os.kill(pid, signal.SIGKILL)
+            assert asked.result().status_code == 500
+        record = server.record("busy")
+        assert record["outcome"] == "process_died"
+        assert record["duration_s"] >= seen_s - begun_s > 0
+    assert_books_balance(server, deaths=3)
 
 
 def test_a_model_that_is_loaded_again_takes_the_place_of_a_dead_one(tmp_path: Path) -> None:

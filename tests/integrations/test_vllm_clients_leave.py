@@ -22,8 +22,14 @@ BODIES = {
         "max_tokens": LONG,
         "ignore_eos": True,
     },
+    "/v1/messages": {
+        "messages": [{"role": "user", "content": "tell me a story"}],
+        "max_tokens": LONG,
+    },
     "/v1/responses": {"input": "tell me a story", "max_output_tokens": LONG, "ignore_eos": True},
 }
+# In an event with text, of each protocol.
+WRITTEN = rb'"(content|delta|text)":"[^"]'
 
 
 def ask(server: VllmServer, path: str, name: str, *, stream: bool) -> socket.socket:
@@ -37,9 +43,9 @@ def ask(server: VllmServer, path: str, name: str, *, stream: bool) -> socket.soc
 
 
 def read_until(connection: socket.socket, mark: bytes) -> None:
-    """Read until ``mark`` has come."""
+    """Read until what the pattern ``mark`` describes has come."""
     read = b""
-    while mark not in read:
+    while not re.search(mark, read):
         more = connection.recv(65536)
         assert more, f"the stream ended before {mark!r}: {read!r}"
         read += more
@@ -55,7 +61,7 @@ def leave(server: VllmServer, path: str, name: str, *, stream: bool) -> dict[str
     """Ask and leave before the answer is whole; return the record of that."""
     with ask(server, path, name, stream=stream) as connection:
         if stream:
-            read_until(connection, b"delta" if path == "/v1/responses" else b'"finish_reason":null')
+            read_until(connection, WRITTEN)
         else:
             wait_until(lambda: running(server) == 1, "the engine to work on it")
     return server.record(name)

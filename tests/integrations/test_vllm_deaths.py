@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.books import assert_books_balance
-from tests.integrations.test_vllm_clients_leave import ask, read_until, running
+from tests.integrations.test_vllm_clients_leave import WRITTEN, ask, read_until, running
 from tests.integrations.vllm_server import SLOW_LONG_ANSWERS, VllmServer, serving
 from tests.support import wait_until
 
@@ -30,7 +30,7 @@ def load(server: VllmServer, label: str) -> Iterator[tuple[list[str], list[str]]
     with contextlib.ExitStack() as connections:
         for name in open_:
             connection: socket.socket = connections.enter_context(ask(server, "/v1/completions", name, stream=True))
-            read_until(connection, b'"finish_reason":null')
+            read_until(connection, WRITTEN)
         yield ended, open_
 
 
@@ -56,7 +56,7 @@ def test_whichever_process_dies_the_next_start_says_how_each_request_ended(tmp_p
 
 def test_requests_whose_engine_dies_end_as_errors(tmp_path: Path) -> None:
     with (
-        serving(tmp_path, *SLOW_LONG_ANSWERS) as server,
+        serving(tmp_path, *SLOW_LONG_ANSWERS, engine_records="on") as server,
         load(server, "engine") as (ended, open_),
         ask(server, "/v1/chat/completions", "engine-whole", stream=False) as whole,
     ):
@@ -69,4 +69,10 @@ def test_requests_whose_engine_dies_end_as_errors(tmp_path: Path) -> None:
     assert outcomes(server, ended) == {"ok"}
     assert outcomes(server, [*open_, "engine-whole"]) == {"error"}
     assert server.record("engine-whole")["http.response.status_code"] == 500
-    assert {server.record(name)["error.type"] for name in open_} == {"stream_error"}
+    assert {(server.record(name)["error.type"], server.record(name)["error.code"]) for name in open_} == {
+        ("InternalServerError", "500")
+    }
+    for name in open_:
+        record = server.record(name)
+        assert record["gen_ai.usage.output_tokens"] >= 1, "what the engine had counted"
+        assert (record["usage_source"], record["engine.requests"]) == ("engine", 1)

@@ -65,7 +65,7 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
     flags = (
         *("--enable-log-requests", "--enable-request-id-headers"),
         *("--otlp-traces-endpoint", collector.endpoint),
-        *("--api-key", KEY, "--hf-token", PASSWORD, "--seed", "7", "--dtype", "bfloat16"),
+        *("--api-key", KEY, "--hf-token", PASSWORD, "--seed", "7"),
         *("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"adapter={ADAPTER}"),
     )
     variables = {
@@ -102,7 +102,7 @@ def test_the_record_of_the_start_says_what_runs_and_with_which_arguments(flagged
         platform.python_version(),
     )
     assert record["configuration.digest"] == configuration_digest(flagged.config)
-    assert (record["model.name"], record["model.dtype"], record["model.max_tokens"]) == (str(MODEL), "bfloat16", 8192)
+    assert (record["model.name"], record["model.dtype"], record["model.max_tokens"]) == (str(MODEL), "float32", 8192)
     assert not {"model.revision", "model.quantization", "model.digest"} & set(record), "this model has none"
     assert record["engine.parallelism"] == {"tensor": 1, "pipeline": 1, "data": 1, "expert": False}
     given = {

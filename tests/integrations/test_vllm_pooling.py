@@ -28,7 +28,8 @@ ROUTES: dict[str, tuple[dict[str, Any], str | None]] = {
 @pytest.fixture(scope="module")
 def pooling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Serve the same model as one that embeds."""
-    with serving(tmp_path_factory.mktemp("pooling"), "--runner", "pooling", "--convert", "embed") as server:
+    flags = ("--runner", "pooling", "--convert", "embed")
+    with serving(tmp_path_factory.mktemp("pooling"), *flags, engine_records="on") as server:
         yield server
     assert_books_balance(server.config)
 
@@ -43,7 +44,13 @@ def test_an_answer_leaves_one_record_with_its_usage(pooling: VllmServer, path: s
     assert record.get("gen_ai.operation.name") == operation
     assert record["gen_ai.request.model"] == "tiny"
     usage = answer.json().get("usage", {})
+    if path == "/v2/embed":
+        usage["prompt_tokens"] = answer.json()["meta"]["billed_units"]["input_tokens"]
     assert record.get("gen_ai.usage.input_tokens") == usage.get("prompt_tokens")
+    # A query is one more.
+    asked = {None: None, "score": len(TEXTS) + 1, "rerank": len(TEXTS) + 1}
+    assert record.get("engine.requests") == asked.get(operation, len(TEXTS))
+    assert not pooling.records("engine.request")
 
 
 def test_a_route_of_another_kind_of_model_is_recorded_as_refused(pooling: VllmServer) -> None:

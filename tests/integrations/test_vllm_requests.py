@@ -10,7 +10,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from tests.integrations.vllm_server import VllmServer, events
+from tests.integrations.vllm_server import VllmServer, events, written
 
 pytestmark = pytest.mark.vllm
 
@@ -82,7 +82,7 @@ def test_a_stream_leaves_its_usage_whether_the_client_asks_for_it_or_not(
     assert record["gen_ai.usage.output_tokens"] == 6
     assert record["usage_source"] == ("response" if asked else "engine")
     assert record["gen_ai.response.finish_reasons"] == ["length"]
-    assert record["chunks"] == len(said) - asked, "each event is a chunk, but that with usage only"
+    assert record["chunks"] == len(written(said)) >= 1, "each event with text is a chunk"
     assert record["gen_ai.response.time_per_output_token"] > 0
     assert record["gen_ai.response.time_to_first_chunk"] > 0
     assert len(record["chunk_gaps_us"]) == record["chunks"] - 1
@@ -221,7 +221,7 @@ def test_the_asynchronous_openai_client_gets_what_it_asks_for(vllm: VllmServer, 
                 extra_headers={"x-request-id": name},
                 extra_body={"ignore_eos": True},
             )
-            return len([chunk async for chunk in stream])
+            return len(written([chunk.model_dump() async for chunk in stream]))
 
     async def talk_all(names: list[str]) -> list[int]:
         return await asyncio.gather(*(talk(name) for name in names))

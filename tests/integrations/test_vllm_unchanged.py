@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integrations.test_vllm_clients_leave import ask, read_until
+from tests.integrations.test_vllm_clients_leave import WRITTEN, ask, read_until
 from tests.integrations.vllm_server import WRITING, VllmServer, events, serving_without
 from tests.shown import comparison_row
 from tests.support import wait_until
@@ -90,7 +90,7 @@ def test_its_own_log_has_arguments_and_outputs_while_it_serves(bare: VllmServer)
 
 def test_its_own_log_has_a_stream_that_its_client_left(bare: VllmServer) -> None:
     with ask(bare, "/v1/completions", "own-left", stream=True) as connection:
-        read_until(connection, b'"finish_reason":null')
+        read_until(connection, WRITTEN)
     wait_until(lambda: re.search(r"Request cmpl-own-left\S* aborted", bare.output), "its line about the abort")
 
 

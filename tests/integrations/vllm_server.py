@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -29,10 +29,13 @@ PROCESSORS = Path(__file__).parent / "vllm_processors"
 MIDDLEWARE = ("--middleware", "inference_logging.InferenceLoggingMiddleware")
 START_DEADLINE_S = 240.0
 STOP_DEADLINE_S = 10.0
+ENGINE = "VLLM::EngineCore"
 
 # No process for the worker and no scheduling ahead: on few cores their busy waiting holds streams back for a second.
-# Without a size of its own the KV cache takes nearly all of the memory.
+# Without a size of its own the KV cache takes nearly all of the memory. On a CPU with AMX the engine dies of SIGILL in
+# bfloat16, as soon as two requests decode.
 SMALL = (
+    *("--dtype", "float32"),
     *("--distributed-executor-backend", "uni", "--no-async-scheduling", "--enforce-eager"),
     *("--kv-cache-memory-bytes", str(1 << 28), "--max-model-len", "8192", "--max-num-seqs", "32"),
 )
@@ -72,6 +75,9 @@ def require_vllm() -> None:
 class VllmServer:
     """One `vllm serve`, with all of its processes, until it is stopped."""
 
+    open: ClassVar[set[VllmServer]] = set()
+    """Those that no test has stopped."""
+
     def __init__(
         self, directory: Path, *flags: str, environment: Mapping[str, str] = MappingProxyType({}), **settings: object
     ) -> None:
@@ -94,6 +100,8 @@ class VllmServer:
         self._reader = threading.Thread(target=lambda: self._said.extend(self.process.stdout or ()))
         self._reader.start()
         self.client = httpx.Client(base_url=self.url, timeout=180)
+        self._engines: list[int] = []
+        self.open.add(self)
 
     @property
     def output(self) -> str:
@@ -104,16 +112,22 @@ class VllmServer:
         """Wait for the health route, which is not recorded."""
 
         def is_ready() -> bool:
-            assert self.process.poll() is None, f"vLLM ended: {self.output[-8000:]}"
+            assert self.process.poll() is None, "vLLM ended before it was ready"
             with contextlib.suppress(httpx.TransportError):
                 return self.client.get("/health").status_code == 200
             return False
 
-        try:
-            wait_until(is_ready, "vLLM to be ready", START_DEADLINE_S)
-        except AssertionError:
-            print(self.output[-8000:])  # noqa: T201 - pytest shows it with the failure
-            raise
+        wait_until(is_ready, "vLLM to be ready", START_DEADLINE_S)
+        self._engines = self.processes(ENGINE)
+
+    def last_words(self) -> str:
+        """Return the end of what it has said if it has died, or has not come up; else nothing."""
+        if self._engines and self.process.poll() is None and self.processes(ENGINE) == self._engines:
+            return ""
+        # It notices the death of its engine a little later, and says so.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_DEADLINE_S if self._engines else 0)
+        return f"exit status: {self.process.poll()}\n{self.output[-8000:]}"
 
     def post(self, path: str, name: str, /, **body: Any) -> httpx.Response:
         """Return the answer to a request that sends ``name`` as its X-Request-Id; the model is ours unless given."""
@@ -143,10 +157,11 @@ class VllmServer:
                 of_ours = os.getsid(int(path.name)) == self.process.pid
                 if of_ours and (path / "cmdline").read_bytes().startswith(title.encode()):
                     found.append(int(path.name))
-        return found
+        return sorted(found)
 
     def stop(self) -> None:
         """Send SIGTERM, and SIGKILL to all where that is not enough, as operators do."""
+        self.open.discard(self)
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -155,6 +170,7 @@ class VllmServer:
 
     def kill(self) -> None:
         """Send SIGKILL to all of its processes."""
+        self.open.discard(self)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -177,6 +193,10 @@ def serving_without(directory: Path, *flags: str, **settings: Any) -> Iterator[V
     try:
         server.wait_until_ready()
         yield server
+    except BaseException:
+        if server in VllmServer.open:
+            print(server.last_words())  # noqa: T201 - pytest shows it with the failure
+        raise
     finally:
         server.stop()
         if server.process.stdout is not None:
@@ -187,3 +207,10 @@ def events(answer: httpx.Response) -> list[dict[str, Any]]:
     """Return the JSON of each server-sent event, without the closing mark."""
     lines = [line[len("data: ") :] for line in answer.text.splitlines() if line.startswith("data: ")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def written(events: list[dict[str, Any]]) -> list[str]:
+    """Return the text of each event of Chat or Completions that has some."""
+    choices = [choice for event in events for choice in event["choices"]]
+    texts = [choice["delta"].get("content") if "delta" in choice else choice["text"] for choice in choices]
+    return [text for text in texts if text]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.shipping.otelcol import attributes
 
 
 class Collector:
@@ -63,6 +66,22 @@ class Collector:
         scopes = [resource["scopeLogs"][0] for export in exports for resource in export["resourceLogs"]]
         return [record["body"]["stringValue"] for scope in scopes for record in scope["logRecords"]]
 
+    def received(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Yield each log record as OTLP's JSON has it, with the attributes of its resource."""
+        for _, _, export in self.logs():
+            for of_resource in MessageToDict(export)["resourceLogs"]:
+                resource = attributes(of_resource["resource"])
+                for record in of_resource["scopeLogs"][0]["logRecords"]:
+                    ids = {name: _hex(record[name]) for name in ("traceId", "spanId") if name in record}
+                    yield {**record, **ids}, resource
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the fields of each record that came, with the attributes of its resource in ``resource``."""
+        return [
+            {"event_name": record.get("eventName"), **attributes(record), "resource": resource}
+            for record, resource in self.received()
+        ]
+
     def span_names(self) -> list[list[str]]:
         """Return the names of the spans of each request to the path of traces."""
         found = [content for path, _, content in self.requests if path.endswith("/v1/traces")]
@@ -77,6 +96,10 @@ class Collector:
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
+
+
+def _hex(text: str) -> str:
+    return base64.b64decode(text).hex()
 
 
 @pytest.fixture

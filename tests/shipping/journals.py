@@ -1,4 +1,4 @@
-"""Real journals: systemd-journal-remote, and a journald of its own for a namespace that only the test has."""
+"""A real journald of its own, for a namespace that only the test has."""
 
 from __future__ import annotations
 
@@ -12,44 +12,19 @@ from typing import Any, Final
 
 import pytest
 
-from tests.servers import free_port
-from tests.shipping.programs import Program, certificate, installed, listens
+from tests.shipping.programs import Program, installed
 from tests.support import parse
 
-_PROGRAMS: Final = Path("/lib/systemd")
+_JOURNALD: Final = "/lib/systemd/systemd-journald"
 # docs/syslog.md names it.
 CONFIGURATION: Final = "[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\n"
-
-
-class JournalRemote(Program):
-    """The server, by TLS or without; its journal is in ``directory``."""
-
-    def __init__(self, directory: Path, *, tls: bool = False) -> None:
-        path = installed(str(_PROGRAMS / "systemd-journal-remote"), "systemd-journal-remote")
-        directory.mkdir()
-        self._directory, self._port, self._tls = directory / "journal", free_port(), tls
-        self._directory.mkdir()
-        self.key, self.certificate = certificate(directory)
-        listen: list[str | Path] = [f"--listen-http={self._port}"]
-        if tls:
-            listen = [f"--listen-https={self._port}", f"--key={self.key}", f"--cert={self.certificate}"]
-        output = [f"--output={self._directory / 'remote.journal'}", "--split-mode=none"]
-        super().__init__([path, *listen, *output], directory / "log", lambda: listens(self._port))
-
-    def url(self, host: str = "localhost") -> str:
-        """Return where to ship to."""
-        return f"journal+{'https' if self._tls else 'http'}://{host}:{self._port}"
-
-    def entries(self) -> list[dict[str, Any]]:
-        """Return the entries that it has."""
-        return read(self._directory)
 
 
 class Journald(Program):
     """journald for a namespace; it needs root, and leaves nothing behind."""
 
     def __init__(self, directory: Path) -> None:
-        path = installed(str(_PROGRAMS / "systemd-journald"), "systemd")
+        path = installed(_JOURNALD, "systemd")
         if os.geteuid() != 0:
             pytest.skip("only root can run a journald")
         directory.mkdir()

@@ -91,6 +91,12 @@ def as_record(received: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in apart.items() if value not in (None, "")} | attributes(received)
 
 
+def with_body(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with the message, or else its event's name, as the body."""
+    rest = {name: value for name, value in record.items() if name != "message"}
+    return {**rest, "body": record.get("message", record["event_name"])}
+
+
 def attributes(of: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes as Python has them."""
     return {pair["key"]: _value(pair["value"]) for pair in of.get("attributes", ())}

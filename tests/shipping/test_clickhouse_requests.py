@@ -15,8 +15,7 @@ import pytest
 
 from inference_logging.shipping.clickhouse.place import Place
 from inference_logging.shipping.clickhouse.schema import COLUMNS, OBJECTS, statements
-from inference_logging.shipping.line import Destination, Line, Stored
-from tests.command_line import run
+from inference_logging.shipping.line import Destination, Line
 from tests.segment_files import log
 from tests.servers import free_port
 
@@ -49,7 +48,6 @@ class Server:
         self.engines: dict[str, str] = {}
         self.columns = list(COLUMNS)
         self.rows = ""
-        self.stored: tuple[int, str] = 200, ""
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -79,8 +77,6 @@ class Server:
 
     def answer(self, request: Request) -> tuple[int, str, dict[str, str]]:
         """Return status, text and headers."""
-        if "system.parts" in request.statement:
-            return *self.stored, {}
         if request.statement.startswith("SELECT name, engine"):
             return 200, "".join(f"{name}\t{self.engines.get(name, 'View')}\n" for name in self.objects), {}
         if request.statement.startswith("SELECT name FROM system.columns"):
@@ -244,75 +240,6 @@ def test_a_table_with_replicas_knows_itself_what_it_has(server: Server, opened: 
     server.engine = "ReplicatedReplacingMergeTree"
     assert not opened(ship_to=server.url).send(lines(1)).failed
     assert [one.offsets() for one in server.inserts()] == [[1]]
-
-
-ENGINE: Final = (
-    "ReplacingMergeTree PARTITION BY toDate(timestamp) PRIMARY KEY (event_name, `service.name`, timestamp) "
-    "ORDER BY (event_name, `service.name`, timestamp, segment, offset) {}SETTINGS ttl_only_drop_parts = 1"
-)
-TTL: Final = "TTL toDateTime(timestamp) + toIntervalDay(9)"
-
-
-@pytest.mark.parametrize(
-    ("engine", "replicas", "copies", "kept_s"),
-    [
-        (ENGINE.format(""), 0, 1, None),
-        (ENGINE.format(f"{TTL} "), 0, 1, 9 * 86_400),
-        (ENGINE.format(f"{TTL} TO VOLUME \\'cold\\' "), 0, 1, None),
-        (ENGINE.format(f"{TTL} TO VOLUME \\'cold\\', {TTL.replace('TTL ', '').replace('9', '90')} "), 0, 1, None),
-        (f"Replicated{ENGINE.format(f'{TTL} ')}", 3, 3, 9 * 86_400),
-        (f"Shared{ENGINE.format('')}", 3, 1, None),
-    ],
-)
-def test_what_the_tables_take_is_asked_with_their_replicas_and_their_time(
-    server: Server, opened: Open, engine: str, replicas: int, copies: int, kept_s: int | None
-) -> None:
-    server.stored = 200, f"{engine}\t{replicas}\t1000\t47000\n"
-    destination: Any = opened(ship_to=server.url)
-    assert destination.stored() == Stored(1000, 47_000, copies, kept_s)
-
-
-def size(to: str, *more: str) -> Any:
-    return run("size", "--requests-s", "2", "--pods", "10", "--tokens", "4", "--to", to, *more)
-
-
-def test_size_asks_the_server_what_its_records_take_and_writes_nothing(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "headers").write_text("X-ClickHouse-Key: s3cret\n")
-    monkeypatch.setenv("INFERENCE_LOGGING_SHIP_HEADERS_FILE", str(tmp_path / "headers"))
-    server.stored = 200, f"Replicated{ENGINE.format(f'{TTL} ')}\t2\t1000000\t47000000\n"
-    found = orjson.loads(size(server.url, "--records", "2", "--price-disk", "0.5", "--json").out)
-    (asked,) = server.requests
-    assert (asked.headers["X-ClickHouse-Key"], asked.settings["database"]) == ("s3cret", "logs")
-    assert asked.statement.startswith("SELECT")
-    of_kind = found["shipping"]["clickhouse"]
-    assert found["request"]["records"] == 3
-    assert of_kind["kept_s"] == 9 * 86_400
-    assert of_kind["stored_bytes"] == pytest.approx(10 * 2 * 9 * 86_400 * 3 * 2 * 47)
-    assert of_kind["money_month"]["storage"] == pytest.approx(of_kind["stored_bytes"] / 1e9 * 0.5)
-    table = size(server.url, "--keep-there", "18d").out
-    assert "kept for 18 days; 47 B is the mean of its 1,000,000 records, times 2 for copies." in table
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        ((200, f"{ENGINE.format('')}\t0\t0\t0\n"), "it has no records yet"),
-        ((200, "\\N\t0\t0\t0\n"), "it has no records yet"),
-        ((200, "<html>a portal"), "it does not say what it keeps: ValueError"),
-        ((403, "Code: 497. DB::Exception: Words. (ACCESS_DENIED)"), "AnswerError: status 403: Code: 497"),
-        ((0, ""), "RemoteProtocolError"),
-    ],
-)
-def test_a_server_that_does_not_say_what_it_keeps_ends_size_by_name(
-    server: Server, answer: tuple[int, str], error: str
-) -> None:
-    server.stored = answer
-    done = size(server.url)
-    assert (done.code, done.out) == (1, "")
-    assert f"--to {server.url}: " in done.err
-    assert error in done.err
 
 
 def test_where_nobody_is_there_everything_failed(opened: Open) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.chart.chart import render
+from tests.chart.chart import parted, render
 from tests.servers import free_port
 from tests.shipping.arrived import Record, compare
 from tests.shipping.kafka import TOPIC, Kafka
@@ -40,7 +40,8 @@ class PodCollector(Collector):
         reader = config["service"]["telemetry"]["metrics"]["readers"][0]["pull"]["exporter"]["prometheus"]
         self.port = free_port()
         reader.update(host="127.0.0.1", port=self.port)
-        arguments = [one for one in release.containers["shipper"]["args"] if not one.startswith("--config")]
+        _, (_program, *given) = parted(release.containers["shipper"])
+        arguments = [one for one in given if not one.startswith("--config")]
         super().__init__(
             directory / "pod", config, port=self.port, arguments=arguments, environment={"POD_NAME": "pod"}
         )

@@ -6,22 +6,18 @@ The real servers are in the files beside this one.
 from __future__ import annotations
 
 import gzip
-import json
-import socket
-import sqlite3
-import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import orjson
 import pytest
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
-from inference_logging.errors import ConfigError, OpenError
+from inference_logging.config import Config
+from inference_logging.errors import ConfigError
+from inference_logging.shipping.destinations import open_destination
 from inference_logging.shipping.line import Destination, Line, unix_nano
 from tests.segment_files import log, request
 from tests.servers import free_port
@@ -75,7 +71,7 @@ def test_a_record_becomes_a_log_record_of_the_data_model(collector: Collector, o
     assert made.body.string_value == "request"
     attributes = {one["key"]: one["value"] for one in MessageToDict(made)["attributes"]}
     assert attributes["gen_ai.usage.input_tokens"] == {"intValue": "7"}
-    assert attributes["big"] == {"doubleValue": float(2**63)}
+    assert attributes["big"] == {"stringValue": str(2**63)}
     values = attributes["nested"]["kvlistValue"]["values"][0]["value"]["arrayValue"]["values"]
     assert values == [{"intValue": "1"}, {"doubleValue": 2.5}, {}, {"boolValue": True}]
     apart = {"timestamp", "severity_text", "event_name", "trace_id", "span_id", "trace_flags"}
@@ -109,10 +105,64 @@ def test_of_a_batch_that_is_refused_only_the_cause_is_left_out(collector: Collec
 def test_what_a_collector_rejects_of_a_batch_is_counted(collector: Collector, opened: Open) -> None:
     answer = ExportLogsServiceResponse()
     answer.partial_success.rejected_log_records = 3
-    collector.answers = [(200, answer.SerializeToString(), {}), (200, b"\xff\xff", {})]
+    json_type = {"Content-Type": "application/json; charset=utf-8"}
+    collector.answers = [
+        (200, answer.SerializeToString(), {}),
+        (200, answer.SerializeToString(), {"Content-Type": "application/x-protobuf"}),
+        (200, b'{"partialSuccess":{"rejectedLogRecords":"3"}}', json_type),
+        (200, b"{}", json_type),
+        (200, b"", {"Content-Type": "text/plain"}),
+        (204, b"", {}),
+    ]
     destination = opened(ship_to=collector.url)
-    assert destination.send(LINES).refused == {"partial_success": 3}
-    assert destination.send(LINES).refused == {}, "an answer that is none is a success all the same"
+    for _ in range(3):
+        assert destination.send(LINES).refused == {"partial_success": 3}
+    for _ in range(3):
+        sent = destination.send(LINES)
+        assert (sent.refused, list(sent.failed)) == ({}, [])
+
+
+PAGE = b"<!doctype html><title>Sign in</title>"
+HTML = {"Content-Type": "text/html"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, PAGE, HTML),
+        (200, PAGE, {}),
+        (200, b"[]", {"Content-Type": "application/json"}),
+        (200, b"\xff\xff", {"Content-Type": "application/x-protobuf"}),
+        (200, b"ok", {"Content-Type": "text/plain"}),
+    ],
+)
+def test_an_answer_that_is_none_to_otlp_delivers_nothing(
+    collector: Collector, opened: Open, answer: tuple[int, bytes, dict[str, str]]
+) -> None:
+    collector.answers = [answer]
+    sent = opened(ship_to=collector.url).send(LINES)
+    assert (list(sent.failed), sent.error_type, sent.refused) == (LINES, "not_otlp", {})
+    assert sent.error.startswith("status 200: the answer is none to OTLP")
+
+
+@pytest.mark.parametrize("kind", ["otlp", "clickhouse", "opensearch"])
+def test_the_page_of_somebody_else_delivers_nothing_to_any_destination(
+    collector: Collector, opened: Open, kind: str
+) -> None:
+    to = collector.url.replace("otlp", kind, 1) + ("" if kind == "otlp" else "/d")
+    destination = opened(ship_to=to)
+    collector.answers = [(200, PAGE + b"\n<p>a\tb", HTML) for _ in range(8)]
+    assert list(destination.send(LINES).failed) == LINES
+
+
+@pytest.mark.parametrize("kind", ["otlp", "clickhouse", "opensearch"])
+def test_an_answer_is_read_as_it_is_and_up_to_a_size(collector: Collector, opened: Open, kind: str) -> None:
+    to = collector.url.replace("otlp", kind, 1) + ("/d?template=none" if kind == "opensearch" else "/d")
+    destination = opened(ship_to=to)
+    packed = gzip.compress(bytes(1 << 20))
+    collector.answers = [(200, packed, {"Content-Encoding": "gzip"}), (200, bytes(5 << 20), {})]
+    assert [destination.send(LINES).error_type for _ in range(2)] == ["packed_answer", "long_answer"]
+    assert {headers["Accept-Encoding"] for _, headers, _ in collector.requests} == {"identity"}
 
 
 def test_records_of_several_services_are_resources_of_their_own(collector: Collector, opened: Open) -> None:
@@ -125,7 +175,7 @@ def test_records_of_several_services_are_resources_of_their_own(collector: Colle
 # --- nobody there ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["kafka://127.0.0.1:{}/t", "otlp+http://127.0.0.1:{}", "forward://127.0.0.1:{}/t"])
+@pytest.mark.parametrize("kind", ["kafka://127.0.0.1:{}/t", "otlp+http://127.0.0.1:{}"])
 def test_where_nobody_is_there_everything_failed_and_nothing_raises(opened: Open, kind: str) -> None:
     sent = opened(ship_to=kind.format(free_port()), ship_timeout_s=0.5).send(LINES)
     assert (list(sent.failed), sent.refused) == (LINES, {})
@@ -133,81 +183,7 @@ def test_where_nobody_is_there_everything_failed_and_nothing_raises(opened: Open
     assert sent.error_type
 
 
-# --- Fluent forward --------------------------------------------------------------------------------------------------
-
-
-def serve_once(answer: Callable[[Any], bytes]) -> tuple[int, threading.Thread, list[Any]]:
-    """Serve one connection: for each message `answer` says what goes back; empty ends it."""
-    listening, got = socket.create_server(("127.0.0.1", 0)), list[Any]()
-
-    def serve() -> None:
-        connection, _ = listening.accept()
-        unpacker = msgpack.Unpacker(raw=False)
-        with listening, connection:
-            while block := connection.recv(65536):
-                unpacker.feed(block)
-                for message in unpacker:
-                    got.append(message)
-                    back = answer(message)
-                    if not back:
-                        return
-                    connection.sendall(back)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    return listening.getsockname()[1], thread, got
-
-
-def test_entries_are_packed_with_their_time_and_one_acknowledgement(opened: Open) -> None:
-    port, thread, got = serve_once(lambda message: msgpack.packb({"ack": message[2]["chunk"]}))
-    destination = opened(ship_to=f"forward://127.0.0.1:{port}/app.logs")
-    assert not destination.send(LINES).failed
-    assert not destination.send(LINES[:1]).failed
-    destination.close()
-    thread.join()
-    tag, packed, option = got[0]
-    assert (tag, option["size"], option["compressed"]) == ("app.logs", 4, "gzip")
-    unpacker = msgpack.Unpacker(raw=False)
-    unpacker.feed(gzip.decompress(packed))
-    entries = list(unpacker)
-    assert [entry["message"] for _, entry in entries] == ["m0", "m1", "m2", "m3"]
-    assert [entry["resource"] for _, entry in entries] == [RESOURCE] * 4
-    time, _ = entries[1]
-    assert (time.code, int.from_bytes(time.data[:4], "big")) == (0, LINES[1].unix_nano() // 1_000_000_000)
-
-
-@pytest.mark.parametrize("answer", [b"", msgpack.packb({"ack": "another"}), msgpack.packb(["ack"]), b"\xc1"])
-def test_what_is_not_acknowledged_has_failed(opened: Open, answer: bytes) -> None:
-    port, thread, _ = serve_once(lambda message: answer)
-    sent = opened(ship_to=f"forward://127.0.0.1:{port}/t").send(LINES)
-    assert list(sent.failed) == LINES
-    thread.join()
-
-
-def test_a_server_that_does_not_prove_the_shared_key_gets_nothing(opened: Open, tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("secret\n")
-    listening, got = socket.create_server(("127.0.0.1", 0)), bytearray()
-
-    def serve() -> None:
-        connection, _ = listening.accept()
-        with listening, connection:
-            connection.sendall(msgpack.packb(["HELO", {"nonce": b"n" * 16, "auth": b"", "keepalive": True}]))
-            got.extend(connection.recv(65536))
-            connection.sendall(msgpack.packb(["PONG", True, "", "server", "0" * 128]))
-            while block := connection.recv(65536):
-                got.extend(block)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    port = listening.getsockname()[1]
-    sent = opened(ship_to=f"forward://127.0.0.1:{port}/t", ship_shared_key_file=tmp_path / "key").send(LINES)
-    thread.join()
-    assert "does not know the shared key" in sent.error
-    assert b"m0" not in got
-    assert b"secret" not in got
-
-
-# --- Kafka and SQLite ------------------------------------------------------------------------------------------------
+# --- Kafka -----------------------------------------------------------------------------------------------------------
 
 
 def test_kafka_is_always_asked_for_all_acknowledgements(opened: Open, tmp_path: Path) -> None:
@@ -231,63 +207,6 @@ def test_a_record_that_is_too_large_for_kafka_is_refused_and_the_others_wait(ope
     assert (sent.failed, sent.refused) == ([LINES[0]], {"MSG_SIZE_TOO_LARGE": 1})
 
 
-def test_a_database_has_each_record_once_however_often_it_is_sent(opened: Open, tmp_path: Path) -> None:
-    destination = opened(ship_to=f"sqlite://{tmp_path}/of%20ours.db")
-    for _ in range(2):
-        assert not destination.send(LINES).failed
-    with sqlite3.connect(tmp_path / "of ours.db") as database:
-        rows = database.execute("SELECT service_name, event_name, timestamp, record FROM records").fetchall()
-    database.close()
-    assert [json.loads(row[3])["message"] for row in rows] == ["m0", "m1", "m2", "m3"]
-    assert rows[0][:3] == ("svc", "log", LINES[0].record["timestamp"])
-
-
-def test_a_row_has_the_resource_also_in_a_table_that_was_made_without(opened: Open, tmp_path: Path) -> None:
-    old = sqlite3.connect(tmp_path / "a.db")
-    old.executescript(
-        """CREATE TABLE records (segment TEXT NOT NULL, offset INTEGER NOT NULL, service_name TEXT NOT NULL,
-        timestamp TEXT, event_name TEXT, severity_text TEXT, trace_id TEXT, record TEXT NOT NULL,
-        PRIMARY KEY (segment, offset)) WITHOUT ROWID;
-        INSERT INTO records VALUES ('svc-1.jsonl', 0, 'svc', NULL, 'log', NULL, NULL, '{}');"""
-    )
-    for path in (tmp_path / "a.db", tmp_path / "b.db"):
-        for _ in range(2):
-            destination = opened(ship_to=f"sqlite://{path}")
-            assert not destination.send(LINES[1:]).failed
-        with sqlite3.connect(path) as database:
-            rows = database.execute("SELECT resource, json_extract(record, '$.message') FROM records").fetchall()
-        database.close()
-        assert [(json.loads(row[0]), row[1]) for row in rows[-3:]] == [(RESOURCE, f"m{at}") for at in (1, 2, 3)]
-    old.close()
-
-
-def test_a_database_that_is_locked_has_failed_and_takes_it_later(opened: Open, tmp_path: Path) -> None:
-    destination = opened(ship_to=f"sqlite://{tmp_path}/a.db", ship_timeout_s=0.1)
-    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    sent = destination.send(LINES)
-    assert (list(sent.failed), "locked" in sent.error) == (LINES, True)
-    other.execute("ROLLBACK")
-    other.close()
-    assert not destination.send(LINES).failed
-
-
-def test_a_database_that_cannot_be_had_is_reported_by_its_path(opened: Open, tmp_path: Path) -> None:
-    with pytest.raises(OpenError, match="ship_to='sqlite:///"):
-        opened(ship_to=f"sqlite://{tmp_path}/missing/a.db")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="which files are open is asked of /proc")
-def test_a_file_that_is_no_database_is_named_and_closed_again(opened: Open, tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    path.write_text("not a database" * 100)
-    with pytest.raises(OpenError, match="file is not a database") as refused:
-        opened(ship_to=f"sqlite://{path}")
-    # The error still holds what it came from.
-    assert refused.tb is not None
-    assert str(path) not in [str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
-
-
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
@@ -296,15 +215,12 @@ def test_a_file_that_is_no_database_is_named_and_closed_again(opened: Open, tmp_
     [
         ({"ship_to": "kafka://a:1,b:2/t"}, "kafka"),
         ({"ship_to": "otlp+https://a"}, "otlp"),
-        ({"ship_to": "forward+tls://a/t"}, "forward"),
         ({"ship_to": "clickhouse+https://me@a/logs?ttl_days=30"}, "clickhouse"),
         ({"ship_to": "opensearch+https://a:9200/logs"}, "opensearch"),
         ({"ship_to": "elasticsearch+http://a/logs"}, "elasticsearch"),
-        ({"ship_to": "relp+tls://a"}, "relp"),
         ({"ship_to": "syslog+tls://a"}, "syslog"),
-        ({"ship_to": "journal+https://a"}, "journal"),
         ({"ship_to": "journald:///run/socket"}, "journald"),
-        ({"ship_to": "sqlite:///a.db", "ship_name": "archive"}, "archive"),
+        ({"ship_to": "kafka://a/t", "ship_name": "archive"}, "archive"),
     ],
 )
 def test_a_shipper_is_called_as_configured_or_by_its_kind(
@@ -320,8 +236,10 @@ def test_a_shipper_is_called_as_configured_or_by_its_kind(
         "kafka://a:1/",
         "http://a",
         "otlp://a",
-        "forward://a",
-        "sqlite://a.db",
+        "forward://a/t",
+        "relp://a",
+        "journal+https://a",
+        "sqlite:///a.db",
         "a",
         "kafka:///t",
         "clickhouse://a/d",
@@ -343,14 +261,12 @@ def test_a_destination_of_another_form_is_refused_by_name_and_value(
 ) -> None:
     with pytest.raises(ConfigError, match="ship_to=") as refused:
         configure(ship_to=ship_to)
-    assert repr(ship_to) in str(refused.value)
+    assert repr(ship_to.replace("u:secret@", "u:***@")) in str(refused.value)
 
 
-@pytest.mark.parametrize("parameter", ["ship_headers_file", "ship_kafka_file", "ship_shared_key_file", "ship_ca_file"])
+@pytest.mark.parametrize("parameter", ["ship_headers_file", "ship_kafka_file", "ship_ca_file"])
 def test_a_file_that_cannot_be_read_is_reported_by_its_parameter(opened: Open, tmp_path: Path, parameter: str) -> None:
-    kind = {"ship_kafka_file": "kafka://a:1/t", "ship_shared_key_file": "forward://a/t"}.get(
-        parameter, "otlp+https://a"
-    )
+    kind = "kafka://a:1/t" if parameter == "ship_kafka_file" else "otlp+https://a"
     with pytest.raises(ConfigError, match=f"{parameter}=.*missing"):
         opened(ship_to=kind, **{parameter: tmp_path / "missing"})
 
@@ -362,7 +278,39 @@ def test_a_line_of_a_file_of_secrets_is_reported_by_its_number_alone(opened: Ope
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "line", ["Authorization: Bearer h\N{LATIN SMALL LETTER U WITH DIAERESIS}nter2", "A: hunter2\x07"]
+)
+def test_a_header_that_no_request_can_carry_is_named_by_its_line_and_not_shown(
+    opened: Open, tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "headers").write_text(f"X-A: b\n{line}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="line 2 must be printable ASCII") as refused:
+        opened(ship_to="otlp+http://127.0.0.1:1", ship_headers_file=tmp_path / "headers")
+    assert "nter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("to", ["clickhouse+http://user:hunter2@h/d", "amqp://:hun/t@er2@h", "kafka://u:hunter2@h:1/t"])
+def test_a_destination_that_is_refused_does_not_show_its_password(opened: Open, to: str) -> None:
+    with pytest.raises(ConfigError, match=r":\*\*\*@h") as refused:
+        opened(ship_to=to)
+    assert "er2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("ship_to", [None, "s3://bucket/logs"])
+def test_what_is_no_destination_of_records_is_refused_by_name_and_value(opened: Open, ship_to: str | None) -> None:
+    with pytest.raises(ConfigError, match=rf"ship_to={ship_to!r}: must name a destination of records: kafka, "):
+        opened(ship_to=ship_to)
+
+
+def test_a_destination_that_the_table_does_not_know_is_refused_without_its_password() -> None:
+    config = Config.model_construct(ship_to="amqp://user:hunter2@a/t")
+    with pytest.raises(ConfigError, match=r"ship_to='amqp://user:\*\*\*@a/t': must name") as refused:
+        open_destination(config)
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_certificate_of_nobody_known_is_not_trusted(opened: Open, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     with pytest.raises(ConfigError, match="ship_ca_file="):
-        opened(ship_to="forward+tls://a/t", ship_ca_file=tmp_path / "ca.pem")
+        opened(ship_to="syslog+tls://a", ship_ca_file=tmp_path / "ca.pem")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ from inference_logging.shipping.sources import LOOK_S, EachSource
 from tests.command_line import run
 from tests.segment_lines import lines, name, write
 from tests.shipping.bucket import Bucket
+from tests.shipping.endpoint import Collector
+from tests.shipping.shipper_parts import Destination, Limits, Stop
 from tests.shipping.shippers import Ship
-from tests.shipping.test_shipper import Destination, Limits, Stop
 from tests.shipping.test_source import EVERYTHING, numbers, ship
 from tests.support import wait_until
 from tests.test_listen_each import Node
@@ -85,7 +85,7 @@ def saved(root: Path) -> dict[str, Any]:
     ],
 )
 def test_a_pattern_that_is_none_says_why(text: str, why: str, tmp_path: Path) -> None:
-    done = run("ship", "--each", text, "--state", str(tmp_path), "--to", f"sqlite://{tmp_path}/records.db")
+    done = run("ship", "--each", text, "--state", str(tmp_path), "--to", "otlp+http://127.0.0.1:1")
     assert done.code == 2
     assert f"Invalid value for '--each': {text!r} {why}" in " ".join(done.err.replace("│", "").split())
 
@@ -98,8 +98,8 @@ def test_a_pattern_that_is_none_says_why(text: str, why: str, tmp_path: Path) ->
         (("--each", "/logs/{pod}", "--state", "/state", "--directory", "/logs"), "exclude each other"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options: Sequence[str], why: str, tmp_path: Path) -> None:
-    done = run("ship", *options, "--to", f"sqlite://{tmp_path}/records.db")
+def test_options_that_do_not_go_together_are_refused(options: Sequence[str], why: str) -> None:
+    done = run("ship", *options, "--to", "otlp+http://127.0.0.1:1")
     assert (done.code, why in done.err) == (2, True), done
 
 
@@ -256,6 +256,20 @@ def test_a_directory_that_cannot_be_read_is_reported_and_the_others_go_on(
     assert shipper.errors["read"] >= 1
 
 
+def test_a_record_of_one_pod_that_cannot_be_shipped_does_not_hold_up_the_others(root: Path) -> None:
+    for number, pod in enumerate(PODS):
+        put(root, pod, 1, number, 10 + number)
+    destination = Destination(poisons={1, 11, 12})
+    with opened(root) as found:
+        shipper = Shipper(found, destination, Limits(ship_batch_records=9), report=lambda _: None)
+        assert shipper.run(Stop(), once=True)
+    assert sorted(destination.got) == [0, 2, 10]
+    letters = (root.parent / "state" / ".test.dead-letters").read_bytes().splitlines()
+    found_letters = [(json.loads(one)["directory"], json.loads(one)["segment"]) for one in letters]
+    of = {pod: (str(root / pod), own_name(pod, 1)) for pod in PODS}
+    assert sorted(found_letters) == sorted([of[PODS[1]]] * 2 + [of[PODS[2]]])
+
+
 def test_what_was_planned_in_several_directories_is_read_again_as_it_was_by_the_next_shipper(root: Path) -> None:
     for number, pod in enumerate(PODS):
         put(root, pod, 1, 10 * number, 10 * number + 1)
@@ -337,16 +351,15 @@ def test_object_storage_gets_the_sealed_segments_of_each(root: Path, bucket: Buc
 @pytest.mark.servers
 @pytest.mark.kills
 def test_each_record_of_all_pods_arrives_though_pods_listener_and_shipper_are_killed(
-    listener_binary: Path, tmp_path: Path
+    listener_binary: Path, collector: Collector, tmp_path: Path
 ) -> None:
     machine = tmp_path / "node"
     machine.mkdir()
     node = Node(machine, listener_binary)
     pods = [f"chat/pod-{number}" for number in range(8)]
-    database = tmp_path / "records.db"
     pattern = f"{node.segments}/{{k8s.namespace.name}}/{{k8s.pod.name}}"
     each = ("--each", pattern, "--state", str(tmp_path / "state"))
-    shipper = Ship(node.config, f"sqlite://{database}", each=each, ship_batch_records=20)
+    shipper = Ship(node.config, collector.url, each=each, ship_batch_records=20)
     shipper.start()
     listener = node.listen(rotate_bytes=65536)
     try:
@@ -361,22 +374,16 @@ def test_each_record_of_all_pods_arrives_though_pods_listener_and_shipper_are_ki
             shipper.start()
         for pod in pods:
             wait_until(lambda pod=pod: len(node.numbers(pod)) == 100, f"the records of {pod}")  # type: ignore[misc]
-        wait_until(lambda: rows(database) >= 100 * len(pods), "all to arrive")
+        wait_until(lambda: len(arrived(collector)) == 100 * len(pods), "all to arrive")
         listener.kill()
         assert shipper.stop() == 0, shipper.lines
     finally:
         shipper.end()
         listener.kill()
-    with closing(sqlite3.connect(database)) as asked:
-        found = asked.execute("SELECT segment, record FROM records").fetchall()
-    of = {segment.name: pod for pod in pods for segment in listed(node.segments / pod)}
-    records = [(of[segment], json.loads(record)) for segment, record in found]
-    # Beside what listeners say of queues that were taken over.
-    arrived = sorted((pod, record["attributes"]["n"]) for pod, record in records if record["event_name"] == "log")
-    assert arrived == sorted((pod, n) for pod in pods for n in node.numbers(pod))
-    assert len(set(arrived)) == 100 * len(pods)
+    assert arrived(collector) == {(pod, n) for pod in pods for n in node.numbers(pod)}
 
 
-def rows(database: Path) -> int:
-    with closing(sqlite3.connect(database)) as asked:
-        return int(asked.execute("SELECT count(*) FROM records").fetchone()[0])
+def arrived(collector: Collector) -> set[tuple[str, int]]:
+    """Return pod and number of each record, without what listeners say of queues that were taken over."""
+    found = [(one["resource"], one["attributes"]["n"]) for one in collector.records() if one["event_name"] == "log"]
+    return {(f"{of['k8s.namespace.name']}/{of['k8s.pod.name']}", number) for of, number in found}

@@ -1,4 +1,4 @@
-"""`inference-logging ship` to a real systemd-journal-remote and a real journald, which are killed on the way."""
+"""`inference-logging ship` to a real journald, which is killed on the way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from inference_logging.shipping.journal.fields import RECORD, stable_id
 from inference_logging.shipping.line import Destination
-from tests.shipping.journals import Journald, JournalRemote, text
+from tests.shipping.journals import Journald, text
 from tests.shipping.messages import AWKWARD, LONG
 from tests.shipping.shippers import Ship
 from tests.shipping.stage import Stage
@@ -38,23 +38,6 @@ def records(entries: list[Entry]) -> list[Any]:
     return [parse(text(entry[RECORD]).encode()) for entry in entries]
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
-def test_each_record_arrives_at_a_remote_journal_though_server_and_shipper_are_killed(
-    stage: Callable[..., Stage], start: Start, tmp_path: Path, *, tls: bool
-) -> None:
-    remote: JournalRemote = start(JournalRemote(tmp_path / "remote", tls=tls))
-    staged = stage()
-    ship: Ship = start(Ship(staged.config, remote.url(), ship_ca_file=remote.certificate))
-    written = staged.ship_under_kills(ship, remote, rounds=3)
-    remote.stop()
-    entries = remote.entries()
-    staged.show(f"systemd-journal-remote, {'https' if tls else 'http'}", written, records(entries), remote, ship)
-    for entry, record in zip(entries, records(entries), strict=True):
-        assert_has_its_fields(entry, record, staged.config.service_name)
-    segments, marked = staged.marks("journal")
-    assert segments == marked
-
-
 def assert_has_its_fields(entry: Entry, record: Any, service_name: str) -> None:
     """Check that an entry can be found by what the record says."""
     assert entry["SYSLOG_IDENTIFIER"] == service_name
@@ -71,41 +54,20 @@ def test_a_killed_journald_loses_at_most_the_entry_that_it_was_about_to_store(
 ) -> None:
     staged = stage()
     ship: Ship = start(Ship(staged.config, journald.url))
-    written = staged.ship_under_kills(ship, journald, rounds=3)
+    written = staged.ship_under_kills(ship, journald, rounds=1)
     journald.stop()
     entries = journald.entries()
     staged.show("journald", written, records(entries), journald, ship, most_lost=journald.kills)
+    for entry, record in zip(entries, records(entries), strict=True):
+        assert_has_its_fields(entry, record, staged.config.service_name)
     segments, marked = staged.marks("journald")
     assert segments == marked
-
-
-@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
-def test_awkward_texts_arrive_at_a_remote_journal_as_they_are(
-    start: Start, opened: Open, tmp_path: Path, *, tls: bool
-) -> None:
-    remote: JournalRemote = start(JournalRemote(tmp_path / "remote", tls=tls))
-    destination = opened(ship_to=remote.url(), ship_ca_file=remote.certificate)
-    assert not destination.send([*AWKWARD, LONG]).failed
-    remote.stop()
-    entries = {text(entry[RECORD]): entry for entry in remote.entries()}
-    assert entries.keys() == {line.raw.decode() for line in (*AWKWARD, LONG)}
-    for line in AWKWARD:
-        message = line.record.get("message", line.record.get("event_name", ""))
-        assert text(entries[line.raw.decode()]["MESSAGE"] or "") == message
 
 
 def test_awkward_texts_arrive_at_journald_as_they_are(opened: Open, journald: Journald) -> None:
     assert not opened(ship_to=journald.url).send([*AWKWARD, LONG]).failed
     expected = {line.raw.decode() for line in (*AWKWARD, LONG)}
     wait_until(lambda: {text(entry[RECORD]) for entry in journald.entries()} == expected, "journald to store them")
-
-
-def test_a_remote_journal_of_another_name_gets_nothing(start: Start, opened: Open, tmp_path: Path) -> None:
-    remote: JournalRemote = start(JournalRemote(tmp_path / "remote", tls=True))
-    sent = opened(ship_to=remote.url("127.0.0.2"), ship_ca_file=remote.certificate).send(AWKWARD)
-    assert list(sent.failed) == AWKWARD
-    assert "certificate is not valid for '127.0.0.2'" in sent.error
-    assert remote.entries() == []
 
 
 def test_nothing_counts_as_arrived_while_journald_does_not_read_or_is_gone(opened: Open, journald: Journald) -> None:

@@ -1,4 +1,4 @@
-"""Entries of a journal, and what a journal that is not real answers: what was serialized is parsed back."""
+"""Entries of a journal, and a journal that is not real: what was serialized is parsed back."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_logging.shipping.journal.fields import RECORD, Field, fields, serialized, stable_id
-from inference_logging.shipping.journal.remote import entry
 from inference_logging.shipping.line import Destination
 from tests.segment_files import log, request
-from tests.shipping.endpoint import Collector
-from tests.shipping.messages import AWKWARD, LONG, line
+from tests.shipping.messages import LONG, line
 from tests.shipping.test_syslog_forms import RECORDS, TEXT, VALUES
 
 Open = Callable[..., Destination]
@@ -69,42 +67,6 @@ def test_a_request_is_found_by_each_of_its_members() -> None:
     assert found["INFERENCE_LOGGING_RESOURCE_K8S_POD_NAME"] == b"pod-1"
     assert not {"INFERENCE_LOGGING_NESTED", "INFERENCE_LOGGING_ERROR"} & found.keys(), "they are in the record"
     assert dict(fields(line(log(1, "hello"))))["MESSAGE"] == b"hello"
-
-
-def test_an_entry_for_another_machine_has_a_time_and_a_boot_always() -> None:
-    for one in (*AWKWARD, line({"timestamp": "1960-01-01T00:00:00Z"})):
-        assert entry(one).endswith(b"\n\n")
-        found = dict(parsed(entry(one)[:-1]))
-        assert 0 < int(found["__REALTIME_TIMESTAMP"]) < 2**55
-        assert re.fullmatch(rb"[0-9a-f]{32}", found["_BOOT_ID"])
-        assert found["_BOOT_ID"] != b"0" * 32
-    found = dict(parsed(entry(line(request(1.5)))[:-1]))
-    assert (found["__REALTIME_TIMESTAMP"], found["_HOSTNAME"]) == (b"1795237201500000", b"pod-1")
-
-
-# --- another machine -------------------------------------------------------------------------------------------------
-
-
-def test_entries_are_posted_and_an_answer_is_their_acknowledgement(collector: Collector, opened: Open) -> None:
-    collector.answers = [(202, b"OK.\n", {})]
-    destination = opened(ship_to=collector.url.replace("otlp+", "journal+"))
-    assert not destination.send(LINES).failed
-    ((path, headers, content),) = collector.requests
-    assert (path, headers["Content-Type"]) == ("/upload", "application/vnd.fdo.journal")
-    assert content == b"".join(map(entry, LINES))
-
-
-def test_an_answer_that_can_change_is_a_failure_of_all_entries(collector: Collector, opened: Open) -> None:
-    collector.answers = [(503, b"later", {})]
-    sent = opened(ship_to=collector.url.replace("otlp+", "journal+")).send(LINES)
-    assert (list(sent.failed), sent.error, sent.error_type) == (LINES, "status 503: later", "503")
-
-
-def test_of_entries_that_are_refused_only_the_cause_is_left_out(collector: Collector, opened: Open) -> None:
-    collector.refuses = lambda content: b"m2" in content
-    sent = opened(ship_to=collector.url.replace("otlp+", "journal+") + "/of/mine").send(LINES)
-    assert (list(sent.failed), sent.refused) == ([], {"413": 1})
-    assert {path for path, _, _ in collector.requests} == {"/of/mine"}
 
 
 # --- this machine ----------------------------------------------------------------------------------------------------

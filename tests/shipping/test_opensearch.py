@@ -12,7 +12,7 @@ import pytest
 from inference_logging.shipping.line import Destination, Line
 from inference_logging.shipping.opensearch.template import FIELDS, MESSAGES
 from tests.command_line import run
-from tests.segment_files import log, request, write_segment
+from tests.segment_files import log, request
 from tests.shipping.lossy import LossyWire
 from tests.shipping.opensearch import INDEX, OpenSearch, as_record
 from tests.shipping.shippers import Ship
@@ -154,23 +154,6 @@ def test_what_an_administrator_has_made_from_the_printed_template_stays(
     assert not opened(ship_to=server.to, ship_timeout_s=60).send([line(request(1))]).failed
     (index,) = server.ask("GET", f"{INDEX}-*/_settings").values()
     assert index["settings"]["index"]["number_of_replicas"] == "0"
-
-
-def test_size_predicts_what_the_records_of_a_directory_take(server: OpenSearch, tmp_path: Path) -> None:
-    records = [record for at in range(300) for record in (request(at), log(1000 + at, f"the message {at}"))]
-    write_segment(tmp_path / "logs", records)
-    assert run("ship", "--directory", str(tmp_path / "logs"), "--to", server.to, "--once").code == 0
-    server.ask("POST", f"{INDEX}-*/_flush?force=true")
-    server.ask("POST", f"{INDEX}-*/_forcemerge?max_num_segments=1")
-    server.ask("PUT", f"{INDEX}-proxy", {})
-    # The bytes of 300 requests, which come within 300 s.
-    made = ("size", "--measure", str(tmp_path / "logs"), "--requests-s", "1", "--to", server.to, "--json")
-    done = run(*made, "--keep-there", "300s")
-    assert done.code == 0, done.err
-    found = orjson.loads(done.out)["shipping"]["opensearch"]
-    (there,) = server.ask("GET", f"_cat/indices/{INDEX}-2*?bytes=b&format=json")
-    assert found["index"]["records"] == int(there["docs.count"]) == 600
-    assert found["stored_bytes"] == pytest.approx(int(there["store.size"]))
 
 
 def test_a_document_that_another_mapping_cannot_take_is_refused_and_the_others_are_there(

@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from inference_logging.config.parameters.shipping import DESTINATIONS
-from inference_logging.shipping.line import Destination, Line, Stored
+from inference_logging.shipping.line import Destination, Line
 from inference_logging.shipping.opensearch.documents import action, identity
 from inference_logging.shipping.opensearch.place import Place
 from inference_logging.shipping.opensearch.template import FIELDS, MESSAGES, RENAMED, template
@@ -61,7 +61,6 @@ class Server:
         self.requests: list[Request] = []
         self.templates: dict[str, Any] = {}
         self.most_bytes = 1 << 20
-        self.stored: tuple[int, Any] = 200, {}
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -109,8 +108,6 @@ class Server:
                 return (200, b"{}", {}) if name in self.templates else (404, error("resource_not_found_exception"), {})
             self.templates[name] = asked.content[0]
             return 200, b"{}", {}
-        if "_stats" in asked.path:
-            return self.stored[0], orjson.dumps(self.stored[1]), {}
         if self.answers:
             return self.answers.pop(0)
         if content_bytes > self.most_bytes:
@@ -212,7 +209,7 @@ def test_the_template_has_each_column_and_can_be_printed(tmp_path: Path) -> None
 
 
 def test_the_schema_of_another_destination_is_none(tmp_path: Path) -> None:
-    done = run("ship", "--directory", str(tmp_path), "--to", f"sqlite://{tmp_path}/a.db", "--print-schema")
+    done = run("ship", "--directory", str(tmp_path), "--to", "otlp+http://127.0.0.1:1", "--print-schema")
     assert done.code == 2
     assert "elasticsearch+" in done.err
     assert "opensearch+https://host:9200/index" in DESTINATIONS
@@ -310,71 +307,6 @@ def test_a_request_that_is_too_large_is_halved(server: Server, opened: Open) -> 
     assert (list(sent.failed), sent.refused) == ([], {"413": 1})
     taken = [one.offsets() for one in server.bulks() if 3 not in one.offsets()]
     assert [offset for offsets in taken for offset in offsets] == [1, 2, 4]
-
-
-def of_index(documents: int, one: int, all_: int) -> dict[str, Any]:
-    return {
-        "primaries": {"docs": {"count": documents}, "store": {"size_in_bytes": one}},
-        "total": {"store": {"size_in_bytes": all_}},
-    }
-
-
-INDEXES: Final = {
-    "indices": {
-        "logs-2026.11.21": of_index(700, 60_000, 120_000),
-        "logs-2026.11.22": of_index(200, 30_000, 60_000),
-        "logs": of_index(99, 10_000, 10_000),
-        "logs-000001": of_index(1, 0, 10_000),
-        "logs-a-2026.11.21": of_index(5000, 1, 1),
-        "logs-proxy": of_index(5000, 1, 1),
-    }
-}
-
-
-def test_what_the_indexes_take_is_asked_with_their_replicas_and_without_those_of_others(
-    server: Server, opened: Open
-) -> None:
-    server.stored = 200, INDEXES
-    destination: Any = opened(ship_to=server.url)
-    assert destination.stored() == Stored(1000, 100_000, 2.0, None)
-    (asked,) = server.requests
-    assert (asked.method, asked.path) == ("GET", "/logs,logs-*/_stats/store,docs")
-    assert asked.parameters["ignore_unavailable"] == "true"
-
-
-@pytest.mark.parametrize("kind", ["opensearch", "elasticsearch"])
-def test_size_asks_the_server_what_its_records_take(server: Server, kind: str) -> None:
-    server.stored = 200, INDEXES
-    to = server.url.replace("opensearch", kind)
-    of_fleet = ("size", "--requests-s", "2", "--pods", "10", "--tokens", "4", "--to", to)
-    of_kind = orjson.loads(run(*of_fleet, "--json").out)["shipping"][kind]
-    assert of_kind["stored_bytes"] == pytest.approx(10 * 2 * 30 * 86_400 * 200)
-    assert of_kind["request_bytes"] > 50
-    assert (
-        "kept for 90 days; 100 B is the mean of its 1,000 records, times 2 for copies."
-        in run(*of_fleet, "--keep-there", "90d").out
-    )
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        ((200, {}), "it has no records yet"),
-        ((200, {"indices": {"logs-proxy": of_index(5, 1, 1)}}), "it has no records yet"),
-        ((200, {"indices": {"logs": {}}}), "it does not say what it keeps: KeyError"),
-        ((200, []), "it does not say what it keeps: AttributeError"),
-        ((403, {"error": {"type": "security_exception"}}), "AnswerError: status 403: security_exception"),
-        ((0, {}), "RemoteProtocolError"),
-    ],
-)
-def test_a_server_that_does_not_say_what_it_keeps_ends_size_by_name(
-    server: Server, answer: tuple[int, Any], error: str
-) -> None:
-    server.stored = answer
-    done = run("size", "--requests-s", "2", "--tokens", "4", "--to", server.url)
-    assert (done.code, done.out) == (1, "")
-    assert f"--to {server.url}: " in done.err
-    assert error in done.err
 
 
 def test_a_server_that_is_away_or_dies_has_failed(server: Server, opened: Open) -> None:

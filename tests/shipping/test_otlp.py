@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from tests.shipping.loki import Loki
-from tests.shipping.otelcol import Receiver, as_record, attributes, stamp
+from tests.shipping.otelcol import Receiver, as_record, attributes, stamp, with_body
 from tests.shipping.shippers import Ship
 from tests.shipping.stage import Stage
 
@@ -18,12 +18,6 @@ Start = Callable[[Any], Any]
 
 SEVERITIES: Final = {"DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17}
 """As OpenTelemetry's data model numbers them."""
-
-
-def with_body(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with the message, or else its event's name, as the body."""
-    rest = {name: value for name, value in record.items() if name != "message"}
-    return {**rest, "body": record.get("message", record["event_name"])}
 
 
 def test_each_record_arrives_at_a_collector_as_the_data_model_has_it(
@@ -42,7 +36,7 @@ def test_each_record_arrives_at_a_collector_as_the_data_model_has_it(
     assert ship.stop() == 0, ship.lines
     received = list(collector.received())
     arrived = [as_record(record) for record, _ in received]
-    staged.show("OpenTelemetry Collector", [with_body(dict(one)) for one in written], arrived, collector, ship)
+    staged.show("OpenTelemetry Collector", map(with_body, written), arrived, collector, ship)
     assert {one["event_name"] for one in arrived} >= {"log", "request"}
     assert {one.get("trace_id") for one in arrived if one["event_name"] == "request"} & {
         one.get("trace_id") for one in arrived if one["event_name"] == "log"
@@ -75,7 +69,7 @@ def test_a_request_is_one_span_at_a_collector_however_often_it_is_sent(
     written = staged.end()
     assert ship.stop() == 0, ship.lines
     arrived = [as_record(record) for record, _ in collector.received()]
-    staged.show("OpenTelemetry Collector, both signals", map(with_body, map(dict, written)), arrived, collector, ship)
+    staged.show("OpenTelemetry Collector, both signals", map(with_body, written), arrived, collector, ship)
     requests = {(one["trace_id"], one["span_id"]): one for one in written if one["event_name"] == "request"}
     spans: dict[tuple[str, str], dict[str, Any]] = {}
     copies = 0
@@ -121,5 +115,5 @@ def test_each_record_is_found_in_loki(stage: Callable[..., Stage], start: Start,
         for entry in loki.entries()
     ]
     names = found[0].keys()
-    expected = [{name: with_body(dict(one)).get(name) for name in names} for one in written]
+    expected = [{name: with_body(one).get(name) for name in names} for one in written]
     staged.show("Loki by OTLP", expected, found, loki, ship)

@@ -11,7 +11,7 @@ from inference_logging.shipping import Shipper, Source, Sources
 from inference_logging.shipping.line import Line, Sent
 from inference_logging.shipping.source import Batch
 from tests.segment_lines import lines, name, write
-from tests.shipping.test_shipper import Destination, Limits, Stop
+from tests.shipping.shipper_parts import Destination, Limits, Stop
 from tests.test_segments_follow import Writer
 
 EVERYTHING = (1_000_000, 1 << 40)
@@ -121,6 +121,9 @@ class Sending:
         if self._kills:
             raise KeyboardInterrupt
         return Sent()
+
+    def convert(self, line: Line) -> bytes:
+        return line.raw
 
     def close(self) -> None:
         """Do nothing."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,87 +14,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inference_logging.shipping import Shipper, Source, Sources
+from inference_logging.shipping.letters import DeadLetters, Letter
 from inference_logging.shipping.line import Line, Sent
 from inference_logging.shipping.source import Batch
 from tests.segment_lines import lines, name, write
+from tests.shipping.shipper_parts import (
+    Clock,
+    Destination,
+    Limits,
+    Stop,
+    down,
+    half,
+    refuse_first,
+    refuse_more_than_there_are,
+    take_first,
+)
 from tests.test_segments_follow import Writer
-
-
-@dataclass
-class Limits:
-    """The parameters of a shipper."""
-
-    ship_batch_records: int = 2
-    ship_batch_bytes: int = 1 << 20
-    ship_interval_s: float = 1.0
-    ship_retry_s: float = 30.0
-
-
-@dataclass
-class Destination:
-    """Takes everything, after it has done what `answers` say."""
-
-    answers: list[Callable[[Sequence[Line]], Sent]] = field(default_factory=list)
-    got: list[int] = field(default_factory=list)
-
-    def send(self, sent: Sequence[Line]) -> Sent:
-        answer = self.answers.pop(0)(sent) if self.answers else Sent()
-        failed = {line.record["n"] for line in answer.failed}
-        self.got += [line.record["n"] for line in sent if line.record["n"] not in failed]
-        return answer
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def down(sent: Sequence[Line]) -> Sent:
-    return Sent(sent, "nobody there", "ConnectError")
-
-
-def half(sent: Sequence[Line]) -> Sent:
-    return Sent(sent[1:], "one is enough", "slow", retry_after_s=7.0)
-
-
-def refuse_first(sent: Sequence[Line]) -> Sent:
-    return Sent(refused={"413": 1})
-
-
-def take_first(sent: Sequence[Line]) -> Sent:
-    return Sent(left_out=len(sent) - 1)
-
-
-def refuse_more_than_there_are(sent: Sequence[Line]) -> Sent:
-    return Sent(sent[1:], "one signal fails", "503", refused={"400": len(sent)})
-
-
-class Stop:
-    """Is set at one of its waits; what it was asked to wait is kept."""
-
-    def __init__(self, at_wait: int = 1, then: Callable[[], object] = lambda: None) -> None:
-        self.waited: list[float] = []
-        self._at, self._then = at_wait, then
-
-    def wait(self, timeout: float, /) -> bool:
-        self.waited.append(timeout)
-        if len(self.waited) == self._at:
-            self._then()
-        return self.is_set()
-
-    def is_set(self) -> bool:
-        return len(self.waited) >= self._at
-
-
-class Clock:
-    """Goes on by what is slept."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
 
 
 @dataclass
@@ -165,6 +102,79 @@ def test_what_is_refused_is_counted_and_reported_and_the_rest_goes_on(
     assert len(one.reported) == 1, "reported once a minute"
 
 
+def letters(directory: Path) -> list[tuple[int, str, str]]:
+    """Return the offsets, reasons and lines of the dead letters, and check the rest of them."""
+    found = [json.loads(line) for line in (directory / ".test.dead-letters").read_bytes().splitlines()]
+    for one in found:
+        assert (one["directory"], one["segment"]) == (str(directory), name(1))
+        assert one["detail"]
+    return [(one["offset"], one["reason"], one["line"]) for one in found]
+
+
+def test_a_record_that_cannot_be_shipped_is_a_dead_letter_and_all_others_arrive(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    content = lines(1, 2, 3, 4, footer=False) + b"no json\n" + lines(5, 6, header=False)
+    write(tmp_path / name(1), content)
+    one = running(lambda sent: Sent().refuse(sent[0], "413", "too large"))
+    one.destination.poisons = {2, 3, 4, 6}
+    assert one.shipper.run(Stop(), once=True)
+    assert one.destination.got[1:] == [5]
+    assert one.shipper.refused == {"413": 1, "unconvertible": 4, "corrupt": 1}
+    assert (one.shipper.letters["kept"], one.shipper.letters["full"]) == (6, 0)
+    assert (one.shipper.records, one.shipper.lag_bytes()) == (1, 0)
+    found = letters(tmp_path)
+    assert {(content.index(line.encode()), line) for _, _, line in found} == {(at, line) for at, _, line in found}
+    assert sorted(reason for _, reason, _ in found) == ["413", "corrupt", *["unconvertible"] * 4]
+    assert (tmp_path / ".test.dead-letters").stat().st_mode & 0o777 == 0o600
+    first = f"{name(1)}, byte {content.index(lines(2, header=False, footer=False))}: RecursionError: record 2"
+    assert one.reported == [f"records are given up: 1 unconvertible, 1 413; the first is {first}"]
+
+
+def test_an_error_that_no_record_is_the_cause_of_is_a_failure_and_loses_nothing(
+    tmp_path: Path, running: Callable[..., Running]
+) -> None:
+    def raises(_: Sequence[Line]) -> Sent:
+        raise TypeError("a server's odd answer")
+
+    write(tmp_path / name(1), lines(1, 2, 3))
+    one = running(raises, raises)
+    assert one.shipper.run(Stop(at_wait=100), once=True)
+    assert one.destination.got == [1, 2, 3]
+    assert (one.shipper.errors, one.shipper.refused) == ({"TypeError": 2}, {})
+    assert one.reported == ["2 records wait: TypeError: a server's odd answer"]
+
+
+def test_a_file_of_dead_letters_that_is_full_or_fails_is_counted_and_reported_and_nothing_stops(
+    tmp_path: Path, running: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / name(1), lines(*range(9)))
+    one = running()
+    one.destination.poisons = {0, 1, 2, 3, 4, 5}
+    monkeypatch.setattr(one.shipper._source._offsets.letters, "_most_bytes", 700)  # type: ignore[union-attr]
+    assert one.shipper.run(Stop(at_wait=100), once=True)
+    kept = len(letters(tmp_path))
+    assert 0 < kept < 6
+    assert one.shipper.letters == Counter(kept=kept, full=6 - kept)
+    assert one.reported[-1] == "the file of dead letters is full: further ones are only counted"
+
+    (tmp_path / ".test.dead-letters").unlink()
+    (tmp_path / ".test.dead-letters").mkdir()
+    write(tmp_path / name(2), lines(*range(9)))
+    assert one.shipper.run(Stop(at_wait=100), once=True)
+    assert (one.shipper.letters["failed"], one.shipper.errors) == (6, {"letters": 3})
+    assert one.destination.got == [6, 7, 8] * 2
+
+
+def test_a_letter_that_was_cut_off_stays_apart_from_the_next_one(tmp_path: Path) -> None:
+    letters = DeadLetters(tmp_path / "letters")
+    letters.path.write_bytes(b'{"cut')
+    assert letters.add(tmp_path, [Letter("segment", 7, b"\xff{", "413", "too large")]) == 1
+    cut, whole = letters.path.read_bytes().splitlines()
+    assert cut == b'{"cut'
+    assert json.loads(whole)["line"] == "\N{REPLACEMENT CHARACTER}{"
+
+
 def test_what_is_not_asked_for_is_counted_apart_and_does_not_come_again(
     tmp_path: Path, running: Callable[..., Running]
 ) -> None:
@@ -182,6 +192,7 @@ def test_counts_do_not_fall_where_a_record_is_refused_by_one_signal_and_fails_at
     one = running(refuse_more_than_there_are)
     assert one.shipper.run(Stop(at_wait=100), once=True)
     assert (one.shipper.records, one.shipper.refused) == (1, {"400": 2})
+    assert one.shipper.letters == Counter(unnamed=2)
 
 
 def test_what_comes_while_a_batch_is_sent_that_is_not_full_waits_to_go_together(

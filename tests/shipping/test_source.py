@@ -210,8 +210,9 @@ def test_what_is_no_record_is_reported_by_place_and_the_rest_goes_on(tmp_path: P
         batch = opened.read(*EVERYTHING)
         assert numbers(batch)[:2] == [1, 2]
         assert len(batch.corrupt) == 3
-        assert f"byte {content.index(b'no json')}: no record" in batch.corrupt[0]
-        assert "cut off" in batch.corrupt[2]
+        assert f"byte {content.index(b'no json')}: no record" in batch.corrupt[0].detail
+        assert (batch.corrupt[0].raw, batch.corrupt[2].raw) == (b"no json", b"")
+        assert "cut off" in batch.corrupt[2].detail
         opened.acknowledge(batch)
         assert ship(opened) == []
 

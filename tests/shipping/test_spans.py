@@ -158,6 +158,7 @@ def test_a_name_has_few_values_as_the_conventions_of_http_and_rpc_have_it(fields
         ("error", 400, {"error__type": "response_incomplete"}, (ERROR, "response_incomplete")),
         ("timeout", 504, {"error__type": "TimeoutError"}, (ERROR, "TimeoutError")),
         ("server_shutdown", 200, {"error__type": "engine_abort"}, (ERROR, "engine_abort")),
+        ("aborted", 200, {"error__type": "engine_abort"}, (ERROR, "engine_abort")),
         ("process_died", None, {"error__type": "process_died"}, (ERROR, "process_died")),
         ("error", 500, {"error__type": "E", "exception__message": "why"}, (ERROR, "why")),
     ],

@@ -1,4 +1,4 @@
-"""Messages of RFC 5424, their framing, and RELP, without a server of others: what was framed is parsed back."""
+"""Messages of RFC 5424 and their framing, without a server of others: what was framed is parsed back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,14 +20,13 @@ from inference_logging.shipping.connections import wait_until_taken
 from inference_logging.shipping.journal.fields import NAMESPACE, stable_id
 from inference_logging.shipping.line import Destination, Line
 from inference_logging.shipping.syslog.message import Format
-from inference_logging.shipping.syslog.relp import LAST_NUMBER, WINDOW, Frame, Frames, RelpError
 from inference_logging.shipping.syslog.tcp import framed
 from tests.segment_files import log, request
 from tests.shipping.messages import AWKWARD, LONG, line
-from tests.shipping.rsyslog import CONFIGURATION, MAX_BYTES
+from tests.shipping.rsyslog import CONFIGURATION, MAX_BYTES, READS_SEGMENTS, TAKES_RELP
 
 Open = Callable[..., Destination]
-LINES: Final = [line(log(at, f"m{at}"), at) for at in range(WINDOW * 2 + 5)]
+LINES: Final = [line(log(at, f"m{at}"), at) for at in range(300)]
 
 _SD_NAME: Final = r"[!#-<>-\\^-~]{1,32}"
 _PARAMETER: Final = rf' ({_SD_NAME})="((?:[^"\\\]]|\\["\\\]])*)"'
@@ -205,9 +204,8 @@ def test_bytes_are_taken_once_the_other_side_has_them_and_a_reset_is_reported() 
             wait_until_taken(connection, 60)
 
 
-@pytest.mark.parametrize("kind", ["syslog+tcp", "relp"])
-def test_what_is_longer_than_the_server_takes_is_refused_once_and_never_sent(opened: Open, kind: str) -> None:
-    destination = opened(ship_to=f"{kind}://127.0.0.1:1", ship_timeout_s=0.5)
+def test_what_is_longer_than_the_server_takes_is_refused_once_and_never_sent(opened: Open) -> None:
+    destination = opened(ship_to="syslog+tcp://127.0.0.1:1", ship_timeout_s=0.5)
     sent = destination.send([LINES[0], LONG])
     assert (list(sent.failed), sent.refused) == ([LINES[0]], {"longer_than_8192_bytes": 1})
     alone = destination.send([LONG])
@@ -216,154 +214,27 @@ def test_what_is_longer_than_the_server_takes_is_refused_once_and_never_sent(ope
 
 def test_what_every_server_takes_may_not_be_refused(opened: Open) -> None:
     with pytest.raises(ConfigError, match="max_bytes must be 2048 or more"):
-        opened(ship_to="relp://a?max_bytes=2047")
+        opened(ship_to="syslog+tcp://a?max_bytes=2047")
 
 
 def test_files_of_a_client_certificate_are_reported_by_their_option(opened: Open) -> None:
     with pytest.raises(ConfigError, match="ship_to: cert='/missing'"):
-        opened(ship_to="relp+tls://a?cert=/missing")
+        opened(ship_to="syslog+tls://a?cert=/missing")
     with pytest.raises(ConfigError, match="ship_to: key='/missing': needs cert"):
         opened(ship_to="syslog+tls://a?key=/missing")
-
-
-# --- RELP ------------------------------------------------------------------------------------------------------------
-
-FRAMES: Final = st.builds(
-    Frame, st.integers(0, LAST_NUMBER), st.from_regex(rb"\A[a-z]{1,32}\Z").map(bytes), st.binary(max_size=300)
-)
-
-
-@given(st.lists(FRAMES, max_size=6), st.lists(st.integers(1, 40), min_size=1))
-def test_frames_are_parsed_back_in_whatever_pieces_they_come(frames: list[Frame], sizes: list[int]) -> None:
-    content, reader, found = b"".join(frame.encoded() for frame in frames), Frames(), list[Frame]()
-    while content:
-        size = sizes[len(content) % len(sizes)]
-        found += reader.feed(content[:size])
-        content = content[size:]
-    assert found == frames
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"HTTP/1.1 400 Bad Request\r\n", b"\n", b"1 rsp\n", b"1 rsp x\n", b"1 rsp 3 abcd", b"1" * 60, b"1 rsp 0 \n"],
-)
-def test_what_is_no_frame_is_reported(content: bytes) -> None:
-    with pytest.raises(RelpError):
-        list(Frames().feed(content))
-
-
-OPENED: Final = b"200 OK\nrelp_version=0\ncommands=syslog"
-
-
-class Relp:
-    """Answers frames; ``answer`` returns what goes back for one, and None ends the connection."""
-
-    def __init__(self, answer: Callable[[Frame], bytes | None]) -> None:
-        self.got: list[Frame] = []
-        self.most_under_way = 0
-        self._answer = answer
-
-    def __call__(self, connection: socket.socket) -> None:
-        frames = Frames()
-        while block := connection.recv(1 << 20):
-            arrived = list(frames.feed(block))
-            self.most_under_way = max(self.most_under_way, len(arrived))
-            for frame in arrived:
-                self.got.append(frame)
-                back = self._answer(frame)
-                if back is None:
-                    return
-                connection.sendall(back)
-
-    def texts(self) -> list[bytes]:
-        """Return the JSON of the messages that came."""
-        return [b"{" + frame.data.partition(b"] {")[2] for frame in self.got if frame.command == b"syslog"]
-
-
-def acknowledge(frame: Frame) -> bytes | None:
-    """Answer as a server does that takes everything."""
-    if frame.command == b"close":
-        return None
-    return Frame(frame.number, b"rsp", OPENED if frame.command == b"open" else b"200 OK").encoded()
-
-
-def until(number: int, back: bytes | None) -> Callable[[Frame], bytes | None]:
-    """Acknowledge what comes before a number; answer that by ``back``."""
-    return lambda frame: acknowledge(frame) if frame.number < number else back
-
-
-def raws(lines: Sequence[Line]) -> list[bytes]:
-    return [one.raw for one in lines]
-
-
-def test_by_relp_each_message_is_acknowledged_and_no_more_than_the_window_is_under_way(opened: Open) -> None:
-    relp = Relp(acknowledge)
-    server = Server(relp)
-    destination = opened(ship_to=f"relp://127.0.0.1:{server.port}")
-    for batch in (LINES, LINES[:3]):
-        assert not destination.send(batch).failed
-    destination.close()
-    server.join()
-    assert relp.texts() == raws([*LINES, *LINES[:3]])
-    assert [frame.number for frame in relp.got] == list(range(1, len(relp.got) + 1))
-    assert (relp.got[0].command, relp.got[-1].command) == (b"open", b"close")
-    assert 0 < relp.most_under_way <= WINDOW
-
-
-@pytest.mark.parametrize(
-    ("back", "error"),
-    [
-        (None, "Connection"),
-        (b"0 serverclose 0\n", "the server ends the session: serverclose"),
-        (b"12 rsp 9 500 error\n", "the server refuses: 500 error"),
-        (b"77777 rsp 6 200 OK\n", "acknowledged something else: 77777"),
-        (b"no RELP at all\n", "this is not RELP"),
-    ],
-)
-def test_by_relp_only_what_was_acknowledged_has_arrived(opened: Open, back: bytes | None, error: str) -> None:
-    first, second = Relp(until(12, back)), Relp(acknowledge)
-    server = Server(first, second)
-    destination = opened(ship_to=f"relp://127.0.0.1:{server.port}")
-    sent = destination.send(LINES[:40])
-    # The opening has the first number.
-    assert {one.place for one in sent.failed} <= {one.place for one in LINES[:40]}
-    assert {one.place for one in sent.failed} >= {one.place for one in LINES[10:40]}
-    assert error in sent.error
-    assert not destination.send(sent.failed).failed
-    destination.close()
-    server.join()
-    assert {*raws(LINES[:40])} <= {*first.texts(), *second.texts()}
-
-
-def test_by_relp_a_server_that_does_not_answer_is_left_after_the_timeout(opened: Open) -> None:
-    server = Server(Relp(lambda frame: acknowledge(frame) if frame.command == b"open" else b""))
-    destination = opened(ship_to=f"relp://127.0.0.1:{server.port}", ship_timeout_s=0.3)
-    sent = destination.send(LINES[:3])
-    assert (list(sent.failed), sent.error_type) == (LINES[:3], "TimeoutError")
-    server.join()
-
-
-def test_numbers_begin_anew_after_the_last(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inference_logging.shipping.syslog.relp.LAST_NUMBER", 5)
-    relp = Relp(acknowledge)
-    server = Server(relp)
-    destination = opened(ship_to=f"relp://127.0.0.1:{server.port}")
-    for one in LINES[:6]:
-        assert not destination.send([one]).failed
-    destination.close()
-    server.join()
-    assert [frame.number for frame in relp.got] == [1, 2, 3, 4, 5, 1, 2, 3]
 
 
 # --- docs ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_the_configuration_that_the_tests_run() -> None:
+def test_the_page_shows_the_configurations_that_the_tests_run() -> None:
     page = (Path(__file__).parents[2] / "docs" / "syslog.md").read_text("utf-8")
-    shown = {"certificate": "/etc/rsyslog.d/tls.pem", "key": "/etc/rsyslog.d/tls.key"}
-    ports = {"relp": 2515, "relp_tls": 2514, "tcp": 601, "gnutls": 6514}
-    text = CONFIGURATION.format(max_bytes=MAX_BYTES, records="/var/log/inference.jsonl", **shown, **ports)
-    assert f"```text\n{text}```" in page
+    files = {"certificate": "tls.pem", "key": "tls.key"}
+    shown = {name: f"/etc/rsyslog.d/{file}" for name, file in files.items()}
+    shown |= {"records": "/var/log/inference.jsonl", "segments": "/var/log/inference", "state": "/var/spool/rsyslog"}
+    shown["host"], numbers = "logs.example", {"max_bytes": MAX_BYTES, "tcp": 601, "gnutls": 6514, "port": 2514}
+    for text in (CONFIGURATION, READS_SEGMENTS, TAKES_RELP):
+        assert f"```text\n{text.format(**shown, **numbers)}```" in page
     assert f"max_bytes={MAX_BYTES}" in page
     assert str(NAMESPACE) in page
     assert f"MESSAGE_ID={stable_id('request')}" in page

@@ -33,12 +33,24 @@ name: listener
 image: {{ quote $image }}
 imagePullPolicy: {{ .image.pullPolicy }}
 restartPolicy: Always
-command: [/inference-logging-listener, listen]
+{{- $config := mergeOverwrite (include "inference-logging-library.defaults" . | fromYaml) (deepCopy .config) }}
+{{- /* It starts the listener again when that ends or hangs, so that the pod stays ready. */}}
+command: [/inference-logging-listener, supervise]
 args:
+  - --metrics-port={{ add .port 2 }}
+  {{- with (.resources.limits | default dict).memory }}
+  - --memory-bytes={{ div (mul 9 (include "inference-logging-library.bytes" . | int64)) 10 }}
+  {{- end }}
+  - --live-port={{ int64 .port }}
+  - --kill-after={{ $config.drain_deadline_s | float64 | ceil | int64 | add 5 }}
+  - --
+  - /inference-logging-listener
+  - listen
   - --metrics-port={{ int64 .port }}
   - --status-interval-s={{ .statusIntervalSeconds }}
 ports:
   - { name: metrics, containerPort: {{ int64 .port }} }
+  - { name: up-metrics, containerPort: {{ add .port 2 }} }
 env:
   {{- include "inference-logging-library.shared" . | nindent 2 }}
 startupProbe:
@@ -46,11 +58,6 @@ startupProbe:
   periodSeconds: 1
   timeoutSeconds: 5
   failureThreshold: 60
-livenessProbe:
-  httpGet: { path: /live, port: metrics }
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 6
 resources:
   {{- toYaml .resources | nindent 2 }}
 securityContext:

@@ -30,13 +30,11 @@ BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _DESTINATION = re.compile(
     rf"kafka://{_HOST}(?:,{_HOST})*/[A-Za-z0-9._-]{{1,249}}"
     rf"|otlp\+https?://{_HOST}(?:/[!->@-~]*)?(?:\?signal=(?:logs|traces|both))?"
-    rf"|forward(?:\+tls)?://{_HOST}/[A-Za-z0-9._-]{{1,249}}"
     rf"|clickhouse\+https?://(?:[A-Za-z0-9._-]+@)?{_HOST}/[A-Za-z_][A-Za-z0-9_]{{0,63}}(?:\?ttl_days=[1-9][0-9]{{0,3}})?"
     rf"|(?:opensearch|elasticsearch)\+https?://{_HOST}(?:/[0-9A-Za-z._~-]+)*/{_INDEX}(?:\?template=none)?"
     rf"|s3://{BUCKET}(?:/[!->@-~]*)?(?:\?{_S3_OPTION}(?:&{_S3_OPTION})*)?"
-    rf"|(?:syslog\+(?:tcp|tls)|relp(?:\+tls)?)://{_HOST}(?:\?{_SYSLOG_OPTION}(?:&{_SYSLOG_OPTION})*)?"
-    rf"|journal\+https?://{_HOST}(?:/[!->@-~]*)?(?:\?{_CERTIFICATE}(?:&{_CERTIFICATE})?)?"
-    r"|(?:sqlite|journald):///[^\x00-\x1f\x7f]+"
+    rf"|syslog\+(?:tcp|tls)://{_HOST}(?:\?{_SYSLOG_OPTION}(?:&{_SYSLOG_OPTION})*)?"
+    r"|journald:///[^\x00-\x1f\x7f]+"
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
@@ -45,12 +43,11 @@ ShipName = Annotated[str, matching(_NAME)]
 DESTINATIONS = (
     "kafka://host:9092,host:9092/topic, otlp+http://host:4318 (or otlp+https; the path is /v1/logs unless given; with "
     "?signal=traces behind it requests as spans to /v1/traces, with ?signal=both both, below a path that is given), "
-    "forward://host:24224/tag (or forward+tls), clickhouse+http://user@host:8123/database (or clickhouse+https; with "
-    "?ttl_days=), opensearch+https://host:9200/index or elasticsearch+https://host:9200/index (or +http; with "
+    "clickhouse+http://user@host:8123/database (or clickhouse+https; with ?ttl_days=), "
+    "opensearch+https://host:9200/index or elasticsearch+https://host:9200/index (or +http; with "
     "?template=none), s3://bucket/prefix (with ?format=parquet or jsonl.zst, &endpoint=, &region=, &part_bytes=), "
-    "relp://host:2514 (or relp+tls) and syslog+tls://host:6514 (or syslog+tcp; with ?max_bytes=, "
-    "&facility=, &enterprise=, &cert=, &key=), journal+https://host:19532 (or journal+http; the path is /upload unless "
-    "given; with ?cert=, &key=), journald:///run/systemd/journal/socket, sqlite:///path"
+    "syslog+tls://host:6514 (or syslog+tcp; with ?max_bytes=, &facility=, &enterprise=, &cert=, &key=), "
+    "journald:///run/systemd/journal/socket"
 )
 
 
@@ -68,8 +65,8 @@ class ShippingParameters(Parameters):
         None,
         "Name of the shipper: of its offsets (.NAME.offsets beside the segments), of the empty file "
         "SEGMENT.shipped-NAME that marks a segment as acknowledged in full, and in its metrics. One shipper of a name "
-        "runs at a time. Empty = the kind of ship_to: kafka, otlp, forward, clickhouse, opensearch, "
-        "elasticsearch, s3, relp, syslog, journal, journald or sqlite.",
+        "runs at a time. Empty = the kind of ship_to: kafka, otlp, clickhouse, opensearch, "
+        "elasticsearch, s3, syslog or journald.",
         allowed="1 to 60 of A-Z a-z 0-9 _ -, or empty",
     )
     ship_batch_records: int = parameter(
@@ -124,10 +121,5 @@ class ShippingParameters(Parameters):
         None,
         "File with headers of the requests of OTLP, ClickHouse, OpenSearch and Elasticsearch, one Name: value per "
         "line, such as Authorization or X-ClickHouse-Key, the password.",
-        allowed="the path of a readable file, or empty",
-    )
-    ship_shared_key_file: OptionalPath = parameter(
-        None,
-        "File with the shared key of Fluent's forward protocol. Empty = the destination requires none.",
         allowed="the path of a readable file, or empty",
     )

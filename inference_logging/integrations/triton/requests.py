@@ -36,6 +36,11 @@ Model = TypeVar("Model", bound=type)
 MAX_PARAMETERS_CHARACTERS: Final = 768
 """Longest recorded parameters of a request, as JSON; the last ones are left out beyond that."""
 
+RESCHEDULE: Final = 2
+"""``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE``: Triton gives the request back in a later batch."""
+DEFAULT_CANDIDATES: Final = 1024
+"""Sequences that Triton's scheduler ``oldest`` gives to an instance at a time, where the configuration has none."""
+
 _KSERVE: Final = {
     **{f"TYPE_{kind}{bits}": (f"{kind}{bits}", bits // 8) for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)},
     **{f"TYPE_FP{bits}": (f"FP{bits}", bits // 8) for bits in (16, 32, 64)},
@@ -64,9 +69,13 @@ class RequestLog:
         self._logger = Logger.shared(self.config)
         is_on = self.config.enabled == "on"
         self._native = self._model_log(args, pb_utils) if is_on else cast("ModelLog", NoModelLog())
-        self.begin: Callable[[Sequence[Any]], list[ModelRequest]] = self._native.begin
-        """Begin the records of a batch: call it first thing in ``execute``. Never raises."""
-        self.end: Callable[[list[ModelRequest], Sequence[Any] | None], None] = self._native.end
+        self.begin: Callable[[Sequence[Any]], list[ModelRequest | None]] = self._native.begin
+        """Begin the records of a batch: call it first thing in ``execute``. Never raises.
+
+        A request that has come back for another round keeps its record. One with which Triton only pads a batch of
+        sequences has none.
+        """
+        self.end: Callable[[list[ModelRequest | None], Sequence[Any] | None], None] = self._native.end
         """Take note of what ``execute`` is about to return. Never raises.
 
         A response of None, or none at all of a decoupled model, leaves the record to the request's response sender.
@@ -101,12 +110,13 @@ class RequestLog:
             ended=self._update_metrics,
             context=REQUEST,
             decoupled=bool(described.get("model_transaction_policy", {}).get("decoupled")),
+            sequences=_sequences(described),
         )
 
-    def fail(self, begun: list[ModelRequest], error: BaseException) -> None:
+    def fail(self, begun: list[ModelRequest | None], error: BaseException) -> None:
         """Take note of the exception that ``execute`` is about to raise; its record has the traceback. Never raises."""
         name, texts = type(error).__qualname__, self._logger.tracebacks.texts(error)
-        for request in begun:
+        for request in filter(None, begun):
             request.fail(name, texts)
         _log.error("execute raised", exc_info=error)
 
@@ -115,13 +125,18 @@ class RequestLog:
         return self._native.find(request)
 
     def close(self) -> bool:
-        """Drain within ``drain_deadline_s``; return whether everything was written. Idempotent."""
+        """Drain within ``drain_deadline_s``; return whether everything was written. Idempotent.
+
+        Triton unloads a model after its last answer. So a request that is open now is one that the model never ends
+        (``response_incomplete``), or one that was rescheduled and that its client has cancelled since.
+        """
         if self not in _open:
             return True
+        self._native.close()
         _open.remove(self)
         return self._logger.release()
 
-    def _returned(self, begun: list[ModelRequest], responses: Any) -> Any:
+    def _returned(self, begun: list[ModelRequest | None], responses: Any) -> Any:
         """Take note of a result that is neither a list nor None, and return the result for Triton."""
         if type(responses) is types.CoroutineType:
             return _awaited(self, begun, responses)
@@ -208,8 +223,8 @@ def _finalize(finalize: Callable[[Any], None]) -> Callable[[Any], None]:
     return logged
 
 
-async def _awaited(log: RequestLog, begun: list[ModelRequest], responses: Any) -> Any:
-    if len(begun) == 1:
+async def _awaited(log: RequestLog, begun: list[ModelRequest | None], responses: Any) -> Any:
+    if len(begun) == 1 and begun[0] is not None:
         REQUEST.set(begun[0].ids)  # the coroutine's own context
     try:
         returned = await responses
@@ -228,6 +243,11 @@ class ResponseSender:
     def __init__(self, sender: Any, request: ModelRequest) -> None:
         """Stand before ``sender``."""
         self._sender, self._request = sender, request
+        request.sender_made()
+
+    def __del__(self) -> None:
+        """Without a sender and without Triton's request, the model cannot answer any more."""
+        self._request.sender_gone()
 
     def send(self, response: Any = None, flags: int = 0) -> None:
         """Send ``response``, or with ``flags`` the end of them; as Triton's, which may raise."""
@@ -268,15 +288,16 @@ def usage(request: Any, *, input_tokens: int | None = None, output_tokens: int |
         _log.warning(f"usage({input_tokens=!r}, {output_tokens=!r}): {error}")
 
 
-def outgoing(request: Any) -> dict[str, Any]:
+def outgoing(request: Any, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the keywords that make a ``pb_utils.InferenceRequest`` a child of ``request``, in its trace.
 
-    They are ``trace``, ``request_id`` and ``parameters``, with ``traceparent`` and ``tracestate``.
+    They are ``trace``, ``request_id`` and ``parameters``: the given ones, with ``traceparent`` and ``tracestate``.
     """
     begun = _find(request)
+    traced = {} if begun is None else begun.ids.outgoing_headers()
     keywords = {"trace": request.trace(), "request_id": request.request_id()}
-    if begun is not None:
-        keywords["parameters"] = begun.ids.outgoing_headers()
+    if begun is not None or parameters:
+        keywords["parameters"] = {**(parameters or {}), **traced}
     return keywords
 
 
@@ -285,7 +306,7 @@ def _find(request: Any) -> ModelRequest | None:
 
 
 def _watch(kind: Any) -> None:
-    """Make sure that response senders and cancellations of ``kind`` (``InferenceRequest``) are noted; idempotent."""
+    """Make sure that senders, cancellations and rounds of ``kind`` (``InferenceRequest``) are noted; idempotent."""
     if hasattr(kind.get_response_sender, "__wrapped__"):
         return
     get_response_sender, is_cancelled = kind.get_response_sender, kind.is_cancelled
@@ -303,6 +324,17 @@ def _watch(kind: Any) -> None:
 
     get_noted.__wrapped__ = get_response_sender  # type: ignore[attr-defined]
     kind.get_response_sender, kind.is_cancelled = get_noted, is_noted
+    set_release_flags = getattr(kind, "set_release_flags", None)
+    if set_release_flags is None:  # before Triton's release 23.11
+        return
+
+    def set_noted(self: Any, flags: int) -> None:
+        set_release_flags(self, flags)
+        begun = _find(self)
+        if begun is not None:
+            begun.reschedule(bool(flags & RESCHEDULE))
+
+    kind.set_release_flags = set_noted
 
 
 def server_traces(command_line: Path) -> bool:
@@ -331,3 +363,14 @@ def _only_input(model_config: Mapping[str, Any]) -> str | None:
     inputs = model_config.get("input", ())
     adds = any(model_config.get(name) for name in ("sequence_batching", "batch_input"))
     return inputs[0]["name"] if len(inputs) == 1 and not adds else None
+
+
+def _sequences(model_config: Mapping[str, Any]) -> int | None:
+    """Return how many sequences an instance of the model serves at a time; None: it has no sequences."""
+    sequences = model_config.get("sequence_batching")
+    if sequences is None:
+        return None
+    oldest = sequences.get("oldest")
+    if oldest is None:
+        return max(1, int(model_config.get("max_batch_size") or 0))
+    return int(oldest.get("max_candidate_sequences") or DEFAULT_CANDIDATES)

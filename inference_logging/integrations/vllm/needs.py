@@ -39,22 +39,24 @@ FINISHED: Needs = {
         "num_generation_tokens",
         "num_cached_tokens",
         "num_preemptions",
-        "max_tokens_param",
         "queued_time",
         "prefill_time",
         "decode_time",
         "e2e_latency",
     ),
 }
-"""For `engine.request`, and for the engine's numbers in the records of requests."""
+"""For `engine.request`."""
 
-ABORTED: Needs = {
+JOINED: Needs = {
+    ("vllm.v1.engine.async_llm", "AsyncLLM"): ("output_processor", "errored", "pause_generation", "sleep"),
     (_OUTPUTS, "OutputProcessor"): (
+        "add_request(self, request, prompt, parent_req, request_index, queue)",
         "abort_requests(self, request_ids, internal)",
+        "_update_stats_from_finished(self, req_state, finish_reason, iteration_stats)",
         "request_states",
         "external_req_ids",
     ),
-    (_OUTPUTS, "RequestState"): ("external_req_id", "prompt_len", "num_cached_tokens", "stats"),
+    (_OUTPUTS, "RequestState"): ("external_req_id", "request_index", "prompt_len", "num_cached_tokens", "stats"),
     (_STATS, "RequestStateStats"): (
         "num_generation_tokens",
         "num_preemptions",
@@ -65,7 +67,7 @@ ABORTED: Needs = {
         "last_token_ts",
     ),
 }
-"""For the numbers of requests that a client aborts."""
+"""For the engine's numbers in the records of requests, also of those that are aborted."""
 
 GAUGES: Needs = {
     (_STATS, "SchedulerStats"): (

@@ -6,8 +6,8 @@ An HTTP request is one or more engine requests: one per prompt, and one per choi
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from inference_logging._native import RequestIds
 from inference_logging.application import get_logger
@@ -15,7 +15,9 @@ from inference_logging.context import REQUEST
 from inference_logging.logger import Logger
 
 ID_CHARACTERS = 256
-"""A client chooses most of an id: longer ones are cut, and not joined."""
+"""A client chooses most of an id: longer ones are cut."""
+MAX_FINISH_REASONS = 16
+"""As many as are read from a response."""
 REQUEST_FIELDS = (
     "engine.request_id",
     "engine.index",
@@ -39,59 +41,90 @@ class Finished(NamedTuple):
     input_tokens: int
     output_tokens: int
     cached_tokens: int
-    finish_reason: str
+    finish_reason: str | None
+    """None if it runs still."""
     queued_s: float | None
     prefill_s: float | None
     decode_s: float | None
     e2e_s: float | None
     preemptions: int
+    is_first: bool = True
+    """It is the first choice of its prompt, for which the prompt counts."""
 
 
-class EngineRequests(NamedTuple):
+class EngineRequests:
     """All engine requests of one HTTP request: a prompt counts once, output tokens and preemptions are sums.
 
-    Seconds are those of the longest. If several choices share a prompt, ``cached_tokens`` are those that the first
-    computed one found in the cache.
+    Seconds are those of the longest. ``asked`` is not None if an engine gave one up: True if it was asked to, False if
+    it did so by itself, as when it stops. ``running`` has the states of those that run, by vLLM's internal id.
     """
 
-    requests: int
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    finish_reasons: list[str]
-    queued_s: float | None
-    prefill_s: float | None
-    decode_s: float | None
-    e2e_s: float | None
-    preemptions: int
-
-
-def merge(entries: Sequence[Finished]) -> EngineRequests:
-    """Return ``entries``, at least one, as one."""
-    if len(entries) == 1:
-        # The usual case, at a seventh of the cost.
-        (_, _, tokens_in, tokens_out, cached, reason, queued, prefill, decode, e2e, preemptions), *_ = entries
-        return EngineRequests(1, tokens_in, tokens_out, cached, [reason], queued, prefill, decode, e2e, preemptions)
-    prompts: dict[str, tuple[int, int]] = {}
-    for entry in entries:
-        cached = min(entry.cached_tokens, prompts.get(entry.request_id, (0, entry.cached_tokens))[1])
-        prompts[entry.request_id] = (entry.input_tokens, cached)
-    return EngineRequests(
-        requests=len(entries),
-        input_tokens=sum(tokens for tokens, _ in prompts.values()),
-        output_tokens=sum(entry.output_tokens for entry in entries),
-        cached_tokens=sum(cached for _, cached in prompts.values()),
-        finish_reasons=[entry.finish_reason for entry in entries],
-        queued_s=_longest(entry.queued_s for entry in entries),
-        prefill_s=_longest(entry.prefill_s for entry in entries),
-        decode_s=_longest(entry.decode_s for entry in entries),
-        e2e_s=_longest(entry.e2e_s for entry in entries),
-        preemptions=sum(entry.preemptions for entry in entries),
+    __slots__ = (
+        "asked",
+        "cached_tokens",
+        "decode_s",
+        "e2e_s",
+        "finish_reasons",
+        "input_tokens",
+        "output_tokens",
+        "preemptions",
+        "prefill_s",
+        "queued_s",
+        "request_id",
+        "requests",
+        "running",
     )
 
+    def __init__(self) -> None:
+        self.request_id: str | None = None
+        self.asked: bool | None = None
+        self.requests = self.input_tokens = self.output_tokens = self.cached_tokens = self.preemptions = 0
+        self.finish_reasons: list[str] = []
+        self.queued_s: float | None = None
+        self.prefill_s: float | None = None
+        self.decode_s: float | None = None
+        self.e2e_s: float | None = None
+        self.running: dict[str, Any] = {}
 
-def _longest(durations: Iterable[float | None]) -> float | None:
-    return max((duration for duration in durations if duration is not None), default=None)
+    def add(self, entry: Finished) -> None:
+        """Count ``entry`` in."""
+        (name, _, tokens_in, tokens_out, cached, reason, queued, prefill, decode, e2e, preemptions, is_first) = entry
+        self.request_id = self.request_id or name
+        self.requests += 1
+        if is_first:
+            self.input_tokens += tokens_in
+            self.cached_tokens += cached
+        self.output_tokens += tokens_out
+        self.preemptions += preemptions
+        if reason is not None and len(self.finish_reasons) < MAX_FINISH_REASONS:
+            self.finish_reasons.append(reason)
+        self.queued_s = _longer(self.queued_s, queued)
+        self.prefill_s = _longer(self.prefill_s, prefill)
+        self.decode_s = _longer(self.decode_s, decode)
+        self.e2e_s = _longer(self.e2e_s, e2e)
+
+    def values(self) -> tuple[object, ...]:
+        """Return what the native reader of the engine's facts takes."""
+        return (
+            self.request_id,
+            self.asked,
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_tokens,
+            self.requests,
+            self.finish_reasons or None,
+            self.queued_s,
+            self.prefill_s,
+            self.decode_s,
+            self.e2e_s,
+            self.preemptions,
+        )
+
+
+def _longer(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return max(one, other)
 
 
 def seconds(value: float) -> float | None:
@@ -107,7 +140,7 @@ def request_event(logger: Logger) -> Callable[[Finished, RequestIds | None], Non
         # vLLM's task of outputs runs in a copy of the first request's context, whose ids are never the right ones.
         token = REQUEST.set(ids)
         try:
-            emit(entry.request_id[:ID_CHARACTERS], *entry[1:5], [entry.finish_reason], *entry[6:])
+            emit(entry.request_id[:ID_CHARACTERS], *entry[1:5], [entry.finish_reason], *entry[6:-1])
         finally:
             REQUEST.reset(token)
 

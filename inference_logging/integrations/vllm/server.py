@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from inference_logging.config import Config
     from inference_logging.integrations.vllm.engine import EngineStatLogger
 
-MAX_FINISH_REASONS = 16
-"""As many as are read from a response."""
-
 _FACTS = "engine's facts in the records of requests"
 
 
@@ -40,6 +37,7 @@ class Server:
         """Inspect ``client`` (``vllm.engine.protocol.EngineClient``), and report what is missing."""
         observability = getattr(getattr(client, "vllm_config", None), "observability_config", None)
         self.traces = bool(getattr(observability, "otlp_traces_endpoint", None))
+        self._client = client
         self._engine = _stat_logger(client) if config.engine_records == "on" else None
         self.reported = reported_by(client)
         """What is known of engine and model, for `server.started`."""
@@ -47,34 +45,24 @@ class Server:
         """Reads what the engine has for the record of a request."""
         if whole(_FACTS, METADATA):
             take = self._take if self._engine is not None else None
-            self.reader = EngineReader(take=take, failed=_failed, id_characters=ID_CHARACTERS)
+            self.reader = EngineReader(take=take, failed=self._failed, id_characters=ID_CHARACTERS)
 
-    def _take(self, request_id: str, ids: RequestIds) -> tuple[object, ...] | None:
-        engine = self._engine.take(request_id, ids) if self._engine is not None else None
-        if engine is None:
+    def _take(self, ids: RequestIds, broke_off: bool) -> tuple[object, ...] | None:
+        if self._engine is None:
             return None
-        return (
-            "abort" in engine.finish_reasons,
-            engine.input_tokens,
-            engine.output_tokens,
-            engine.cached_tokens,
-            engine.requests,
-            engine.finish_reasons[:MAX_FINISH_REASONS],
-            engine.queued_s,
-            engine.prefill_s,
-            engine.decode_s,
-            engine.e2e_s,
-            engine.preemptions,
-        )
+        # What runs still is counted where nothing more of it will reach the client; else (a response in the background)
+        # it goes on, and is recorded at its end.
+        found = self._engine.take(ids, with_running=broke_off or bool(getattr(self._client, "errored", False)))
+        return None if found is None else found.values()
+
+    def _failed(self, error: Exception) -> None:
+        off(True, _FACTS, error)
+        self.detach()
 
     def detach(self) -> None:
         """Leave the engine alone: no request is recorded any more."""
         if self._engine is not None:
             self._engine.detach()
-
-
-def _failed(error: Exception) -> None:
-    off(True, _FACTS, error)
 
 
 def _stat_logger(client: Any) -> EngineStatLogger | None:
@@ -83,7 +71,7 @@ def _stat_logger(client: Any) -> EngineStatLogger | None:
     manager = getattr(client, "logger_manager", None)
     for candidate in getattr(manager, "stat_loggers", ()):
         if isinstance(candidate, EngineStatLogger):
-            candidate.attach(client.output_processor)
+            candidate.attach(client)
             return candidate
     report_lacking(
         "engine_records='on': vLLM has not loaded the plugin 'inference_logging'; is the package installed, and does "

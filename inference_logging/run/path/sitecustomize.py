@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Each module, once imported, is given to the function of the same key in `inference_logging.run.servers.FOUND`.
-_MODULES = ("uvicorn.config", "hypercorn.app_wrappers", "granian.asgi")
+_MODULES = ("uvicorn.config", "hypercorn.app_wrappers", "granian.asgi", "gunicorn.workers.gasgi")
 
 
 class _Loader(importlib.abc.Loader):

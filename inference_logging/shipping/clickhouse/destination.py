@@ -15,13 +15,13 @@ import gzip
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from inference_logging.shipping.clickhouse import schema
 from inference_logging.shipping.clickhouse.place import Place
 from inference_logging.shipping.clickhouse.rows import row_line
-from inference_logging.shipping.http import AnswerError, joined, open_client
-from inference_logging.shipping.line import Line, Sent, Stored
+from inference_logging.shipping.http import Answer, AnswerError, ask, open_client
+from inference_logging.shipping.line import Line, Sent
 
 SETTINGS: Final = {
     "insert_deduplicate": "1",
@@ -44,9 +44,7 @@ _OUTDATED: Final = frozenset({10, 16, 60})
 """Codes of tables or columns that are not there."""
 _CODE: Final = re.compile(r"Code: (\d+)")
 _NAME: Final = re.compile(r"\(([A-Z][A-Z0-9_]+)\)")
-_TTL_DAYS: Final = re.compile(r"TTL toDateTime\(timestamp\) \+ toIntervalDay\((\d+)\)(?= SETTINGS| DELETE|,|$)")
-"""As a server writes what `schema` has asked for; other times are an administrator's."""
-_DAY_S: Final = 86_400
+_FOREIGN: Final = "not_clickhouse"
 
 
 class ForeignError(Exception):
@@ -86,19 +84,16 @@ class ClickHouseDestination:
         self._in_doubt = bool(sent.failed)
         return sent
 
-    def stored(self) -> Stored:
-        """Return what the tables take. Raises as ``_ask``, and ``ValueError`` if that is not answered."""
-        engine, replicas, rows, bytes_ = self._ask(schema.STORED).rstrip("\n").split("\t")
-        days = _TTL_DAYS.search(engine)
-        # Other engines with replicas share one copy.
-        copies = max(1, int(replicas)) if engine.startswith("Replicated") else 1
-        return Stored(int(rows), int(bytes_), copies, int(days[1]) * _DAY_S if days else None)
+    @staticmethod
+    def convert(line: Line) -> bytes:
+        """Return the row of a line."""
+        return row_line(line)
 
     def _prepare(self) -> None:
         """Make what is missing. Raises as ``_ask``, and ``ForeignError``."""
         of = f"database = currentDatabase() AND name IN ({', '.join(map(_text, schema.OBJECTS))})"
-        answer = self._ask(f"SELECT name, engine FROM system.tables WHERE {of}")
-        engines = dict(line.split("\t") for line in answer.splitlines())
+        found = self._ask(f"SELECT name, engine FROM system.tables WHERE {of}", 2)
+        engines = {row[0]: row[1] for row in found}
         columns = self._columns() if schema.RECORDS in engines else set(schema.COLUMNS)
         foreign = schema.foreign(engines, columns)
         if foreign is not None:
@@ -108,20 +103,20 @@ class ClickHouseDestination:
             )
         missing = [name for name in schema.COLUMNS if name not in columns]
         if missing:
-            self._ask(schema.add_columns(missing))
+            self._send(schema.add_columns(missing).encode())
         made = schema.statements(self._place.ttl_days) if engines.keys() != set(schema.OBJECTS) else []
         for statement in [*made, *(schema.views(anew=True) if missing else ())]:
-            self._ask(statement)
+            self._send(statement.encode())
         engine = self._ask(
-            f"SELECT engine FROM system.tables WHERE database = currentDatabase() AND name = '{schema.RECORDS}'"
+            f"SELECT engine FROM system.tables WHERE database = currentDatabase() AND name = '{schema.RECORDS}'", 1
         )
-        self._has_replicas = not engine.startswith("ReplacingMergeTree")
+        self._has_replicas = engine != [["ReplacingMergeTree"]]
         self._is_prepared = True
 
     def _columns(self) -> set[str]:
         """Return the names of the columns of the records' table. Raises as ``_ask``."""
         of = f"database = currentDatabase() AND table = {_text(schema.RECORDS)}"
-        return set(self._ask(f"SELECT name FROM system.columns WHERE {of}").splitlines())
+        return {name for (name,) in self._ask(f"SELECT name FROM system.columns WHERE {of}", 1)}
 
     def _insert(self, lines: Sequence[Line]) -> Sent:
         """Insert a block; one that is refused is halved until the record that is the cause is alone."""
@@ -132,9 +127,9 @@ class ClickHouseDestination:
             if error.code not in REFUSED and error.status != _TOO_LARGE:
                 raise
             if len(lines) == 1:
-                return Sent(refused={error.kind: 1})
+                return Sent().refuse(lines[0], error.kind, str(error))
             half = len(lines) // 2
-            return joined(self._insert(lines[:half]), self._insert(lines[half:]))
+            return self._insert(lines[:half]).joined(self._insert(lines[half:]))
         if self._in_doubt and not self._has_replicas:
             missing = self._missing(lines)
             if missing:
@@ -143,9 +138,8 @@ class ClickHouseDestination:
 
     def _store(self, lines: Sequence[Line], token: str) -> None:
         content = schema.insert().encode() + b"\n".join(map(row_line, lines))
-        self._post(
-            gzip.compress(content, compresslevel=1), {"Content-Encoding": "gzip"}, insert_deduplication_token=token
-        )
+        content = gzip.compress(content, compresslevel=1)
+        self._send(content, {"Content-Encoding": "gzip"}, insert_deduplication_token=token)
 
     def _missing(self, lines: Sequence[Line]) -> list[Line]:
         """Return which of them the table does not have. Raises as ``_ask``."""
@@ -156,18 +150,27 @@ class ClickHouseDestination:
             f"(segment = {_text(segment)} AND offset BETWEEN {first} AND {last})"
             for segment, (first, last) in ends.items()
         )
-        found = self._ask(f"SELECT segment, offset FROM {schema.RECORDS} WHERE {_times(lines)} AND ({places})")
-        there = {(segment, int(offset)) for segment, offset in (line.split("\t") for line in found.splitlines())}
+        found = self._ask(f"SELECT segment, offset FROM {schema.RECORDS} WHERE {_times(lines)} AND ({places})", 2)
+        there = {(segment, int(offset)) for segment, offset in found}
         return [line for line in lines if line.place not in there]
 
-    def _ask(self, statement: str) -> str:
-        """Return the answer to a statement. Raises ``AnswerError``, and what the client raises."""
-        answer: str = self._post(statement.encode(), {}).text
-        return answer
+    def _ask(self, statement: str, columns: int) -> list[list[str]]:
+        """Return the rows that answer a statement. Raises ``AnswerError``, and what the client raises."""
+        answer = self._post(statement.encode(), {})
+        rows = [line.split("\t") for line in answer.text.split("\n") if line]
+        if any(len(row) != columns for row in rows):
+            raise AnswerError(answer, _FOREIGN, f"the answer is none of ClickHouse's: {answer.text[:100]}")
+        return rows
 
-    def _post(self, content: bytes, headers: Mapping[str, str], **settings: str) -> Any:
+    def _send(self, content: bytes, headers: Mapping[str, str] | None = None, **settings: str) -> None:
+        """Let the server do what has no answer. Raises as ``_ask``."""
+        answer = self._post(content, headers or {}, **settings)
+        if answer.content:
+            raise AnswerError(answer, _FOREIGN, f"the answer is none of ClickHouse's: {answer.text[:100]}")
+
+    def _post(self, content: bytes, headers: Mapping[str, str], **settings: str) -> Answer:
         parameters = {"database": self._place.database, **SETTINGS, **settings}
-        answer = self._client.post(self._place.url, params=parameters, content=content, headers=headers)
+        answer = ask(self._client, "POST", self._place.url, params=parameters, content=content, headers=headers)
         code = answer.headers.get("X-ClickHouse-Exception-Code")
         if answer.is_success and code is None:
             return answer

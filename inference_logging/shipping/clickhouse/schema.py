@@ -21,16 +21,6 @@ from inference_logging.shipping.rows import OTHER
 RECORDS: Final = "records"
 MINUTES: Final = "requests_per_minute"
 OBJECTS: Final = (RECORDS, "requests", "logs", MINUTES, f"{MINUTES}_states", f"{MINUTES}_feed")
-STORED: Final = f"""
-SELECT
-    (SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND name = '{RECORDS}'),
-    (SELECT max(total_replicas) FROM system.replicas WHERE database = currentDatabase() AND table = '{RECORDS}'),
-    sumIf(rows, table = '{RECORDS}'),
-    sum(bytes_on_disk)
-FROM system.parts
-WHERE active AND database = currentDatabase() AND table IN ('{RECORDS}', '{MINUTES}_states')
-""".strip()
-"""The question what the tables take on this server's disk: engine, replicas, records, bytes."""
 _VIEWS: Final = ("requests", "logs", MINUTES)
 """Those that a later version makes anew."""
 WINDOW_BLOCKS: Final = 100_000
@@ -75,7 +65,7 @@ COLUMNS: Final = {**{name: _kind(name, kind) for name, kind in OF_QUERY.items()}
 _WEIGHT: Final = "coalesce(adjusted_count, 1)"
 _SUMS: Final = {
     "requests": _WEIGHT,
-    "failed": f"if(outcome <> 'ok', {_WEIGHT}, 0)",
+    "failed": f"if(outcome NOT IN ('ok', 'client_disconnect'), {_WEIGHT}, 0)",
     "aborted": f"if(outcome = 'client_disconnect', {_WEIGHT}, 0)",
     "input_tokens": f"coalesce(`gen_ai.usage.input_tokens` * {_WEIGHT}, 0)",
     "output_tokens": f"coalesce(`gen_ai.usage.output_tokens` * {_WEIGHT}, 0)",

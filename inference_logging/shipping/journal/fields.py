@@ -1,4 +1,4 @@
-"""A record as fields of a journal's entry, in the two forms that journals read.
+"""A record as fields of a journal's entry.
 
 ``MESSAGE`` is what a person reads; ``INFERENCE_LOGGING_RECORD`` is the record as JSON, unchanged. Each member that is
 text or a number is a field of its own too, ``INFERENCE_LOGGING_…``, by which ``journalctl`` finds entries.
@@ -66,10 +66,7 @@ def _text(value: Any) -> bytes:
 
 
 def serialized(found: Iterable[Field]) -> bytes:
-    """Return fields in the form that journald's socket and the export format share.
-
-    A value with control characters has its length before it.
-    """
+    """Return fields as journald's socket takes them: a value with control characters has its length before it."""
     return b"".join(_serialized(name.encode(), value) for name, value in found)
 
 

@@ -33,10 +33,11 @@ class LocalJournal:
 
     def send(self, lines: Sequence[Line]) -> Sent:
         """Send all of them, and wait until journald has read them."""
+        entries = [self.convert(line) for line in lines]
         try:
             connected = self._connected()
-            for line in lines:
-                _send(connected, serialized(fields(line)))
+            for entry in entries:
+                _send(connected, entry)
             wait_until_taken(connected, self._timeout_s)
             # A socket that is gone has nothing unread either. journald passes an empty datagram over.
             connected.send(b"")
@@ -44,6 +45,11 @@ class LocalJournal:
             self.close()
             return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
         return Sent()
+
+    @staticmethod
+    def convert(line: Line) -> bytes:
+        """Return the entry of a line."""
+        return serialized(fields(line))
 
     def _connected(self) -> socket.socket:
         if self._socket is None:

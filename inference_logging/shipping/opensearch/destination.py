@@ -8,14 +8,13 @@ cannot take is refused and counted. All others are sent again, those of a full q
 from __future__ import annotations
 
 import gzip
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
-from inference_logging.shipping.http import AnswerError, joined, open_client
-from inference_logging.shipping.line import Line, Sent, Stored
+from inference_logging.shipping.http import Answer, AnswerError, ask, open_client
+from inference_logging.shipping.line import Line, Sent
 from inference_logging.shipping.opensearch.documents import action
 from inference_logging.shipping.opensearch.place import Place
 from inference_logging.shipping.opensearch.template import template
@@ -31,8 +30,6 @@ _BAD: Final = 400
 _TOO_LARGE: Final = 413
 _ANSWER: Final = "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason"
 """What is wanted of an answer."""
-_STORED: Final = "indices.*.primaries.docs.count,indices.*.*.store.size_in_bytes"
-"""The same of the question what indexes take."""
 
 
 class IndexDestination:
@@ -59,19 +56,9 @@ class IndexDestination:
         except (httpx.HTTPError, OSError) as error:
             return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
 
-    def stored(self) -> Stored:
-        """Return what the indexes take: those by day or by number, and one without.
-
-        Raises as ``_ask``, and ``ValueError``, ``KeyError``, ``AttributeError`` if the answer is none to that question.
-        """
-        name = self._place.name
-        path = f"{name},{name}-*/_stats/store,docs"
-        answer = self._ask("GET", path, {"ignore_unavailable": "true", "filter_path": _STORED})
-        of_records = re.compile(rf"{re.escape(name)}(-[0-9.]+)?")
-        indexes = orjson.loads(answer.content).get("indices", {})
-        found = [of for index, of in indexes.items() if of_records.fullmatch(index)]
-        one, all_ = (sum(of[which]["store"]["size_in_bytes"] for of in found) for which in ("primaries", "total"))
-        return Stored(sum(of["primaries"]["docs"]["count"] for of in found), one, all_ / one if one else 1.0, None)
+    def convert(self, line: Line) -> bytes:
+        """Return the two lines of a document."""
+        return action(line, self._place.name)
 
     def _prepare(self) -> None:
         """Make the template, unless there is one of that name. Raises as ``_ask``."""
@@ -87,16 +74,16 @@ class IndexDestination:
 
     def _create(self, lines: Sequence[Line]) -> Sent:
         """Send a request; one that is too large is halved until the record that is the cause is alone."""
-        content = gzip.compress(b"".join(action(line, self._place.name) for line in lines), compresslevel=1)
+        content = gzip.compress(b"".join(map(self.convert, lines)), compresslevel=1)
         try:
             answer = self._ask("POST", "_bulk", {"filter_path": _ANSWER}, content, {"Content-Encoding": "gzip"})
         except AnswerError as error:
             if error.status != _TOO_LARGE:
                 raise
             if len(lines) == 1:
-                return Sent(refused={error.kind: 1})
+                return Sent().refuse(lines[0], error.kind, str(error))
             half = len(lines) // 2
-            return joined(self._create(lines[:half]), self._create(lines[half:]))
+            return self._create(lines[:half]).joined(self._create(lines[half:]))
         try:
             results = [item["create"] for item in orjson.loads(answer.content)["items"]]
             return _sorted(lines, [(int(one["status"]), one.get("error", {})) for one in results])
@@ -106,9 +93,10 @@ class IndexDestination:
 
     def _ask(
         self, method: str, path: str, parameters: Mapping[str, str], content: bytes = b"", headers: Any = None
-    ) -> Any:
+    ) -> Answer:
         """Return a successful answer. Raises ``AnswerError``, and what the client raises."""
-        answer = self._client.request(
+        answer = ask(
+            self._client,
             method,
             f"{self._place.url}/{path}",
             params=parameters,
@@ -125,7 +113,7 @@ class IndexDestination:
         self._client.close()
 
 
-def _error(answer: Any) -> AnswerError:
+def _error(answer: Answer) -> AnswerError:
     """Return the error with type and reason of its JSON, if it is that."""
     try:
         error = answer.json()["error"]
@@ -144,7 +132,7 @@ def _sorted(lines: Sequence[Line], results: Sequence[tuple[int, Mapping[str, Any
         kind = str(error.get("type", status))
         reasons = " ".join(str(one.get("reason", "")) for one in (error, error.get("caused_by") or {}))
         if status == _BAD and (kind in REFUSED or _TOO_LONG in reasons):
-            sent.refused[kind] = sent.refused.get(kind, 0) + 1
+            sent.refuse(line, kind, reasons)
             continue
         failed.append(line)
         sent.error, sent.error_type = f"status {status}: {kind}: {reasons[:300].strip()}", kind

@@ -155,6 +155,8 @@ class SegmentShipper:
         self.records = self.bytes = self.left_out = 0
         self.errors: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.letters = Counter(held=0)
+        """Those segments stay where they are."""
         self.live = 0
         """Segments that had a writer at the last look."""
         self._sending_since_s = 0.0
@@ -205,6 +207,7 @@ class SegmentShipper:
             folder.held.add(segment.name)
             kind = _KINDS[type(error)]
             self.refused[kind] += 1
+            self.letters["held"] += 1
             self._pauses.report(f"{kind} {segment.name}", f"{segment.name} cannot be delivered: {error}")
         except OSError as error:
             self._failed("disk", f"{segment.name}: {error}")

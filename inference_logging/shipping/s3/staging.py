@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final, Protocol, TypeAlias
 
 from inference_logging.errors import CorruptLineError, MissingExtraError
 from inference_logging.segments import Segment
@@ -26,10 +26,14 @@ _COMPRESSED_STEP_BYTES: Final = 1 << 10
 """Zeroes grow to 32 MiB."""
 
 
+Parsed: TypeAlias = tuple[bytes, dict[str, Any]]
+"""The line of a record, and what it says."""
+
+
 class Sink(Protocol):
     """What takes the whole lines of a segment and makes a file of them."""
 
-    def add(self, lines: bytes, records: list[dict[str, Any]], /) -> None:
+    def add(self, lines: bytes, records: list[Parsed], /) -> None:
         """Take whole lines, and the records among them."""
 
     def close(self, account: Account, /) -> None:
@@ -73,7 +77,11 @@ class Staging:
         for lines in whole_lines(segment):
             digest.update(lines)
             bytes_ += len(lines)
-            records = [record for line in joiner.add(lines) if (record := account.add(line)) is not None]
+            records = [
+                (line, record)
+                for line in joiner.add(lines)
+                if (record := account.add(line)) is not None and isinstance(line, bytes)
+            ]
             sink.add(lines, records)
         sink.close(account)
         return Staged(segment, form, path, content_of(path), Content(bytes_, digest.hexdigest()), account)
@@ -135,7 +143,7 @@ class _JsonLines:
         self._file = path.open("wb")
         self._writer = _zstandard().ZstdCompressor(level=LEVEL, write_checksum=True).stream_writer(self._file)
 
-    def add(self, lines: bytes, _records: list[dict[str, Any]]) -> None:
+    def add(self, lines: bytes, _records: list[Parsed]) -> None:
         self._writer.write(lines)
 
     def close(self, _account: Account) -> None:

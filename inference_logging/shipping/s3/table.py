@@ -14,7 +14,7 @@ import orjson
 
 from inference_logging.errors import MissingExtraError
 from inference_logging.segments.columns import RESOURCE
-from inference_logging.shipping.rows import COLUMNS, row
+from inference_logging.shipping.rows import COLUMNS, OTHER, row
 from inference_logging.shipping.s3.manifest import Account
 
 _TOGETHER_BYTES: Final = 16 << 20
@@ -44,10 +44,10 @@ class Table:
         self._file = self._rows.open("wb")
         self._longest, self._count = _LEAST_BUFFER_BYTES, 0
 
-    def add(self, _lines: bytes, records: list[dict[str, Any]]) -> None:
+    def add(self, _lines: bytes, records: list[tuple[bytes, dict[str, Any]]]) -> None:
         """Take records."""
-        for record in records:
-            line = orjson.dumps(row(record)) + b"\n"
+        for raw, record in records:
+            line = _row(raw, record) + b"\n"
             self._longest, self._count = max(self._longest, len(line)), self._count + 1
             self._file.write(line)
 
@@ -80,6 +80,16 @@ class Table:
         finally:
             connection.close()
             self._rows.unlink()
+
+
+def _row(raw: bytes, record: dict[str, Any]) -> bytes:
+    """Return a record's row as JSON. One that nests deeper than our lines do is wholly in ``other``, as it was read."""
+    try:
+        return orjson.dumps(row(record))
+    except TypeError:
+        head = row({name: value for name, value in record.items() if not isinstance(value, dict | list)})
+        head.pop(OTHER, None)
+        return orjson.dumps({**head, OTHER: orjson.Fragment(raw)})
 
 
 def _name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Syslog servers as destinations: messages of RFC 5424 over RELP, which acknowledges each, and over TCP and TLS."""
+"""Syslog servers as destinations: messages of RFC 5424 over TCP and TLS."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from inference_logging.errors import ConfigError
 from inference_logging.shipping.connections import client_context
 from inference_logging.shipping.line import Destination
 from inference_logging.shipping.syslog.message import ENTERPRISE, FACILITY, Format
-from inference_logging.shipping.syslog.relp import RelpDestination
 from inference_logging.shipping.syslog.sized import LEAST_MAX_BYTES, MAX_BYTES, Sized
 from inference_logging.shipping.syslog.tcp import TcpDestination
 
-PORTS: Final = {"syslog+tcp": 601, "syslog+tls": 6514, "relp": 2514, "relp+tls": 2514}
-"""RELP has none of its own; this is the one of its documentation."""
+PORTS: Final = {"syslog+tcp": 601, "syslog+tls": 6514}
 
 
 def open_syslog(to: str, *, timeout_s: float, ca_file: str | None) -> Destination:
-    """Return the destination of a ``ship_to`` of syslog or RELP. Raises ``ConfigError``."""
+    """Return the destination of a ``ship_to`` of syslog. Raises ``ConfigError``."""
     parts = urlsplit(to)
     options = dict(parse_qsl(parts.query))
     max_bytes = int(options.get("max_bytes", MAX_BYTES))
@@ -27,5 +25,4 @@ def open_syslog(to: str, *, timeout_s: float, ca_file: str | None) -> Destinatio
     form = Format(options.get("facility", FACILITY), int(options.get("enterprise", ENTERPRISE)))
     address = (parts.hostname or "", parts.port or PORTS[parts.scheme])
     context = client_context(ca_file, options) if parts.scheme.endswith("+tls") else None
-    kind = RelpDestination if parts.scheme.startswith("relp") else TcpDestination
-    return kind(address, Sized(form, max_bytes), timeout_s=timeout_s, context=context)
+    return TcpDestination(address, Sized(form, max_bytes), timeout_s=timeout_s, context=context)

@@ -25,9 +25,13 @@ class Sized:
         """Return the messages of those lines that are not too long, and a result that counts the others as refused."""
         made, sent = [], Sent()
         for line in lines:
-            message = self._form.message(line)
+            message = self.convert(line)
             if len(message) <= self._max_bytes:
                 made.append((line, message))
-        if longer := len(lines) - len(made):
-            sent.refused = {f"longer_than_{self._max_bytes}_bytes": longer}
+            else:
+                sent.refuse(line, f"longer_than_{self._max_bytes}_bytes", f"its message has {len(message)} bytes")
         return made, sent
+
+    def convert(self, line: Line) -> bytes:
+        """Return the message of a line, of any length."""
+        return self._form.message(line)

@@ -2,7 +2,7 @@
 
 The protocol has no acknowledgements. A batch is a connection of its own, and counts as arrived once the server has
 ended the connection after us: it has read all of it then. What a server had read and not yet stored when it was killed
-is lost; RELP loses nothing there.
+is lost.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ class TcpDestination:
     ) -> None:
         """Keep the parameters of the connections."""
         self._address, self._sized, self._timeout_s, self._context = address, sized, timeout_s, context
+
+    def convert(self, line: Line) -> bytes:
+        """Return the message of a line."""
+        return self._sized.convert(line)
 
     def send(self, lines: Sequence[Line]) -> Sent:
         """Send all of them, and wait until the server has read them."""

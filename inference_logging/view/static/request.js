@@ -72,9 +72,11 @@ function Head({ data, meta, params, onFilter }) {
 }
 
 const FIGURES = [
-  ["Status", "http.response.status_code", null], ["Duration", "duration_s", "s"], ["First chunk", "gen_ai.response.time_to_first_chunk", "s"],
+  ["Status", "http.response.status_code", null], ["Duration", "duration_s", "s"], ["First byte", "time_to_first_byte_s", "s"],
+  ["First chunk", "gen_ai.response.time_to_first_chunk", "s"], ["First reasoning", "gen_ai.response.time_to_first_reasoning", "s"],
+  ["First tool call", "gen_ai.response.time_to_first_tool_call", "s"],
   ["Tokens in", "gen_ai.usage.input_tokens", "1"], ["Tokens out", "gen_ai.usage.output_tokens", "1"],
-  ["Tokens/s", "gen_ai.response.output_tokens_per_second", "1"], ["Chunks", "chunks", "1"], ["Largest gap", "chunk_gap_max_us", "us"],
+  ["Tokens/s", "gen_ai.response.output_tokens_per_second", "1"], ["Chunks", "chunks", "1"], ["Largest gap", "chunk_gap_max_us", "us"], ["Keep-alives", "stream.keep_alives", "1"],
   ["Preemptions", "engine.preemptions", "1"],
 ];
 

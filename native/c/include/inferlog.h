@@ -79,7 +79,8 @@ typedef enum {
 typedef struct inferlog_log inferlog_log;
 
 /*
- A registered event. `id` is 0 if it could not be registered; then nothing accepts it.
+ A registered event. `id` is 0 if it could not be registered. No log accepts records of an event that it has not
+ registered, so a handle must not be changed.
  */
 typedef struct {
   uint16_t id;
@@ -88,9 +89,9 @@ typedef struct {
    */
   uint16_t fields;
   /*
-   Its records also carry the ids of a request.
+   Its records also carry the ids of a request: 0 or 1.
    */
-  bool in_request;
+  uint8_t in_request;
 } inferlog_event;
 
 /*

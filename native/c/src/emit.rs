@@ -43,21 +43,22 @@ pub struct Value<'a> {
     pub of: Scalar<'a>,
 }
 
-/// A registered event. `id` is 0 if it could not be registered; then nothing accepts it.
+/// A registered event. `id` is 0 if it could not be registered. No log accepts records of an event that it has not
+/// registered, so a handle must not be changed.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Event {
     pub id: u16,
     /// The number of values of a record.
     pub fields: u16,
-    /// Its records also carry the ids of a request.
-    pub in_request: bool,
+    /// Its records also carry the ids of a request: 0 or 1.
+    pub in_request: u8,
 }
 
 impl From<Event> for inferlog::Event {
     #[inline]
     fn from(Event { id, fields, in_request }: Event) -> Self {
-        Self { id, fields, in_request }
+        Self { id, fields, in_request: in_request != 0 }
     }
 }
 
@@ -77,7 +78,7 @@ pub unsafe extern "C" fn inferlog_register(
 ) -> Event {
     // SAFETY: the caller's promise.
     let log = unsafe { Log::at(log) };
-    guarded(Event { id: 0, fields: 0, in_request }, || {
+    guarded(Event { id: 0, fields: 0, in_request: in_request.into() }, || {
         let log = log.ok_or("log=NULL: must be an open log")?;
         // SAFETY: the caller's promise.
         let text = |text: *const c_char, parameter: &str| {
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn inferlog_register(
         let names = given.collect::<Result<Vec<String>, String>>()?;
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let inferlog::Event { id, fields, in_request } = log.register(&name, &names, in_request)?;
-        Ok(Event { id, fields, in_request })
+        Ok(Event { id, fields, in_request: in_request.into() })
     })
 }
 

@@ -15,16 +15,16 @@
 //! * Floats are the shortest text that reads back as the same float; NaN and the infinities are the strings `"NaN"`,
 //!   `"Infinity"`, `"-Infinity"`, as in OTLP/JSON. Gaps are an array of integers, microseconds.
 //! * Text is escaped as `escape` says. Json is trusted to be JSON, but a raw line break in it (legal between tokens)
-//!   becomes a blank, and empty Json is `null`.
+//!   becomes a blank, and empty Json is `null`. What readers do not take of it is text (`json::bounded`).
 //!
 //! Redaction is applied to the finished line (`redact`), and to the values that are counted of it.
 //!
 //! Invariant: a line is appended whole or not at all, and the only line break in it is its last byte.
 
-use crate::extract;
-use crate::json::number::{push_float, push_integer};
+use crate::extract::{self, Declared, Readable, UnknownStreams};
+use crate::json::escape;
+use crate::json::number::push_integer;
 use crate::json::timestamp::SecondCache;
-use crate::json::{escape, hex};
 use crate::names::Semconv;
 use crate::plan::LinePlan;
 use crate::rate::Rate;
@@ -33,17 +33,20 @@ use crate::series::observe::{FieldObserver, NoObserver, Observe};
 use crate::series::{Reporter, Series};
 use process::ProcessCache;
 use queue::event::FIRST_USER_ID;
-use queue::record::{BodyKind, BodyText, Gaps, Malformed, Map, Trace, Value, Values, append_short as put};
-use request::capture::packed::Unpacked;
+use queue::record::{BodyKind, BodyText, Malformed, Value, Values, append_short as put};
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
+use values::{push_trace, push_value};
 
 mod counted;
 mod process;
+mod values;
 
 /// Room for the head of a line and some values; saves the output from growing in small steps.
 const USUAL_LINE_BYTES: usize = 512;
+/// The fields of a line stand within one container: the line.
+const IN_LINE: usize = 1;
 
 /// `"severity_text":"…",` by OpenTelemetry severity number.
 const SEVERITIES: [&str; 25] = [
@@ -93,6 +96,7 @@ pub struct LineHead<'a> {
 #[derive(Default)]
 struct Given {
     hash_key: Option<[u8; 32]>,
+    unknown_streams: UnknownStreams,
     semconv: Semconv,
     /// The member with the provider; or empty.
     provider: Box<[u8]>,
@@ -139,7 +143,9 @@ impl Encoder {
     /// Redact each line by `rules`, if there are any.
     #[must_use]
     pub fn redacting(self, rules: Option<Arc<Rules>>) -> Self {
-        Self { redaction: rules.map(Redaction::new), ..self }
+        let has_patterns = rules.as_ref().is_some_and(|rules| rules.has_patterns());
+        let unknown_streams = if has_patterns { UnknownStreams::Withheld } else { UnknownStreams::Written };
+        Self { redaction: rules.map(Redaction::new), given: Given { unknown_streams, ..self.given }, ..self }
     }
 
     /// Use this key for hashes that replace texts.
@@ -186,25 +192,25 @@ impl Encoder {
         out.reserve(payload.len() + USUAL_LINE_BYTES);
         self.push_head(out, head, plan);
         let fields = out.len();
-        let unpacked = OnceCell::new();
+        let readable = Default::default();
         let pushed = match (&mut self.series, &plan.engine) {
             (Some(series), _) if !plan.roles.is_empty() => {
                 let mut observer = FieldObserver::new(&plan.roles);
-                let pushed = push_fields(out, plan, payload, &self.given, &unpacked, &mut observer);
+                let pushed = push_fields(out, plan, payload, &self.given, &readable, &mut observer);
                 if pushed.is_ok() {
                     counted::count(series, &mut self.redaction, &observer, head.time_unix_nano, payload);
                 }
                 pushed
             }
             (Some(series), Some(fields)) => {
-                let pushed = push_fields(out, plan, payload, &self.given, &unpacked, &mut NoObserver);
+                let pushed = push_fields(out, plan, payload, &self.given, &readable, &mut NoObserver);
                 if pushed.is_ok() {
                     let LineHead { boot_id, time_unix_nano: unix_nano, .. } = *head;
                     series.engine(fields, Reporter { boot_id, unix_nano }, payload);
                 }
                 pushed
             }
-            _ => push_fields(out, plan, payload, &self.given, &unpacked, &mut NoObserver),
+            _ => push_fields(out, plan, payload, &self.given, &readable, &mut NoObserver),
         };
         match pushed {
             Ok(()) => {
@@ -266,8 +272,10 @@ struct Expanded {
     request: bool,
     response: bool,
     /// The usage that the response declares: it takes precedence over the engine's.
-    usage: bool,
+    usage: Option<Declared>,
     cached: bool,
+    /// A part of a body is still compressed.
+    compressed: bool,
     /// Where the names of a request's tools are in the line.
     tools: Range<usize>,
 }
@@ -279,11 +287,14 @@ impl Expanded {
         !std::mem::replace(seen, true)
     }
 
-    /// Return whether the response declares this field of the usage.
-    fn declares(&self, field: &str) -> bool {
+    /// Return whether the response declares this field of the usage. What only the begin of a stream declares is no
+    /// final usage: the engine's count of the output completes it.
+    fn declares(&mut self, field: &str) -> bool {
         match field {
-            "gen_ai.usage.input_tokens" | "gen_ai.usage.output_tokens" | "usage_source" => self.usage,
+            "gen_ai.usage.input_tokens" => true,
+            "gen_ai.usage.output_tokens" => self.usage == Some(Declared::All),
             "gen_ai.usage.cache_read.input_tokens" => self.cached,
+            "usage_source" => self.usage.replace(Declared::All) == Some(Declared::All),
             _ => false,
         }
     }
@@ -294,7 +305,7 @@ fn push_fields<'a>(
     plan: &LinePlan,
     payload: &'a [u8],
     given: &Given,
-    unpacked: &'a OnceCell<Unpacked>,
+    readable: &'a [OnceCell<Option<Readable>>; 2],
     watch: &mut impl Observe<'a>,
 ) -> Result<(), Malformed> {
     let (mut expanded, mut rate) = (Expanded::default(), Rate::default());
@@ -321,31 +332,40 @@ fn push_fields<'a>(
                     request = Some(body);
                 }
                 if expanded.first_body(body.kind) {
-                    let body = match body.kind {
-                        BodyKind::PackedStream => unpacked.get_or_init(|| Unpacked::of(&body)).body(),
-                        _ => body,
+                    let own = &readable[usize::from(body.kind.is_request())];
+                    let own = own.get_or_init(|| Readable::of(&body)).as_ref();
+                    let (body, text) = own.map_or((body, body), |own| (own.body(), own.text()));
+                    let extracted = match body.kind {
+                        BodyKind::RequestForm => extract::push_form(out, &body, request_bytes(plan, payload)),
+                        _ => extract::push_facts(out, &body, given.semconv),
                     };
-                    let extracted = extract::push_facts(out, &body, given.semconv);
                     watch.extracted(body.kind, &extracted);
                     if body.kind.is_request() {
                         expanded.tools = extracted.tools;
                     }
                     rate.set_answer_tokens(extracted.tokens[1]);
-                    (expanded.usage, expanded.cached) =
-                        (expanded.usage | extracted.usage, expanded.cached | extracted.cached);
-                    if body.text != BodyText::Withheld {
-                        extract::push_texts(out, &body, hash_key);
+                    if extracted.usage.is_some() {
+                        (expanded.usage, expanded.cached) = (extracted.usage, extracted.cached);
+                    }
+                    if own.is_some_and(|own| own.is_compressed) && !std::mem::replace(&mut expanded.compressed, true) {
+                        out.extend_from_slice(br#","body_facts":"compressed""#);
+                    }
+                    if text.text != BodyText::Withheld && !(text.head.is_empty() && text.tail.is_empty()) {
+                        extract::push_texts(out, &text, hash_key, given.unknown_streams);
                     }
                 }
             }
-            Some(Ok(_)) if expanded.usage && expanded.declares(&plan.schema.fields[position]) => {}
+            Some(Ok(_)) if expanded.usage.is_some() && expanded.declares(&plan.schema.fields[position]) => {}
             Some(Ok(value)) => {
                 if !(key.is_counted && take(watch, &mut rate, plan, position, value)) {
                     key.push(out);
-                    push_value(out, value);
+                    push_value(out, value, IN_LINE);
                 }
             }
         }
+    }
+    if expanded.usage == Some(Declared::Begin) {
+        out.extend_from_slice(br#","usage_source":"response""#);
     }
     rate.push(out);
     if rate.is_of_operation() {
@@ -354,93 +374,19 @@ fn push_fields<'a>(
     values.try_for_each(|value| value.map(drop))
 }
 
+/// How many bytes the body of a request had.
+#[cold]
+fn request_bytes(plan: &LinePlan, payload: &[u8]) -> Option<u64> {
+    let position = plan.schema.fields.iter().position(|field| field == "http.request.body.size")?;
+    match Values::new(payload).nth(position)? {
+        Ok(Value::Uint(bytes)) => Some(bytes),
+        _ => None,
+    }
+}
+
 /// Take note of a value that counts; return whether the line leaves it out.
 #[inline(never)]
 fn take<'a>(watch: &mut impl Observe<'a>, rate: &mut Rate, plan: &LinePlan, position: usize, value: Value<'a>) -> bool {
     watch.value(position, &value);
     rate.take(&plan.rates, position, &value)
-}
-
-#[inline(always)]
-fn push_value(out: &mut Vec<u8>, value: Value<'_>) {
-    match value {
-        Value::Str(text) | Value::Bytes(text) => escape::push_string(out, text),
-        Value::Int(value) => push_integer(out, value),
-        Value::Uint(value) => push_integer(out, value),
-        Value::Float(value) => push_float(out, value),
-        Value::Bool(true) => out.extend_from_slice(b"true"),
-        Value::Bool(false) => out.extend_from_slice(b"false"),
-        Value::Json(json) => push_json(out, json),
-        Value::Map(map) => push_map(out, map),
-        Value::Gaps(gaps) => push_gaps(out, gaps),
-        // The callers handle the last three; `null` keeps the line valid in any case.
-        Value::Null | Value::Absent | Value::Trace(_) | Value::Body(_) => out.extend_from_slice(b"null"),
-    }
-}
-
-fn push_json(out: &mut Vec<u8>, json: &[u8]) {
-    if json.is_empty() {
-        out.extend_from_slice(b"null");
-        return;
-    }
-    let start = out.len();
-    out.extend_from_slice(json);
-    // A search first: the loop that writes is slow, and JSON rarely has line breaks.
-    if json.contains(&b'\n') || json.contains(&b'\r') {
-        for byte in out[start..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
-            *byte = b' ';
-        }
-    }
-}
-
-/// Append a map as an object; recursion is bounded, since `record` refuses maps that nest too deep.
-fn push_map(out: &mut Vec<u8>, map: Map<'_>) {
-    let mut before = b'{';
-    for (key, value) in map {
-        if matches!(value, Value::Absent) {
-            continue;
-        }
-        out.push(before);
-        escape::push_string(out, key);
-        out.push(b':');
-        push_nested(out, value);
-        before = b',';
-    }
-    out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
-}
-
-/// [`push_value`] as a call: it is inlined for the fields of a line, and recursion needs a function.
-#[inline(never)]
-fn push_nested(out: &mut Vec<u8>, value: Value<'_>) {
-    push_value(out, value);
-}
-
-fn push_gaps(out: &mut Vec<u8>, gaps: Gaps<'_>) {
-    out.push(b'[');
-    for (at, gap) in gaps.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        push_integer(out, gap);
-    }
-    out.push(b']');
-}
-
-fn push_trace(out: &mut Vec<u8>, trace: &Trace) {
-    if trace.trace_id == [0; 16] {
-        return;
-    }
-    out.extend_from_slice(br#","trace_id":""#);
-    hex::push(out, trace.trace_id);
-    if trace.span_id != [0; 8] {
-        out.extend_from_slice(br#"","span_id":""#);
-        hex::push(out, trace.span_id);
-    }
-    if trace.parent_span_id != [0; 8] {
-        out.extend_from_slice(br#"","parent_span_id":""#);
-        hex::push(out, trace.parent_span_id);
-    }
-    out.extend_from_slice(br#"","trace_flags":""#);
-    hex::push(out, [trace.flags]);
-    out.push(b'"');
 }

@@ -3,32 +3,38 @@
 //! It runs in the listener, on a body that is whole or whose first and last bytes were kept. A string that a client or
 //! a model wrote can never pass for a fact: the head is read forwards from its first byte, and the tail backwards from
 //! the end of the document to the first byte that is certainly structure (`lex`), and from there forwards with the
-//! paths that are still known (`scan`). In a stream, each `data:` line is such a document.
+//! paths that are still known (`scan`). In a stream, each `data:` line is such a document, and so is a line of JSON.
 //!
 //! | body     | keys read | members written |
 //! |----------|-----------|-----------------|
 //! | request  | top level: `model`, `stream`, `max_tokens` (also `max_completion_tokens`, `max_output_tokens`), `temperature`, `top_p`, `top_k`, `seed`, `n`, both penalties, `stop`, the format's type, names of `tools` | `gen_ai.request.*`, `gen_ai.output.type`, `gen_ai.tool.definitions` |
-//! | response | `id`, `model`, `choices[].finish_reason` or `stop_reason`, `usage` in the names of the Chat, the Responses and the Messages API | `gen_ai.response.*`, `gen_ai.usage.*`, `usage_source` |
-//! | stream   | the same in each event, or in its `response` or `message`; `delta.stop_reason` | the same, the last ones count |
+//! | form     | `model`, `stream` and other small parts by name, name, type and size of the file | `gen_ai.request.*`, `form.*`, `file.*` |
+//! | response | `id`, `model`, `choices[].finish_reason`, `usage`, in the names of the Chat, the Responses and the Messages API, of Cohere's, Gemini's, Ollama's, llama.cpp's and TGI's | `gen_ai.response.*`, `gen_ai.usage.*`, `audio_input_s`, `usage_source` |
+//! | stream   | the same in each event, or in its `response`, `message` or `delta` | the same, the last ones count; but the output of a begin is no final usage |
 //!
 //! Invariants: no input makes it panic; time is linear in the capture; strings are cut at 256 bytes, finish reasons at
 //! 16, and everything is escaped again; facts that are missing, null, or of another type are left out.
 
 use facts::{RequestFacts, ResponseFacts};
+use form::Form;
 use keys::{Key, LEVELS};
 use scan::{Visit, scan};
 
 use queue::record::{Body, BodyKind};
 use std::ops::Range;
 
+mod decode;
 mod facts;
+mod form;
 mod keys;
 mod members;
 mod messages;
+mod readable;
 mod scan;
 
 pub use members::push_members;
-pub use messages::push_texts;
+pub use messages::{UnknownStreams, push_texts};
+pub use readable::Readable;
 
 use crate::json::lex;
 use crate::names::Semconv;
@@ -40,14 +46,23 @@ type Resume = lex::Resume<LEVELS>;
 pub struct ExtractedFacts<'a> {
     /// The model, in the form between its quotes.
     pub model: Option<&'a [u8]>,
-    /// The body declares how many tokens it took.
-    pub usage: bool,
+    /// What the body declares of the tokens that it took.
+    pub usage: Option<Declared>,
     /// And how many of them were in a cache.
     pub cached: bool,
     /// The tokens of the input and of the output, as far as the body declares them.
     pub tokens: [Option<u64>; 2],
     /// Where the names of the tools are in the line; empty: there are none.
     pub tools: Range<usize>,
+}
+
+/// How much of its usage an answer declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Declared {
+    /// What is known at the begin of a stream: the input.
+    Begin,
+    /// All that it says.
+    All,
 }
 
 /// Append the facts in `body` to `out`, each as `,"key":value`, in the names of `semconv`.
@@ -64,7 +79,7 @@ pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>, semconv: Semconv) -> E
             let mut facts = ResponseFacts::new(false);
             scan(without_mark(body.head), Resume::default(), &mut facts);
             facts.end_document();
-            scan_end(body.tail, &mut facts);
+            scan_end(last_element(body), &mut facts);
             facts.end_document();
             facts.push(out, semconv);
             facts.extracted()
@@ -76,9 +91,16 @@ pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>, semconv: Semconv) -> E
             facts.push(out, semconv);
             facts.extracted()
         }
-        // Not JSON, or a stream that must be unpacked first.
+        BodyKind::RequestForm => push_form(out, body, None),
+        // Not JSON, or a body that must be put together first.
         _ => ExtractedFacts::default(),
     }
+}
+
+/// As [`push_facts`], of a form that had this many bytes in all.
+#[cold]
+pub fn push_form<'a>(out: &mut Vec<u8>, body: &Body<'a>, bytes: Option<u64>) -> ExtractedFacts<'a> {
+    ExtractedFacts { model: Form::of(body, bytes).push(out), ..ExtractedFacts::default() }
 }
 
 /// Scan the end of a document whose beginning may be missing.
@@ -88,14 +110,19 @@ fn scan_end<'a>(bytes: &'a [u8], visit: &mut impl Visit<'a, Key>) {
     }
 }
 
+/// The tail of a document; that of an array ends with its last element.
+fn last_element<'a>(body: &Body<'a>) -> &'a [u8] {
+    let is_array = without_mark(body.head).trim_ascii_start().starts_with(b"[");
+    let tail = body.tail.trim_ascii_end();
+    if is_array { tail.strip_suffix(b"]").unwrap_or(tail) } else { tail }
+}
+
 fn scan_events<'a>(events: &'a [u8], facts: &mut ResponseFacts<'a>) {
     // A line may end in LF, CRLF or CR; the empty lines that a CRLF causes hold nothing.
-    for line in events.split(|byte| matches!(byte, b'\n' | b'\r')) {
-        if let Some(data) = line.strip_prefix(b"data:") {
-            facts.begin_event();
-            scan(data, Resume::default(), facts);
-            facts.end_document();
-        }
+    for document in documents(events) {
+        facts.begin_event();
+        scan(document, Resume::default(), facts);
+        facts.end_document();
     }
 }
 
@@ -107,6 +134,17 @@ fn scan_last_events<'a>(events: &'a [u8], facts: &mut ResponseFacts<'a>) {
     scan_end(first, facts);
     facts.end_document();
     scan_events(rest, facts);
+}
+
+/// The documents of a stream: what stands behind `data:`, and lines that are JSON.
+fn documents(events: &[u8]) -> impl Iterator<Item = &[u8]> {
+    events.split(|byte| matches!(byte, b'\n' | b'\r')).filter_map(|line| match line {
+        [b'd', b'a', b't', b'a', b':', data @ ..] => Some(data),
+        // A line of an array's elements, as Gemini streams them.
+        [b'[' | b',', rest @ ..] => Some(rest.trim_ascii_start()).filter(|rest| rest.starts_with(b"{")),
+        [b'{', ..] => Some(line),
+        _ => None,
+    })
 }
 
 fn without_mark(bytes: &[u8]) -> &[u8] {

@@ -1,6 +1,7 @@
 //! JSON as bytes: written without a tree, and read without one.
 
 pub mod block;
+pub mod bounded;
 pub mod escape;
 pub mod hex;
 pub mod lex;

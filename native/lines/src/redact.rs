@@ -112,6 +112,12 @@ impl Rules {
         Ok((!nothing).then(|| Arc::new(Self { paths, patterns, spelled, gate, replacement })))
     }
 
+    /// Whether texts are searched for what looks like a secret.
+    #[must_use]
+    pub fn has_patterns(&self) -> bool {
+        !self.patterns.is_empty()
+    }
+
     fn sight_of(&self, text: &[u8], seen: Sight) -> Sight {
         self.gate.sight_of(text, &self.patterns, seen)
     }

@@ -45,7 +45,7 @@ pub use snapshot::{Exemplar, SeriesSnapshot, Snapshot, read};
 pub use tenants::{MAX_TENANTS, OTHER_TENANT, TenantCounts};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGM\0");
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const FILE_NAME: &str = "metrics";
 /// Of magic and version.
 const HEAD_BYTES: usize = 12;
@@ -167,7 +167,7 @@ pub struct Series {
 
 const _: () = assert!(MAX_SERIES <= u128::BITS as usize);
 /// Another layout needs another [`VERSION`].
-const _: () = assert!(size_of::<Page>() == 722_096);
+const _: () = assert!(size_of::<Page>() == 723_168);
 
 impl Series {
     /// Opens the file of `directory`, creating it if needed; the caller holds the leader lock. `tenants` are the names that are

@@ -1,6 +1,7 @@
 //! Each line parses to the pushed values, in the promised order, and is appended whole or not at all.
 
 use lines::encode::{Encoder, LineHead};
+use lines::json::bounded::DEEPEST;
 use lines::plan::LinePlan;
 use proptest::prelude::*;
 use queue::event::EventSchema;
@@ -48,6 +49,41 @@ fn read(push: impl FnOnce(&mut Scratch)) -> Value {
     let line = line(&HEAD, &["a"], push);
     assert_eq!(line.find('\n'), Some(line.len() - 1));
     serde_json::from_str::<Value>(&line).unwrap()["a"].clone()
+}
+
+/// The members of a line of a stream of the Messages API that ended with these events, and what the engine counted.
+fn usage_of(events: &str, engine: Option<(u64, u64)>) -> Value {
+    let names = ["response_body", "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "usage_source"];
+    let text = line(&HEAD, &names, |s| {
+        let (head, tail, complete, text) = (events.as_bytes(), &b""[..], true, BodyText::Withheld);
+        s.push_body(&Body { kind: BodyKind::Stream, head, tail, complete, text });
+        if let Some((input, output)) = engine {
+            s.push_uint(input);
+            s.push_uint(output);
+            s.push_str("engine");
+        }
+    });
+    let mut all: Map<String, Value> = serde_json::from_str(&text).unwrap();
+    all.retain(|key, _| key.contains("usage"));
+    Value::Object(all)
+}
+
+#[test]
+fn the_count_of_a_begin_gives_way_to_that_of_the_engine_and_an_end_does_not() {
+    let begin = r#"data: {"type":"message_start","message":{"usage":{"input_tokens":9,"output_tokens":0}}}"#;
+    let end = r#"data: {"type":"message_delta","delta":{},"usage":{"output_tokens":3}}"#;
+    let expected = |output: Option<u64>, source: &str| {
+        let mut usage = json!({"gen_ai.usage.input_tokens": 9, "usage_source": source});
+        if let Some(output) = output {
+            usage["gen_ai.usage.output_tokens"] = json!(output);
+        }
+        usage
+    };
+    assert_eq!(usage_of(begin, None), expected(None, "response"));
+    assert_eq!(usage_of(begin, Some((9, 2))), expected(Some(2), "engine"));
+    let whole = format!("{begin}\n\n{end}");
+    assert_eq!(usage_of(&whole, None), expected(Some(3), "response"));
+    assert_eq!(usage_of(&whole, Some((9, 2))), expected(Some(3), "response"));
 }
 
 #[test]
@@ -180,6 +216,42 @@ fn maps_gaps_and_json_nest() {
 fn json_cannot_break_a_line() {
     assert_eq!(read(|s| s.push_json(b"{\"a\":\r\n [1,\n2]}\n")), json!({"a": [1, 2]}));
     assert_eq!(read(|s| s.push_json(b"")), json!(null));
+}
+
+/// How many containers stand within each other.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[test]
+fn a_line_is_no_deeper_than_every_reader_takes_and_what_is_deeper_is_text() {
+    for levels in [1, DEEPEST - 1, DEEPEST, 64, 1000] {
+        let nested = r#"{"a":["#.repeat(levels / 2) + &"[]".repeat(levels % 2) + &"]}".repeat(levels / 2);
+        let in_field = read(|s| s.push_json(nested.as_bytes()));
+        let in_map = read(|s| {
+            s.push_map_begin(2);
+            s.push_map_key("m");
+            s.push_map_begin(1);
+            s.push_map_key("j");
+            s.push_json(nested.as_bytes());
+            s.push_map_key("k");
+            s.push_json(b"[1]");
+        });
+        assert_eq!(depth(&in_field), levels.min(DEEPEST - 1));
+        assert_eq!(depth(&in_map), (levels + 2).min(DEEPEST - 1));
+        assert_eq!(in_map["k"], json!([1]));
+    }
+}
+
+#[test]
+fn a_number_that_readers_do_not_keep_is_text() {
+    assert_eq!(read(|s| s.push_json(b"18446744073709551616")), json!("18446744073709551616"));
+    assert_eq!(read(|s| s.push_json(b"[1e309,1]")), json!(["1e309", 1]));
+    assert_eq!(read(|s| s.push_uint(u64::MAX)), json!(u64::MAX));
 }
 
 #[test]

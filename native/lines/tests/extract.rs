@@ -7,6 +7,7 @@ use queue::record::{Body, BodyKind, BodyText};
 use serde_json::{Map, Value, json};
 
 mod cuts;
+mod usage;
 
 type Facts = Map<String, Value>;
 
@@ -175,7 +176,7 @@ fn a_body_of_the_messages_api_gives_the_same() {
         "gen_ai.response.id": "msg_1",
         "gen_ai.response.model": "tiny",
         "gen_ai.response.finish_reasons": ["max_tokens"],
-        "gen_ai.usage.input_tokens": 9,
+        "gen_ai.usage.input_tokens": 13,
         "gen_ai.usage.output_tokens": 32,
         "gen_ai.usage.cache_read.input_tokens": 4,
         "usage_source": "response",
@@ -225,7 +226,7 @@ fn the_last_usage_wins_where_each_chunk_has_one() {
 
 #[test]
 fn a_stream_without_data_lines_gives_nothing() {
-    assert_eq!(stream("{\"id\":\"x\"}\nevent: data\n:data: {\"id\":\"x\"}\n data: {\"id\":\"x\"}"), json!({}));
+    assert_eq!(stream("id: {\"id\":\"x\"}\nevent: data\n:data: {\"id\":\"x\"}\n data: {\"id\":\"x\"}"), json!({}));
 }
 
 #[test]
@@ -297,7 +298,7 @@ fn usage_has_the_tokens_written_to_a_cache_and_those_of_audio_and_images() {
     let body = r#"{"usage":{"input_tokens":9,"cache_creation_input_tokens":4,"prompt_tokens_details":{"audio_tokens":2,
         "image_tokens":3},"completion_tokens_details":{"audio_tokens":5}}}"#;
     let common = json!({
-        "gen_ai.usage.input_tokens": 9, "gen_ai.usage.audio.input_tokens": 2, "gen_ai.usage.image.input_tokens": 3,
+        "gen_ai.usage.input_tokens": 13, "gen_ai.usage.audio.input_tokens": 2, "gen_ai.usage.image.input_tokens": 3,
         "gen_ai.usage.audio.output_tokens": 5, "usage_source": "response",
     });
     for (semconv, name) in [(Semconv::Published, "cache_creation"), (Semconv::Next, "cache_write")] {

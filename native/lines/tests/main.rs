@@ -3,8 +3,10 @@
 // By the name that the other crates of the workspace use.
 extern crate inferlog_lines as lines;
 
+mod compressed;
 mod encode;
 mod extract;
+mod form;
 mod messages;
 mod packed;
 mod redact;

@@ -1,18 +1,19 @@
 //! The messages that are read from bodies, whole and cut.
 
-use lines::extract::push_texts;
+use lines::extract::{UnknownStreams, push_texts};
 use queue::record::{Body, BodyKind, BodyText};
 use serde_json::{Map, Value, json};
 
 mod cuts;
 mod media;
+mod others;
 
 const KEY: [u8; 32] = [7; 32];
 
 /// The members that a body gives; invalid JSON fails.
 fn texts_of(body: &Body<'_>, key: Option<&[u8; 32]>) -> Map<String, Value> {
     let mut out = b"{\"\":0".to_vec();
-    push_texts(&mut out, body, key);
+    push_texts(&mut out, body, key, UnknownStreams::Written);
     out.push(b'}');
     let mut members: Map<String, Value> = serde_json::from_slice(&out).unwrap_or_else(|error| {
         panic!("{error}: {}", String::from_utf8_lossy(&out));

@@ -12,6 +12,7 @@ mod fields;
 mod lines;
 mod patterns;
 mod refused;
+mod streams;
 
 const HEAD: LineHead<'static> = LineHead {
     time_unix_nano: 1_795_237_200_123_456_789,

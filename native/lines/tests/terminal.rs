@@ -60,8 +60,8 @@ fn a_request_is_one_line_of_what_most_want_to_see() {
 
 #[test]
 fn a_message_stands_before_its_fields_and_nested_values_are_json() {
-    let attributes = json!({"attributes": {"n": 1, "a b": "c d", "x": [1, {"y": "]"}], "code.filepath": "/a/b.py",
-        "code.lineno": 3, "code.function": "f"}, "request_id": "fc67142b5b162785"});
+    let attributes = json!({"attributes": {"n": 1, "a b": "c d", "x": [1, {"y": "]"}], "code.file.path": "/a/b.py",
+        "code.line.number": 3, "code.function.name": "f"}, "request_id": "fc67142b5b162785"});
     let line = "14:56:49.124 WARN  shop: sold out n=1 \"a b\"=\"c d\" x=[1,{\"y\":\"]\"}]  b.py:3  fc67142b\n";
     assert_eq!(shown(&log(&attributes), PLAIN), line);
     let event = json!({"timestamp": "2026-11-24T14:56:49.1Z", "event_name": "engine.step", "running": 3});
@@ -211,8 +211,8 @@ fn names() -> impl Strategy<Value = String> {
         "exception.stacktrace",
         "exception.type",
         "attributes",
-        "code.filepath",
-        "code.lineno",
+        "code.file.path",
+        "code.line.number",
         "gen_ai.usage.output_tokens",
     ];
     prop_oneof![prop::sample::select(&KNOWN[..]).prop_map(str::to_owned), texts()]

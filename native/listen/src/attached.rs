@@ -19,6 +19,7 @@ use queue::lock::{Attempt, ProcessLock};
 use queue::published::totals::{self, TotalsWords};
 use queue::queue_file::{self, QueueCounts, QueueFile};
 use queue::severity::INFO;
+use queue::system::now_monotonic_nano;
 use ring::{Mark, Peek, Record, words_between};
 use segments::spans::Span;
 use std::io;
@@ -50,6 +51,8 @@ pub struct QueueReader {
     schema_bytes: usize,
     /// Held once the owner is dead: no other process can take this queue for its own.
     orphaned: Option<ProcessLock>,
+    /// When the owner was last seen alive, in monotonic nanoseconds; 0: never by this reader.
+    seen_alive: u64,
     torn: u64,
     corrupt: u64,
     records_in_batch: u64,
@@ -129,6 +132,7 @@ impl QueueReader {
             plans: Vec::new(),
             schema_bytes: 0,
             orphaned: None,
+            seen_alive: 0,
             torn: 0,
             corrupt: 0,
             records_in_batch: 0,
@@ -366,10 +370,14 @@ impl QueueReader {
         if self.orphaned.is_some() {
             return;
         }
-        if let Ok(Attempt::Acquired(lock)) = self.file.try_lock() {
-            self.orphaned = Some(lock);
-            // Before anything of it is read, and so before anything is released.
-            self.settle_requests();
+        match self.file.try_lock() {
+            Ok(Attempt::Acquired(lock)) => {
+                self.orphaned = Some(lock);
+                // Before anything of it is read, and so before anything is released.
+                self.settle_requests();
+            }
+            Ok(_) => self.seen_alive = now_monotonic_nano(),
+            Err(_) => (),
         }
     }
 

@@ -21,6 +21,7 @@ use outlet::{Outlet, Written};
 use queue::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
 use queue::published::sinks::{SinkRole, SinkWords};
 use queue::queue_file::QueueFile;
+use queue::record::Scratch;
 use queue::system::{now_monotonic_nano, now_unix_nano};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -193,6 +194,11 @@ impl Delivery {
     #[must_use]
     pub fn has_notices(&self) -> bool {
         !self.notices.is_empty()
+    }
+
+    /// Puts a report about removed segments into the next batch.
+    pub fn note_removed(&mut self, report: &(u8, Scratch), now: Now) {
+        self.notices.removed(report, now.unix_nano);
     }
 
     /// Whether another sink can replace the primary.

@@ -10,6 +10,8 @@
 //!   record. The record is in the queue, and so survives this process, before the segment is removed; if the queue has
 //!   no room, the record is tried again, by the next leader if necessary: the removal does not wait for it on a full
 //!   disk.
+//! * A closed queue takes no report, and so the threads remove nothing while it is drained. Its listener does the last
+//!   round itself, and writes the reports into the log before it seals the segment.
 //! * It works at the lowest priority, rests as long as it works, and no other thread ever waits for it.
 
 use queue::control::Control;
@@ -34,7 +36,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -292,8 +294,10 @@ fn report_all(words: &HousekeepingWords, unreported: &mut [Removed; REASONS.len(
 
 /// The running threads: one for each directory, so that a directory that hangs delays no other.
 pub struct Housekeeper {
+    settings: Option<HousekeepingSettings>,
+    words: &'static HousekeepingWords,
     stopping: Arc<AtomicBool>,
-    threads: Vec<(Thread, Receiver<()>)>,
+    threads: Vec<(PathBuf, Thread, Receiver<()>)>,
     rotations: Vec<Arc<Rotation>>,
 }
 
@@ -312,24 +316,42 @@ impl Housekeeper {
             let rounds = Rounds::new(own, words, RealStore, std::mem::take(&mut unreported));
             let started = spawn(rounds, control, Arc::clone(&stopping), Arc::clone(queue));
             words.errors.fetch_add(u64::from(started.is_err()), Ordering::Relaxed);
-            started.ok()
+            started.ok().map(|(thread, ended)| (dir.clone(), thread, ended))
         });
-        Self { threads: each.collect(), stopping, rotations }
+        Self { threads: each.collect(), settings: settings.cloned(), words, stopping, rotations }
     }
-}
 
-impl Drop for Housekeeper {
+    /// Ends the threads, then keeps the quota once more, on the caller's own: of what was drained since the queue was
+    /// closed, no round has removed anything. `report` takes the reports in place of the queue.
+    pub fn finish(mut self, goes_on: &dyn Fn() -> bool, report: Report<'_>) {
+        let directories = self.end();
+        let Some(settings) = self.settings.take().filter(|settings| settings.limits.quota_bytes > 0) else { return };
+        let last = HousekeepingSettings { directories, compression: None, ..settings };
+        let unreported = self.words.unreported().map(Removed::from);
+        Rounds::new(last, self.words, RealStore, unreported).round(now_unix_nano(), &mut |_| goes_on(), report);
+    }
+
     /// Ends the threads, and waits for them only as long as a step may take: their work can be interrupted anywhere.
-    fn drop(&mut self) {
+    /// Returns the directories of those that have ended: the others hang in theirs.
+    fn end(&mut self) -> Vec<PathBuf> {
         self.stopping.store(true, Ordering::Release);
-        self.threads.iter().for_each(|(thread, _)| thread.unpark());
+        self.threads.iter().for_each(|(_, thread, _)| thread.unpark());
         for rotation in &self.rotations {
             let _ = rotation.ask();
         }
         let end = Instant::now() + LONGEST_REST;
-        for (_, ended) in &self.threads {
-            let _ = ended.recv_timeout(end.saturating_duration_since(Instant::now()));
-        }
+        let mut threads = std::mem::take(&mut self.threads);
+        threads.retain(|(_, _, ended)| {
+            let left = end.saturating_duration_since(Instant::now());
+            ended.recv_timeout(left) == Err(RecvTimeoutError::Disconnected)
+        });
+        threads.into_iter().map(|(directory, ..)| directory).collect()
+    }
+}
+
+impl Drop for Housekeeper {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -382,6 +404,12 @@ fn run(mut rounds: Rounds, control: Control, stopping: &AtomicBool, queue: &Queu
 
 /// Puts a report into this process's queue. A full queue refuses it: no record is lost, the report comes again.
 fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
+    let (severity, payload) = report_of(reason, removed);
+    report::put(queue, event::SEGMENTS_REMOVED, severity, &payload)
+}
+
+/// The severity and the values of a `segments.removed` record.
+pub fn report_of(reason: Reason, removed: &Removed) -> (u8, Scratch) {
     let mut payload = Scratch::new();
     payload.push_str(reason.name());
     payload.push_uint(removed.segments);
@@ -396,6 +424,5 @@ fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
         payload.push_json(spans_json(removed.spans.iter()).as_bytes());
     }
     // Removal by age is what the operator asked for; removal by quota may hit segments that were still needed.
-    let severity = if reason == Reason::Age { INFO } else { WARN };
-    report::put(queue, event::SEGMENTS_REMOVED, severity, &payload)
+    (if reason == Reason::Age { INFO } else { WARN }, payload)
 }

@@ -9,7 +9,7 @@ mod settling;
 use crate::attached::{self, QueueReader, ReaderId, Room};
 use crate::copy_reader::CopyReader;
 use crate::delivered::Delivered;
-use crate::delivery::{Delivery, DeliveryStep};
+use crate::delivery::{Delivery, DeliveryStep, read_now};
 use crate::housekeeper::HousekeepingSettings;
 use crate::sink::Now;
 use crate::takeover::Inquiry;
@@ -20,6 +20,7 @@ use lines::series::Series;
 use queue::control::{Control, SLOTS_OLDEST_FIRST};
 use queue::lock::ProcessLock;
 use queue::queue_file::{self, QueueCounts, QueueFile};
+use queue::record::Scratch;
 use segments::spans;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -372,6 +373,20 @@ impl Leader {
         }
         self.delivered.count_part(lines, from_queues);
         attached::release_all(&mut self.queues, &mut self.encoder);
+    }
+
+    /// Writes a report about removed segments, while `goes_on`; returns whether a sink has it.
+    pub fn report_removed(&mut self, report: &(u8, Scratch), goes_on: &dyn Fn() -> bool) -> bool {
+        self.delivery.note_removed(report, read_now());
+        while self.delivery.has_notices() || self.delivery.has_batch() {
+            if !goes_on() {
+                return false;
+            }
+            if let Round::Idle(pause) = self.round(read_now(), true) {
+                self.wait(pause.min(LOOK_INTERVAL));
+            }
+        }
+        true
     }
 
     /// The end is near, in `left`: tries failing sinks again at once, and waits less long for the fallback.

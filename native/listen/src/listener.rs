@@ -5,7 +5,7 @@
 
 use crate::attached::{QueueReader, ReaderId};
 use crate::delivery::{Delivery, Sinks, read_now};
-use crate::housekeeper::Housekeeper;
+use crate::housekeeper::{Housekeeper, report_of};
 use crate::leader::{Leader, Leadership, ListenerSettings, Round};
 use crate::overrides;
 use queue::caretaker::LOOK_AFTER_INTERVAL;
@@ -149,8 +149,8 @@ impl ListenerThread {
             // Before the check for the end: the last process of a directory also leads once, and leaves no file behind.
             if let Some(leadership) = self.may_lead(settings) {
                 let housekeeper = Housekeeper::start(settings.housekeeping.as_ref(), control, &self.queue);
-                let led = open().map_or(LeadResult::Failed, |sinks| self.lead(settings, control, sinks, leadership));
-                drop(housekeeper);
+                let led = open()
+                    .map_or(LeadResult::Failed, |sinks| self.lead(settings, control, (sinks, housekeeper), leadership));
                 match led {
                     LeadResult::ToTheEnd => break,
                     LeadResult::LostLeadership => {}
@@ -208,7 +208,13 @@ impl ListenerThread {
 
     /// Leads until the stop, or until the directory is replaced; after a panic returns once no sink's thread writes any
     /// more.
-    fn lead(&self, settings: &ListenerSettings, control: Control, sinks: Sinks, leadership: Leadership) -> LeadResult {
+    fn lead(
+        &self,
+        settings: &ListenerSettings,
+        control: Control,
+        (sinks, housekeeper): (Sinks, Housekeeper),
+        leadership: Leadership,
+    ) -> LeadResult {
         let control = match leadership {
             Leadership::Directory { .. } => control,
             // Another process may lead with the directory's page.
@@ -218,7 +224,7 @@ impl ListenerThread {
         let led = catch_unwind(AssertUnwindSafe(|| {
             let delivery = Delivery::start(sinks, control, read_now(), &alive);
             let leader = Leader::new(settings.clone(), control, delivery, read_now());
-            self.go_round(leader.leading(leadership), control)
+            self.go_round(leader.leading(leadership), housekeeper, control)
         }));
         drop(alive);
         if led.is_err() {
@@ -229,7 +235,7 @@ impl ListenerThread {
         led.unwrap_or(LeadResult::Failed)
     }
 
-    fn go_round(&self, mut leader: Leader, control: Control) -> LeadResult {
+    fn go_round(&self, mut leader: Leader, housekeeper: Housekeeper, control: Control) -> LeadResult {
         let (mut spent, mut hurried) = (thread_cpu_nano(), false);
         loop {
             let stopping = self.stop_at.load(Ordering::Acquire) != 0;
@@ -237,6 +243,9 @@ impl ListenerThread {
                 let left = self.stop_at.load(Ordering::Acquire).saturating_sub(now_monotonic_nano());
                 leader.hurry(Duration::from_nanos(left));
                 hurried = true;
+            }
+            if !self.queue.ring().is_closed() {
+                control.page().without_queue.move_to(&self.queue.header().dropped);
             }
             let round = leader.round(read_now(), self.is_ending());
             let before = std::mem::replace(&mut spent, thread_cpu_nano() + leader.sinks_cpu_nano());
@@ -255,6 +264,11 @@ impl ListenerThread {
             }
         }
         let led = if self.may_end() { LeadResult::ToTheEnd } else { LeadResult::LostLeadership };
+        if matches!(led, LeadResult::ToTheEnd) {
+            let goes_on = || !self.is_past_deadline();
+            housekeeper
+                .finish(&goes_on, &mut |reason, removed| leader.report_removed(&report_of(reason, removed), &goes_on));
+        }
         leader.close(read_now());
         led
     }

@@ -1,6 +1,8 @@
 //! Every input that the fuzz targets keep (`native/fuzz/corpus.tar.zst`), in every run of the tests: a fixed error
 //! stays fixed. `make fuzz` looks for more, `make fuzz-corpus` keeps it.
 
+#[path = "../../fuzz/targets/events.rs"]
+mod events;
 #[path = "../../fuzz/targets/extract.rs"]
 mod extract;
 #[path = "../../fuzz/targets/queue_file.rs"]
@@ -9,31 +11,10 @@ mod queue_file;
 mod record;
 #[path = "../../fuzz/targets/redact.rs"]
 mod redact;
+#[path = "../../fuzz/targets/replay.rs"]
+mod replay;
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
-/// Runs `check` on every input of one target.
-fn replay(target: &str, check: impl Fn(&[u8])) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus.tar.zst");
-    let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(path).unwrap()).unwrap());
-    let mut inputs = 0;
-    for entry in archive.entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let name = entry.path().unwrap().into_owned();
-        if !entry.header().entry_type().is_file() || !name.starts_with(target) {
-            continue;
-        }
-        // Shown where it fails.
-        println!("{}", name.display());
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).unwrap();
-        check(&bytes);
-        inputs += 1;
-    }
-    assert!(inputs > 0, "no input of {target}");
-}
+use replay::replay;
 
 #[test]
 fn any_payload_makes_one_valid_line_or_none() {
@@ -43,6 +24,11 @@ fn any_payload_makes_one_valid_line_or_none() {
 #[test]
 fn any_body_gives_valid_facts_or_none() {
     replay("extract", extract::check);
+}
+
+#[test]
+fn any_stream_is_read_the_same_wherever_it_is_cut() {
+    replay("events", events::check);
 }
 
 #[test]

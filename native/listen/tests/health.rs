@@ -88,6 +88,8 @@ sights! {
     a_fallback_that_writes: |seen| seen.fallback = true => Pressured, "the fallback writes in the place of the sink";
     a_queue_that_is_missing: |seen| seen.queue_missing = true => Degraded,
         "the queue directory was deleted or moved, and a new queue cannot be created there yet";
+    a_queue_that_has_no_room: |seen| seen.queue_refused = Some("no room".to_owned()) => Degraded,
+        "no room; until one can, records that find no queue are refused and counted";
     a_queue_that_was_replaced: |seen| (seen.recent_renewals, seen.recent_s) = (1, 10.2) => Pressured,
         "the queue was replaced once within the last 10 s: its directory was deleted or moved, or its file cut";
     a_queue_that_was_replaced_again: |seen| (seen.recent_renewals, seen.recent_s) = (2, 10.2) => Pressured,

@@ -3,6 +3,7 @@
 mod bench;
 mod compression;
 mod damage;
+mod last;
 mod limits;
 mod rotation;
 mod shipped;

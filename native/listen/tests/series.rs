@@ -239,7 +239,7 @@ fn a_directory_without_histograms_has_none_and_a_foreign_file_is_refused_by_read
     // The version before, in a file of the same size.
     let path = directory.path().join("metrics");
     let mut content = std::fs::read(&path).unwrap();
-    assert_eq!(content[..12], *b"INFLOGM\0\x05\0\0\0");
+    assert_eq!(content[..12], *b"INFLOGM\0\x06\0\0\0");
     content[8] = 4;
     std::fs::write(&path, content).unwrap();
     let error = series::read(directory.path()).unwrap_err();

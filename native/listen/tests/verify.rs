@@ -70,6 +70,8 @@ fn without_its_queue_a_process_that_has_not_ended_is_not_proven() {
     place.emit(&producer, 0, 5);
     let report = place.verify_without_queues();
     assert_eq!((kinds(&report), &report["balanced"]), (["end_unknown".to_owned()].into(), &json!(false)));
+    let text = report["problems"][0]["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("after sequence 9 is not known, at most 77 records"), "{text}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The configuration of a command: its options, the environment, and the file that one of these names.
 
+use super::application;
 use super::failure::Failure;
 use super::host::Host;
 use super::options::Options;
-use listen::settings::{Settings, plain, queue_directories};
-use queue::configuration;
-use std::path::{Path, PathBuf};
+use listen::settings::{Settings, plain};
+use std::path::PathBuf;
 
 /// Parameters that an option sets, each with the option's name.
 const OPTIONS: [(&str, &str); 4] = [
@@ -55,23 +55,21 @@ impl Configuration {
         Self { settings, queue_directory }
     }
 
-    /// Adds the service's queue directory, where this configuration names none.
+    /// This configuration with the queue directory of the application that it means; with `--all`, one for each.
+    ///
     /// # Errors
-    /// The service has several queue directories, which belong to different configurations.
-    pub fn of_the_only_directory(self, options: &Options) -> Result<Self, Failure> {
-        if self.settings.configured_queue_directory().is_some() || self.queue_directory.is_dir() {
-            return Ok(self);
-        }
-        let name = self.settings.service_name();
-        match &queue_directories(Some(name))[..] {
-            [] => Ok(self),
-            [only] => Ok(Self { settings: self.settings.with_queue_directory(only), queue_directory: plain(only) }),
-            all => {
-                let shown = all.iter().map(|directory| shown(directory)).collect::<Vec<_>>().join(", ");
-                let why = format!("has {} queue directories; name one with --queue-directory: {shown}", all.len());
-                Err(options.wrong(&format!("service_name={name} {why}")))
-            }
-        }
+    /// Several are meant.
+    pub fn of_application(self, options: &Options) -> Result<Vec<Self>, Failure> {
+        let more = if options.takes("all") { ". --all means all of them" } else { "" };
+        let wrong = |sentence: String| options.wrong(&(sentence + more));
+        let found = application::meant(&self.settings, options.text("service-name").is_some(), options.has("all"))
+            .map_err(wrong)?;
+        let named = found.iter().map(|path| {
+            let settings = self.settings.with_queue_directory(path);
+            Self { settings, queue_directory: plain(path) }
+        });
+        let named: Vec<Self> = named.collect();
+        Ok(if named.is_empty() { vec![self] } else { named })
     }
 
     /// Refuses a store that needs Python, where the host has no Python.
@@ -87,14 +85,5 @@ impl Configuration {
     /// The settings, with the queue directory always filled in.
     pub fn resolved(&self) -> Settings {
         self.settings.with_queue_directory(&self.queue_directory)
-    }
-}
-
-/// A queue directory and its configuration, on one line.
-fn shown(directory: &Path) -> String {
-    let noted = configuration::read(directory).ok().flatten().unwrap_or_default();
-    match noted.lines().find(|line| line.starts_with("directory: ")) {
-        Some(line) => format!("{} ({line})", directory.display()),
-        None => directory.display().to_string(),
     }
 }

@@ -2,6 +2,7 @@
 
 use listen::overrides::{self, Change, EVENT, Writer};
 use listen::settings::user_name;
+use queue::event::COMMAND;
 use queue::layout::{LEVELS, level_index};
 use queue::producer::{Producer, QueueSettings};
 use queue::queue_file::check_directory;
@@ -12,6 +13,7 @@ use request::runtime::settings::{CHUNKS_MODES, CaptureRule, CaptureTarget, Setti
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Bytes of the queue that carries the records of the changes: the smallest size that is allowed.
@@ -108,6 +110,10 @@ impl Control {
             events: Vec::new(),
         })
         .map_err(|error| error.to_string())?;
+        producer.set_name(&format!("{COMMAND}{}", self.command));
+        if let Some(queue) = producer.queue() {
+            queue.file.header().only_listens.store(1, Ordering::Relaxed); // it serves nothing
+        }
         let done = work(&writer, &who(self.command), &mut |payload| producer.emit(EVENT, INFO, payload));
         producer.close();
         done

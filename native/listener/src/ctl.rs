@@ -4,6 +4,7 @@
 //! its next request. Nothing is sent to the servers, and none has to run: a server that starts later sees what is in
 //! force.
 
+use super::application;
 use super::cleaning;
 use super::configuration::Configuration;
 use super::control::{Control, Override};
@@ -28,44 +29,45 @@ const MOST_ERRORS: i64 = 1_000_000;
 const FOR: &str = "15m";
 const CAPTURES: [&str; 3] = ["trace", "route", "errors"];
 
-static GROUP: Syntax = Syntax {
-    name: "ctl",
-    help: HELP,
-    valued: &["config", "service-name", "queue-directory"],
-    flags: &[],
-    most_arguments: 0,
-};
+/// Which servers are meant; these options may stand before and behind the command.
+const PLACE: &[&str] = &["config", "service-name", "queue-directory"];
+const PLACE_FOR: &[&str] = &["for", "config", "service-name", "queue-directory"];
+const ALL: &[&str] = &["all"];
+
+static GROUP: Syntax = Syntax { name: "ctl", help: HELP, valued: PLACE, flags: ALL, most_arguments: 0 };
 static COMMANDS: [Syntax; 9] = [
-    Syntax { name: "ctl disable", help: HELP, valued: &["for"], flags: &[], most_arguments: 0 },
-    Syntax { name: "ctl enable", help: HELP, valued: &[], flags: &[], most_arguments: 0 },
-    Syntax { name: "ctl level", help: HELP, valued: &["for"], flags: &[], most_arguments: 1 },
-    Syntax { name: "ctl sample-ratio", help: HELP, valued: &["for"], flags: &[], most_arguments: 1 },
-    Syntax { name: "ctl chunks", help: HELP, valued: &["for"], flags: &[], most_arguments: 1 },
+    Syntax { name: "ctl disable", help: HELP, valued: PLACE_FOR, flags: ALL, most_arguments: 0 },
+    Syntax { name: "ctl enable", help: HELP, valued: PLACE, flags: ALL, most_arguments: 0 },
+    Syntax { name: "ctl level", help: HELP, valued: PLACE_FOR, flags: ALL, most_arguments: 1 },
+    Syntax { name: "ctl sample-ratio", help: HELP, valued: PLACE_FOR, flags: ALL, most_arguments: 1 },
+    Syntax { name: "ctl chunks", help: HELP, valued: PLACE_FOR, flags: ALL, most_arguments: 1 },
     Syntax {
         name: "ctl capture",
         help: HELP,
-        valued: &["trace", "route", "errors", "for"],
-        flags: &[],
+        valued: &["trace", "route", "errors", "for", "config", "service-name", "queue-directory"],
+        flags: ALL,
         most_arguments: 0,
     },
-    Syntax { name: "ctl show", help: HELP, valued: &[], flags: &["json"], most_arguments: 0 },
-    Syntax { name: "ctl reset", help: HELP, valued: &[], flags: &[], most_arguments: 0 },
-    Syntax { name: "ctl clean", help: HELP, valued: &[], flags: &[], most_arguments: 0 },
+    Syntax { name: "ctl show", help: HELP, valued: PLACE, flags: &["all", "json"], most_arguments: 0 },
+    Syntax { name: "ctl reset", help: HELP, valued: PLACE, flags: ALL, most_arguments: 0 },
+    Syntax { name: "ctl clean", help: HELP, valued: PLACE, flags: ALL, most_arguments: 0 },
 ];
 const HELP: &str = "\
 Usage: inference-logging-listener ctl [OPTIONS] COMMAND [ARGS]...
 
   Change level, sampling and capture while the servers run, or switch it all off, for a while.
 
-  The servers are found as they find each other: by the queue directory of their configuration, which is read here
-  from the same environment and file, or by --service-name alone where that has one. Only the user to whom that
+  The servers are those of this folder's application: found by the queue directory of their configuration, which is
+  read here from the same environment and file, else by the segments in the configured directory. --service-name names
+  those of a service. If there are several, they are listed and nothing changes. Only the user to whom a queue
   directory belongs can change anything (its mode is 0700). Each change is on record (control.changed) before it takes
   effect, in all processes at once.
 
-Options:
+Options, before or behind the command:
   --config PATH           JSON file, as if config_file named it.
   --service-name TEXT     As service_name of the servers.
   --queue-directory PATH  As queue_directory of the servers.
+  --all                   Mean each queue directory of the application, if it has several.
   -h, --help              Show this message and exit.
 
 Commands:
@@ -77,8 +79,8 @@ Commands:
   capture             Record everything there is of --trace ID, of --route PATH, or of the next --errors N.
   show [--json]       Show what is in force, and until when.
   reset               End everything that is in force; the servers do again as they are configured.
-  clean               Remove queue directories of services that have ended, with all of their processes. Without
-                      options before it, all that this user has by default.
+  clean               Remove the application's queue directories whose processes have all ended; with --all, those of
+                      all services that this user has by default.
 
   disable, level, sample-ratio, chunks and capture take --for TIME: how long, such as 90s, 15m or 2h, at most
   control_limit_s.  [default: 15m]
@@ -97,7 +99,7 @@ struct Given<'a> {
 /// The command line or the configuration is wrong, or the change cannot be made.
 pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let mut rest = Vec::new();
-    let group = Options::read_before(host, &GROUP, arguments, Some(&mut rest))?;
+    let mut group = Options::read_before(host, &GROUP, arguments, Some(&mut rest))?;
     let mut rest = rest.into_iter();
     let Some(command) = rest.next() else {
         eprint!("{HELP}");
@@ -106,7 +108,9 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     let command = command.to_string_lossy();
     let syntax = COMMANDS.iter().find(|syntax| syntax.name.strip_prefix("ctl ") == Some(&*command));
     let syntax = syntax.ok_or_else(|| group.wrong(&format!("no such command: '{command}'")))?;
-    let given = Given { host, group, options: Options::read(host, syntax, rest)? };
+    let options = Options::read(host, syntax, rest)?;
+    group.take(&options);
+    let given = Given { host, group, options };
     match &*command {
         "clean" => given.clean(),
         "show" => given.show(given.options.has("json")),
@@ -120,26 +124,34 @@ impl Given<'_> {
     fn change(&self, command: &str) -> Result<u8, Failure> {
         let change = self.wanted(command)?;
         let seconds = self.seconds()?;
-        self.control()?.change(&change, seconds).map_err(Failure::Refused)?;
+        for (_, control) in self.controls()? {
+            control.change(&change, seconds).map_err(Failure::Refused)?;
+        }
         self.show(false)
     }
 
     fn end(&self, end: fn(&Control) -> Result<usize, String>) -> Result<u8, Failure> {
-        let ended = end(&self.control()?).map_err(Failure::Refused)?;
+        let mut ended = 0;
+        for (_, control) in self.controls()? {
+            ended += end(&control).map_err(Failure::Refused)?;
+        }
         Ok(failure::show(&format!("ended: {ended}\n"), OK))
     }
 
     fn show(&self, as_json: bool) -> Result<u8, Failure> {
-        let (control, directory) = (self.control()?, self.directory()?.display().to_string());
-        let overrides = control.overrides();
-        let text = if as_json { in_json(&directory, &overrides) } else { in_words(&directory, &overrides) };
+        let mut text = String::new();
+        for (directory, control) in self.controls()? {
+            let (directory, overrides) = (directory.display().to_string(), control.overrides());
+            text += &if as_json { in_json(&directory, &overrides) } else { in_words(&directory, &overrides) };
+        }
         Ok(failure::show(&text, OK))
     }
 
     fn clean(&self) -> Result<u8, Failure> {
-        let is_named = ["config", "queue-directory"].iter().any(|name| self.group.text(name).is_some());
-        let directories =
-            if is_named { vec![self.directory()?] } else { queue_directories(self.group.text("service-name")) };
+        let settings = self.configuration()?.settings;
+        let name = self.group.text("service-name");
+        let own = || application::every(&settings, name.is_some());
+        let directories = if self.group.has("all") { queue_directories(name) } else { own() };
         let mut text = String::new();
         for directory in directories {
             let place = directory.display();
@@ -153,23 +165,25 @@ impl Given<'_> {
     }
 
     fn configuration(&self) -> Result<Configuration, Failure> {
-        Configuration::read(self.host, &self.group, GROUP.valued)
+        Configuration::read(self.host, &self.group, PLACE)
     }
 
-    fn directory(&self) -> Result<PathBuf, Failure> {
-        Ok(self.configuration()?.of_the_only_directory(&self.options)?.queue_directory)
-    }
-
-    fn control(&self) -> Result<Control, Failure> {
-        let directory = self.directory()?;
-        let place = directory.display();
-        Control::open(&directory, "ctl").map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => self.options.wrong(&format!(
-                "queue_directory={place}: there is none; no server of this configuration has run. \
-                 --config, --service-name or --queue-directory name another one"
-            )),
-            _ => Failure::Refused(format!("queue_directory={place}: {error}")),
-        })
+    /// The controls of the servers that are meant; all of them can be opened before anything changes.
+    fn controls(&self) -> Result<Vec<(PathBuf, Control)>, Failure> {
+        let meant = self.configuration()?.of_application(&self.group)?;
+        let open = |one: Configuration| {
+            let directory = one.queue_directory;
+            let place = directory.display();
+            let control = Control::open(&directory, "ctl").map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => self.options.wrong(&format!(
+                    "queue_directory={place}: there is none; no server of this configuration has run. \
+                     --config, --service-name or --queue-directory name another one"
+                )),
+                _ => Failure::Refused(format!("queue_directory={place}: {error}")),
+            })?;
+            Ok((directory, control))
+        };
+        meant.into_iter().map(open).collect()
     }
 
     /// The duration of a change.

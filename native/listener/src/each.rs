@@ -63,7 +63,7 @@ pub fn run(
     for path in options.texts("make") {
         make(Path::new(path)).map_err(|error| Failure::Open(format!("--make {path}: {error}")))?;
     }
-    raise_file_limit();
+    let _ = raise_file_limit();
     let fleet = Arc::new(Fleet::default());
     let ended = EndedSegments::new(Arc::clone(&settings), pattern.clone(), ended_bytes.map(i64::unsigned_abs));
     if let Some((address, port)) = port {

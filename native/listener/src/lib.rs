@@ -1,4 +1,5 @@
-//! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify`, `index`, `ctl`, `proxy`.
+//! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify`, `index`, `ctl`, `proxy`,
+//! `supervise`, `install`.
 //!
 //! The program `inference-logging-listener` contains them. `inference-logging` reads the configuration and calls them.
 //!
@@ -23,6 +24,10 @@
 //!   └ cleaning                 removal of queue directories that are out of use
 //! comparison                   the servers' side of `ab`: recording off and on in slices
 //! proxy                        the command: starts the proxy for a server that has no hook (feature `proxy`)
+//! supervise                    the command: starts a listener or a shipper again when it ends; `install`
+//!   ├ child                    the process that is supervised
+//!   └ limits                   whether it answers, and how much memory it has
+//! application                  the queue directories that a command means
 //! configuration                options, environment and file as one configuration
 //! options                      the command line
 //! host                         the program that runs a command
@@ -36,6 +41,7 @@ use host::Host;
 use queue::platform;
 use std::ffi::OsString;
 
+pub mod application;
 mod ascii;
 mod cleaning;
 pub mod comparison;
@@ -57,6 +63,7 @@ mod proxy;
 mod recover;
 mod report;
 mod rounds;
+mod supervise;
 mod verify;
 
 const NAME: &str = "inference-logging-listener";
@@ -70,12 +77,14 @@ Options:
   -h, --help     Show this message and exit.
 
 Commands:
-  listen   Be the listener of servers that only produce: a sidecar.
-  recover  Write what dead servers left in their queues.
-  verify   Prove that no record is missing, or name each gap.
-  index    Make the index that view and query answer from.
-  ctl      Change level, sampling and capture while the servers run.
-  proxy    Record the requests of a server that has no hook.
+  listen     Be the listener of servers that only produce: a sidecar.
+  recover    Write what dead servers left in their queues.
+  verify     Prove that no record is missing, or name each gap.
+  index      Make the index that view and query answer from.
+  ctl        Change level, sampling and capture while the servers run.
+  proxy      Record the requests of a server that has no hook.
+  supervise  Be the parent of a listener or a shipper in a container, and start it again when it ends.
+  install    Copy this program into a directory, to be a parent in a container of another image.
 
 Exit codes:
   0    done; a check found nothing
@@ -96,6 +105,8 @@ pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
         "ctl" => ctl::run(host, arguments),
         #[cfg(feature = "proxy")]
         "proxy" => self::proxy::run(host, arguments),
+        "supervise" => supervise::run(host, arguments),
+        "install" => supervise::install(host, arguments),
         "-h" | "--help" => Ok(failure::show(HELP, OK)),
         "-V" | "--version" => Ok(failure::show(&version(), OK)),
         "" => {

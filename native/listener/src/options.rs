@@ -101,6 +101,18 @@ impl Options {
         self.values.get(name).map_or(&[], Vec::as_slice)
     }
 
+    /// Takes the options of a command into those of its group: they mean the same in both places.
+    pub fn take(&mut self, of_command: &Self) {
+        for (name, values) in &of_command.values {
+            self.values.entry(name.clone()).or_default().extend(values.iter().cloned());
+        }
+    }
+
+    /// Whether the command has such an option without a value.
+    pub fn takes(&self, name: &str) -> bool {
+        self.syntax.flags.contains(&name)
+    }
+
     /// Whether an option without a value was given.
     pub fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)

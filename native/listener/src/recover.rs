@@ -30,20 +30,22 @@ const COLUMNS: [&str; 9] = ["lane", "boot_id", "pid", "state", "accepted", "reco
 static SYNTAX: Syntax = Syntax {
     name: "recover",
     help: HELP,
-    valued: &["config", "service-name", "directory"],
+    valued: &["config", "service-name", "queue-directory", "directory"],
     flags: &["json"],
     most_arguments: 1,
 };
 const HELP: &str = "\
 Usage: inference-logging-listener recover [OPTIONS] [DIR]
 
-  Write the records left in the queue directory DIR (default: the configured one) to the configured sink, once.
+  Write the records left in the queue directory DIR (default: this folder's application's) to the sink, once.
 
   What a process had committed is written, also where it was killed; what it had only begun is counted as torn. If a
   listener is at work there, that one writes. Where the records went and what was redacted stands in
   DIR/configuration.yaml; what differs from it must be given here, by option, environment or file. The queues of
   servers that still run are written as far as they are, and stay. Those of the audit lane need audit: on. It gives up
   when nothing could be written for drain_deadline_s; it can be run again at any time.
+
+  Without DIR it is found as `ctl` finds it. If there are several, they are listed and nothing is written.
 
   DIR may be a copy or have been moved. Records that stand in segments already are not written again. Of a copy, and
   where the queues do not hold all of it, the last write is never cut off a segment: that is named, and stays as it
@@ -53,11 +55,12 @@ Usage: inference-logging-listener recover [OPTIONS] [DIR]
   or the configuration is wrong.
 
 Options:
-  --config PATH        File of JSON, or configuration.yaml of a queue directory, as if config_file named it.
-  --service-name TEXT  As service_name of the servers.
-  --directory PATH     Where the segments go, as directory of a server.
-  --json               JSON instead of a table.
-  -h, --help           Show this message and exit.
+  --config PATH           File of JSON, or configuration.yaml of a queue directory, as if config_file named it.
+  --service-name TEXT     As service_name of the servers.
+  --queue-directory PATH  As queue_directory of the servers: as DIR.
+  --directory PATH        Where the segments go, as directory of a server.
+  --json                  JSON instead of a table.
+  -h, --help              Show this message and exit.
 ";
 
 /// Runs the command to its end.
@@ -67,10 +70,14 @@ Options:
 pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let options = Options::read(host, &SYNTAX, arguments)?;
     let argument = options.arguments().first().map(|argument| ("queue_directory", argument.as_str()));
+    if argument.is_some() && options.text("queue-directory").is_some() {
+        return Err(options.wrong("DIR and --queue-directory are the same: give one of them"));
+    }
     let more: Vec<(&str, &str)> = argument.into_iter().collect();
-    let configuration = Configuration::with(host, &options, &["config", "service-name", "directory"], &more)?;
+    let taken = ["config", "service-name", "queue-directory", "directory"];
+    let configuration = Configuration::with(host, &options, &taken, &more)?;
     configuration.refuse_foreign_store(host)?;
-    let configuration = configuration.of_the_only_directory(&options)?;
+    let configuration = configuration.of_application(&options)?.swap_remove(0);
     let directory = &configuration.queue_directory;
     let lanes = lanes(&configuration).map_err(|error| options.wrong(&format!("{}: {error}", directory.display())))?;
     if !directory.join(LEADER_LOCK).exists() && !lanes.iter().any(Held::has_files) {

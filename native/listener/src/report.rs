@@ -38,8 +38,12 @@ pub fn words(found: &Value) -> String {
     let (problems, processes) = (items(&found["problems"]), items(&found["processes"]));
     let mut lines = Vec::new();
     if found["balanced"] == true {
-        let all = count(processes.len() as u64, "process", "processes");
-        lines.push(format!("BALANCED: every record of {all} is accounted for."));
+        let all = count(number(&found["totals"]["processes"]), "process", "processes");
+        let commands = match number(&found["totals"]["commands"]) {
+            0 => String::new(),
+            some => format!(" and {}", count(some, "command", "commands")),
+        };
+        lines.push(format!("BALANCED: every record of {all}{commands} is accounted for."));
     } else {
         lines.push(format!("NOT BALANCED: {}.", count(problems.len() as u64, "problem", "problems")));
         lines.push(String::new());

@@ -1,27 +1,23 @@
 //! `verify`: proves that no record is missing in the segments of directories, or names each gap.
 
+use super::application::{named_by_segments, resolved};
 use super::configuration::Configuration;
 use super::failure::{self, Failure};
 use super::host::Host;
 use super::options::{Options, Syntax};
 use super::report;
-use listen::settings::{entries, is_own, plain};
-use queue::configuration;
-use segments::json;
-use segments::segment::Form;
+use listen::settings::{entries, plain};
 use segments::verify::database::Database;
-use segments::verify::{Request, listing, verify};
+use segments::verify::{Request, verify};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The audit lane's folder, below a directory of segments and below a queue directory.
 const AUDIT: &str = "audit";
 const AUDIT_SUFFIX: &str = "-audit";
-const LONGEST_HEADER_BYTES: u64 = 16_384;
 const KEY_BYTES: usize = 32;
 
 static SYNTAX: Syntax = Syntax {
@@ -103,6 +99,7 @@ fn request(host: &Host, options: &Options, configuration: &Configuration) -> Res
         queue_directories: with_audit(&queues, None),
         prefixes: names.iter().flat_map(|name| [(*name).clone(), format!("{name}{AUDIT_SUFFIX}")]).collect(),
         chain_key: chain_key(options, configuration)?,
+        most_waiting: configuration.settings.most_waiting(),
     };
     Ok((request, chosen))
 }
@@ -122,10 +119,6 @@ fn with_audit(directories: &[PathBuf], configuration: Option<&Configuration>) ->
     let mut seen = HashSet::new();
     let there = directories.iter().cloned().chain(audit.into_iter().filter(|directory| directory.is_dir()));
     there.filter(|directory| seen.insert(resolved(directory))).collect()
-}
-
-fn resolved(path: &Path) -> PathBuf {
-    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
 fn has(directories: &[PathBuf], directory: &Path) -> bool {
@@ -164,46 +157,6 @@ fn queue_directories(directories: &[PathBuf], given: &[PathBuf], configuration: 
         found.push(queues.clone());
     }
     found
-}
-
-/// The queue directories that a directory's segments come from, if they still exist.
-///
-/// Compressed segments are skipped: the newest ones are plain.
-fn named_by_segments(directory: &Path) -> Vec<PathBuf> {
-    let listed = listing::list(directory, &[]).unwrap_or_default();
-    let mut named = Vec::<(PathBuf, String)>::new();
-    for segment in listed.iter().filter(|segment| segment.plain) {
-        let Some(origin) = origin(&segment.path(Form::Plain)) else { continue };
-        if !named.contains(&origin) {
-            named.push(origin);
-        }
-    }
-    let mut found = Vec::new();
-    for path in named.iter().filter_map(|(queues, fingerprint)| of_configuration(queues, fingerprint)) {
-        if !found.contains(&path) {
-            found.push(path);
-        }
-    }
-    found
-}
-
-/// The queue directory and the fingerprint in the header of a segment.
-fn origin(segment: &Path) -> Option<(PathBuf, String)> {
-    let mut line = Vec::new();
-    let file = std::fs::File::open(segment).ok()?;
-    BufReader::new(file.take(LONGEST_HEADER_BYTES)).read_until(b'\n', &mut line).ok()?;
-    let header = json::read(&line).ok().filter(|header| header["event_name"] == "segment.header")?;
-    let fingerprint = header.get("configuration").map_or(Some(""), Value::as_str)?;
-    Some((PathBuf::from(header["queue_directory"].as_str()?), fingerprint.to_owned()))
-}
-
-/// The directory, if it is this user's and for that configuration; or a directory that was moved aside in it.
-fn of_configuration(queues: &Path, fingerprint: &str) -> Option<PathBuf> {
-    let is_meant = |path: &PathBuf| {
-        let noted = if is_own(path) { configuration::read(path).ok().flatten() } else { None };
-        noted.is_some_and(|noted| fingerprint.is_empty() || configuration::fingerprint(&noted) == fingerprint)
-    };
-    [queues.to_owned(), queues.join(fingerprint)].into_iter().find(is_meant)
 }
 
 fn chain_key(options: &Options, configuration: &Configuration) -> Result<Option<[u8; KEY_BYTES]>, Failure> {

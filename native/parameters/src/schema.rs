@@ -55,13 +55,14 @@ impl Schema {
         (!is_valid).then(|| self.refusal(name, &wrong_part(&schema, value).unwrap_or_else(|| shown(value))))
     }
 
-    /// Returns the sentence that refuses `value`, in the form in which it is shown.
+    /// Returns the sentence that refuses `value`, in the form in which it is shown, without the password of a URL.
     pub fn refusal(&self, name: &str, value: &str) -> String {
         let schema = self.parameter(name).unwrap_or_default();
         let described = schema.get("description").and_then(Value::as_str).unwrap_or_default();
         let allowed = described.rsplit_once(ALLOWED).map(|(_, allowed)| allowed.trim_end_matches('.'));
         let allowed =
             allowed.map_or_else(|| schema.get("const").map(Value::to_string).unwrap_or_default(), str::to_owned);
+        let value = without_password(value).unwrap_or_else(|| value.to_owned());
         format!("{name}={value}: must be {allowed}")
     }
 
@@ -158,6 +159,13 @@ fn shown(value: &Value) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
+}
+
+fn without_password(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (user, rest) = rest.split_once(':').filter(|(user, _)| !user.contains(['/', '@']))?;
+    let (_, host) = rest.rsplit_once('@')?;
+    Some(format!("{scheme}://{user}:***@{host}"))
 }
 
 fn is_of_type(value: &Value, kind: &str) -> bool {

@@ -64,7 +64,7 @@ fn texts() -> impl Strategy<Value = String> {
         "file:///",
         "kafka://",
         "otlp+http://",
-        "forward+tls://",
+        "syslog+tls://",
         "host",
         "none",
         "stderr",

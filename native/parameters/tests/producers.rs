@@ -131,6 +131,18 @@ fn a_listeners_parameter_is_left_to_the_listener_and_an_unknown_one_is_refused()
 }
 
 #[test]
+fn the_password_of_a_url_is_not_shown() {
+    let said = |to: &str| read(&json!({"ship_to": to}), Schema::published()).unwrap_err().sentences.remove(0);
+    for to in ["clickhouse+http://user:hun/t@er2@host/d", "amqp://:hunter2@host"] {
+        let sentence = said(to);
+        assert!(sentence.contains(":***@host") && !sentence.contains("er2"), "{sentence}");
+    }
+    for to in ["amqp://host:1/a", "kafka://host:1"] {
+        assert!(said(to).starts_with(&format!("ship_to=\"{to}\": must be ")));
+    }
+}
+
+#[test]
 fn the_environment_is_read_alike() {
     let variables = [
         ("SERVICE_NAME", "sensor"),

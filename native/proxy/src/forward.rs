@@ -1,13 +1,14 @@
 //! Passes a request on to the server, and its answer back.
 
 use super::address::Address;
-use super::passed::{Driven, Passed};
+use super::forwarded::Forwarded;
+use super::gate::Asked;
+use super::passed::{Answered, Driven, Passed};
 use super::upstream::{self, CHECK_INTERVAL, Pool, Sent, reason};
+use super::{heads, upgrade};
 use bytes::Bytes;
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
-};
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, UPGRADE};
+use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::Body;
 use http_body_util::{Either, Empty};
@@ -15,7 +16,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use inferlog::layer::{CurrentRequest, RequestBody};
+use inferlog::layer::{ClientAddress, CurrentRequest, RequestBody};
 use inferlog::severity::ERROR;
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,10 +25,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower_service::Service;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-/// Headers of one connection (RFC 9110, section 7.6.1). `te` and `trailer` go on, as gRPC needs them.
-const OF_CONNECTION: [HeaderName; 5] = [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE];
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const NO_ANSWER: &str = "The server behind this proxy gave no answer.";
@@ -48,12 +45,13 @@ pub struct Forward {
     authority: Authority,
     /// Every request goes by HTTP/2.
     is_http2: bool,
+    forwarded: Forwarded,
 }
 
 impl Forward {
     /// # Errors
     /// The address is no authority of a URI.
-    pub fn new(to: &Address, is_http2: bool) -> Result<Self, String> {
+    pub fn new(to: &Address, is_http2: bool, forwarded: Forwarded) -> Result<Self, String> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         Ok(Self {
@@ -65,6 +63,7 @@ impl Forward {
             to: to.clone(),
             authority: Authority::try_from(to.to_string()).map_err(|error| format!("--to {to}: {error}"))?,
             is_http2,
+            forwarded,
         })
     }
 
@@ -76,44 +75,79 @@ impl Forward {
         }
     }
 
-    async fn pass(self, mut request: Request<Sent>) -> Response<Passed> {
-        let headers = request.headers_mut();
+    async fn pass(self, request: Request<Sent>) -> Response<Passed> {
+        let headers = request.headers();
         let is_call = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-        remove_connection_headers(headers);
         let current = request.extensions().get::<CurrentRequest>().cloned();
         let answer = if is_call || self.is_http2 {
             let answer = self.http2.request(self.by_http2(request)).await;
             answer.map(|answer| answer.map(Passed::Server)).map_err(|error| reason(&error))
         } else {
             let driven = |body, upstream| Passed::Driven(Driven::new(body, upstream, Arc::clone(&self.pool)));
-            let answer = self.pool.send(by_http1(request)).await;
+            let answer = self.pool.send(heads::by_http1(request)).await;
             answer.map(|(answer, upstream)| answer.map(|body| driven(body, upstream))).map_err(|error| error.reason())
         };
         match answer {
             Ok(mut answer) => {
-                remove_connection_headers(answer.headers_mut());
+                heads::remove_connection_headers(answer.headers_mut());
                 answer
             }
             Err(reason) => {
-                if let Some(current) = current {
-                    let address = self.authority.as_str();
-                    let attributes = [("server.address", address.into()), ("reason", reason.as_str().into())];
-                    current.message(ERROR, LOGGER, "the server gave no answer", &attributes);
-                }
+                self.note(current, &reason);
                 if is_call { unavailable() } else { bad_gateway() }
             }
         }
     }
 
+    /// Answers a request: what HTTP does not allow is refused, a handshake may end in another protocol.
+    fn answer(self, mut request: Request<Sent>) -> AnswerFuture<Answered> {
+        let asked = request.extensions().get::<Asked>().cloned();
+        if let Some(status) = heads::refusal(&request) {
+            return Box::pin(async move { Ok(own(status).map(|body| Answered { body, _asked: asked })) });
+        }
+        let is_handshake = upgrade::is_handshake(&request);
+        // First: a client must not be able to name what is added as an option of its connection.
+        heads::remove_connection_headers(request.headers_mut());
+        if let Some(client) = request.extensions().get::<ClientAddress>().map(|client| client.0) {
+            self.forwarded.apply(request.headers_mut(), client);
+        }
+        Box::pin(async move {
+            let answer = if is_handshake { self.pass_handshake(request).await } else { self.pass(request).await };
+            Ok(answer.map(|body| Answered { body, _asked: asked }))
+        })
+    }
+
     /// Passes a handshake on: a request whose connection headers the server is to see.
-    pub async fn pass_handshake(&self, request: Request<Incoming>) -> Result<Response<Incoming>, Response<Passed>> {
-        let answer = upstream::shake_hands(&self.to, by_http1(request.map(|body| sent(Either::Right(body))))).await;
-        answer.map_err(|_| bad_gateway())
+    async fn pass_handshake(&self, mut request: Request<Sent>) -> Response<Passed> {
+        let current = request.extensions().get::<CurrentRequest>().cloned();
+        let asking = upgrade::Asking::of(&mut request);
+        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        request.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+        match upstream::shake_hands(&self.to, heads::by_http1(request)).await {
+            Ok(mut answer) => {
+                if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+                    heads::remove_connection_headers(answer.headers_mut());
+                }
+                asking.answered(answer)
+            }
+            Err(error) => {
+                self.note(current, &error.reason());
+                bad_gateway()
+            }
+        }
+    }
+
+    /// Notes why a request has no answer.
+    fn note(&self, current: Option<CurrentRequest>, reason: &str) {
+        if let Some(current) = current {
+            let attributes = [("server.address", self.authority.as_str().into()), ("reason", reason.into())];
+            current.message(ERROR, LOGGER, "the server gave no answer", &attributes);
+        }
     }
 
     fn by_http2(&self, request: Request<Sent>) -> Request<Sent> {
         let (mut parts, body) = request.into_parts();
-        let path = path_of(&mut parts.uri).0;
+        let path = heads::path_of(&mut parts.uri).0;
         let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.authority.clone()).path_and_query(path);
         parts.uri = uri.build().unwrap_or_default();
         parts.version = Version::HTTP_2;
@@ -123,31 +157,19 @@ impl Forward {
     }
 }
 
-fn by_http1(request: Request<Sent>) -> Request<Sent> {
-    let (mut parts, body) = request.into_parts();
-    let (path, host) = path_of(&mut parts.uri);
-    if !parts.headers.contains_key(HOST)
-        && let Some(host) = host.and_then(|host| HeaderValue::from_str(host.as_str()).ok())
-    {
-        // A client over HTTP/2 names the host beside the headers.
-        parts.headers.insert(HOST, host);
-    }
-    parts.uri = path.into();
-    parts.version = Version::HTTP_11;
-    Request::from_parts(parts, body)
-}
-
-/// Takes the path, and the host if there is one, out of an URI.
-fn path_of(uri: &mut Uri) -> (PathAndQuery, Option<Authority>) {
-    let asked = std::mem::take(uri).into_parts();
-    (asked.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/")), asked.authority)
-}
-
 fn bad_gateway() -> Response<Passed> {
     let mut answer = Response::new(Passed::Own(Some(Bytes::from_static(NO_ANSWER_JSON))));
     *answer.status_mut() = StatusCode::BAD_GATEWAY;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer.headers_mut().insert(CONTENT_LENGTH, NO_ANSWER_JSON.len().into());
+    answer
+}
+
+/// An answer without a body, of the proxy itself.
+fn own(status: StatusCode) -> Response<Passed> {
+    let mut answer = Response::new(Passed::Own(None));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_LENGTH, 0.into());
     answer
 }
 
@@ -161,49 +183,33 @@ fn unavailable() -> Response<Passed> {
     answer
 }
 
-/// Removes what belongs to one connection and not to the message.
-fn remove_connection_headers(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in named.iter().chain(&OF_CONNECTION).filter(|name| **name != TE) {
-        headers.remove(name);
-    }
-}
-
 /// A future of an answer; the service itself never fails.
 pub type AnswerFuture<B> = Pin<Box<dyn Future<Output = Result<Response<B>, Infallible>> + Send>>;
 
 impl Service<Request<RequestBody<Incoming>>> for Forward {
-    type Response = Response<Passed>;
+    type Response = Response<Answered>;
     type Error = Infallible;
-    type Future = AnswerFuture<Passed>;
+    type Future = AnswerFuture<Answered>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<RequestBody<Incoming>>) -> AnswerFuture<Passed> {
-        let forward = self.clone();
-        Box::pin(async move { Ok(forward.pass(request.map(|body| sent(Either::Left(body)))).await) })
+    fn call(&mut self, request: Request<RequestBody<Incoming>>) -> AnswerFuture<Answered> {
+        self.clone().answer(request.map(|body| sent(Either::Left(body))))
     }
 }
 
 impl Service<Request<Incoming>> for Forward {
-    type Response = Response<Passed>;
+    type Response = Response<Answered>;
     type Error = Infallible;
-    type Future = AnswerFuture<Passed>;
+    type Future = AnswerFuture<Answered>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> AnswerFuture<Passed> {
-        let forward = self.clone();
-        Box::pin(async move { Ok(forward.pass(request.map(|body| sent(Either::Right(body)))).await) })
+    fn call(&mut self, request: Request<Incoming>) -> AnswerFuture<Answered> {
+        self.clone().answer(request.map(|body| sent(Either::Right(body))))
     }
 }

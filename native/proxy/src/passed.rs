@@ -1,5 +1,6 @@
 //! The body of an answer: the server's, or that of an answer of the proxy itself.
 
+use super::gate::Asked;
 use super::upstream::{Pool, Upstream};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -101,5 +102,28 @@ impl Body for Passed {
             Self::Driven(Driven { body, .. }) | Self::Server(body) => body.size_hint(),
             Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
         }
+    }
+}
+
+/// The body of an answer, and the request that it belongs to until it has ended.
+pub struct Answered {
+    pub body: Passed,
+    pub _asked: Option<Asked>,
+}
+
+impl Body for Answered {
+    type Data = Bytes;
+    type Error = ServerLost;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ServerLost>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -1,119 +1,69 @@
 //! Connections that change their protocol: a WebSocket is counted, any other passes as bytes.
 
-use super::forward::{AnswerFuture, Forward};
+use super::gate::Asked;
 use super::passed::Passed;
-use http::header::{HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
-use http::{Request, Response, StatusCode, Version};
-use http_body_util::Either;
+use http::header::{CONNECTION, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use hyper::upgrade::{self, Upgraded};
+use hyper::upgrade::{self, OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use inferlog::layer::{AnswerBody, RequestLayer, RequestService};
+use inferlog::layer::CurrentRequest;
 use inferlog::websocket::{Connection, Side};
-use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tower_layer::Layer;
-use tower_service::Service;
 
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// The body of an answer: of a handshake, or of a request.
-pub type AnyBody = Either<Passed, AnswerBody<Passed>>;
-
-/// Passes requests on, recorded if there is a layer, and handshakes.
-#[derive(Clone)]
-pub struct Recorded {
-    forward: Forward,
-    layer: RequestLayer,
-    requests: RequestService<Forward>,
-}
-
-impl Recorded {
-    pub fn new(forward: Forward, layer: RequestLayer) -> Self {
-        Self { requests: layer.layer(forward.clone()), forward, layer }
-    }
-}
-
-impl Service<Request<Incoming>> for Recorded {
-    type Response = Response<AnyBody>;
-    type Error = Infallible;
-    type Future = AnswerFuture<AnyBody>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> AnswerFuture<AnyBody> {
-        if !asks_for_websocket(request.version(), request.headers()) {
-            let answer = self.requests.call(request);
-            return Box::pin(async { answer.await.map(|answer| answer.map(Either::Right)) });
-        }
-        let (parts, body) = request.into_parts();
-        let connection = self.layer.connect(&parts);
-        let (forward, request) = (self.forward.clone(), Request::from_parts(parts, body));
-        Box::pin(async move { Ok(shake_hands(&forward, request, connection).await.map(Either::Left)) })
-    }
-}
-
-/// Passes handshakes and requests on without a record.
-#[derive(Clone)]
-pub struct Unrecorded(pub Forward);
-
-impl Service<Request<Incoming>> for Unrecorded {
-    type Response = Response<Passed>;
-    type Error = Infallible;
-    type Future = AnswerFuture<Passed>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> AnswerFuture<Passed> {
-        let mut forward = self.0.clone();
-        if !asks_for_websocket(request.version(), request.headers()) {
-            return forward.call(request);
-        }
-        Box::pin(async move { Ok(shake_hands(&forward, request, None).await) })
-    }
-}
-
-fn asks_for_websocket(version: Version, headers: &HeaderMap) -> bool {
+/// Whether a request is the handshake of a WebSocket (RFC 6455, section 4.1). Any other asks for no other protocol here.
+pub fn is_handshake<B>(request: &Request<B>) -> bool {
     const KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
-    let asks = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
-    version == Version::HTTP_11 && headers.get(UPGRADE).is_some_and(asks) && headers.contains_key(KEY)
+    let headers = request.headers();
+    request.version() == Version::HTTP_11
+        && request.method() == Method::GET
+        && headers.contains_key(KEY)
+        && lists(headers, &UPGRADE, "websocket")
+        && lists(headers, &CONNECTION, "upgrade")
 }
 
-/// Passes a handshake on. If the server agrees, bytes pass both ways from then on.
-async fn shake_hands(
-    forward: &Forward,
-    mut request: Request<Incoming>,
-    mut connection: Option<Connection>,
-) -> Response<Passed> {
-    let client = upgrade::on(&mut request);
-    let mut answer = match forward.pass_handshake(request).await {
-        Ok(answer) => answer,
-        Err(answer) => {
-            if let Some(connection) = &mut connection {
-                connection.answer(answer.status().as_u16(), "");
-            }
-            return answer;
+/// Whether a header that is a list has a name, in letters of either case.
+fn lists(headers: &HeaderMap, header: &HeaderName, name: &str) -> bool {
+    let values = headers.get_all(header).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(name))
+}
+
+/// A client that has asked for a WebSocket.
+pub struct Asking {
+    client: OnUpgrade,
+    current: Option<CurrentRequest>,
+    /// The bytes that pass count as the client's connection.
+    asked: Option<Asked>,
+}
+
+impl Asking {
+    /// Takes what belongs to the client from a handshake that is about to be passed on.
+    pub fn of<B>(request: &mut Request<B>) -> Self {
+        let client = upgrade::on(&mut *request);
+        let extensions = request.extensions_mut();
+        Self { client, current: extensions.remove(), asked: extensions.remove() }
+    }
+
+    /// The server has answered. If it agrees, bytes pass both ways from then on, and the request is a connection; if it
+    /// does not, the request is one like others.
+    pub fn answered(self, mut answer: Response<Incoming>) -> Response<Passed> {
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let subprotocol = answer.headers().get(SEC_WEBSOCKET_PROTOCOL).and_then(|name| name.to_str().ok());
+            let connection = self.current.and_then(|current| current.into_connection(subprotocol.unwrap_or_default()));
+            let (client, server) = (self.client, upgrade::on(&mut answer));
+            let asked = self.asked;
+            tokio::spawn(async move {
+                if let (Ok(client), Ok(server)) = (client.await, server.await) {
+                    pass_bytes(client, server, connection).await;
+                }
+                drop(asked);
+            });
         }
-    };
-    let protocol = answer.headers().get(SEC_WEBSOCKET_PROTOCOL).and_then(|name| name.to_str().ok()).unwrap_or_default();
-    if let Some(connection) = &mut connection {
-        connection.answer(answer.status().as_u16(), protocol);
+        answer.map(Passed::Server)
     }
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let server = upgrade::on(&mut answer);
-        tokio::spawn(async move {
-            if let (Ok(client), Ok(server)) = (client.await, server.await) {
-                pass_bytes(client, server, connection).await;
-            }
-        });
-    }
-    answer.map(Passed::Server)
 }
 
 /// Passes bytes both ways until both sides have ended.

@@ -1,31 +1,31 @@
 //! One thread of the proxy: an event loop that accepts connections and serves them.
 
 use super::forward::Forward;
-use super::upgrade::{Recorded, Unrecorded};
+use super::gate::{Admitted, Gate};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use inferlog::layer::{ClientAddress, RequestLayer};
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::net::{SocketAddr, TcpListener as Socket};
+use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tower_layer::Layer;
 use tower_service::Service;
 
 /// The largest number of bytes that a connection buffers.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// How long a client may take for the headers of a request.
-const HEADERS_DEADLINE: Duration = Duration::from_secs(30);
 /// The delay after a failed accept: usually there are no more file descriptors.
 const ACCEPT_DELAY: Duration = Duration::from_millis(100);
 
@@ -35,6 +35,7 @@ pub struct Worker {
     pub forward: Forward,
     /// None: nothing is recorded.
     pub layer: Option<RequestLayer>,
+    pub gate: Arc<Gate>,
     /// When requests have to end, once the proxy stops.
     pub ends: watch::Receiver<Option<Instant>>,
 }
@@ -46,12 +47,12 @@ impl Worker {
             Ok(runtime) => runtime,
             Err(error) => return super::say(&format!("no event loop: {error}")),
         };
-        let Self { socket, forward, layer, ends } = self;
+        let Self { socket, forward, layer, gate, ends } = self;
         runtime.block_on(async {
             tokio::spawn(forward.clone().look_after_connections());
             let served = match &layer {
-                Some(layer) => serve(socket, Recorded::new(forward, layer.clone()), ends).await,
-                None => serve(socket, Unrecorded(forward), ends).await,
+                Some(layer) => serve(socket, layer.layer(forward), gate, ends).await,
+                None => serve(socket, forward, gate, ends).await,
             };
             if let Err(error) = served {
                 super::say(&format!("the listening socket: {error}"));
@@ -64,7 +65,12 @@ impl Worker {
     }
 }
 
-async fn serve<S, B>(socket: Socket, service: S, mut ends: watch::Receiver<Option<Instant>>) -> io::Result<()>
+async fn serve<S, B>(
+    socket: Socket,
+    service: S,
+    gate: Arc<Gate>,
+    mut ends: watch::Receiver<Option<Instant>>,
+) -> io::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -74,10 +80,11 @@ where
     socket.set_nonblocking(true)?;
     let listener = TcpListener::from_std(socket)?;
     let mut server = auto::Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_DEADLINE);
+    server.http1().timer(TokioTimer::new()).header_read_timeout(gate.head_deadline());
     server.http1().max_buf_size(BUFFER_BYTES).preserve_header_case(true).writev(false);
     server.http2().timer(TokioTimer::new()).max_send_buf_size(BUFFER_BYTES);
-    let graceful = GracefulShutdown::new();
+    // Closed once the last connection has ended.
+    let (alive, mut all_ended) = mpsc::channel::<()>(1);
     while ends.borrow_and_update().is_none() {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -90,15 +97,32 @@ where
             tokio::time::sleep(ACCEPT_DELAY).await;
             continue;
         };
+        let Some(admitted) = gate.admit() else { continue };
         let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(Addressed { inner: service.clone(), client });
+        let (gate, inner) = (Arc::clone(&gate), service.clone());
+        let service = TowerToHyperService::new(Addressed { inner, client, admitted: admitted.clone() });
         let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-        // What goes wrong on a connection stands in the records of its requests.
-        tokio::spawn(graceful.watch(connection));
+        let (mut ends, alive) = (ends.clone(), alive.clone());
+        tokio::spawn(async move {
+            let (mut connection, mut is_ending) = (pin!(connection), false);
+            loop {
+                tokio::select! {
+                    biased;
+                    // What goes wrong on a connection stands in the records of its requests.
+                    _ = connection.as_mut() => break,
+                    // hyper has no deadline for the first bytes, which show the version of HTTP, and none for HTTP/2.
+                    () = gate.wait_idle(&admitted) => if is_ending || !admitted.has_request() { break },
+                    _ = ends.changed(), if !is_ending => {},
+                }
+                connection.as_mut().graceful_shutdown();
+                is_ending = true;
+            }
+            drop(alive);
+        });
     }
-    drop(listener);
+    drop((listener, alive));
     let end = ends.borrow().unwrap_or_else(Instant::now);
-    let _ = tokio::time::timeout_at(end.into(), graceful.shutdown()).await;
+    let _ = tokio::time::timeout_at(end.into(), all_ended.recv()).await;
     Ok(())
 }
 
@@ -107,6 +131,7 @@ where
 struct Addressed<S> {
     inner: S,
     client: SocketAddr,
+    admitted: Admitted,
 }
 
 impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for Addressed<S> {
@@ -119,6 +144,7 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for Addressed<S> 
     }
 
     fn call(&mut self, mut request: Request<Incoming>) -> S::Future {
+        request.extensions_mut().insert(self.admitted.begin_request());
         request.extensions_mut().insert(ClientAddress(self.client.ip().to_canonical()));
         self.inner.call(request)
     }

@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyString};
 /// Interned names, so that a look-up compares pointers.
 pub struct Keys {
     pub kind: Py<PyString>,
+    pub http: Py<PyString>,
     pub body: Py<PyString>,
     pub more_body: Py<PyString>,
     pub trailers: Py<PyString>,
@@ -24,6 +25,8 @@ pub struct Keys {
     pub path: Py<PyString>,
     pub root_path: Py<PyString>,
     pub app_root_path: Py<PyString>,
+    pub extensions: Py<PyString>,
+    pub trailers_extension: Py<PyString>,
     pub route: Py<PyString>,
     pub path_params: Py<PyString>,
     pub path_template: Py<PyString>,
@@ -32,12 +35,15 @@ pub struct Keys {
     pub original_route: Py<PyString>,
     pub http_version: Py<PyString>,
     pub client: Py<PyString>,
+    /// The empty text, of which CPython has one.
+    pub empty: Py<PyString>,
 }
 
 impl Keys {
     pub fn intern(py: Python<'_>) -> Self {
         Self {
             kind: intern!(py, "type").clone().unbind(),
+            http: intern!(py, "http").clone().unbind(),
             body: intern!(py, "body").clone().unbind(),
             more_body: intern!(py, "more_body").clone().unbind(),
             trailers: intern!(py, "trailers").clone().unbind(),
@@ -49,6 +55,8 @@ impl Keys {
             path: intern!(py, "path").clone().unbind(),
             root_path: intern!(py, "root_path").clone().unbind(),
             app_root_path: intern!(py, "app_root_path").clone().unbind(),
+            extensions: intern!(py, "extensions").clone().unbind(),
+            trailers_extension: intern!(py, "http.response.trailers").clone().unbind(),
             route: intern!(py, "route").clone().unbind(),
             path_params: intern!(py, "path_params").clone().unbind(),
             path_template: intern!(py, "path_template").clone().unbind(),
@@ -57,6 +65,7 @@ impl Keys {
             original_route: intern!(py, "original_route").clone().unbind(),
             http_version: intern!(py, "http_version").clone().unbind(),
             client: intern!(py, "client").clone().unbind(),
+            empty: intern!(py, "").clone().unbind(),
         }
     }
 }
@@ -199,8 +208,7 @@ impl<'a, 'py> Message<'a, 'py> {
         *kept = [own(&keys.kind), own(&keys.status)];
         let is_set = |key| item(message, key).is_some_and(is_true);
         let (trailers, more_body) = (is_set(&keys.trailers), is_set(&keys.more_body));
-        let [kind, status] = &*kept;
-        let [kind, status] = [kind, status].map(|kept| kept.as_ref().map(Bound::as_borrowed));
+        let [kind, status] = kept.each_ref().map(|kept| kept.as_ref().map(Bound::as_borrowed));
         Self { kind, status, trailers, body: item(message, &keys.body), more_body }
     }
 }

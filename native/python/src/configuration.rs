@@ -1,7 +1,9 @@
 //! The configuration text of a queue directory, as Python shows and compares it.
 
 use super::inspect::queue_dicts;
-use listen::settings::queue_directories;
+use super::settings::PySettings;
+use listener::application;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use queue::{configuration, inspect};
@@ -31,10 +33,13 @@ pub fn queues_of(py: Python<'_>, queue_directory: PathBuf) -> PyResult<Vec<Bound
     queue_dicts(py, &queue_directory)
 }
 
-/// Return the queue directories of this user's services of that name, where the configuration names none.
+/// Return the queue directory of the application that a configuration means; empty: there is none. With `by_name` the
+/// service may be in any folder.
+///
+/// Raises ValueError with a sentence that lists several.
 #[pyfunction]
-pub fn queue_directories_of(service_name: &str) -> Vec<PathBuf> {
-    queue_directories(Some(service_name))
+pub fn queue_directories_meant(settings: &PySettings, by_name: bool) -> PyResult<Vec<PathBuf>> {
+    application::meant(settings.of(), by_name, false).map_err(PyValueError::new_err)
 }
 
 /// Return where the listener of a directory runs: `here`, `elsewhere` or `nobody`.

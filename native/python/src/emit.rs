@@ -82,7 +82,7 @@ enum Target {
 struct Calls {
     least: Option<Py<LeastSeverity>>,
     bound: Option<Py<BoundFields>>,
-    /// Every keyword is a field, whatever its name is.
+    /// Every keyword is a field, whatever its name is, and the caller has decided about the level.
     is_verbatim: bool,
 }
 
@@ -123,8 +123,8 @@ impl Event {
 #[pymethods]
 impl Event {
     /// Makes the callable behind `log.info` and its siblings. `open_logger` is called when no service is open, and need
-    /// not open one. Records have the `bound` fields; those below `least` are ignored. With `verbatim` every keyword is
-    /// a field, whatever its name is.
+    /// not open one. Records have the `bound` fields; those below `least` are ignored. `verbatim` is for records of
+    /// another library: every keyword is a field, whatever its name is, and that library's levels hold, not ours.
     #[staticmethod]
     #[pyo3(signature = (name, severity, context, open_logger, *, least = None, bound = None, verbatim = false))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only, one per property of a logger")]
@@ -212,7 +212,7 @@ unsafe extern "C" fn log(
             return python_bool(false);
         }
         let Some(service) = current(py, open) else { return wait(py, event, arguments, count, keywords) };
-        if event.severity < least_severity(service) {
+        if event.severity < if calls.is_verbatim { least_of_others(service) } else { least_severity(service) } {
             return python_bool(false);
         }
         if count < 1 {
@@ -297,7 +297,8 @@ unsafe fn wait(
             Ok(false) => return python_bool(false),
             Err(attributes::Raised) => return std::ptr::null_mut(),
         }
-        python_bool(waiting::hold(event.severity, now_unix_nano(), scratch.as_slice()))
+        let obeys_level = !calls.is_verbatim;
+        python_bool(waiting::hold(event.severity, obeys_level, now_unix_nano(), scratch.as_slice()))
     }
 }
 
@@ -311,6 +312,12 @@ pub(super) fn least_severity(service: &Service) -> u8 {
         return if service.runtime.is_disabled(now) { u8::MAX } else { level };
     }
     configured
+}
+
+/// As [`least_severity`], for records of other libraries, which have levels of their own.
+#[inline]
+pub(super) fn least_of_others(service: &Service) -> u8 {
+    if service.runtime.is_active() && service.runtime.is_disabled(now_monotonic_nano()) { u8::MAX } else { 0 }
 }
 
 /// Appends trace and request id of the request under way. Each is absent if there is none. Returns the same as

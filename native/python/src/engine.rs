@@ -13,6 +13,7 @@ use queue::record::Scratch;
 use request::fields::{Engine, Exact, TextList, Usage};
 use request::ids::{RequestIds, traceparent};
 use request::observer::EngineFacts;
+use request::outcome::Abort;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reads the data that vLLM leaves about a request in `scope["state"]["request_metadata"]`.
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// caches. In Python it took a quarter of the whole cost of a short request.
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct EngineReader {
-    /// `take(request_id, ids)` returns None, or a tuple as in [`ReportTuple`].
+    /// `take(ids, broke_off)` returns None, or a tuple as in [`ReportTuple`]; `broke_off`: a part of the answer has not passed.
     take: Held,
     /// `failed(error)` is called once, if vLLM's classes have changed.
     failed: Held,
@@ -49,40 +50,44 @@ impl EngineReader {
 }
 
 impl EngineReader {
-    /// Asks for the report at the end of a request; None if vLLM did not begin to generate.
+    /// Asks for the report at the end of a request; None if vLLM did not begin to work on it.
     pub fn read<'py>(
         &self,
         scope: &Bound<'py, PyDict>,
+        broke_off: bool,
         ids: impl FnOnce() -> PyResult<Py<PyRequestIds>>,
     ) -> Option<EngineReport<'py>> {
         let py = scope.py();
-        let state = scope.get_item(intern!(py, "state")).ok()??;
-        let metadata = state.cast::<PyDict>().ok()?.get_item(intern!(py, "request_metadata")).ok()??;
-        if metadata.is_none() || self.is_off.load(Ordering::Relaxed) {
+        if self.is_off.load(Ordering::Relaxed) {
             return None;
         }
-        match ids().and_then(|ids| self.ask(&metadata, &ids)) {
-            Ok(report) => Some(report),
-            Err(error) => {
-                if !self.is_off.swap(true, Ordering::Relaxed)
-                    && let Err(error) = self.failed.call1(py, (error.into_value(py),))
-                {
-                    error.write_unraisable(py, None);
-                }
-                None
-            }
+        let take = self.take.get(py);
+        let metadata = metadata(scope);
+        if metadata.is_none() && take.is_none() {
+            return None;
         }
+        let report = ids().and_then(|ids| {
+            let report = take.map(|take| take.call1((ids, broke_off))).transpose()?;
+            Self::join(metadata.as_ref(), report.filter(|report| !report.is_none()), self.id_characters)
+        });
+        report.unwrap_or_else(|error| {
+            if !self.is_off.swap(true, Ordering::Relaxed)
+                && let Err(error) = self.failed.call1(py, (error.into_value(py),))
+            {
+                error.write_unraisable(py, None);
+            }
+            None
+        })
     }
 
-    fn ask<'py>(&self, metadata: &Bound<'py, PyAny>, ids: &Py<PyRequestIds>) -> PyResult<EngineReport<'py>> {
-        let py = metadata.py();
-        let request_id = metadata.getattr(intern!(py, "request_id"))?.cast_into::<PyString>()?;
-        let response = metadata.getattr(intern!(py, "final_usage_info"))?;
-        let report = self.take.get(py).map(|take| take.call1((&request_id, ids))).transpose()?;
-        let report =
-            report.filter(|report| !report.is_none()).map(|report| report.extract::<ReportTuple<'_>>()).transpose()?;
+    fn join<'py>(
+        metadata: Option<&Bound<'py, PyAny>>,
+        report: Option<Bound<'py, PyAny>>,
+        id_characters: usize,
+    ) -> PyResult<Option<EngineReport<'py>>> {
         let (
-            aborted,
+            engine_id,
+            asked,
             mut input,
             mut output,
             mut cached,
@@ -93,14 +98,29 @@ impl EngineReader {
             decode_s,
             e2e_s,
             preemptions,
-        ) = report.unwrap_or_default();
-        if !response.is_none() {
-            let details = response.getattr(intern!(py, "prompt_tokens_details"))?;
-            let found = if details.is_none() { None } else { details.getattr_opt(intern!(py, "cached_tokens"))? };
-            input = response.getattr(intern!(py, "prompt_tokens"))?.extract()?;
-            output = response.getattr(intern!(py, "completion_tokens"))?.extract()?;
-            cached = found.map(|found| found.extract()).transpose()?.flatten().or(cached);
+        ) = report.map(|report| report.extract::<ReportTuple<'_>>()).transpose()?.unwrap_or_default();
+        let mut request_id = engine_id;
+        if let Some(metadata) = metadata {
+            let py = metadata.py();
+            request_id = Some(metadata.getattr(intern!(py, "request_id"))?.cast_into::<PyString>()?);
+            let response = metadata.getattr(intern!(py, "final_usage_info"))?;
+            if !response.is_none() {
+                let details = response.getattr(intern!(py, "prompt_tokens_details"))?;
+                let found = if details.is_none() { None } else { details.getattr_opt(intern!(py, "cached_tokens"))? };
+                let counted = input;
+                input = response.getattr(intern!(py, "prompt_tokens"))?.extract()?;
+                output = response.getattr(intern!(py, "completion_tokens"))?.extract()?;
+                // A beam search reads its prompt again and again: what it found in the cache then is no part of the prompt.
+                cached =
+                    found.map(|found| found.extract()).transpose()?.flatten().or(cached.filter(|_| counted == input));
+            }
         }
+        let Some(request_id) = request_id else { return Ok(None) };
+        let aborted = match asked {
+            None => Abort::No,
+            Some(false) => Abort::Engine,
+            Some(true) => Abort::Asked,
+        };
         let usage = Usage { input, output, cached, source: if input.is_some() { "engine" } else { "" } };
         let engine = Engine {
             // [`EngineReport::facts`] adds the two texts.
@@ -113,13 +133,21 @@ impl EngineReader {
             e2e_s,
             preemptions,
         };
-        Ok(EngineReport {
+        Ok(Some(EngineReport {
             numbers: EngineFacts { aborted, usage, engine },
             request_id,
-            id_characters: self.id_characters,
+            id_characters,
             finish_reasons: reasons.map(|reasons| encoded(&reasons)),
-        })
+        }))
     }
+}
+
+/// What vLLM's route has left of the request, if it has.
+fn metadata<'py>(scope: &Bound<'py, PyDict>) -> Option<Bound<'py, PyAny>> {
+    let py = scope.py();
+    let state = scope.get_item(intern!(py, "state")).ok()??;
+    let metadata = state.cast::<PyDict>().ok()?.get_item(intern!(py, "request_metadata")).ok()??;
+    Some(metadata).filter(|metadata| !metadata.is_none())
 }
 
 /// What vLLM and its engine report of a request.
@@ -144,10 +172,12 @@ impl EngineReport<'_> {
     }
 }
 
-/// Whether the engine gave the request up; its tokens (read, generated, cached); the number of engine requests, the
-/// reasons for their ends, their seconds (queued, prefill, decode, all), and how often they were preempted.
+/// The engine's id of the request, or the first; whether it was asked to give it up, if it did; its tokens (read, generated, cached); the number
+/// of engine requests, the reasons for their ends, their seconds (queued, prefill, decode, all), and how often they were
+/// preempted.
 type ReportTuple<'py> = (
-    bool,
+    Option<Bound<'py, PyString>>,
+    Option<bool>,
     Option<u64>,
     Option<u64>,
     Option<u64>,

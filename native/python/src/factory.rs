@@ -4,7 +4,7 @@ use super::asgi::{Keys, first_text, has_body, item, text, text_of};
 use super::content;
 use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ActiveSpan, CORRELATION_ID};
-use super::functions::{RECEIVE, SEND, observer_of};
+use super::functions::{RECEIVE, SEND};
 use super::gil_cell::GilCell;
 use super::head::RequestStart;
 use super::headers::recorded_headers;
@@ -12,9 +12,10 @@ use super::held::Held;
 use super::hot_path::Turns;
 use super::middleware::RequestObserver;
 use super::request_ids::{IdsCell, PyRequestIds};
+use super::scope::{ScopeKey, ScopeKeys, prefix_len};
 use super::service::PyService;
 use super::settings::PySettings;
-use super::shared::{MiddlewareShared, RequestFactory};
+use super::shared::{MessageKinds, MiddlewareShared, RequestFactory};
 use super::timed_send::{self, Steered};
 use super::websocket;
 use super::{FunctionDef, bind};
@@ -23,11 +24,11 @@ use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyMapping, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use queue::system::now_monotonic_nano;
 use request::added::{FewMembers, Members};
 use request::ids::{IdSource, RequestIds};
-use request::requests::Start;
+use request::requests::{ServedPath, Start};
 use request::sampler::Sampler;
 use request::trace_state::TraceState;
 use std::sync::{Arc, OnceLock};
@@ -51,19 +52,25 @@ impl RequestFactory {
         engine_reader: Option<Py<EngineReader>>,
         server_traces: bool,
     ) -> PyResult<Self> {
-        let (py, service, parameters) = (service.py(), service.get().service(), settings.of());
+        let (py, parameters) = (service.py(), settings.of());
+        let service = service.get().service();
         let settings = parameters.observer(&service).map_err(PyOSError::new_err)?;
         let asks = parameters.asks_other_libraries();
         if !asks {
             CORRELATION_ID.set(None);
         }
+        // One object for all middlewares of the service.
+        let mark = PyString::intern(py, &format!("inference_logging@{:p}", Arc::as_ptr(&service))).unbind();
         let response_header = parameters.response_header().map(str::to_ascii_lowercase);
         let (trace, request) = parameters.forwards(server_traces);
+        let keys = Keys::intern(py);
         let shared = MiddlewareShared {
             requests: service.requests(settings),
             service,
+            mark,
             ids: IdSource::new()?,
-            keys: Keys::intern(py),
+            scope_keys: ScopeKeys::new(py, &keys),
+            keys,
             turns: Turns::new(),
             observed_receive: Held::new(observed_receive),
             response_header: response_header.map(|name| PyBytes::new(py, name.as_bytes()).unbind()),
@@ -72,7 +79,7 @@ impl RequestFactory {
             correlation_reader: Held::maybe(asks.then_some(correlation_reader)),
             engine: Held::maybe(engine_reader),
             forward_ids: ForwardIds { trace, request },
-            body_kind: Held::maybe(None),
+            kinds: MessageKinds::new(),
             special_paths: parameters.routes(),
         };
         Ok(Self { shared })
@@ -102,8 +109,12 @@ impl RequestFactory {
         let path = item(&scope, &self.shared.keys.path).map(Borrowed::to_owned);
         // The decision counts only for the flags that go to other services: a connection is always recorded.
         let trusts = |sampler: &Sampler| self.shared.trusts(sampler, &scope);
-        self.shared.requests.decide(&mut ids, text_of(&path).as_bytes(), now_monotonic_nano(), trusts);
-        Ok(PyRequestIds::with_headers(ids, has_span, headers))
+        let path = text_of(&path);
+        let keys = &self.shared.keys;
+        let prefix = prefix_len(item(&scope, &keys.root_path), path, &keys.empty);
+        let path = ServedPath { whole: path.as_bytes(), prefix };
+        self.shared.requests.decide(&mut ids, path, now_monotonic_nano(), trusts);
+        Ok(PyRequestIds::of_connection(ids, has_span, headers))
     }
 
     /// Emit the record of an ended WebSocket connection; `websocket.rs` describes the values.
@@ -162,34 +173,38 @@ impl RequestFactory {
     }
 
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "what begins a request, from one caller")]
     fn observer<'py>(
         &self,
         this: Borrowed<'_, 'py, Self>,
         scope: &Bound<'py, PyDict>,
-        path: Option<Bound<'py, PyAny>>,
+        path: &Option<Bound<'py, PyAny>>,
+        served: ServedPath<'_>,
         receive: Py<PyAny>,
         send: Py<PyAny>,
         now: u64,
     ) -> PyResult<Bound<'py, RequestObserver>> {
-        let (py, keys) = (scope.py(), &self.shared.keys);
+        let (py, keys) = (scope.py(), &self.shared.scope_keys);
         let stopwatch = self.shared.turns.next(py);
         if stopwatch.is_timed() {
+            keys.learn(scope);
             self.shared.look_for_others(py);
         }
         let (recorded, mut few) = (&self.shared.requests.settings.recorded, None);
         let head = if recorded.has_headers() {
-            RequestStart::read_recording(item(scope, &keys.headers), recorded, few.insert(FewMembers::default()))
+            RequestStart::read_recording(keys.headers.of(scope), recorded, few.insert(FewMembers::default()))
         } else {
-            RequestStart::read(item(scope, &keys.headers))
+            RequestStart::read(keys.headers.of(scope))
         };
         let (mut ids, has_span) = self.ids_at(py, &head);
         // The values are owned, since each look-up can run foreign code that empties the scope.
-        let own = |key| item(scope, key).map(Borrowed::to_owned);
+        let own = |key: &ScopeKey| key.of(scope).map(Borrowed::to_owned);
         let (method, version, client) = (own(&keys.method), own(&keys.http_version), own(&keys.client));
         let start = Start {
             now,
             method: text_of(&method).as_bytes(),
-            path: text_of(&path).as_bytes(),
+            path: served.whole,
+            prefix: served.prefix,
             protocol_version: text_of(&version).as_bytes(),
             client_address: client.as_ref().map_or("", first_text).as_bytes(),
             model: b"",
@@ -198,19 +213,21 @@ impl RequestFactory {
         if let Some(few) = &few {
             let is_kept = few.as_bytes().is_some_and(|members| members.is_empty() || state.identify_few(members));
             if !is_kept {
-                state.identify(recorded_headers(item(scope, &keys.headers), recorded));
+                state.identify(recorded_headers(keys.headers.of(scope), recorded));
             }
         }
-        let content = head.content(self.shared.requests.settings.texts.is_on());
+        let content = head.content();
         if self.shared.captures(content) && has_body(start.method) {
-            let is_private = self.shared.is_private(item(scope, &keys.headers));
-            state.capture_request(content, is_private, &self.shared.requests.settings);
+            state.capture_request(content, self.shared.is_private(scope), &self.shared.requests.settings);
         }
         if self.shared.forward_ids.is_on() {
-            self.shared.forward_ids.add(scope, &keys.headers, Sent::from(&head), &ids);
+            self.shared.forward_ids.add(scope, &self.shared.keys.headers, Sent::from(&head), &ids);
         }
+        let is_head = start.method == b"HEAD";
         let observer = RequestObserver {
-            path: Held::maybe(path.map(Bound::unbind)),
+            path: Held::maybe(path.as_ref().map(|path| path.clone().unbind())),
+            prefix: served.prefix,
+            is_head,
             generation: self.shared.requests.producer.generation(),
             factory: this.to_owned().unbind(),
             receive: Held::new(receive),
@@ -268,21 +285,29 @@ fn begin_bound<'py>(
         Some(copy) => copy,
         None => scope.cast::<PyDict>()?,
     };
-    if item(scope, &factory.shared.keys.kind).map_or("", text) != "http" {
+    let keys = &factory.shared.scope_keys;
+    let kind = keys.kind.of(scope);
+    let is_constant = kind.is_some_and(|kind| kind.as_ptr() == factory.shared.keys.http.as_ptr());
+    if !is_constant && kind.map_or("", text) != "http" {
         return Ok(None);
     }
     // The path is owned, since the next look-up can run foreign code that empties the scope.
-    let path = item(scope, &factory.shared.keys.path).map(Borrowed::to_owned);
-    if !is_any_path && factory.shared.is_special(text_of(&path)) {
+    let path = keys.path.of(scope).map(Borrowed::to_owned);
+    let whole = text_of(&path);
+    let prefix = prefix_len(keys.root_path.of(scope), whole, &factory.shared.keys.empty);
+    if !is_any_path && factory.shared.is_special(whole, prefix) {
         return Ok(None);
     }
     // Another middleware around this application, of a mounted one's parent for example, has the request on record.
-    let outer = observer_of(server_receive.bind(scope.py()));
-    if outer.is_some_and(|outer| Arc::ptr_eq(&outer.get().factory.get().shared.service, &factory.shared.service)) {
+    if !factory.shared.note_on_record(scope) {
         return Ok(None);
     }
     let server_send = if factory.shared.service.runtime.is_active() {
-        match timed_send::steer(this, server_send, now, is_any_path)? {
+        let steered = timed_send::steer(this, server_send, now, is_any_path);
+        if !matches!(steered, Ok(Steered::Recorded(_))) {
+            factory.shared.forget_on_record(scope);
+        }
+        match steered? {
             Steered::Recorded(send) => send,
             Steered::NotRecorded(None) => return Ok(None),
             Steered::NotRecorded(Some(send)) => {
@@ -292,7 +317,8 @@ fn begin_bound<'py>(
     } else {
         server_send
     };
-    let observer = factory.observer(this, scope, path, server_receive, server_send, now)?;
+    let served = ServedPath { whole: whole.as_bytes(), prefix };
+    let observer = factory.observer(this, scope, &path, served, server_receive, server_send, now)?;
     let receive = bind(&RECEIVE, &observer)?;
     let send = bind(&SEND, &observer)?;
     observer.get().stopwatch.add_since(scope.py(), now);

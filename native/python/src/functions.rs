@@ -12,19 +12,6 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use queue::system::now_monotonic_nano;
 
-/// The observer that a server's function belongs to, if it is one of these functions: another middleware is around.
-#[inline]
-pub fn observer_of<'a, 'py>(function: &'a Bound<'py, PyAny>) -> Option<Borrowed<'a, 'py, RequestObserver>> {
-    // SAFETY: a live object, and the GIL is held; what a C function is bound to lives as long as it does.
-    unsafe {
-        if ffi::PyCFunction_CheckExact(function.as_ptr()) == 0 {
-            return None;
-        }
-        let this = Borrowed::from_ptr_or_opt(function.py(), ffi::PyCFunction_GetSelf(function.as_ptr()))?;
-        this.cast::<RequestObserver>().ok()
-    }
-}
-
 pub static SEND: FunctionDef = FunctionDef::one_argument(c"send", send, c"Pass an ASGI message on to the server.");
 pub static RECEIVE: FunctionDef =
     FunctionDef::no_argument(c"receive", receive, c"Receive an ASGI message from the server.");

@@ -15,8 +15,8 @@ pub struct RequestStart<'a> {
     pub tracestate: Lines<'a>,
     pub request_id: Option<&'a [u8]>,
     pub content: Option<Content<'a>>,
-    /// The body is compressed or otherwise encoded.
-    pub is_encoded: bool,
+    /// How the body is compressed.
+    pub encoding: Option<&'a [u8]>,
 }
 
 impl<'a> RequestStart<'a> {
@@ -61,22 +61,17 @@ impl<'a> RequestStart<'a> {
             12 if is(b"x-request-id") => self.request_id = self.request_id.or_else(|| header.value()),
             12 if is(b"content-type") => self.content = header.value().map(Content::of_type).or(self.content),
             16 if is(b"content-encoding") => {
-                if let Some(value) = header.value() {
-                    self.is_encoded = !value.eq_ignore_ascii_case(b"identity");
-                }
+                self.encoding = header.value().or(self.encoding);
             }
             _ => (),
         }
     }
 
-    /// The content of the body, as far as it is read; an encoded body has no text.
+    /// The content of the body.
     #[inline]
-    pub fn content(&self, reads_text: bool) -> Content<'a> {
-        match self.content {
-            Some(content) if !(self.is_encoded && reads_text) => content,
-            Some(_) => Content::Media(b"application/octet-stream"),
-            None => Content::Media(b""),
-        }
+    pub fn content(&self) -> Content<'a> {
+        let content = self.content.unwrap_or(Content::Media(b""));
+        self.encoding.map_or(content, |encoding| content.encoded(encoding))
     }
 }
 

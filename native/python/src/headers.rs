@@ -127,19 +127,19 @@ unsafe fn name_of_unusual(pair: *mut ffi::PyObject) -> *mut ffi::PyObject {
     unsafe { if length(pair) == 2 && is_bytes(member(pair, 0)) { member(pair, 0) } else { std::ptr::null_mut() } }
 }
 
-/// The kind of content of a body, by its headers. An encoded (compressed) body cannot be read.
+/// The kind of content of a body, by its headers.
 #[inline(never)]
 pub fn content_of_headers<'a>(headers: Borrowed<'a, '_, PyAny>) -> Content<'a> {
-    let (mut content, mut is_encoded) = (Content::Media(b""), false);
+    let (mut content, mut encoding) = (Content::Media(b""), None);
     for_each_header(Some(headers), const { Lengths::of(&[12, 16]) }, |header| {
         let Some(value) = header.value() else { return };
         if header.name.len() == 12 && header.name.eq_ignore_ascii_case(b"content-type") {
             content = Content::of_type(value);
         } else if header.name.len() == 16 && header.name.eq_ignore_ascii_case(b"content-encoding") {
-            is_encoded = !value.eq_ignore_ascii_case(b"identity");
+            encoding = Some(value);
         }
     });
-    if is_encoded { Content::Media(b"application/octet-stream") } else { content }
+    encoding.map_or(content, |encoding| content.encoded(encoding))
 }
 
 /// The headers of a request that are recorded.

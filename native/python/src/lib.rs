@@ -7,6 +7,7 @@
 #[cfg(Py_GIL_DISABLED)]
 compile_error!("inferlog needs an interpreter with the GIL: its core relies on it, and has not been tried without");
 
+mod answer;
 mod asgi;
 mod attributes;
 mod audit;
@@ -18,6 +19,7 @@ mod configuration;
 mod content;
 mod emit;
 mod engine;
+mod extension;
 mod factory;
 mod foreign;
 mod functions;
@@ -35,6 +37,7 @@ mod request_ids;
 mod response_header;
 mod route;
 mod sampler;
+mod scope;
 mod segment_index;
 mod service;
 mod set_fields;
@@ -92,7 +95,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(configuration::configuration_of, module)?)?;
     module.add_function(wrap_pyfunction!(configuration::configuration_differences, module)?)?;
     module.add_function(wrap_pyfunction!(configuration::queues_of, module)?)?;
-    module.add_function(wrap_pyfunction!(configuration::queue_directories_of, module)?)?;
+    module.add_function(wrap_pyfunction!(configuration::queue_directories_meant, module)?)?;
     module.add_function(wrap_pyfunction!(configuration::leader_of, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::waiting_records, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::forget_inherited_records, module)?)?;

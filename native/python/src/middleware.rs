@@ -3,13 +3,11 @@
 //! Every value is taken out of the message before the state is borrowed, since only that step can run foreign code (a key
 //! with its own `__eq__`).
 
-use super::asgi::{Message, content, copied, exact_bytes, first, is_true, item, text, text_of, whole_number};
+use super::asgi::{Message, content, copied, first, item, text, text_of};
 use super::gil_cell::GilCell;
-use super::headers::content_of_headers;
 use super::held::{Held, ended};
 use super::hot_path::Stopwatch;
 use super::request_ids::{IdsCell, PyRequestIds};
-use super::response_header::with_request_id;
 use super::route::Route;
 use super::shared::{MiddlewareShared, RequestFactory};
 use super::timed_send;
@@ -20,8 +18,9 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use queue::system::now_monotonic_nano;
-use request::observer::{Chunks, ExceptionTexts, Observer, RequestSource, RequestTexts};
+use request::observer::{ExceptionTexts, Observer, RequestSource, RequestTexts};
 use request::outcome::Ending;
+use request::requests::ServedPath;
 use request::sampler::Sampler;
 use std::sync::OnceLock;
 
@@ -34,6 +33,10 @@ pub struct RequestObserver {
     pub(super) scope: Held<PyDict>,
     /// The path from the server; inner applications may change the scope.
     pub(super) path: Held,
+    /// The length of the prefix in it, as it was at the beginning.
+    pub(super) prefix: usize,
+    /// The request is a HEAD: servers send no byte of the answer's body.
+    pub(super) is_head: bool,
     pub(super) own_ids: IdsCell,
     /// The ids as an object, once somebody has asked for it; they replace those above.
     pub(super) ids_object: OnceLock<Py<PyRequestIds>>,
@@ -123,7 +126,7 @@ impl RequestObserver {
     }
 
     #[inline]
-    fn ids(&self) -> &IdsCell {
+    pub(super) fn ids(&self) -> &IdsCell {
         self.ids_object.get().map_or(&self.own_ids, |ids| ids.get())
     }
 
@@ -136,13 +139,13 @@ impl RequestObserver {
 
     /// The scope; an empty one, once the garbage collector has cleared it.
     #[inline]
-    fn scope<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
+    pub(super) fn scope<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
         self.scope.get(py).unwrap_or_else(|| PyDict::new(py))
     }
 
     /// Whether the request belongs to the parent: a forked child that continues it must leave the record to its parent.
     #[inline]
-    fn is_inherited(&self) -> bool {
+    pub(super) fn is_inherited(&self) -> bool {
         self.generation != self.shared().requests.producer.generation()
     }
 
@@ -172,7 +175,7 @@ impl RequestObserver {
         let plain =
             |state: &mut Observer| may_be_plain && ids.with(py, |ids| state.finish_plain(ids, now, producer, settings));
         if self.state.with(py, plain) {
-            self.end_ids();
+            self.end_ids(py);
             self.stopwatch.finish(py, now, producer);
         } else {
             self.finish_with(py, Ending::Returned, now);
@@ -207,7 +210,10 @@ impl RequestObserver {
             protocol_version: text_of(&version),
             client_address: text_of(&client),
         };
-        let engine = shared.engine.get(py).and_then(|engine| engine.get().read(scope, || self.ids_as_object(py)));
+        let engine = shared.engine.get(py).and_then(|engine| {
+            let broke_off = self.state.with(py, |state| state.broke_off());
+            engine.get().read(scope, broke_off, || self.ids_as_object(py))
+        });
         let engine = engine.as_ref().map(|report| report.facts());
         let source = RequestSource::Http { texts, engine: engine.as_ref() };
         // The engine's reader may have asked for the object.
@@ -218,7 +224,7 @@ impl RequestObserver {
         self.state.with(py, |state| {
             ids.with(py, |ids| state.finish(ids, ending, &source, now, producer, settings));
         });
-        self.end_ids();
+        self.end_ids(py);
         self.stopwatch.finish(py, now, producer);
     }
 
@@ -240,7 +246,7 @@ impl RequestObserver {
 
     /// Takes note, as the answer begins, of what the application wants so far.
     #[inline(never)]
-    fn announce_wishes(&self, py: Python<'_>) {
+    pub(super) fn announce_wishes(&self, py: Python<'_>) {
         let ids = self.ids();
         self.state.with(py, |state| {
             if ids.is_forced() {
@@ -252,111 +258,19 @@ impl RequestObserver {
 
     /// The record is made.
     #[inline]
-    fn end_ids(&self) {
+    fn end_ids(&self, py: Python<'_>) {
+        if let Some(scope) = self.scope.get(py) {
+            self.shared().forget_on_record(&scope);
+        }
         if let Some(ids) = self.ids_object.get() {
             ids.get().end();
         }
     }
 
-    #[inline(never)]
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
-    pub(super) fn observe_sent(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) -> Option<Py<PyDict>> {
-        let Ok(message) = message.cast::<PyDict>() else { return None };
-        let (keys, mut kept) = (&self.shared().keys, [None, None]);
-        let seen = Message::read(&message, keys).unwrap_or_else(|| Message::look_up(&message, keys, &mut kept));
-        if seen.kind.is_some_and(|kind| kind.as_ptr() == self.shared().body_kind.as_ptr(py)) {
-            self.observe_body(py, &seen);
-            return None;
-        }
-        match seen.kind.map_or("", text) {
-            "http.response.body" => {
-                if let Some(kind) = seen.kind.filter(|kind| seen.more_body && kind.is_exact_instance_of::<PyString>()) {
-                    self.shared().body_kind.set(py, kind.to_owned().unbind());
-                }
-                self.observe_body(py, &seen);
-            }
-            "http.response.start" => return self.observe_start(py, &seen, &message),
-            kind if kind.starts_with("http.response.") => self.observe_extension(py, kind_of_extension(kind), &message),
-            _ => (),
-        }
-        None
-    }
-
-    #[inline]
-    fn observe_body(&self, py: Python<'_>, message: &Message<'_, '_>) {
-        match message.body.and_then(exact_bytes) {
-            Some(bytes) => self.observe_bytes(py, bytes, message.more_body),
-            None => self.observe_other_body(py, message),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn observe_other_body(&self, py: Python<'_>, message: &Message<'_, '_>) {
-        let copy = message.body.and_then(copied);
-        let bytes = copy.as_ref().map(Bound::as_borrowed).or(message.body).map_or(&b""[..], content);
-        self.observe_bytes(py, bytes, message.more_body);
-    }
-
-    /// A part of the answer's body passes.
-    #[inline(never)]
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
-    fn observe_bytes(&self, py: Python<'_>, bytes: &[u8], more: bool) {
-        let settings = &self.shared().requests.settings;
-        let now = now_monotonic_nano();
-        self.state.with(py, |state| {
-            let is_chunk = state.response_body(bytes, more, now, settings);
-            if is_chunk && state.chunks(settings) == Chunks::Events {
-                self.emit_chunk(py, state, bytes.len());
-            }
-        });
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn emit_chunk(&self, py: Python<'_>, state: &Observer, bytes: usize) {
-        if !self.is_inherited() {
-            let producer = &self.shared().requests.producer;
-            self.ids().with(py, |ids| state.emit_chunk(ids, producer, Some(bytes)));
-        }
-    }
-
-    /// Looks at the beginning of the answer; returns a message to send in its place, if there is one.
-    #[inline]
-    fn observe_start(&self, py: Python<'_>, seen: &Message<'_, '_>, message: &Bound<'_, PyDict>) -> Option<Py<PyDict>> {
-        let (shared, ids) = (self.shared(), self.ids());
-        let keys = &shared.keys;
-        let status = seen.status.and_then(whole_number).and_then(|status| status.try_into().ok());
-        let with_trailers = seen.trailers;
-        // A tracer inside of us has begun its span by now.
-        ids.look_for_span(py, false);
-        self.settle(py);
-        if ids.is_special() {
-            self.announce_wishes(py);
-        }
-        let route = Route::of(&self.scope(py), keys);
-        let wanted = self.state.with(py, |state| {
-            if let Some(in_flight) = state.in_flight() {
-                ids.with(py, |ids| in_flight.settle(ids, route.prefix(), route.template()));
-            }
-            state.wants_content_type(&shared.requests.settings)
-        });
-        let headers = if wanted { item(message, &keys.headers) } else { None };
-        let content = headers.map(content_of_headers);
-        self.state.with(py, |state| {
-            state.response_start(status.unwrap_or(0), content, &shared.requests.settings);
-            if with_trailers {
-                state.expect_trailers();
-            }
-        });
-        let name = shared.response_header.as_ref()?;
-        with_request_id(message, &keys.headers, name, ids)
-    }
-
     /// Takes over what other libraries know about the request by now.
     #[inline]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
-    fn settle(&self, py: Python<'_>) {
+    pub(super) fn settle(&self, py: Python<'_>) {
         let ids = self.ids();
         ids.take_correlation_id(py);
         if ids.take_moved(py) {
@@ -369,8 +283,9 @@ impl RequestObserver {
     #[inline(never)]
     fn decide_again(&self, py: Python<'_>) {
         let (path, shared) = (self.path.get(py), self.shared());
-        let path = text_of(&path).as_bytes();
-        self.state.with(py, |state| shared.requests.settings.sampler.take_back(state.head(), path));
+        let path = ServedPath { whole: text_of(&path).as_bytes(), prefix: self.prefix };
+        let sampler = &shared.requests.settings.sampler;
+        self.state.with(py, |state| sampler.take_back(state.head(), path.sampled(sampler)));
         // This is a copy, since the look at the scope can run foreign code.
         let (mut copy, scope) = (self.ids().with(py, |ids| ids.clone()), self.scope(py));
         let trusts = |sampler: &Sampler| shared.trusts(sampler, &scope);
@@ -383,34 +298,17 @@ impl RequestObserver {
         });
     }
 
-    #[cold]
-    fn observe_extension(&self, py: Python<'_>, extension: Extension, message: &Bound<'_, PyDict>) {
-        let (keys, settings, now) = (&self.shared().keys, &self.shared().requests.settings, now_monotonic_nano());
-        let is_set = |key| item(message, key).is_some_and(is_true);
-        match extension {
-            Extension::Path => self.state.with(py, |state| state.response_file(None, false, now, settings)),
-            Extension::ZeroCopy => {
-                let more = is_set(&keys.more_body);
-                let bytes = item(message, &keys.count).and_then(whole_number);
-                self.state.with(py, |state| state.response_file(bytes, more, now, settings));
-            }
-            Extension::Trailers => {
-                let more = is_set(&keys.more_trailers);
-                self.state.with(py, |state| state.response_trailers(more, now));
-            }
-            Extension::Other => (),
-        }
-    }
-
     #[inline]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub(super) fn observe_received(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) {
         let Ok(message) = message.cast::<PyDict>() else { return };
         self.ids().look_for_span(py, true);
         let keys = &self.shared().keys;
-        match item(&message, &keys.kind).map_or("", text) {
+        let seen = Message::read(&message, keys);
+        let kind = seen.as_ref().map_or_else(|| item(&message, &keys.kind), |seen| seen.kind);
+        match kind.map_or("", text) {
             "http.request" => {
-                let body = item(&message, &keys.body);
+                let body = seen.map_or_else(|| item(&message, &keys.body), |seen| seen.body);
                 let copy = body.and_then(copied);
                 let bytes = copy.as_ref().map(Bound::as_borrowed).or(body).map_or(&b""[..], content);
                 self.state.with(py, |state| state.request_bytes(bytes));
@@ -427,21 +325,4 @@ pub(super) fn exception_texts(texts: &Bound<'_, PyAny>) -> PyResult<ExceptionTex
         texts.extract()?;
     let owned = |text: &Bound<'_, PyString>| text.to_string_lossy().into_owned();
     Ok(ExceptionTexts { kind: owned(&kind), message: owned(&message), stacktrace: owned(&stacktrace) })
-}
-
-/// Messages of ASGI extensions that concern the answer.
-enum Extension {
-    Path,
-    ZeroCopy,
-    Trailers,
-    Other,
-}
-
-fn kind_of_extension(kind: &str) -> Extension {
-    match kind {
-        "http.response.pathsend" => Extension::Path,
-        "http.response.zerocopysend" => Extension::ZeroCopy,
-        "http.response.trailers" => Extension::Trailers,
-        _ => Extension::Other,
-    }
 }

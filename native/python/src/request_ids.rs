@@ -20,6 +20,8 @@ const FORCED: u8 = 1;
 const HAS_FIELDS: u8 = 2;
 /// The record is made.
 const ENDED: u8 = 4;
+/// These are the ids of a WebSocket connection.
+const CONNECTION: u8 = 8;
 
 /// The ids of a request.
 ///
@@ -33,12 +35,14 @@ pub struct PyRequestIds {
 
 impl PyRequestIds {
     pub fn new(ids: RequestIds, settled: bool) -> Self {
-        Self::with_headers(ids, settled, Members::default())
+        Self { cell: IdsCell::new(ids, settled), headers: Members::default() }
     }
 
     /// The ids of a connection whose handshake had these headers.
-    pub const fn with_headers(ids: RequestIds, settled: bool, headers: Members) -> Self {
-        Self { cell: IdsCell::new(ids, settled), headers }
+    pub fn of_connection(ids: RequestIds, settled: bool, headers: Members) -> Self {
+        let cell = IdsCell::new(ids, settled);
+        cell.flags.fetch_or(CONNECTION, Ordering::Relaxed);
+        Self { cell, headers }
     }
 
     /// What is added to the record of a connection: fields of the application go before headers of the same name.
@@ -61,7 +65,7 @@ impl Deref for PyRequestIds {
 /// The ids of a request, and how far they are known.
 pub struct IdsCell {
     state: GilCell<State>,
-    /// What is special about the request: [`FORCED`], [`HAS_FIELDS`], [`ENDED`].
+    /// What is special about the request: [`FORCED`], [`HAS_FIELDS`], [`ENDED`], [`CONNECTION`].
     flags: AtomicU8,
 }
 
@@ -229,6 +233,12 @@ impl PyRequestIds {
     fn client_request_id(&self, py: Python<'_>) -> Option<String> {
         self.take_correlation_id(py);
         self.with(py, |ids| ids.client().map(text))
+    }
+
+    /// Whether this is an HTTP request whose record is not made yet, so that an engine's numbers can join it.
+    #[getter]
+    fn awaits_engine(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & (ENDED | CONNECTION) == 0
     }
 
     /// Keep the record of this request, whatever the sampler decided.

@@ -24,13 +24,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use queue::system::now_monotonic_nano;
 pub use request::ModelRequest;
+use rounds::Rounds;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tensors::Tensors;
 
+mod answerable;
 mod batch;
 mod calls;
 mod request;
+mod rounds;
 mod tensors;
 
 /// The longest text among the values that are known at the beginning.
@@ -71,6 +74,8 @@ pub struct ModelShared {
     context: (Held, Held),
     /// If a call returns None, response senders answer its requests.
     decoupled: bool,
+    /// None: the model has no sequences, and each request comes once.
+    rounds: Option<Rounds>,
     /// The open requests by the address of Triton's object, which its model holds as long as it can answer. They are
     /// few: a batch, or the streams that a model serves at once.
     open: GilCell<Vec<(usize, Py<ModelRequest>)>>,
@@ -91,7 +96,7 @@ struct Methods {
 #[pymethods]
 impl ModelLog {
     #[new]
-    #[pyo3(signature = (service, settings, *, classes, model, path, datatypes, only_input, traces, read_parameters, failed, raised, returned, ended, context, decoupled))]
+    #[pyo3(signature = (service, settings, *, classes, model, path, datatypes, only_input, traces, read_parameters, failed, raised, returned, ended, context, decoupled, sequences))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword-only; what Triton says of the model, and functions of the package"
@@ -112,6 +117,7 @@ impl ModelLog {
         ended: Py<PyAny>,
         context: &Bound<'_, PyAny>,
         decoupled: bool,
+        sequences: Option<usize>,
     ) -> PyResult<Self> {
         let (service, parameters) = (service.service(), settings.of());
         let settings = parameters.model_observer(&service).map_err(PyOSError::new_err)?;
@@ -134,12 +140,14 @@ impl ModelLog {
                 ended: Held::maybe(parameters.shows_counts_to_triton().then_some(ended)),
                 context: (Held::new(context.getattr("set")?.unbind()), Held::new(context.getattr("reset")?.unbind())),
                 decoupled,
+                rounds: sequences.map(Rounds::new),
                 open: GilCell::new(Vec::new()),
             },
         })
     }
 
-    /// Begin to observe the requests of a batch. Return one object for each, or none if they cannot be read.
+    /// Begin to observe the requests of a batch. Return one object for each, or none if they cannot be read; None in
+    /// place of one that only pads a batch of sequences.
     fn begin<'py>(this: &Bound<'py, Self>, requests: &Bound<'py, PyAny>) -> Bound<'py, PyList> {
         // Without `serve` nobody says until when the requests can be read.
         Batch::new(false).begin(this, requests)
@@ -203,8 +211,22 @@ impl ModelLog {
             .with(py, |open| open.iter().rev().find(|(open, _)| *open == key).map(|(_, request)| request.clone_ref(py)))
     }
 
+    /// End every request that is still open: the model is unloaded, so nobody answers it any more.
+    fn close(&self, py: Python<'_>) {
+        let (shared, now) = (&self.shared, now_monotonic_nano());
+        if let Some(rounds) = &shared.rounds {
+            rounds.end_all(shared, py);
+        }
+        for (_, request) in shared.open.with(py, std::mem::take) {
+            request.get().finish_with(py, Ending::Returned, now);
+        }
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let shared = &self.shared;
+        if let Some(rounds) = &shared.rounds {
+            rounds.visit(&visit)?;
+        }
         shared.methods.visit(&visit)?;
         if let Some(tensors) = &shared.tensors {
             tensors.visit(&visit)?;
@@ -217,6 +239,9 @@ impl ModelLog {
     fn __clear__(&self, py: Python<'_>) {
         self.shared.callbacks().iter().for_each(|callback| callback.clear(py));
         drop(self.shared.open.with(py, std::mem::take));
+        if let Some(rounds) = &self.shared.rounds {
+            rounds.clear(py);
+        }
     }
 }
 
@@ -240,8 +265,10 @@ impl ModelShared {
         let (mut calls, mut responses) = (Calls::new(begun.py()), responses.try_iter());
         let mut done = Ok(());
         for request in begun.iter() {
-            let request = request.cast::<ModelRequest>()?.get();
             let response = responses.as_mut().ok().and_then(Iterator::next).and_then(Result::ok);
+            // None: it only pads the batch.
+            let Ok(request) = request.cast::<ModelRequest>() else { continue };
+            let request = request.get();
             let ended = match response {
                 Some(response) if response.is_none() => continue,
                 Some(response) => request.respond(&mut calls, &response, now),
@@ -292,9 +319,27 @@ pub struct ModelInput {
     pub inputs: Option<Vec<u8>>,
 }
 
+#[derive(PartialEq, Eq)]
 enum CorrelationId {
     Number(u64),
     Name(Box<str>),
+}
+
+impl CorrelationId {
+    fn of(object: &Bound<'_, PyAny>) -> Self {
+        match text(object) {
+            Some(name) => Self::Name(cut(name).into()),
+            None => Self::Number(number(object).unwrap_or(0)),
+        }
+    }
+
+    /// Whether the request belongs to no sequence.
+    fn is_none(&self) -> bool {
+        match self {
+            Self::Number(number) => *number == 0,
+            Self::Name(name) => name.is_empty(),
+        }
+    }
 }
 
 impl Methods {

@@ -34,6 +34,10 @@ impl Json {
     }
 }
 
+mod apart;
+
+const TOO_MANY_DIGITS: &str = "<int with too many digits>";
+
 /// `orjson.dumps` and its arguments.
 struct Encoder {
     dumps: Py<PyAny>,
@@ -205,27 +209,26 @@ unsafe fn push_int(scratch: &mut Scratch, object: *mut ffi::PyObject) {
 
 #[cold]
 fn push_large_int(scratch: &mut Scratch, object: *mut ffi::PyObject) {
-    // SAFETY: `object` is a live int, the GIL is held (callers).
+    // SAFETY: `object` is a live int, the GIL is held (callers); the digits outlive their text.
     unsafe {
-        // `str` does not serve here, since a class may define its own: an enumeration's is a name.
-        let digits = ffi::PyNumber_ToBase(object, 10);
-        if digits.is_null() {
-            // The number has more digits than Python is willing to print.
-            ffi::PyErr_Clear();
-            return scratch.push_str("<int with too many digits>");
+        match digits(&Borrowed::from_ptr(Python::assume_attached(), object)) {
+            Some(digits) => scratch.push_json(utf8(digits.as_ptr()).unwrap_or("null").as_bytes()),
+            None => scratch.push_str(TOO_MANY_DIGITS),
         }
-        match utf8(digits) {
-            Some(digits) if is_number(digits) => scratch.push_json(digits.as_bytes()),
-            _ => scratch.push_null(),
-        }
-        ffi::Py_DECREF(digits);
     }
 }
 
-/// Whether a text is a whole number in JSON.
-fn is_number(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+/// Return the digits of an int as text; None: it has more than Python is willing to print.
+///
+/// `str` does not serve here, since a class may define its own: an enumeration's is a name.
+fn digits<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: `object` is live and the GIL is held; the new reference is owned.
+    let digits = unsafe { Bound::from_owned_ptr_or_opt(object.py(), ffi::PyNumber_ToBase(object.as_ptr(), 10)) };
+    if digits.is_none() {
+        // SAFETY: the GIL is held.
+        unsafe { clear_error() };
+    }
+    digits
 }
 
 /// Borrows the content of a `bytes` object.
@@ -263,36 +266,59 @@ unsafe fn push_other(py: Python<'_>, scratch: &mut Scratch, object: *mut ffi::Py
         }
         if push_encoded(&object, scratch).is_none() {
             ffi::PyErr_Clear();
-            let kind = object.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
-            scratch.push_str(&format!("<{kind} that cannot be encoded>"));
+            scratch.push_str(&not_encoded(&object));
         }
     }
 }
 
+/// What is written in place of a value.
+#[cold]
+fn not_encoded(object: &Bound<'_, PyAny>) -> String {
+    let kind = object.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
+    format!("<{kind} that cannot be encoded>")
+}
+
 /// Appends nested values, and the many types that orjson knows; any other type as its `str()`.
 fn push_encoded(object: &Bound<'_, PyAny>, scratch: &mut Scratch) -> Option<()> {
-    let py = object.py();
-    let encoder = ENCODER.get_or_try_init(py, || Encoder::import(py)).ok()?;
-    // SAFETY: live objects, the GIL is held; the new reference is owned. Null leaves an exception, which the caller
-    // clears: a `PyErr` dropped in a plain C function would keep its traceback until some other call gets into PyO3.
-    let encoded = unsafe {
-        let end: *mut ffi::PyObject = std::ptr::null_mut();
-        let (default, option) = (encoder.default.as_ptr(), encoder.option.as_ptr());
-        let encoded = ffi::PyObject_CallFunctionObjArgs(encoder.dumps.as_ptr(), object.as_ptr(), default, option, end);
-        Bound::from_owned_ptr_or_opt(py, encoded)?
-    };
-    scratch.push_json(encoded.cast::<PyBytes>().ok()?.as_bytes());
+    let encoder = ENCODER.get_or_try_init(object.py(), || Encoder::import(object.py())).ok()?;
+    if let Some(encoded) = encoder.encode(object) {
+        scratch.push_json(encoded.cast::<PyBytes>().ok()?.as_bytes());
+        return Some(());
+    }
+    // SAFETY: the GIL is held.
+    unsafe { clear_error() };
+    scratch.push_json(&apart::encoded(encoder, object)?);
     Some(())
 }
 
+/// The text of an object that orjson does not know. Bytes are decoded: redaction and readers see the text in them.
+#[pyfunction]
+fn text_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    // SAFETY: the object is live and the GIL is held.
+    let is_binary = unsafe { ffi::PyBytes_Check(object.as_ptr()) != 0 || ffi::PyByteArray_Check(object.as_ptr()) != 0 };
+    if is_binary { PyString::from_encoded_object(object, Some(c"utf-8"), Some(c"replace")) } else { object.str() }
+}
+
 impl Encoder {
+    /// Returns the JSON of an object as bytes; None, with an exception: it has none.
+    fn encode<'py>(&self, object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: live objects, the GIL is held; the new reference is owned. Null leaves an exception, which the caller
+        // clears: a `PyErr` dropped in a plain C function would keep its traceback until some other call gets into PyO3.
+        unsafe {
+            let end: *mut ffi::PyObject = std::ptr::null_mut();
+            let (dumps, default, option) = (self.dumps.as_ptr(), self.default.as_ptr(), self.option.as_ptr());
+            let encoded = ffi::PyObject_CallFunctionObjArgs(dumps, object.as_ptr(), default, option, end);
+            Bound::from_owned_ptr_or_opt(object.py(), encoded)
+        }
+    }
+
     fn import(py: Python<'_>) -> PyResult<Self> {
         let orjson = py.import("orjson")?;
         let option = |name: &str| -> PyResult<u32> { orjson.getattr(name)?.extract() };
         let option = option("OPT_NON_STR_KEYS")? | option("OPT_SERIALIZE_NUMPY")?;
         Ok(Self {
             dumps: orjson.getattr("dumps")?.unbind(),
-            default: py.import("builtins")?.getattr("str")?.unbind(),
+            default: wrap_pyfunction!(text_of, py)?.into_any().unbind(),
             option: option.into_pyobject(py)?.into_any().unbind(),
         })
     }

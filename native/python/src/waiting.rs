@@ -21,6 +21,8 @@ const MOST_BYTES: usize = 4 << 20;
 
 struct Record {
     severity: u8,
+    /// The configured level decides about it.
+    obeys_level: bool,
     time_unix_nano: u64,
     payload: Box<[u8]>,
     /// 1 once a process has written the record.
@@ -42,7 +44,7 @@ static WAITING: ForkSafe<Waiting> =
     ForkSafe::new(Waiting { records: Vec::new(), bytes: 0, next: 0, left_out: [0; LEVELS.len()], page: None });
 
 /// Keeps a record for the logger that opens first. Returns whether there was room.
-pub fn hold(severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
+pub fn hold(severity: u8, obeys_level: bool, time_unix_nano: u64, payload: &[u8]) -> bool {
     WAITING.with(|waiting| {
         let has_room = waiting.next < MOST_RECORDS && waiting.bytes + payload.len() <= MOST_BYTES;
         let Some(page) = waiting.page.or_else(memory::share_with_children).filter(|_| has_room) else {
@@ -53,12 +55,13 @@ pub fn hold(severity: u8, time_unix_nano: u64, payload: &[u8]) -> bool {
         waiting.bytes += payload.len();
         let taken = &page[waiting.next];
         waiting.next += 1;
-        waiting.records.push(Record { severity, time_unix_nano, payload: payload.into(), taken, is_inherited: false });
+        let payload = payload.into();
+        waiting.records.push(Record { severity, obeys_level, time_unix_nano, payload, taken, is_inherited: false });
         true
     })
 }
 
-/// Passes the waiting records to `service`, from `least_severity` on.
+/// Passes the waiting records to `service`; those that obey the level from `least_severity` on.
 pub fn release(service: &Service, least_severity: u8) {
     let (records, left_out) = WAITING.with(|waiting| {
         // The bytes of the page are taken: later records need another page.
@@ -66,7 +69,8 @@ pub fn release(service: &Service, least_severity: u8) {
         (std::mem::take(&mut waiting.records), std::mem::take(&mut waiting.left_out))
     });
     for record in records {
-        if record.taken.swap(1, Ordering::AcqRel) == 0 && record.severity >= least_severity {
+        let is_accepted = !record.obeys_level || record.severity >= least_severity;
+        if record.taken.swap(1, Ordering::AcqRel) == 0 && is_accepted {
             service.producer.emit_at(record.time_unix_nano, LOG, record.severity, &record.payload);
         }
     }

@@ -3,6 +3,7 @@
 //! A few pages in the file `control`, mapped by every process that uses the directory. Producers touch it only when a
 //! fill threshold is crossed, and then make one futex call if the listener sleeps.
 
+use crate::layout::RefusedWithoutQueue;
 use crate::memory;
 use crate::platform::{self, Scope};
 use crate::published::housekeeping::HousekeepingWords;
@@ -30,6 +31,8 @@ pub const FALLBACK_SLOT: usize = 1;
 /// 3 and 5.
 pub const SLOTS_OLDEST_FIRST: [usize; 6] = [4, 2, PRIMARY_SLOT, 5, 3, FALLBACK_SLOT];
 const SINKS_THAT_PUBLISH: usize = 2;
+/// Why a proxy closes a connection without a request: it was silent for too long, or there were too many.
+pub const CLOSED_BY_PROXY: [&str; 2] = ["header_timeout", "max_connections"];
 const _: () = assert!(size_of::<ControlPage>() <= BYTES);
 
 crate::shared! {
@@ -77,6 +80,13 @@ crate::shared! {
         /// written yet.
         own_device: AtomicU64,
         own_inode: AtomicU64,
+        /// Records that were refused in processes without a queue, since there was no room for one. The leader takes
+        /// them over into the counts of its own process's queue.
+        pub without_queue: RefusedWithoutQueue,
+        /// Proxies that began to serve.
+        pub proxies: AtomicU64,
+        /// Connections of clients that proxies closed before a request came, by [`CLOSED_BY_PROXY`].
+        pub closed_by_proxy: [AtomicU64; CLOSED_BY_PROXY.len()],
     }
 }
 

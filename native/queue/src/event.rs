@@ -78,6 +78,9 @@ pub const ADJUSTED_COUNT: &str = "adjusted_count";
 /// again.
 const CONTROL_CHANGED_FIELDS: [&str; 5] = ["who", "what", "from", "to", "until"];
 
+/// Begins the producer's name of a command, such as `inference-logging ctl`, which is not counted as a process.
+pub const COMMAND: &str = "inference-logging ";
+
 /// The way it ended (`closed`, `died`), its start, and the counts of its queue; `accepted` less `written` is torn or
 /// corrupt. Then the process's name, if it has one.
 const ENDED_FIELDS: [&str; 7] = ["how", "started", "accepted", "written", "reasons", "sampled_out", "producer_name"];

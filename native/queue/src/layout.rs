@@ -124,10 +124,47 @@ impl Dropped {
         self.of(reason, severity).fetch_add(records, Ordering::Relaxed);
     }
 
+    /// Moves what is counted here to other counters.
+    pub fn move_to(&self, other: &Self) {
+        self.0.iter().flatten().zip(other.0.iter().flatten()).for_each(|(from, to)| move_count(from, to));
+    }
+
     /// Reads all counters.
     #[must_use]
     pub fn snapshot(&self) -> DroppedCounts {
         std::array::from_fn(|reason| std::array::from_fn(|level| self.0[reason][level].load(Ordering::Relaxed)))
+    }
+}
+
+crate::shared! {
+    /// Records that were refused in processes without a queue, by level.
+    pub struct RefusedWithoutQueue([AtomicU64; LEVELS.len()]);
+}
+
+impl RefusedWithoutQueue {
+    /// Counts one more.
+    pub fn add(&self, severity: u8) {
+        self.0[level_index(severity)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes over what a process has counted before, whatever the reason was.
+    pub fn take_from(&self, counted: &Dropped) {
+        for levels in &counted.0 {
+            levels.iter().zip(&self.0).for_each(|(from, to)| move_count(from, to));
+        }
+    }
+
+    /// Moves what is counted here to a queue's counters.
+    pub fn move_to(&self, queue: &Dropped) {
+        let to = &queue.0[Reason::NoQueue as usize];
+        self.0.iter().zip(to).for_each(|(from, to)| move_count(from, to));
+    }
+}
+
+/// Most counters are zero, and stay untouched.
+fn move_count(from: &AtomicU64, to: &AtomicU64) {
+    if from.load(Ordering::Relaxed) > 0 {
+        to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

@@ -14,12 +14,13 @@ use crate::control::Control;
 use crate::event::{self, EventSchema, FIRST_USER_ID};
 use crate::layout::{Dropped, LEVELS, Reason, level_index};
 use crate::lock::{ForkSafe, ProcessLock};
-use crate::queue_file::{self, QueueFile, QueueSizes};
+use crate::queue_file::{self, QueueFile};
 use crate::sigbus;
 use crate::system::{now_unix_nano, random_id};
 use replaced::Replaced;
 use ring::Refused;
 use ring::slots::FreeSlots;
+use room::Room;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -29,6 +30,7 @@ use std::sync::{Arc, OnceLock};
 pub mod closing;
 mod renewal;
 mod replaced;
+mod room;
 pub mod slots;
 
 /// The parameters of a queue.
@@ -89,13 +91,15 @@ impl Queue {
     }
 
     fn create_once(settings: &QueueSettings, schemas: &[EventSchema]) -> io::Result<Self> {
-        let sizes = QueueSizes { data_bytes: settings.queue_bytes, slot_count: settings.in_flight_slots };
         let agree = |how: fn(&Path, &str) -> io::Result<()>| match &settings.configuration {
             Some(text) => how(&settings.directory, text),
             None => Ok(()),
         };
         agree(configuration::claim)?;
-        let (file, lock) = QueueFile::create(&settings.directory, sizes, random_id()?, now_unix_nano())?;
+        let boot_id = random_id()?;
+        let ((file, lock), sizes) = room::make_largest(settings, |sizes| {
+            QueueFile::create(&settings.directory, sizes, boot_id, now_unix_nano())
+        })?;
         let lost_pages = sigbus::lost_pages(&settings.directory);
         let stored = schemas.iter().try_for_each(|schema| file.append_schema(&schema.to_bytes()));
         let mapped = stored.and_then(|()| Control::open(&settings.directory));
@@ -104,7 +108,7 @@ impl Queue {
             let _ = std::fs::remove_file(&file.path);
             file.disown(true);
         })?;
-        let words = settings.queue_bytes / 8;
+        let words = sizes.data_bytes / 8;
         let info = (words as f64 * settings.overflow_info_ratio) as u32;
         let limit_words = std::array::from_fn(|level| if level <= level_index(9) { info } else { words as u32 });
         let wake_words = (settings.wake_bytes / 8).min(words / 4) as u32;
@@ -184,7 +188,7 @@ pub struct Producer {
     queue: AtomicPtr<Queue>,
     settings: QueueSettings,
     schemas: ForkSafe<Vec<EventSchema>>,
-    /// Set in a forked child until its first record or request has tried to create a queue.
+    /// Set in a forked child until it has a queue: its first record or request creates it.
     wants_queue: AtomicBool,
     /// Number of forks between this process and the one that opened the producer.
     generation: AtomicU32,
@@ -201,6 +205,7 @@ pub struct Producer {
     replaced: ForkSafe<Vec<Replaced>>,
     /// Monotonic nanoseconds before which a lost queue is not replaced again.
     next_renewal_nano: AtomicU64,
+    room: Room,
 }
 
 impl Producer {
@@ -228,6 +233,7 @@ impl Producer {
             renewals: AtomicU64::new(0),
             replaced: ForkSafe::new(Vec::new()),
             next_renewal_nano: AtomicU64::new(0),
+            room: Room::new(),
         })
     }
 
@@ -299,21 +305,11 @@ impl Producer {
         }
     }
 
-    /// Counts a record that was refused before it reached the queue. Returns false, for the caller to pass on.
-    #[cold]
-    pub fn refuse(&self, reason: Reason, severity: u8) -> bool {
-        // A queue that was closed for this process has final counts, or is about to have them.
-        let takes = |queue: &&Queue| !queue.file.ring().is_closed() || self.closed.load(Ordering::Acquire);
-        let counters = self.queue().filter(takes).map_or(&self.without_queue, |queue| &queue.file.header().dropped);
-        counters.add(reason, severity, 1);
-        false
-    }
-
     /// The queue of a forked child, which is created here.
     #[cold]
     fn queue_after_fork(&self) -> Option<&'static Queue> {
-        if self.wants_queue.swap(false, Ordering::AcqRel) {
-            self.reopen(None);
+        if self.wants_queue.load(Ordering::Acquire) {
+            self.renew();
         }
         self.queue()
     }
@@ -327,8 +323,10 @@ impl Producer {
             parents.keeps_slots.store(false, Ordering::Release);
             self.wants_queue.store(true, Ordering::Release);
         }
-        // The thread that was renewing the queue is the parent's.
+        // The thread that was renewing the queue is the parent's, as is the reason for a pause.
         self.renewing.store(false, Ordering::Release);
+        self.next_renewal_nano.store(0, Ordering::Relaxed);
+        self.room.clear();
         self.replaced.with(|replaced| std::mem::forget(std::mem::take(replaced)));
         queue_file::forget_parents_queues();
     }

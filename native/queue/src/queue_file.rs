@@ -13,13 +13,13 @@ use crate::memory::{self, Access};
 use crate::sigbus::Watched;
 use ring::Ring;
 use ring::slots::{SLOT_BYTES, Slots};
-use std::io::{self, Write};
+use std::io;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 mod copy;
 mod directory;
@@ -40,6 +40,8 @@ pub struct QueueFile {
     /// Another process's file, for asking for its lock when the file has no name any more.
     opened: Option<OwnedFd>,
     watched: Watched,
+    /// The data are not the file's any more, but empty memory of this process.
+    is_disowned: AtomicBool,
 }
 
 /// The sizes of a queue file's parts.
@@ -49,6 +51,14 @@ pub struct QueueSizes {
     pub data_bytes: u64,
     /// Requests in flight that it has slots for.
     pub slot_count: u32,
+}
+
+impl QueueSizes {
+    /// Bytes of the file, with pages of the usual size.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        data_offset(self.slot_count, 4096) as u64 + self.data_bytes
+    }
 }
 
 // SAFETY: the mapping is shared memory that is only accessed through atomics and the ring protocol.
@@ -162,7 +172,17 @@ impl QueueFile {
         let identity = identity(fd)?;
         let base = memory::map(fd, bytes, access)?.as_ptr();
         let watched = Watched::queue(base, bytes, offset_of!(QueueHeader, head));
-        Ok(Self { base, bytes, data_bytes: 0, slot_count: 0, path: path.to_owned(), identity, opened: None, watched })
+        Ok(Self {
+            base,
+            bytes,
+            data_bytes: 0,
+            slot_count: 0,
+            path: path.to_owned(),
+            identity,
+            opened: None,
+            watched,
+            is_disowned: AtomicBool::new(false),
+        })
     }
 
     fn note_sizes(&mut self, sizes: QueueSizes) {
@@ -308,20 +328,6 @@ impl QueueFile {
             dropped,
         }
     }
-
-    /// Ends this process's ownership: the data pages go back to the system, the mapping stays valid for an emit that is
-    /// under way (it will find the ring closed). `is_done`: no process wants the content of the file any more. Where the
-    /// system refuses, the memory stays taken until this process ends, and stderr says so once.
-    pub fn disown(self: &Arc<Self>, is_done: bool) {
-        OWNED.with(|owned| owned.retain(|entry| !Arc::ptr_eq(&entry.file, self)));
-        if is_done {
-            // The header stays mapped, and with it the file: without this all of it would stay in memory.
-            // SAFETY: whole pages of our own mapping; late readers see zeroes.
-            report_kept(unsafe { memory::give_back(self.base.add(SLOTS_OFFSET), self.bytes - SLOTS_OFFSET) });
-        }
-        // SAFETY: whole pages inside our own mapping; late readers see zeroes.
-        report_kept(unsafe { memory::zero(self.base.add(self.bytes - self.data_bytes), self.data_bytes) });
-    }
 }
 
 impl Drop for QueueFile {
@@ -329,16 +335,6 @@ impl Drop for QueueFile {
         self.watched.unwatch();
         // SAFETY: our own mapping, and no reference to it is left.
         unsafe { memory::unmap(self.base, self.bytes) };
-    }
-}
-
-/// Says once on stderr that the system has refused to take memory back.
-fn report_kept(outcome: io::Result<()>) {
-    static SAID: Once = Once::new();
-    if let Err(error) = outcome {
-        let text =
-            format!("inference_logging: the memory of a closed queue is not given back to the system: {error}\n");
-        SAID.call_once(|| drop(io::stderr().write_all(text.as_bytes())));
     }
 }
 

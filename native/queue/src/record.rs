@@ -110,6 +110,12 @@ pub enum BodyKind {
     ResponseMedia = 7,
     /// A stream whose text is wanted, each event as a difference from another (`capture::packed`).
     PackedStream = 8,
+    /// Parts of a form that a request uploads: `multipart/form-data`.
+    RequestForm = 9,
+    /// A compressed body of a request: what it is, how it is compressed, then its first bytes (`capture::encoding`).
+    RequestEncoded = 10,
+    /// The same of a response.
+    ResponseEncoded = 11,
 }
 
 impl BodyKind {
@@ -124,13 +130,19 @@ impl BodyKind {
             6 => Some(Self::RequestMedia),
             7 => Some(Self::ResponseMedia),
             8 => Some(Self::PackedStream),
+            9 => Some(Self::RequestForm),
+            10 => Some(Self::RequestEncoded),
+            11 => Some(Self::ResponseEncoded),
             _ => None,
         }
     }
 
     /// Return whether it belongs to the request.
     pub const fn is_request(self) -> bool {
-        matches!(self, Self::Request | Self::RequestText | Self::RequestMedia)
+        matches!(
+            self,
+            Self::Request | Self::RequestText | Self::RequestMedia | Self::RequestForm | Self::RequestEncoded
+        )
     }
 }
 

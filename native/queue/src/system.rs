@@ -5,10 +5,13 @@ use crate::platform;
 use libc::{SIGINT, SIGTERM, sigset_t};
 use std::ffi::CString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -133,8 +136,9 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Lets this process open as many files as its hard limit allows: a server needs some for each connection.
-pub fn raise_file_limit() {
+/// Lets this process open as many files as its hard limit allows: a server needs some for each connection. Returns how many
+/// that are.
+pub fn raise_file_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure lives for the calls. If the limit cannot be read or raised, it stays as it is.
     unsafe {
@@ -143,6 +147,7 @@ pub fn raise_file_limit() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
     }
+    limit.rlim_cur
 }
 
 /// Sends one datagram, whole or not at all; raises no signal if there is no receiver.
@@ -285,4 +290,60 @@ impl Drop for Signals {
         // SAFETY: the set is one that `pthread_sigmask` has written.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, null_mut()) };
     }
+}
+
+/// Lets the process that a command starts receive all signals, also those that this thread takes for itself.
+pub fn unmask_signals(command: &mut Command) {
+    let unmask = || {
+        let mut none = MaybeUninit::uninit();
+        // SAFETY: the set is made before it is read; both calls may be made between fork and exec.
+        let failed = unsafe {
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), null_mut())
+        };
+        zero_or_errno(failed)
+    };
+    // SAFETY: the function does what a signal handler may do, and takes no memory.
+    unsafe { command.pre_exec(unmask) };
+}
+
+/// Sends a signal to a process; one that is gone gets none.
+pub fn send_signal(pid: u32, number: i32) {
+    // SAFETY: a plain call, without memory of ours.
+    unsafe { libc::kill(pid as libc::pid_t, number) };
+}
+
+/// Collects a child of this process that has ended: its pid, and its status as `wait` has it. None: there is none.
+#[must_use]
+pub fn ended_child() -> Option<(u32, i32)> {
+    let mut status = 0;
+    // SAFETY: the integer lives for the call, which does not wait.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    u32::try_from(pid).ok().filter(|pid| *pid > 0).map(|pid| (pid, status))
+}
+
+/// Writes one line to stderr, unless that would wait: it may be a pipe that nobody reads.
+pub fn say(text: &str) {
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one live entry, and no wait.
+    let found = unsafe { libc::poll(&raw mut stderr, 1, 0) };
+    if found == 1 && stderr.revents & libc::POLLOUT != 0 {
+        let _ = io::stderr().write_all(format!("inference_logging: {text}\n").as_bytes());
+    }
+}
+
+/// The size of the file system that `path` is in.
+#[must_use]
+pub fn file_system_bytes(path: &Path) -> Option<u64> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut found = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: a text that ends, and room for the answer, which is read only if the call has filled it.
+    let found = unsafe {
+        if libc::statvfs(path.as_ptr(), found.as_mut_ptr()) != 0 {
+            return None;
+        }
+        found.assume_init()
+    };
+    #[allow(clippy::useless_conversion, clippy::unnecessary_cast, reason = "other systems have other integers")]
+    Some((found.f_blocks as u64).saturating_mul(found.f_frsize as u64))
 }

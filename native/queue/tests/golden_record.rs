@@ -64,6 +64,10 @@ fn every_tag_has_its_golden_bytes() {
     let more = [BodyKind::RequestText, BodyKind::ResponseText, BodyKind::RequestMedia, BodyKind::ResponseMedia];
     assert_eq!(more.map(|kind| kind as u8), [4, 5, 6, 7]);
     assert_eq!(BodyKind::PackedStream as u8, 8);
+    let last = [BodyKind::RequestForm, BodyKind::RequestEncoded, BodyKind::ResponseEncoded];
+    assert_eq!(last.map(|kind| kind as u8), [9, 10, 11]);
+    assert!((1..=11).all(|byte| BodyKind::from_byte(byte).is_some_and(|kind| kind as u8 == byte)));
+    assert_eq!(BodyKind::from_byte(12), None);
 }
 
 #[test]
@@ -124,7 +128,7 @@ fn a_cut_payload_is_refused_at_every_length() {
 fn values_that_stand_where_they_must_not_are_refused() {
     let refused: [(&[u8], Malformed); 6] = [
         (b"\x0e", Malformed::Unknown),
-        (b"\x0c\x09\0\0\0\0\0\0\0\0\x01", Malformed::Unknown),
+        (b"\x0c\x0c\0\0\0\0\0\0\0\0\x01", Malformed::Unknown),
         (b"\x0c\x01\0\0\0\0\0\0\0\0\x06", Malformed::Unknown),
         (b"\x0c\x01\0\0\0\0\x01\0\0\0x\x01", Malformed::Misplaced),
         (b"\x0a\x01\0\0\0\0\0\0\0\x09", Malformed::Misplaced),

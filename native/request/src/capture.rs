@@ -2,11 +2,13 @@
 //!
 //! It only copies; the listener interprets the bytes (see `extract`).
 
+pub use encoding::{Encoded, Encoding, encoded};
 pub use media::{Media, MediaFacts};
 use packed::PackedStream;
 use queue::record::{Body, BodyKind, BodyText, Scratch};
-pub use settings::{Content, TextCapture, TextLimit};
+pub use settings::{Content, Plain, TextCapture, TextLimit};
 
+mod encoding;
 mod media;
 pub mod packed;
 mod settings;
@@ -27,6 +29,13 @@ impl Captured {
             Self::Ends(capture) => capture.push(bytes),
             Self::Stream(stream) => stream.push(bytes),
             Self::Media(media) => media.push(bytes),
+        }
+    }
+
+    /// Takes note of an event of a stream that the kept end may lose: it stands for the beginning then.
+    pub fn note(&mut self, event: &[u8]) {
+        if let Self::Ends(capture) = self {
+            capture.noted.extend_from_slice(event);
         }
     }
 
@@ -53,6 +62,10 @@ pub struct Capture {
     tail_at: usize,
     /// Bytes that were pushed out of the tail.
     missing: u64,
+    /// What stands for the missing head of a stream.
+    noted: Vec<u8>,
+    /// What stands before the head of a compressed body.
+    mark: Option<[u8; 6]>,
 }
 
 impl Capture {
@@ -60,7 +73,15 @@ impl Capture {
     #[must_use]
     pub fn new(kind: BodyKind, head_limit: usize, tail_limit: usize) -> Self {
         let text = BodyText::Withheld;
-        Self { kind, text, head_limit, tail_limit, head: Vec::new(), tail: Vec::new(), tail_at: 0, missing: 0 }
+        let (head, tail, noted) = (Vec::new(), Vec::new(), Vec::new());
+        Self { kind, text, head_limit, tail_limit, head, tail, tail_at: 0, missing: 0, noted, mark: None }
+    }
+
+    /// Makes a capture of a compressed body, by its first bytes; as many of its text may be written.
+    #[must_use]
+    pub fn encoded(within: BodyKind, encoding: Encoding, limit: usize) -> Self {
+        let kind = if within.is_request() { BodyKind::RequestEncoded } else { BodyKind::ResponseEncoded };
+        Self { mark: Some(encoding::mark(within, encoding, limit)), ..Self::new(kind, limit, 0) }
     }
 
     /// Sets what may be written of its text; without this, nothing may.
@@ -74,8 +95,15 @@ impl Capture {
     pub fn push(&mut self, bytes: &[u8]) {
         let room = self.head_limit - self.head.len();
         let (head, rest) = bytes.split_at(room.min(bytes.len()));
-        self.head.extend_from_slice(head);
-        self.push_tail(rest);
+        if self.head.is_empty() {
+            // Most bodies come in one piece: exactly its room is allocated, at once.
+            self.head = head.to_vec();
+        } else {
+            self.head.extend_from_slice(head);
+        }
+        if !rest.is_empty() {
+            self.push_tail(rest);
+        }
     }
 
     fn push_tail(&mut self, bytes: &[u8]) {
@@ -99,11 +127,19 @@ impl Capture {
         if self.head.is_empty() && self.tail.is_empty() {
             return scratch.push_absent();
         }
-        self.tail.rotate_left(self.tail_at);
-        self.tail_at = 0;
         let complete = self.missing == 0;
-        if complete && !self.tail.is_empty() {
-            self.head.append(&mut self.tail);
+        if !self.tail.is_empty() {
+            self.tail.rotate_left(self.tail_at);
+            self.tail_at = 0;
+            if complete {
+                self.head.append(&mut self.tail);
+            }
+        }
+        if !complete && self.head.is_empty() {
+            self.head = std::mem::take(&mut self.noted);
+        }
+        if let Some(mark) = self.mark {
+            self.head.splice(..0, mark);
         }
         scratch.push_body(&Body { kind: self.kind, head: &self.head, tail: &self.tail, complete, text: self.text });
     }

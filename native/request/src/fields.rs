@@ -5,7 +5,8 @@
 //! and nothing counts places. To add a field:
 //!
 //! 1. give it a line in its group;
-//! 2. fill the member where the group is made, which the compiler asks for;
+//! 2. fill the member where the group is made, and name it in `observer::plain` if a plain request has it: the compiler asks
+//!    for both;
 //! 3. print `docs/request.md` anew, which a test asks for.
 //!
 //! A request over HTTP and one that a model of Triton serves are events of their own, both named `request`. The record
@@ -46,9 +47,9 @@ crate::group! {
 crate::group! {
     /// How it ended.
     pub struct End<'a> {
-        /// `ok`, `error`, `client_disconnect`, `timeout`, `server_shutdown` or `process_died`.
+        /// `ok`, `error`, `client_disconnect`, `timeout`, `server_shutdown`, `aborted` or `process_died`.
         "outcome" => outcome: Outcome,
-        /// Class of the exception that ended it, or what else went wrong.
+        /// Class of the exception that ended it, the type that a stream reported, or what else went wrong.
         "error.type" => error_type: &'a str,
     }
 }
@@ -97,11 +98,12 @@ crate::group! {
 
 crate::group! {
     /// The chunks of a stream.
+    #[derive(Default)]
     pub struct Stream<'a> {
-        /// How many the client saw.
-        "chunks" => chunks: u64,
+        /// Events with content, reasoning or a tool call; parts of the body if it has no events.
+        "chunks" => chunks: Option<u64>,
         /// Seconds until the first one.
-        "gen_ai.response.time_to_first_chunk" => first_s: f64,
+        "gen_ai.response.time_to_first_chunk" => first_s: Option<f64>,
         /// Least gap between two, microseconds.
         "chunk_gap_min_us" => gap_min: Option<u64>,
         /// Mean gap, microseconds.
@@ -114,6 +116,20 @@ crate::group! {
         "chunk_gaps_truncated" => gaps_truncated: Option<u64>,
         /// Seconds from the first chunk to the last one, for the rates.
         CHUNKS_S => span: Unwritten,
+        /// Seconds until the first byte of a stream's body.
+        "time_to_first_byte_s" => first_byte_s: Option<f64>,
+        /// Seconds until the first reasoning, if that was not the first chunk.
+        "gen_ai.response.time_to_first_reasoning" => first_reasoning_s: Option<f64>,
+        /// Seconds until the first tool call, if that was not the first chunk.
+        "gen_ai.response.time_to_first_tool_call" => first_tool_call_s: Option<f64>,
+        /// Comments, pings and empty lines that kept the connection alive.
+        "stream.keep_alives" => keep_alives: Option<u64>,
+        /// Events that frame the content, such as a role, usage or the end.
+        "stream.frames" => frames: Option<u64>,
+        /// The stream was compressed, so that its chunks are parts of the body.
+        "stream.compressed" => is_compressed: Option<bool>,
+        /// Code of the failure that the stream reported.
+        "error.code" => error_code: &'a str,
     }
 }
 

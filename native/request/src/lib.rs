@@ -3,6 +3,7 @@
 //! ```text
 //! requests                     the beginning of a request: decision, overrides, slot
 //!   ├ observer                 one request: ids, texts, timeline, outcome, the terminal record
+//!   ├ events                   what the events of an answer add to it, and which of them report a failure
 //!   ├ in_flight                its slot of the flight recorder: facts, and the terminal record of one whose process died
 //!   └ sampler                  which requests are recorded: ratio, callers, route_pattern, budget
 //! runtime                      an operator's temporary overrides
@@ -17,6 +18,7 @@ pub mod added;
 pub mod budget;
 pub mod callers;
 pub mod capture;
+pub mod events;
 pub mod fields;
 pub mod ids;
 pub mod in_flight;

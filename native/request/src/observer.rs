@@ -6,6 +6,7 @@
 
 use crate::added::{AddedFields, Recorded};
 use crate::capture::{Captured, Content, TextCapture};
+use crate::events::{EventReader, Form};
 use crate::fields::{
     AfterResponse, Chunk, Duration, End, GenAi, Group, Http, HttpRecord, Identity, ModelRecord, Path, Route, Rpc,
     Stream,
@@ -14,7 +15,7 @@ use crate::ids::RequestIds;
 use crate::in_flight::InFlight;
 use crate::in_flight::facts::SHORT_TAIL_BYTES;
 use crate::in_flight::terminal::{operation, seconds};
-use crate::outcome::{Answered, Ended, Ending, Outcome};
+use crate::outcome::{Abort, Answered, Ended, Ending, Outcome};
 use crate::rpc::RpcStatus;
 use crate::runtime::{Overrides, Runtime};
 use crate::sampler::{HeadDecision, Sampler};
@@ -37,7 +38,6 @@ mod model;
 mod plain;
 mod sampling;
 mod source;
-mod stream_events;
 mod timeline;
 
 /// The settings of the observer, the same for all requests of a middleware.
@@ -76,8 +76,12 @@ pub struct Observer {
     /// When the last part of the answer passed, in monotonic nanoseconds; 0: not yet.
     completed: u64,
     disconnected: bool,
-    /// An event of the stream reported an error.
-    failed: bool,
+    /// The answer is one JSON document, and its facts are wanted.
+    is_json: bool,
+    /// The form of the answer's body, as far as it is known.
+    form: Form,
+    /// Reads the events of the answer; None before a first part that is not the last one.
+    events: Option<Box<EventReader>>,
     finished: bool,
     forced: bool,
     /// More than `plain` writes has to be said of it.
@@ -124,7 +128,9 @@ impl Observer {
             unknown_size: false,
             completed: 0,
             disconnected: false,
-            failed: false,
+            is_json: false,
+            form: Form::Unknown,
+            events: None,
             finished: false,
             forced: false,
             unusual: head.adjusted_count.is_nan(),
@@ -147,14 +153,19 @@ impl Observer {
     /// answer. A private request keeps no text.
     pub fn capture_request(&mut self, content: Content<'_>, is_private: bool, settings: &ObserverSettings) {
         let facts = (settings.capture_head_bytes, settings.capture_tail_bytes);
-        self.has_facts = content == Content::Json && facts != (0, 0);
+        self.has_facts = content.has_facts() && facts != (0, 0);
         self.wants_output = !is_private && settings.texts.output.text != BodyText::Withheld;
         self.request_body = settings.texts.request(content, is_private, facts).map(Box::new);
-        self.in_flight_limits = if self.has_facts { facts } else { (0, 0) };
+        self.in_flight_limits = match content {
+            Content::Json => facts,
+            // It names the operation; only a listener that has all of it could read more.
+            _ if self.has_facts => (facts.0, 0),
+            _ => (0, 0),
+        };
         if self.members_in_slot || self.added.is_some() {
             self.in_flight_limits.1 = self.in_flight_limits.1.min(SHORT_TAIL_BYTES);
         }
-        let is_read = !is_private && matches!(content, Content::Json | Content::Text);
+        let is_read = !is_private && content.is_plain();
         self.adds_of_body = is_read && !settings.recorded.of_bodies().is_empty();
     }
 
@@ -224,17 +235,27 @@ impl Observer {
         self.unusual |= self.disconnected;
     }
 
-    /// Emits a `request.chunk` record for the last chunk, if the answer is a stream and its request is sampled; `bytes`
-    /// is the chunk's size, if known.
-    pub fn emit_chunk(&self, ids: &RequestIds, producer: &Producer, bytes: Option<usize>) {
+    /// Emits a `request.chunk` record for each of the last `chunks`, if the answer is a stream and its request is
+    /// sampled; `bytes` is the size of the message that had them, if known.
+    pub fn emit_chunks(&self, ids: &RequestIds, producer: &Producer, chunks: u32, bytes: Option<usize>) {
         if !self.streamed || !(self.head.kept || self.forced) {
             return;
         }
-        let mut scratch = Scratch::new();
-        let (number, since_start_s) = self.timeline.last(self.started);
-        let (trace, request_id, bytes) = (&ids.trace, ids.request_id(), bytes.map(|bytes| bytes as u64));
-        Chunk { trace, request_id, number, bytes, since_start_s }.push(&mut scratch);
-        producer.emit(REQUEST_CHUNK, INFO, scratch.as_slice());
+        let (last, since_start_s) = self.timeline.last(self.started);
+        let (trace, request_id) = (&ids.trace, ids.request_id());
+        let bytes = bytes.map(|bytes| bytes as u64).filter(|_| chunks == 1);
+        for number in last.saturating_sub(u64::from(chunks)) + 1..=last {
+            let mut scratch = Scratch::new();
+            Chunk { trace, request_id, number, bytes, since_start_s }.push(&mut scratch);
+            producer.emit(REQUEST_CHUNK, INFO, scratch.as_slice());
+        }
+    }
+
+    /// Ends without a record: it was no request. Returns when it began.
+    pub fn discard(&mut self) -> u64 {
+        self.finished = true;
+        drop(self.in_flight.take().map(InFlight::end));
+        self.started
     }
 
     /// Emits the terminal record, unless it was emitted before or the sampler leaves it out.
@@ -278,10 +299,14 @@ impl Observer {
         producer: &Producer,
         settings: &ObserverSettings,
     ) -> Option<(u16, u8)> {
+        // Copies, since the groups of this request borrow the rest of its state.
+        let (exception, added) = (self.exception.take(), self.added.take());
+        let failure = self.events.as_mut().and_then(|events| events.take_failure());
+        let failed = failure.as_ref().map(|failure| failure.kind());
         let ended = match source {
             RequestSource::Http { engine, .. } => {
-                let aborted = engine.is_some_and(|engine| engine.aborted);
-                let ended = Ended::of(ending, &self.answered(aborted));
+                let aborted = engine.map_or(Abort::No, |engine| engine.aborted);
+                let ended = Ended::of(ending, &self.answered(failed, aborted));
                 if self.status == 0 && matches!(ended.outcome, Outcome::Error | Outcome::Timeout) {
                     // Every server answers so, also if an application returns without an answer; this happens outside
                     // of the observer.
@@ -290,7 +315,7 @@ impl Observer {
                 ended
             }
             RequestSource::Model(_) => {
-                let (outcome, error_type) = Outcome::of(ending, &self.answered(false));
+                let (outcome, error_type) = Outcome::of(ending, &self.answered(None, Abort::No));
                 Ended { outcome, error_type, after_response: None }
             }
         };
@@ -306,8 +331,6 @@ impl Observer {
         let identity = Identity { trace: &ids.trace, request_id: ids.request_id(), client_request_id: ids.client() };
         let end = End { outcome: ended.outcome, error_type: ended.error_type };
         let duration = Duration { seconds: seconds(duration_nano) };
-        // A copy, since the groups of this request borrow the rest of its state.
-        let (exception, added) = (self.exception.take(), self.added.take());
         let exception = exception.as_ref().map(|exception| exception.within(producer.max_record_bytes()));
         let event = match *source {
             RequestSource::Http { texts, engine } => {
@@ -331,7 +354,8 @@ impl Observer {
                     method: Path(texts.path.strip_prefix(b"/").unwrap_or(texts.path)),
                     status: self.rpc.name(),
                 });
-                let (stream, gen_ai) = self.stream_and_bodies(texts.path, settings);
+                let code = failure.as_ref().and_then(|failure| failure.code()).unwrap_or_default();
+                let (stream, gen_ai) = self.stream_and_bodies(texts.path, code, settings);
                 let (usage, engine) = (engine.map(|engine| &engine.usage), engine.map(|engine| &engine.engine));
                 HttpRecord {
                     identity,
@@ -352,7 +376,7 @@ impl Observer {
                 REQUEST
             }
             RequestSource::Model(ModelFacts { served, tensors, usage }) => {
-                let (stream, _) = self.stream_and_bodies(b"", settings);
+                let (stream, _) = self.stream_and_bodies(b"", "", settings);
                 let added = Self::added(added.as_deref(), producer);
                 ModelRecord { identity, end, duration, stream, sampling, added, usage, served, tensors, exception }
                     .push(to);
@@ -363,9 +387,25 @@ impl Observer {
     }
 
     /// The chunks of the answer, and what is kept of the bodies.
-    fn stream_and_bodies(&mut self, path: &[u8], settings: &ObserverSettings) -> (Option<Stream<'_>>, GenAi<'_>) {
+    fn stream_and_bodies<'a>(
+        &'a mut self,
+        path: &[u8],
+        error_code: &'a str,
+        settings: &ObserverSettings,
+    ) -> (Option<Stream<'a>>, GenAi<'a>) {
+        if let (Some(events), Some(body)) = (&self.events, &mut self.response_body) {
+            body.note(events.notes());
+        }
         let is_timed = self.streamed && self.chunks(settings) != Chunks::Off;
-        let stream = if is_timed { self.timeline.fields(self.started) } else { None };
+        let counted = |count: fn(&EventReader) -> u64| self.events.as_deref().map(count).filter(|count| *count > 0);
+        let (keep_alives, frames) = (counted(EventReader::keep_alives), counted(EventReader::frames));
+        let stream = if is_timed {
+            let is_compressed = (self.form == Form::Compressed).then_some(true);
+            let timeline = self.timeline.fields(self.started, is_compressed.is_none());
+            Some(Stream { keep_alives, frames, error_code, is_compressed, ..timeline })
+        } else {
+            (!error_code.is_empty()).then(|| Stream { error_code, ..Stream::default() })
+        };
         let gen_ai = GenAi {
             operation: if self.has_facts { operation(path) } else { "" },
             request: self.request_body.as_deref_mut(),
@@ -374,12 +414,19 @@ impl Observer {
         (stream, gen_ai)
     }
 
-    fn answered(&self, aborted: bool) -> Answered {
+    /// Whether a part of the answer has not reached the client.
+    #[inline]
+    #[must_use]
+    pub fn broke_off(&self) -> bool {
+        self.disconnected || !self.is_complete()
+    }
+
+    fn answered<'a>(&self, failed: Option<&'a str>, aborted: Abort) -> Answered<'a> {
         Answered {
             status: self.status,
             complete: self.is_complete(),
             disconnected: self.disconnected,
-            failed: self.failed,
+            failed,
             aborted,
             rpc: self.rpc,
         }

@@ -11,6 +11,8 @@ pub enum Outcome {
     ClientDisconnect,
     Timeout,
     ServerShutdown,
+    /// An operator or an orchestrator had the engine give it up.
+    Aborted,
     /// The process died; reported by the listener that recovers its queue.
     ProcessDied,
 }
@@ -18,12 +20,13 @@ pub enum Outcome {
 impl Outcome {
     /// Decides from the end of the call and the answer as far as it was seen; also returns the `error.type`, or "".
     #[must_use]
-    pub fn of<'a>(ending: Ending<'a>, answer: &Answered) -> (Self, &'a str) {
+    pub fn of<'a>(ending: Ending<'a>, answer: &Answered<'a>) -> (Self, &'a str) {
         let Answered { status, complete, disconnected, failed, aborted, rpc } = *answer;
         match ending {
             Ending::Returned if disconnected => (Self::ClientDisconnect, ""),
-            Ending::Returned if failed => (Self::Error, "stream_error"),
-            Ending::Returned if aborted => (Self::ServerShutdown, "engine_abort"),
+            Ending::Returned if failed.is_some() => (Self::Error, failed.unwrap_or_default()),
+            Ending::Returned if aborted == Abort::Asked => (Self::Aborted, "engine_abort"),
+            Ending::Returned if aborted == Abort::Engine => (Self::ServerShutdown, "engine_abort"),
             Ending::Returned if !complete => (Self::Error, "response_incomplete"),
             Ending::Returned if rpc.is_timeout() => (Self::Timeout, rpc.error_type()),
             Ending::Returned if rpc.is_failure() => (Self::Error, rpc.error_type()),
@@ -49,6 +52,7 @@ impl Outcome {
             Self::ClientDisconnect => "client_disconnect",
             Self::Timeout => "timeout",
             Self::ServerShutdown => "server_shutdown",
+            Self::Aborted => "aborted",
             Self::ProcessDied => "process_died",
         }
     }
@@ -58,7 +62,7 @@ impl Outcome {
     pub const fn severity(self) -> u8 {
         match self {
             Self::Ok => INFO,
-            Self::ClientDisconnect | Self::ServerShutdown => WARN,
+            Self::ClientDisconnect | Self::ServerShutdown | Self::Aborted => WARN,
             Self::Error | Self::Timeout | Self::ProcessDied => ERROR,
         }
     }
@@ -77,7 +81,7 @@ pub struct Ended<'a> {
 impl<'a> Ended<'a> {
     /// Decides as [`Outcome::of`] about the answer, and about what came after it.
     #[must_use]
-    pub fn of(ending: Ending<'a>, answer: &Answered) -> Self {
+    pub fn of(ending: Ending<'a>, answer: &Answered<'a>) -> Self {
         let ended = Outcome::of(ending, answer);
         if answer.complete && ending != Ending::Returned && Outcome::of(Ending::Returned, answer).0 == Outcome::Ok {
             return Self { outcome: Outcome::Ok, error_type: "", after_response: Some(ended) };
@@ -91,10 +95,11 @@ impl<'a> Ended<'a> {
         self.outcomes().any(|outcome| matches!(outcome, Outcome::Error | Outcome::Timeout))
     }
 
-    /// Whether client or shutdown broke it off.
+    /// Whether client, operator or shutdown broke it off.
     #[must_use]
     pub fn was_aborted(&self) -> bool {
-        self.outcomes().any(|outcome| matches!(outcome, Outcome::ClientDisconnect | Outcome::ServerShutdown))
+        use Outcome::{Aborted, ClientDisconnect, ServerShutdown};
+        self.outcomes().any(|outcome| matches!(outcome, ClientDisconnect | ServerShutdown | Aborted))
     }
 
     /// OpenTelemetry severity number of the terminal record.
@@ -110,19 +115,30 @@ impl<'a> Ended<'a> {
 
 /// The answer, as far as it was seen.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Answered {
+pub struct Answered<'a> {
     /// 0: it has not begun.
     pub status: u16,
     /// All of it has passed.
     pub complete: bool,
     /// The client went away before.
     pub disconnected: bool,
-    /// A stream reported an error, whatever its status.
-    pub failed: bool,
-    /// The engine gave the request up, although the client waits.
-    pub aborted: bool,
+    /// The type of the failure that a stream reported, whatever its status.
+    pub failed: Option<&'a str>,
+    /// Whether the engine gave the request up, although the client waits.
+    pub aborted: Abort,
     /// The status of a call over gRPC.
     pub rpc: RpcStatus,
+}
+
+/// Whether an engine gave a request up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Abort {
+    #[default]
+    No,
+    /// By itself, as it does when it stops.
+    Engine,
+    /// It was asked to, by a call to the server.
+    Asked,
 }
 
 /// How the application's call ended.

@@ -40,6 +40,30 @@ pub fn open_producer(queue: QueueSettings) -> Result<(Producer, Runtime), String
     Ok((producer, runtime))
 }
 
+/// A request's path. Patterns of the configuration are compared with all of it and with the part behind the prefix.
+#[derive(Clone, Copy, Debug)]
+pub struct ServedPath<'a> {
+    pub whole: &'a [u8],
+    /// The length of the prefix that a proxy has put in front; 0: there is none.
+    pub prefix: usize,
+}
+
+impl<'a> ServedPath<'a> {
+    /// The path as the application knows it.
+    #[inline]
+    #[must_use]
+    pub fn within(self) -> &'a [u8] {
+        self.whole.get(self.prefix..).unwrap_or_default()
+    }
+
+    /// The part that the sampler's patterns are compared with: all of it where one of them names it so.
+    #[inline]
+    #[must_use]
+    pub fn sampled(self, sampler: &Sampler) -> &'a [u8] {
+        if self.prefix == 0 || sampler.names(self.whole) { self.whole } else { self.within() }
+    }
+}
+
 /// The facts about a request at its beginning.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
@@ -48,6 +72,8 @@ pub struct Start<'a> {
     pub method: &'a [u8],
     /// The path that decides about sampling and captures; the request's own, unless a model serves it.
     pub path: &'a [u8],
+    /// As [`ServedPath::prefix`].
+    pub prefix: usize,
     /// Version of HTTP; empty for a model.
     pub protocol_version: &'a [u8],
     /// As the server reports it; empty for a model.
@@ -66,7 +92,8 @@ impl Requests {
         start: &Start<'_>,
         trusts_caller: impl FnOnce(&Sampler) -> bool,
     ) -> Observer {
-        let (head, overrides) = self.decide(ids, start.path, start.now, trusts_caller);
+        let (head, overrides) =
+            self.decide(ids, ServedPath { whole: start.path, prefix: start.prefix }, start.now, trusts_caller);
         let mut observer = Observer::begin(start.now, head);
         if let Some(overrides) = &overrides {
             observer.apply(overrides, self.runtime);
@@ -95,14 +122,21 @@ impl Requests {
     pub fn decide(
         &self,
         ids: &mut RequestIds,
-        path: &[u8],
+        path: ServedPath<'_>,
         now: u64,
         trusts_caller: impl FnOnce(&Sampler) -> bool,
     ) -> (HeadDecision, Option<Overrides>) {
         let (sampler, runtime) = (&self.settings.sampler, &self.runtime);
         let caller = ids.caller(|| sampler.trusts_anybody() && trusts_caller(sampler));
         let trace_id = &ids.trace.trace_id;
-        let overrides = runtime.overrides_requests().then(|| runtime.of_request(trace_id, path, now));
+        let overrides = runtime.overrides_requests().then(|| {
+            let mut found = runtime.of_request(trace_id, path.whole, now);
+            if path.prefix > 0 {
+                found.is_captured |= runtime.of_request(trace_id, path.within(), now).is_captured;
+            }
+            found
+        });
+        let path = path.sampled(sampler);
         let head = match overrides.and_then(|overrides| overrides.ratio) {
             None => sampler.head(trace_id, caller, path, now),
             Some(ratio) => sampler.head_at_ratio(ratio, trace_id, caller, path, now),

@@ -213,6 +213,12 @@ impl Sampler {
         self.skip_paths.contains(path)
     }
 
+    /// Whether a pattern of the configuration matches the path.
+    #[must_use]
+    pub fn names(&self, path: &[u8]) -> bool {
+        self.is_skipped(path) || self.routes.iter().any(|(pattern, _)| pattern.matches(path))
+    }
+
     /// Decides at the beginning. `now_nano` is monotonic.
     #[inline]
     #[must_use]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use queue::record::{Body, BodyKind, BodyText, Scratch, Value, Values};
-use request::capture::{Capture, Content, TextCapture};
+use request::capture::{Capture, Captured, Content, Encoded, Encoding, Plain, TextCapture, encoded};
 
 /// The captured value of `parts` in a record: head, tail, complete; nothing if no byte came.
 fn captured(parts: &[&[u8]], head: usize, tail: usize) -> Option<(Vec<u8>, Vec<u8>, bool)> {
@@ -62,6 +62,63 @@ fn without_a_mode_nothing_is_kept_but_the_ends_of_json() {
         let Some(Ok(Value::Body(body))) = Values::new(scratch.as_slice()).next() else { panic!("a body") };
         assert_eq!(((body.head, body.tail), body.text), (expected, BodyText::Withheld));
     }
+}
+
+/// The only value that a capture has stored.
+fn stored(mut captured: Captured) -> Vec<u8> {
+    let mut scratch = Scratch::new();
+    captured.push_value(&mut scratch);
+    scratch.as_slice().to_vec()
+}
+
+fn body(stored: &[u8]) -> Body<'_> {
+    let Some(Ok(Value::Body(body))) = Values::new(stored).next() else { panic!("a body") };
+    body
+}
+
+#[test]
+fn an_event_that_was_noted_stands_for_the_beginning_if_that_is_lost() {
+    for (bytes, head, tail) in [("0123", "0123", ""), ("01234", "noted", "1234")] {
+        let mut captured = TextCapture::default().response(Content::Stream, false, (9, 4)).unwrap();
+        captured.push(bytes.as_bytes());
+        captured.note(b"noted");
+        let stored = stored(captured);
+        let found = body(&stored);
+        assert_eq!((found.kind, found.head, found.tail), (BodyKind::Stream, head.as_bytes(), tail.as_bytes()));
+        assert_eq!(found.complete, tail.is_empty());
+    }
+}
+
+#[test]
+fn a_compressed_body_keeps_its_beginning_only_and_says_what_it_is() {
+    let gzip = Content::of_type(b"application/json").encoded(b"GZip");
+    assert_eq!(gzip, Content::Encoded(Encoding::Gzip, Plain::Json));
+    assert_eq!(Content::Json.encoded(b"identity"), Content::Json);
+    assert_eq!(Content::Stream.encoded(b"gzip, br"), Content::Encoded(Encoding::Other, Plain::Stream));
+    assert_eq!(Content::Form.encoded(b"br"), Content::Media(b"multipart/form-data"));
+    let mut captured = TextCapture::default().request(gzip, false, (4, 2)).unwrap();
+    captured.push(b"0123");
+    captured.push(b"456789");
+    let stored = stored(captured);
+    let found = body(&stored);
+    assert_eq!((found.kind, found.complete), (BodyKind::RequestEncoded, false));
+    let (within, encoding, bytes) = (BodyKind::Request, Encoding::Gzip, &b"012345"[..]);
+    assert_eq!(encoded(found.head), Some(Encoded { within, encoding, text_bytes: 6, bytes }));
+    assert_eq!(found.head, b"\x01\x01\x06\x00\x00\x00012345", "its stored form");
+    for noise in [&b""[..], b"\x01\x01", b"\x0a\x01\0\0\0\0", b"\xff\x01\0\0\0\0"] {
+        assert_eq!(encoded(noise), None);
+    }
+    assert!(TextCapture::default().request(Content::Text.encoded(b"gzip"), false, (4, 2)).is_none());
+}
+
+#[test]
+fn lines_of_json_are_a_stream_when_they_are_answered_and_a_text_when_they_are_asked() {
+    let lines = Content::of_type(b"application/x-ndjson");
+    assert_eq!(lines, Content::Stream);
+    assert!(TextCapture::default().request(lines, false, (4, 4)).is_none());
+    let mut captured = TextCapture::default().response(lines, false, (4, 4)).unwrap();
+    captured.push(b"{}\n");
+    assert_eq!(body(&stored(captured)).kind, BodyKind::Stream);
 }
 
 proptest! {

@@ -6,6 +6,7 @@ extern crate inferlog_request as request;
 mod added;
 mod budget;
 mod capture;
+mod events;
 mod golden_layout;
 mod ids;
 mod in_flight;

@@ -18,12 +18,19 @@ const OF_REQUESTS: [&str; 2] = ["request", "request.chunk"];
 /// A registered event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// 0: nothing accepts its records.
+    /// 0: nothing accepts its records, as of any event that the log has not registered.
     pub id: u16,
     /// The number of values of a record.
     pub fields: u16,
     /// Its records also carry the ids of a request.
     pub in_request: bool,
+}
+
+impl Event {
+    /// All but the id in one word, which is never 0.
+    const fn form(self) -> u32 {
+        1 << 31 | (self.in_request as u32) << 16 | self.fields as u32
+    }
 }
 
 /// One value of a record.
@@ -106,7 +113,9 @@ impl Log {
         let own = in_request.then_some(OF_REQUEST).into_iter().flatten();
         let names: Vec<String> = own.chain(fields.iter().copied()).map(str::to_owned).collect();
         let id = self.service.producer.register(name, &names)?;
-        Ok(Event { id, fields: fields.len() as u16, in_request })
+        let event = Event { id, fields: fields.len() as u16, in_request };
+        self.events.note(event.id, event.form());
+        Ok(event)
     }
 
     /// Puts one record into the queue: as many values as the event has fields. `severity` is OpenTelemetry's number, 1 to
@@ -136,11 +145,12 @@ pub fn push_ids(scratch: &mut Scratch, ids: Option<&RequestIds>, event: Event) {
     }
 }
 
-/// Puts a record of `values` values into the queue, unless the number is not that of the event.
+/// Puts a record of `values` values into the queue, unless the number is not that of the event, or the log has not
+/// registered this event.
 #[inline]
 pub fn offer(log: &Inner, event: Event, severity: u8, scratch: &Scratch, values: usize) -> bool {
     let service = &log.service;
-    if event.id == 0 || values != usize::from(event.fields) {
+    if values != usize::from(event.fields) || !log.events.has(event.id, event.form()) {
         return service.producer.refuse(Reason::SerializeError, severity);
     }
     if service.runtime.is_active() && service.runtime.is_disabled(now_monotonic_nano()) {

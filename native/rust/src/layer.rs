@@ -31,7 +31,6 @@ pub use request_body::RequestBody;
 
 use crate::error::Error;
 use crate::log::Log;
-use crate::websocket::Connection;
 use bytes::Bytes;
 use head::Head;
 use http::header::HeaderName;
@@ -85,13 +84,6 @@ impl RequestLayer {
             forwards: settings.forwards(false),
             stops: Arc::default(),
         })))
-    }
-
-    /// Begins the record of a WebSocket connection, whose bytes the server passes on itself; None if logging is switched
-    /// off.
-    #[must_use]
-    pub fn connect(&self, handshake: &http::request::Parts) -> Option<Connection> {
-        Head::connect(self.0.log, handshake)
     }
 
     /// Requests that are dropped from now on were not given up by their clients: the server ends.

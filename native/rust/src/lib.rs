@@ -23,12 +23,17 @@ pub mod model;
 #[cfg(not(feature = "listener"))]
 mod producing;
 #[cfg(feature = "requests")]
+mod recorded;
+mod registered;
+#[cfg(feature = "requests")]
 pub mod request;
 #[cfg(feature = "requests")]
 pub mod websocket;
 
 #[cfg(feature = "requests")]
 pub use ::request::capture::Content;
+pub use ::request::capture::Encoding;
+pub use ::request::capture::Plain;
 pub use ::request::ids::RequestIds;
 #[cfg(feature = "requests")]
 pub use ::request::outcome::Ending;

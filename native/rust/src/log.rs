@@ -3,6 +3,7 @@
 use crate::error::Error;
 #[cfg(not(feature = "listener"))]
 use crate::producing::{Service, Settings};
+use crate::registered::Registered;
 #[cfg(feature = "listener")]
 use listen::service::Service;
 #[cfg(feature = "listener")]
@@ -34,6 +35,7 @@ pub struct Inner {
     pub requests: Requests,
     #[cfg(feature = "listener")]
     pub settings: Settings,
+    pub(crate) events: Registered,
     /// The parameter `level`.
     level: u8,
     /// The log that was opened before.
@@ -113,6 +115,7 @@ impl Log {
             requests,
             #[cfg(feature = "listener")]
             settings,
+            events: Registered::new(),
             level,
             before: ptr::null(),
         }))

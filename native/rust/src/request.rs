@@ -3,14 +3,19 @@
 use crate::event::{Event, Value, emit};
 use crate::log::Log;
 use crate::model::{Model, ServedModel, Tensor, list};
+use crate::recorded::recorded;
+#[cfg(feature = "tower")]
+use crate::websocket::{Connection, ConnectionStart};
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
+#[cfg(feature = "tower")]
+use request::added::AddedFields;
 use request::added::Members;
 use request::capture::Content;
 use request::fields::Group;
 use request::ids::RequestIds;
 use request::in_flight::facts::BODY_HEAD_BYTES;
-use request::observer::{Chunks, Observer, ObserverSettings, RequestSource, RequestTexts};
+use request::observer::{Chunks, Observer, RequestSource, RequestTexts};
 use request::outcome::Ending;
 use request::requests::Start;
 use request::rpc::RpcStatus;
@@ -90,6 +95,7 @@ impl Log {
             now,
             method: start.method.as_bytes(),
             path: model_path.as_ref().map_or(start.path, String::as_bytes),
+            prefix: 0,
             protocol_version: start.protocol_version.as_bytes(),
             client_address: start.client_address.as_bytes(),
             model: &served.as_slice()[..served.as_slice().len().min(BODY_HEAD_BYTES)],
@@ -101,7 +107,7 @@ impl Log {
             observer.identify(headers.clone());
         }
         let content = start.content.filter(|_| model.is_none());
-        if let Some(content) = content.filter(|content| *content == Content::Json || settings.texts.is_on()) {
+        if let Some(content) = content.filter(|content| content.has_facts() || settings.texts.is_on()) {
             observer.capture_request(content, start.is_private, settings);
         }
         if let Some(in_flight) = observer.in_flight() {
@@ -121,13 +127,6 @@ impl Log {
             generation: self.requests.producer.generation(),
         })
     }
-}
-
-/// Of a request's headers, those that are recorded.
-pub(crate) fn recorded(settings: &ObserverSettings, headers: &[(&[u8], &[u8])]) -> Members {
-    let mut members = Members::default();
-    headers.iter().for_each(|(name, value)| settings.recorded.take(name, value, &mut members));
-    members
 }
 
 impl Request {
@@ -170,18 +169,18 @@ impl Request {
     /// part. A model's answer in one piece needs no call.
     pub fn chunk(&mut self, bytes: &[u8], more: bool) {
         let (settings, now) = (&self.log.requests.settings, now_monotonic_nano());
-        let is_chunk = match &mut self.model {
+        let chunks = match &mut self.model {
             None => self.observer.response_body(bytes, more, now, settings),
             Some(model) => {
                 let is_chunk = more || !bytes.is_empty();
                 model.is_streamed |= more;
                 self.observer.model_response(is_chunk, more, now, settings);
-                is_chunk
+                u32::from(is_chunk)
             }
         };
-        if is_chunk && self.observer.chunks(settings) == Chunks::Events && !self.is_inherited() {
+        if chunks > 0 && self.observer.chunks(settings) == Chunks::Events && !self.is_inherited() {
             let bytes = self.model.is_none().then_some(bytes.len());
-            self.observer.emit_chunk(&self.ids, &self.log.service.producer, bytes);
+            self.observer.emit_chunks(&self.ids, &self.log.service.producer, chunks, bytes);
         }
     }
 
@@ -224,6 +223,21 @@ impl Request {
     /// As [`Log::emit`], with the ids of the request where the event is registered with `in_request`.
     pub fn emit(&self, event: Event, severity: u8, values: &[Value<'_>]) -> bool {
         emit(&self.log, Some(&self.ids), event, severity, values)
+    }
+
+    /// Ends without a record, since the server has agreed to a WebSocket, and begins the connection's.
+    #[cfg(feature = "tower")]
+    pub(crate) fn into_connection(mut self, subprotocol: &str) -> Connection {
+        let started = self.observer.discard();
+        let start = ConnectionStart {
+            path: String::from_utf8_lossy(&self.path).into_owned(),
+            protocol_version: "1.1",
+            client_address: self.client_address.to_string(),
+        };
+        let added = AddedFields::of(std::mem::take(&mut self.headers));
+        let mut connection = Connection::new(self.log, self.ids.clone(), start, added, started);
+        connection.answer(101, subprotocol);
+        connection
     }
 
     /// Ends the request with its record.

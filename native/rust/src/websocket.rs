@@ -4,7 +4,7 @@
 //! of requests. Its record comes with its end; a process that is killed leaves none.
 
 use crate::log::Log;
-use crate::request::recorded;
+use crate::recorded::recorded;
 use queue::record::Scratch;
 use queue::severity::{ERROR, INFO, WARN};
 use queue::system::now_monotonic_nano;
@@ -66,18 +66,23 @@ impl Connection {
     #[must_use]
     pub fn begin(log: Log, ids: RequestIds, start: ConnectionStart, headers: &[(&[u8], &[u8])]) -> Option<Self> {
         let started = now_monotonic_nano();
-        (!log.service.is_disabled(started)).then(|| Self {
+        let added = || AddedFields::of(recorded(&log.requests.settings, headers));
+        (!log.service.is_disabled(started)).then(|| Self::new(log, ids, start, added(), started))
+    }
+
+    pub(crate) fn new(log: Log, ids: RequestIds, start: ConnectionStart, added: AddedFields, started: u64) -> Self {
+        Self {
             log,
             ids,
             start,
-            added: AddedFields::of(recorded(&log.requests.settings, headers)),
+            added,
             started,
             status: 0,
             subprotocol: String::new(),
             received: Frames::default(),
             sent: Frames::default(),
             closed: None,
-        })
+        }
     }
 
     /// The server answers the handshake.

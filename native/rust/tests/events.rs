@@ -1,7 +1,7 @@
 //! Records of a program without a server.
 
 use super::server::{DEADLINE, Recorded};
-use inferlog::{Ending, Model, RequestStart, Tensor, Value, severity};
+use inferlog::{Ending, Event, Model, RequestStart, Tensor, Value, severity};
 use serde_json::json;
 
 #[test]
@@ -18,6 +18,27 @@ fn an_event_has_typed_values() {
     assert!(line.get("none").is_none());
     let stats = recorded.log.stats().expect("counts");
     assert_eq!((stats.accepted, stats.written, stats.in_queue, stats.dropped), (1, 1, 0, 1));
+}
+
+#[test]
+fn a_handle_that_was_written_over_emits_nothing() {
+    let recorded = Recorded::new();
+    let event = recorded.log.register("sensor", &["place"], false).expect("an event");
+    let values = [Value::Text("closed"); 7];
+    let forged = [
+        Event { id: queue::event::PROCESS_ENDED, fields: 7, in_request: false },
+        Event { id: queue::event::LOG_DROPPED, fields: 3, in_request: false },
+        Event { id: event.id + 1, ..event },
+        Event { id: event.id ^ 0x100, ..event },
+        Event { fields: 2, ..event },
+        Event { in_request: true, ..event },
+    ];
+    for event in forged {
+        assert!(!recorded.log.emit(event, severity::INFO, &values[..usize::from(event.fields)]), "{event:?}");
+    }
+    assert!(recorded.log.emit(event, severity::INFO, &values[..1]));
+    let stats = recorded.log.stats().expect("counts");
+    assert_eq!((stats.accepted, stats.dropped), (1, forged.len() as u64));
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub struct Request {
     pub prefixes: Vec<String>,
     /// For chains that have one.
     pub chain_key: Option<ChainValue>,
+    /// The most records that can wait in a queue; 0: not known.
+    pub most_waiting: u64,
 }
 
 /// Reads everything and draws the balance, as JSON: `balanced`, `totals`, `processes`, `problems`, `notes`, `segments`.
@@ -56,7 +58,7 @@ pub struct Request {
 /// A directory or a segment cannot be read.
 pub fn verify(request: &Request) -> io::Result<Value> {
     let begun = Instant::now();
-    let mut report = balance(reading::read(request)?, request.chain_key.is_some());
+    let mut report = balance(reading::read(request)?, request);
     report["seconds"] = json!(begun.elapsed().as_secs_f64());
     Ok(report)
 }
@@ -65,7 +67,7 @@ fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-fn balance(Reading { queues, segments, reported, unreadable }: Reading, has_key: bool) -> Value {
+fn balance(Reading { queues, segments, reported, unreadable }: Reading, request: &Request) -> Value {
     let (listed, found): (Vec<Listed>, Vec<Found>) = segments.into_values().unzip();
     let lines = || found.iter().flat_map(|found| &found.reported).chain(&reported);
     let mut by_process = reported::by_process(lines());
@@ -73,7 +75,8 @@ fn balance(Reading { queues, segments, reported, unreadable }: Reading, has_key:
         reported::take_footer(&mut by_process, &found.processes);
     }
     let short: Vec<HashMap<u64, u64>> = found.iter().map(|found| found.short.clone()).collect();
-    let places = Segments { listed: &listed, short: &short, newest_removed: reported::newest_removed(lines()) };
+    let newest_removed = reported::newest_removed(lines());
+    let places = Segments { listed: &listed, short: &short, newest_removed, most_waiting: request.most_waiting };
     let accounts = accounts(&found, by_process, queues);
     let mut verdicts: Vec<Verdict> = accounts.values().map(|account| account.judge(&places)).collect();
     verdicts.sort_by_key(|verdict| verdict.json["first_time"].as_str().unwrap_or("~").to_owned());
@@ -81,7 +84,7 @@ fn balance(Reading { queues, segments, reported, unreadable }: Reading, has_key:
     problems.extend(found.iter().flat_map(|found| found.problems.clone()));
     problems.extend(unreadable.iter().map(|(path, error)| Problem::of_queue(path, error)));
     problems.extend(footers::missing(&listed, &found));
-    let (chain, broken) = chains::check(&listed, &found, has_key);
+    let (chain, broken) = chains::check(&listed, &found, request.chain_key.is_some());
     problems.extend(broken);
     json!({
         "balanced": problems.is_empty(),
@@ -129,7 +132,9 @@ fn totals(verdicts: &[Verdict]) -> Value {
         }
     }
     let mut totals = json!(sums);
-    totals["processes"] = json!(verdicts.len());
+    let commands = verdicts.iter().filter(|verdict| verdict.json.get("command").is_some()).count();
+    totals["processes"] = json!(verdicts.len() - commands);
+    totals["commands"] = json!(commands);
     totals["dropped"] = json!(dropped);
     totals
 }

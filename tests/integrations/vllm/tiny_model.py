@@ -31,7 +31,7 @@ CONFIG = {
     "max_position_embeddings": 8192,
     "rms_norm_eps": 1e-6,
     "hidden_act": "silu",
-    "tie_word_embeddings": True,
+    "tie_word_embeddings": False,
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -50,10 +50,11 @@ def main() -> None:
     model, adapter = place / "tiny", place / "adapter"
     for directory in (model, adapter):
         directory.mkdir(parents=True, exist_ok=True)
-    save_file(weights(random), model / "model.safetensors", metadata={"format": "pt"})
+    made = tokenizer()
+    save_file(weights(random, unwritten(made)), model / "model.safetensors", metadata={"format": "pt"})
     write(model / "config.json", CONFIG)
     write(model / "generation_config.json", {"bos_token_id": 1, "eos_token_id": 2})
-    tokenizer().save(str(model / "tokenizer.json"))
+    made.save(str(model / "tokenizer.json"))
     names = {"pad_token": SPECIAL[0], "bos_token": SPECIAL[1], "eos_token": SPECIAL[2]}
     own = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": CHAT_TEMPLATE}
     write(model / "tokenizer_config.json", {**names, **own, "additional_special_tokens": SPECIAL[3:]})
@@ -61,9 +62,20 @@ def main() -> None:
     save_file(adapter_weights(random), adapter / "adapter_model.safetensors")
 
 
-def weights(random: np.random.Generator) -> dict[str, Any]:
-    """Return every tensor by its name."""
-    found = {"model.embed_tokens.weight": matrix(random, VOCABULARY, HIDDEN), "model.norm.weight": ones()}
+def unwritten(made: Tokenizer) -> list[int]:
+    """Return the tokens that the model reads and never writes: an answer has text in each of its events."""
+    texts = [made.decode([token]) for token in range(VOCABULARY)]
+    return [token for token, text in enumerate(texts) if not (text and text.isascii())]
+
+
+def weights(random: np.random.Generator, never: list[int]) -> dict[str, Any]:
+    """Return every tensor by its name; the tokens ``never`` have no chance."""
+    embedded, head = matrix(random, VOCABULARY, HIDDEN), matrix(random, VOCABULARY, HIDDEN)
+    # The first number of each token is the same and large, so that the head can lower a token whatever went before it.
+    embedded[:, 0], head[:, 0], head[never, 0] = 0.2, 0, -20
+    # It may end a tool call, and seldom ends a text.
+    head[CONFIG["eos_token_id"], 0] = -0.25
+    found = {"model.embed_tokens.weight": embedded, "lm_head.weight": head, "model.norm.weight": ones()}
     for layer in (f"model.layers.{number}" for number in range(LAYERS)):
         found |= {f"{layer}.self_attn.{name}_proj.weight": matrix(random, HIDDEN, HIDDEN) for name in "qkvo"}
         found |= {f"{layer}.mlp.{name}_proj.weight": matrix(random, INNER, HIDDEN) for name in ("gate", "up")}

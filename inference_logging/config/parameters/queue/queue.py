@@ -40,8 +40,9 @@ class QueueParameters(Parameters):
     )
     queue_bytes: RingBytes = parameter(
         16 * MIB,
-        "Size of one process's queue, rounded up to a power of two and allocated at start: too little room there "
-        "is an error at start. At the limit records are refused by level and counted as queue_full.",
+        "Size of one process's queue, rounded up to a power of two and allocated at start. Where that does not fit, "
+        "or takes more than a tenth of /dev/shm, a smaller one is taken, and stderr says so; no room at all is an "
+        "error at start. At the limit records are refused by level and counted as queue_full.",
         unit="bytes",
         limits=(64 * KIB, 4 * GIB),
     )

@@ -1,22 +1,23 @@
 //! The facts of a request or response: collected from scalars with their paths, written as members of a line.
 
-use super::ExtractedFacts;
 use super::keys::Key;
 use super::scan::Visit;
+use super::{Declared, ExtractedFacts};
+use crate::json::escape;
 use crate::json::lex::Scalar;
 use crate::json::text;
-use crate::json::{escape, number};
 use crate::names::Semconv;
+use number::{Number, push_number};
 use std::ops::Range;
+use usage::Usage;
+
+mod number;
+mod usage;
 
 /// Longest string taken from a body; the rest is cut.
 pub const MAX_TEXT_BYTES: usize = 256;
 /// Most finish reasons, stop sequences and tools; choices with a higher index are skipped.
 pub const MAX_CHOICES: usize = 16;
-/// Longest number that is read.
-const MAX_NUMBER_BYTES: usize = 64;
-/// Floats up to here count integers exactly.
-const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Facts of a request. If a key is there twice, the last one counts, as in JSON readers; null is no value.
 #[derive(Default)]
@@ -168,36 +169,14 @@ pub struct ResponseFacts<'a> {
     /// The index of a choice without an index: one after the choice before.
     next_index: usize,
     open_choice: Choice<'a>,
-    /// Events wrap the body in `response`.
+    /// The usage that is being read is that of a begin; none is being read.
+    open_usage_is_begin: Option<bool>,
+    /// Events come, which may wrap the body.
     stream: bool,
-}
-
-#[derive(Clone, Copy, Default, PartialEq)]
-struct Usage {
-    input: Option<Number>,
-    output: Option<Number>,
-    cached: Option<Number>,
-    reasoning: Option<Number>,
-    cache_creation: Option<Number>,
-    audio_input: Option<Number>,
-    image_input: Option<Number>,
-    audio_output: Option<Number>,
-}
-
-impl Usage {
-    /// The counts of this one, or else those of the other.
-    fn or(self, other: Self) -> Self {
-        Self {
-            input: self.input.or(other.input),
-            output: self.output.or(other.output),
-            cached: self.cached.or(other.cached),
-            reasoning: self.reasoning.or(other.reasoning),
-            cache_creation: self.cache_creation.or(other.cache_creation),
-            audio_input: self.audio_input.or(other.audio_input),
-            image_input: self.image_input.or(other.image_input),
-            audio_output: self.audio_output.or(other.audio_output),
-        }
-    }
+    /// The usage is that of a begin, whose output is not known yet.
+    is_begun: bool,
+    /// The wrapper of the usage is lost: it is that of a begin if another event follows.
+    is_doubtful: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -214,7 +193,11 @@ impl<'a> ResponseFacts<'a> {
 
     /// Take over the open facts of a document that was cut.
     pub fn end_document(&mut self) {
-        self.take_usage();
+        let open = self.open_usage_is_begin.take();
+        if open.is_some() {
+            self.open_usage.cut();
+        }
+        self.take_usage(open.unwrap_or(false));
         if self.open_choice.finish_reason.is_some() {
             self.take_choice();
         }
@@ -231,40 +214,37 @@ impl<'a> ResponseFacts<'a> {
         push_text(out, r#","gen_ai.response.id":"#, self.id);
         push_text(out, r#","gen_ai.response.model":"#, self.model);
         push_texts(out, r#","gen_ai.response.finish_reasons":["#, self.finish_reasons.iter().flatten());
-        push_number(out, r#","gen_ai.usage.input_tokens":"#, self.usage.input);
-        push_number(out, r#","gen_ai.usage.output_tokens":"#, self.usage.output);
-        push_number(out, r#","gen_ai.usage.cache_read.input_tokens":"#, self.usage.cached);
-        if self.usage.cache_creation.is_some() {
-            let key = format!(",\"{}\":", semconv.name("gen_ai.usage.cache_creation.input_tokens"));
-            push_number(out, &key, self.usage.cache_creation);
-        }
-        push_number(out, r#","gen_ai.usage.reasoning.output_tokens":"#, self.usage.reasoning);
-        push_number(out, r#","gen_ai.usage.audio.input_tokens":"#, self.usage.audio_input);
-        push_number(out, r#","gen_ai.usage.image.input_tokens":"#, self.usage.image_input);
-        push_number(out, r#","gen_ai.usage.audio.output_tokens":"#, self.usage.audio_output);
-        if self.usage != Usage::default() {
+        self.usage.push(out, semconv);
+        if self.usage.has_tokens() && !self.is_begun {
             out.extend_from_slice(br#","usage_source":"response""#);
         }
     }
 
     /// The facts, for the counts of requests.
     pub fn extracted(&self) -> ExtractedFacts<'a> {
-        let Usage { input, output, cached, .. } = self.usage;
+        let usage = &self.usage;
         ExtractedFacts {
             model: self.model,
-            usage: self.usage != Usage::default(),
-            cached: cached.is_some(),
-            tokens: [input, output].map(|tokens| tokens.and_then(Number::unsigned)),
+            usage: usage.has_tokens().then_some(if self.is_begun { Declared::Begin } else { Declared::All }),
+            cached: usage.all_cached().is_some(),
+            tokens: [usage.all_input(), usage.all_output()].map(|tokens| tokens.and_then(Number::unsigned)),
             tools: 0..0,
         }
     }
 
-    fn take_usage(&mut self) {
-        let usage = std::mem::take(&mut self.open_usage);
-        if usage != Usage::default() {
-            // The Messages API reports the input only at the beginning of a stream.
-            self.usage = if usage.input.is_none() { usage.or(self.usage) } else { usage };
+    /// Take over a usage: that of a begin, or the final one.
+    fn take_usage(&mut self, is_begin: bool) {
+        let mut usage = std::mem::take(&mut self.open_usage);
+        if usage.is_empty() {
+            return;
         }
+        if is_begin {
+            usage.begin();
+        }
+        // The Messages API reports some of it only at the beginning of a stream.
+        let is_more = self.is_begun || !usage.has_input();
+        self.usage = if is_more { usage.or(self.usage) } else { usage };
+        (self.is_begun, self.is_doubtful) = (is_begin, false);
     }
 
     fn take_choice(&mut self) {
@@ -279,7 +259,15 @@ impl<'a> ResponseFacts<'a> {
     /// Return the path from the body on, without the wrapper that events may have.
     fn in_body<'p>(&self, path: &'p [Key]) -> &'p [Key] {
         match path {
-            [Key::Response, body @ ..] if self.stream => body,
+            // A stream as one array, or a list of answers.
+            [Key::Item, body @ ..] => self.unwrapped(body),
+            _ => self.unwrapped(path),
+        }
+    }
+
+    fn unwrapped<'p>(&self, path: &'p [Key]) -> &'p [Key] {
+        match path {
+            [Key::Response | Key::Message | Key::Delta, body @ ..] if self.stream => body,
             // The wrapper's key is in the missing part; its end, with the usage, is here.
             [Key::Lost, Key::Usage, ..] if self.stream => &path[1..],
             _ => path,
@@ -292,25 +280,16 @@ impl<'a> Visit<'a, Key> for ResponseFacts<'a> {
         match *self.in_body(path) {
             [Key::Id] => set(&mut self.id, as_text(value)),
             [Key::Model] => set(&mut self.model, as_text(value)),
-            [Key::Usage, Key::InputTokens] => set(&mut self.open_usage.input, Number::count(value)),
-            [Key::Usage, Key::OutputTokens] => set(&mut self.open_usage.output, Number::count(value)),
-            [Key::Usage, Key::CachedTokens] | [Key::Usage, Key::InputDetails, Key::CachedTokens] => {
-                set(&mut self.open_usage.cached, Number::count(value))
+            [Key::Type] if self.is_doubtful => {
+                self.usage.begin();
+                (self.is_begun, self.is_doubtful) = (true, false);
             }
-            [Key::Usage, Key::OutputDetails, Key::ReasoningTokens] => {
-                set(&mut self.open_usage.reasoning, Number::count(value));
+            [Key::StopReason | Key::FinishReason]
+            | [Key::Details, Key::FinishReason]
+            | [Key::IncompleteDetails, Key::Reason] => {
+                // llama.cpp's word for an answer that goes on.
+                set(&mut self.finish_reasons[0], as_text(value).filter(|reason| *reason != b"none"));
             }
-            [Key::Usage, Key::CacheCreationTokens] => set(&mut self.open_usage.cache_creation, Number::count(value)),
-            [Key::Usage, Key::InputDetails, Key::AudioTokens] => {
-                set(&mut self.open_usage.audio_input, Number::count(value));
-            }
-            [Key::Usage, Key::InputDetails, Key::ImageTokens] => {
-                set(&mut self.open_usage.image_input, Number::count(value));
-            }
-            [Key::Usage, Key::OutputDetails, Key::AudioTokens] => {
-                set(&mut self.open_usage.audio_output, Number::count(value));
-            }
-            [Key::StopReason] | [Key::Delta, Key::StopReason] => set(&mut self.finish_reasons[0], as_text(value)),
             [Key::Choices, Key::Item, Key::Index] => {
                 set(&mut self.open_choice.index, Number::count(value).and_then(Number::index));
             }
@@ -318,13 +297,16 @@ impl<'a> Visit<'a, Key> for ResponseFacts<'a> {
             [Key::Choices | Key::Lost, Key::Item, Key::FinishReason] => {
                 set(&mut self.open_choice.finish_reason, as_text(value));
             }
-            _ => {}
+            ref path => self.open_usage.take(path, value),
         }
     }
 
     fn open(&mut self, path: &[Key]) {
         match self.in_body(path) {
-            [Key::Usage] => self.open_usage = Usage::default(),
+            [Key::Usage] => {
+                self.open_usage = Usage::default();
+                self.open_usage_is_begin = Some(matches!(path, [Key::Message, _]));
+            }
             [Key::Choices | Key::Lost, Key::Item] => self.open_choice = Choice::default(),
             _ => {}
         }
@@ -332,62 +314,15 @@ impl<'a> Visit<'a, Key> for ResponseFacts<'a> {
 
     fn close(&mut self, path: &[Key]) {
         match self.in_body(path) {
-            [Key::Usage] => self.take_usage(),
+            [Key::Usage] => {
+                let is_begin = self.open_usage_is_begin.take().unwrap_or(false);
+                self.take_usage(is_begin);
+                self.is_doubtful = matches!(path, [Key::Lost, _]);
+            }
             [Key::Choices, Key::Item] => self.take_choice(),
             // Not every lost array is that of the choices: only a finish reason shows it.
             [Key::Lost, Key::Item] if self.open_choice.finish_reason.is_some() => self.take_choice(),
             _ => {}
-        }
-    }
-}
-
-/// A JSON number, as exactly as 64 bits allow.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Number {
-    Int(i64),
-    Uint(u64),
-    Float(f64),
-}
-
-impl Number {
-    fn of(value: Scalar<'_>) -> Option<Self> {
-        let Scalar::Word(word) = value else { return None };
-        if word.len() > MAX_NUMBER_BYTES || !matches!(word.first(), Some(b'-' | b'0'..=b'9')) {
-            return None;
-        }
-        let word = std::str::from_utf8(word).ok()?;
-        if let Ok(int) = word.parse() {
-            return Some(Self::Int(int));
-        }
-        if let Ok(uint) = word.parse() {
-            return Some(Self::Uint(uint));
-        }
-        word.parse().ok().filter(|float: &f64| float.is_finite()).map(Self::Float)
-    }
-
-    /// An integer, also one that is spelled as a float.
-    fn whole(value: Scalar<'_>) -> Option<Self> {
-        match Self::of(value)? {
-            Self::Float(float) if float.fract() == 0.0 && float.abs() <= MAX_EXACT => Some(Self::Int(float as i64)),
-            Self::Float(_) => None,
-            whole => Some(whole),
-        }
-    }
-
-    /// An integer that is not negative.
-    fn count(value: Scalar<'_>) -> Option<Self> {
-        Self::whole(value).filter(|number| !matches!(number, Self::Int(int) if *int < 0))
-    }
-
-    fn index(self) -> Option<usize> {
-        self.unsigned().and_then(|index| usize::try_from(index).ok())
-    }
-
-    fn unsigned(self) -> Option<u64> {
-        match self {
-            Self::Int(int) => u64::try_from(int).ok(),
-            Self::Uint(uint) => Some(uint),
-            Self::Float(_) => None,
         }
     }
 }
@@ -430,15 +365,5 @@ fn push_texts<'a>(out: &mut Vec<u8>, key: &str, texts: impl Iterator<Item = &'a 
     }
     if before == "," {
         out.push(b']');
-    }
-}
-
-fn push_number(out: &mut Vec<u8>, key: &str, number: Option<Number>) {
-    let Some(number) = number else { return };
-    out.extend_from_slice(key.as_bytes());
-    match number {
-        Number::Int(value) => number::push_integer(out, value),
-        Number::Uint(value) => number::push_integer(out, value),
-        Number::Float(value) => number::push_float(out, value),
     }
 }

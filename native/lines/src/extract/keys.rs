@@ -18,9 +18,9 @@ pub enum Key {
     Lost,
     /// A key without a meaning here.
     Other,
-    /// `id`
+    /// `id`, `responseId`
     Id,
-    /// `model`
+    /// `model`, `modelVersion`
     Model,
     /// `stream`
     Stream,
@@ -36,34 +36,60 @@ pub enum Key {
     Seed,
     /// `n`
     ChoiceCount,
-    /// `choices`
+    /// `choices`, `candidates`
     Choices,
     /// `index`
     Index,
-    /// `finish_reason`
+    /// `finish_reason`, `finishReason`
     FinishReason,
-    /// `stop_reason`, the finish reason of the Messages API
+    /// `stop_reason`, the finish reason of the Messages API; `done_reason`, Ollama's; `stop_type`, llama.cpp's
     StopReason,
     /// `delta`, which has the finish reason in streams of the Messages API
     Delta,
-    /// `response` or `message`, which wraps the body in events of the Responses and of the Messages API
+    /// `response`, which wraps the body in events of the Responses API
     Response,
-    /// `usage`
+    /// `message`, which wraps the begin of the body in an event of the Messages API
+    Message,
+    /// `details`, which has reason and counts of TGI
+    Details,
+    /// `incomplete_details` and its `reason`: why an answer of the Responses API ended early
+    IncompleteDetails,
+    Reason,
+    /// `meta` or `tokens`, and `billed_units`: counts of Cohere's API
+    Meta,
+    BilledUnits,
+    /// `timings` and its `cache_n`, of llama.cpp
+    Timings,
+    CacheCount,
+    /// `usage`, `usageMetadata`
     Usage,
-    /// `prompt_tokens`, `input_tokens`
+    /// `prompt_tokens` and its like: all tokens of the input
+    PromptTokens,
+    /// `input_tokens`, from which the Messages API leaves out those of a cache
     InputTokens,
-    /// `completion_tokens`, `output_tokens`
+    /// `completion_tokens`, `output_tokens` and their like
     OutputTokens,
+    /// `candidatesTokenCount`: the output without the reasoning
+    CandidateTokens,
+    /// The counts of Ollama, of llama.cpp and of TGI, which stand in no `usage`
+    PromptCount,
+    GeneratedCount,
     /// Details of the input tokens, under either name
     InputDetails,
     /// Details of the output tokens, under either name
     OutputDetails,
-    /// `cached_tokens`, `cache_read_input_tokens`
+    /// `cached_tokens`: a part of the input
     CachedTokens,
-    /// `reasoning_tokens`
+    /// `cache_read_input_tokens`
+    CacheReadTokens,
+    /// `reasoning_tokens`, `thoughtsTokenCount`
     ReasoningTokens,
+    /// `created_cache_tokens`, `cache_write_tokens`: a part of the input
+    CacheWriteTokens,
     /// `cache_creation_input_tokens`
     CacheCreationTokens,
+    /// `seconds` of audio
+    Seconds,
     /// `audio_tokens`
     AudioTokens,
     /// `image_tokens`
@@ -116,8 +142,8 @@ impl DocumentKey for Key {
 impl Key {
     fn plain(name: &[u8]) -> Self {
         match name {
-            b"id" => Self::Id,
-            b"model" => Self::Model,
+            b"id" | b"responseId" => Self::Id,
+            b"model" | b"modelVersion" => Self::Model,
             b"stream" => Self::Stream,
             b"max_tokens" | b"max_completion_tokens" | b"max_output_tokens" => Self::MaxTokens,
             b"temperature" => Self::Temperature,
@@ -125,20 +151,35 @@ impl Key {
             b"top_k" => Self::TopK,
             b"seed" => Self::Seed,
             b"n" => Self::ChoiceCount,
-            b"choices" => Self::Choices,
+            b"choices" | b"candidates" => Self::Choices,
             b"index" => Self::Index,
-            b"finish_reason" => Self::FinishReason,
-            b"stop_reason" => Self::StopReason,
+            b"finish_reason" | b"finishReason" => Self::FinishReason,
+            b"stop_reason" | b"done_reason" | b"stop_type" => Self::StopReason,
             b"delta" => Self::Delta,
-            b"response" | b"message" => Self::Response,
-            b"usage" => Self::Usage,
-            b"prompt_tokens" | b"input_tokens" => Self::InputTokens,
+            b"response" => Self::Response,
+            b"message" => Self::Message,
+            b"details" => Self::Details,
+            b"incomplete_details" => Self::IncompleteDetails,
+            b"reason" => Self::Reason,
+            b"meta" | b"tokens" => Self::Meta,
+            b"billed_units" => Self::BilledUnits,
+            b"timings" => Self::Timings,
+            b"cache_n" => Self::CacheCount,
+            b"usage" | b"usageMetadata" => Self::Usage,
+            b"prompt_tokens" | b"promptTokenCount" => Self::PromptTokens,
+            b"input_tokens" => Self::InputTokens,
             b"completion_tokens" | b"output_tokens" => Self::OutputTokens,
-            b"prompt_tokens_details" | b"input_tokens_details" => Self::InputDetails,
-            b"completion_tokens_details" | b"output_tokens_details" => Self::OutputDetails,
-            b"cached_tokens" | b"cache_read_input_tokens" => Self::CachedTokens,
-            b"reasoning_tokens" => Self::ReasoningTokens,
+            b"candidatesTokenCount" => Self::CandidateTokens,
+            b"prompt_eval_count" | b"tokens_evaluated" | b"input_length" => Self::PromptCount,
+            b"eval_count" | b"tokens_predicted" | b"generated_tokens" => Self::GeneratedCount,
+            b"prompt_tokens_details" | b"input_tokens_details" | b"input_token_details" => Self::InputDetails,
+            b"completion_tokens_details" | b"output_tokens_details" | b"output_token_details" => Self::OutputDetails,
+            b"cached_tokens" | b"cachedContentTokenCount" => Self::CachedTokens,
+            b"cache_read_input_tokens" => Self::CacheReadTokens,
+            b"reasoning_tokens" | b"thoughtsTokenCount" => Self::ReasoningTokens,
+            b"created_cache_tokens" | b"cache_write_tokens" => Self::CacheWriteTokens,
             b"cache_creation_input_tokens" => Self::CacheCreationTokens,
+            b"seconds" => Self::Seconds,
             b"audio_tokens" => Self::AudioTokens,
             b"image_tokens" => Self::ImageTokens,
             b"frequency_penalty" => Self::FrequencyPenalty,

@@ -6,7 +6,7 @@
 use super::facts::MAX_TEXT_BYTES;
 use super::messages::{digest, push_hash};
 use super::{Resume, lex, without_mark};
-use crate::json::{escape, rewrite, text};
+use crate::json::{bounded, escape, rewrite, text};
 use queue::record::{Body, BodyKind};
 use request::added::{Kind, Member, members};
 
@@ -111,9 +111,12 @@ fn push_found(out: &mut Vec<u8>, found: &Found<'_>) -> bool {
     true
 }
 
-/// A list stands in the line as JSON, so it must be JSON.
+/// A list stands in the line as JSON, so it must be JSON, and as every reader takes it.
 fn push_tools(out: &mut Vec<u8>, found: &Found<'_>) -> bool {
-    matches!(found, Found::Json(list) if list.starts_with(b"[") && rewrite::push(out, list))
+    let start = out.len();
+    let is_list = matches!(found, Found::Json(list) if list.starts_with(b"[") && rewrite::push(out, list));
+    bounded::keep(out, start, 1);
+    is_list
 }
 
 /// The value of a member of the document; the last one, if it is there twice. None: it is null, or not in what was captured.

@@ -4,15 +4,16 @@
 //! Invariants: no input makes it panic; time is linear in the capture, memory in its number of texts; the output is
 //! valid JSON, and all of it was in the body; bytes of media are never written.
 
-use super::{lex, scan::scan, without_mark};
+use super::{documents, form::Form, last_element, lex, scan::scan, without_mark};
 use names::LEVELS;
 use parts::{Kind, Message, Part, Piece};
-use queue::record::{Body, BodyKind};
+use queue::record::{Body, BodyKind, BodyText};
 use reader::{MessageReader, Side};
 use request::capture::MediaFacts;
-use request::capture::packed::Unpacked;
 use write::Writer;
 
+mod event;
+mod found;
 mod media;
 mod names;
 mod parts;
@@ -23,10 +24,20 @@ pub use media::{digest, push_hash};
 
 type Resume = lex::Resume<LEVELS>;
 
+/// What is written of the texts of a stream in a format that is not known: it may divide them anywhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownStreams {
+    /// The stream as it is.
+    #[default]
+    Written,
+    /// Its keyed hash, or nothing: patterns could not find what it divides.
+    Withheld,
+}
+
 /// Append the texts of `body` to `out` as members, in the form that its record requests.
 #[cold]
-pub fn push_texts(out: &mut Vec<u8>, body: &Body<'_>, hash_key: Option<&[u8; 32]>) {
-    let mut writer = Writer { mode: body.text, key: hash_key, joined: Vec::new() };
+pub fn push_texts(out: &mut Vec<u8>, body: &Body<'_>, hash_key: Option<&[u8; 32]>, unknown: UnknownStreams) {
+    let mut writer = Writer { mode: body.text, key: hash_key, joined: Vec::new(), unknown };
     let is_request = body.kind.is_request();
     match body.kind {
         BodyKind::RequestMedia | BodyKind::ResponseMedia => push_media(out, body, is_request),
@@ -36,7 +47,8 @@ pub fn push_texts(out: &mut Vec<u8>, body: &Body<'_>, hash_key: Option<&[u8; 32]
         BodyKind::Request => push_read(out, &mut writer, body, read_document(body, Side::Request, hash_key)),
         BodyKind::Response => push_read(out, &mut writer, body, read_document(body, Side::Response, hash_key)),
         BodyKind::Stream => push_read(out, &mut writer, body, read_stream(body, hash_key)),
-        BodyKind::PackedStream => return push_texts(out, &Unpacked::of(body).body(), hash_key),
+        BodyKind::RequestForm => push_form(out, &mut writer, body),
+        BodyKind::PackedStream | BodyKind::RequestEncoded | BodyKind::ResponseEncoded => {}
     }
     if !body.complete {
         out.extend_from_slice(if is_request { br#","input_truncated":true"# } else { br#","output_truncated":true"# });
@@ -55,8 +67,15 @@ fn push_read(out: &mut Vec<u8>, writer: &mut Writer<'_>, body: &Body<'_>, mut re
     if !reader.messages.is_empty() {
         push_messages(out, writer, &reader.messages, is_request);
     } else if !reader.is_known {
-        let kind = if body.kind == BodyKind::Stream { Kind::Events } else { Kind::Json };
+        let kind = if reader.side == Side::Stream { Kind::Events } else { Kind::Json };
+        let is_withheld = kind == Kind::Events && writer.unknown == UnknownStreams::Withheld;
+        if is_withheld {
+            writer.mode = BodyText::Hashed;
+        }
         push_messages(out, writer, &[plain(body, kind)], is_request);
+        if is_withheld {
+            out.extend_from_slice(br#","output_withheld":"unknown format""#);
+        }
     }
 }
 
@@ -93,13 +112,38 @@ fn push_media(out: &mut Vec<u8>, body: &Body<'_>, is_request: bool) {
     out.extend_from_slice(b"}]}]");
 }
 
+/// What a form says as text, and its file without its bytes.
+fn push_form(out: &mut Vec<u8>, writer: &mut Writer<'_>, body: &Body<'_>) {
+    let form = Form::of(body, None);
+    let whole = |raw, is_cut| Piece { raw, is_plain: true, lacks_start: false, lacks_end: is_cut };
+    let texts = form.parts.iter().filter(|part| part.is_text());
+    let mut parts: Vec<Part<'_>> =
+        texts.map(|part| Part::of(Kind::Text, whole(part.content, part.size.is_none()))).collect();
+    if let Some(file) = form.file() {
+        parts.push(Part {
+            is_cut: file.size.is_none(),
+            type_name: Some(file.media_type),
+            ..Part::of(Kind::File, whole(file.content, false))
+        });
+    }
+    if !parts.is_empty() {
+        push_messages(out, writer, &[Message { parts, ..Message::default() }], true);
+    }
+}
+
 fn read_document<'a>(body: &Body<'a>, side: Side, hash_key: Option<&[u8; 32]>) -> MessageReader<'a> {
-    let mut reader = MessageReader::new(side, hash_key.copied());
-    scan(without_mark(body.head), Resume::default(), &mut reader);
+    let head = without_mark(body.head);
+    // A stream can be one array.
+    let is_array = side == Side::Response && head.trim_ascii_start().starts_with(b"[");
+    let mut reader = MessageReader::new(if is_array { Side::Stream } else { side }, hash_key.copied());
+    scan(head, Resume::default(), &mut reader);
     reader.end_document();
     if !body.complete
-        && let Some(point) = lex::resume_point::<LEVELS>(body.tail)
+        && let Some(point) = lex::resume_point::<LEVELS>(last_element(body))
     {
+        if is_array {
+            reader.gap();
+        }
         if let Some(lost) = lost_text(body.tail, &point) {
             reader.begin_tail(lost, &point);
         }
@@ -129,10 +173,8 @@ fn read_stream<'a>(body: &Body<'a>, hash_key: Option<&[u8; 32]>) -> MessageReade
 }
 
 fn read_events<'a>(events: &'a [u8], reader: &mut MessageReader<'a>) {
-    for line in events.split(|byte| matches!(byte, b'\n' | b'\r')) {
-        if let Some(data) = line.strip_prefix(b"data:") {
-            scan(data, Resume::default(), reader);
-            reader.end_document();
-        }
+    for document in documents(events) {
+        scan(document, Resume::default(), reader);
+        reader.end_document();
     }
 }

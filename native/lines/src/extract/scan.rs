@@ -29,6 +29,9 @@ pub trait Visit<'a, P: DocumentKey> {
     fn open(&mut self, _path: &[P]) {}
     /// An object or array ends.
     fn close(&mut self, _path: &[P]) {}
+    /// The same with all of it, before [`Visit::close`], if its beginning was seen.
+    #[inline]
+    fn whole(&mut self, _path: &[P], _raw: &'a [u8]) {}
 }
 
 /// Show the content of `bytes` from `start` on to `visit`; a new document begins with `Resume::default()`.
@@ -53,7 +56,7 @@ pub fn scan<'a, P: DocumentKey, const LEVELS: usize>(
                 }
             },
             b'{' | b'[' | b'}' | b']' | b',' | b':' => {
-                walk.structure(byte, visit);
+                walk.structure(bytes, at, visit);
                 Some(at + 1)
             }
             _ => lex::word_end(bytes, at).inspect(|end| walk.scalar(Scalar::Word(&bytes[at..*end]), visit)),
@@ -72,6 +75,8 @@ struct Walk<P, const LEVELS: usize> {
     /// For each level the key of the member that is being read.
     keys: [P; LEVELS],
     objects: [bool; LEVELS],
+    /// Where the containers begin, as far as that was seen.
+    starts: [Option<usize>; LEVELS],
     /// The next string is a key.
     expect_key: bool,
 }
@@ -79,7 +84,7 @@ struct Walk<P, const LEVELS: usize> {
 impl<P: DocumentKey, const LEVELS: usize> From<Resume<LEVELS>> for Walk<P, LEVELS> {
     fn from(start: Resume<LEVELS>) -> Self {
         let keys = start.objects.map(|object| if object { P::LOST } else { P::ITEM });
-        Self { depth: start.depth, keys, objects: start.objects, expect_key: false }
+        Self { depth: start.depth, keys, objects: start.objects, starts: [None; LEVELS], expect_key: false }
     }
 }
 
@@ -104,13 +109,16 @@ impl<P: DocumentKey, const LEVELS: usize> Walk<P, LEVELS> {
         }
     }
 
-    fn structure<'a>(&mut self, byte: u8, visit: &mut impl Visit<'a, P>) {
-        match byte {
-            b'{' | b'[' => self.open(byte == b'{', visit),
+    fn structure<'a>(&mut self, bytes: &'a [u8], at: usize, visit: &mut impl Visit<'a, P>) {
+        match bytes[at] {
+            open @ (b'{' | b'[') => self.open(at, open == b'{', visit),
             b'}' | b']' => {
                 self.depth = self.depth.saturating_sub(1);
                 self.expect_key = false;
                 if self.depth < LEVELS {
+                    if let Some(start) = self.starts[self.depth].take() {
+                        visit.whole(&self.keys[..self.depth], &bytes[start..=at]);
+                    }
                     visit.close(&self.keys[..self.depth]);
                 }
             }
@@ -124,7 +132,7 @@ impl<P: DocumentKey, const LEVELS: usize> Walk<P, LEVELS> {
         }
     }
 
-    fn open<'a>(&mut self, object: bool, visit: &mut impl Visit<'a, P>) {
+    fn open<'a>(&mut self, at: usize, object: bool, visit: &mut impl Visit<'a, P>) {
         let level = self.depth;
         self.depth += 1;
         self.expect_key = object && level < LEVELS;
@@ -132,6 +140,7 @@ impl<P: DocumentKey, const LEVELS: usize> Walk<P, LEVELS> {
             visit.open(&self.keys[..level]);
             self.keys[level] = if object { P::OTHER } else { P::ITEM };
             self.objects[level] = object;
+            self.starts[level] = Some(at);
         }
     }
 

@@ -35,7 +35,7 @@ struct PathRule {
     anchored: bool,
     /// The name under which its matches are replaced.
     name: &'static str,
-    /// Objects and arrays are not replaced, only the scalars in them.
+    /// Objects are not replaced, and of arrays only the scalars in them.
     scalars: bool,
 }
 
@@ -68,9 +68,9 @@ pub enum Found {
     Nothing,
     /// To be replaced, under this name.
     Whole(&'static str),
-    /// To be replaced if it is not an object or array.
+    /// To be replaced if it is not an object or array; of an array, each element in the same way.
     Scalar(&'static str),
-    /// To be replaced if it is a text.
+    /// As `Scalar`, and only if it is a text.
     Text(&'static str),
 }
 

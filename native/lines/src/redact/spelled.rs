@@ -75,10 +75,11 @@ fn value_after(text: &[u8], at: usize, plain: bool) -> Option<Range<usize>> {
     let at = at + usize::from(text.get(at) == Some(&b'b') && quote_at(text, at + 1).0.is_some());
     let (quote, start) = quote_at(text, at);
     let end = match (quote, text.get(at)?) {
+        (None, b'[' | b'(') if is_pair && holds_text(text, at + 1) => text.len(),
         (None, _) if is_pair => return None,
         (Some(quote), _) => closing(text, start, quote, start - at - 1),
         // Its end is not certain.
-        (None, b'{' | b'[') => text.len(),
+        (None, b'{' | b'[' | b'(') => text.len(),
         (None, _) => {
             let ends = |byte: &u8| match byte {
                 b',' | b';' | b'&' | b'}' | b']' | b'"' | b'\'' | b'\n' | b'\r' => true,
@@ -88,6 +89,12 @@ fn value_after(text: &[u8], at: usize, plain: bool) -> Option<Range<usize>> {
         }
     };
     (start < end).then_some(start..end)
+}
+
+/// Whether a list that begins before `at` begins with a text.
+fn holds_text(text: &[u8], at: usize) -> bool {
+    let at = blanks(text, at);
+    quote_at(text, at + usize::from(text.get(at) == Some(&b'b'))).0.is_some()
 }
 
 /// The quote at `at`, after backslashes, and where it ends.

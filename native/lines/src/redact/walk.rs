@@ -42,6 +42,8 @@ struct Frame {
     /// For an array whose first element is the name of a header or field: the name under which its second one is
     /// replaced.
     named: Option<&'static str>,
+    /// For an array that a name leads to, as a header with several values: what its elements are by that name.
+    each: Found,
 }
 
 /// The next value: the rules for it, and the states in which they continue in it.
@@ -81,7 +83,7 @@ impl<'r, 'e> Walk<'r, 'e> {
         if self.follows {
             self.rules.paths.start(&mut self.states);
         }
-        let root = Frame { is_object: true, states: 0..self.states.len(), index: 0, named: None };
+        let root = Frame { is_object: true, states: 0..self.states.len(), index: 0, named: None, each: Found::Nothing };
         self.document(&View::of_line(fields), vec![root], Expect::CommaOrEnd).is_some()
     }
 
@@ -172,18 +174,18 @@ impl<'r, 'e> Walk<'r, 'e> {
         if self.follows {
             found = self.rules.paths.element(&mut self.states, from.start, from.end, frame.index);
         }
+        if found == Found::Nothing {
+            found = frame.each;
+        }
         Next { found, states: from.end..self.states.len(), is_id: false }
     }
 
-    /// A header in ASGI and elsewhere is an array of name and value.
+    /// A header in ASGI and elsewhere is an array of name and value, or of name and values.
     fn pair(&self, view: &View<'_>, at: usize, frame: &mut Frame, next: &mut Next) {
-        if !self.follows || view.bytes[at] != b'"' {
-            return;
-        }
         if let (1, Found::Nothing, Some(name)) = (frame.index, next.found, frame.named) {
             next.found = Found::Text(name);
         }
-        if frame.index == 0 {
+        if self.follows && frame.index == 0 && view.bytes[at] == b'"' {
             let end = string_end(&view.bytes, at + 1);
             frame.named = end.and_then(|end| self.rules.named(&view.string(at + 1..end).bytes));
         }
@@ -213,7 +215,8 @@ impl<'r, 'e> Walk<'r, 'e> {
                     return None;
                 }
                 let is_object = open == b'{';
-                frames.push(Frame { is_object, states: next.states.clone(), index: 0, named: None });
+                let each = if is_object { Found::Nothing } else { next.found };
+                frames.push(Frame { is_object, states: next.states.clone(), index: 0, named: None, each });
                 Some((at + 1, if is_object { Expect::MemberOrEnd } else { Expect::ValueOrEnd }))
             }
             b'"' => {
@@ -282,7 +285,7 @@ impl<'r, 'e> Walk<'r, 'e> {
         let bytes = &*text.bytes;
         let at = blanks(bytes, 0);
         let is_object = bytes[at] == b'{';
-        let root = Frame { is_object, states, index: 0, named: None };
+        let root = Frame { is_object, states, index: 0, named: None, each: Found::Nothing };
         let expect = if is_object { Expect::MemberOrEnd } else { Expect::ValueOrEnd };
         self.document(&text.part(at + 1..bytes.len()), vec![root], expect)
     }

@@ -32,13 +32,14 @@ pub const OTHER_NAME: &str = "_OTHER";
 pub const OPERATIONS: [&str; 6] = ["", OTHER_NAME, "chat", "text_completion", "embeddings", "generate_content"];
 
 /// Names of outcomes by index.
-pub const OUTCOMES: [&str; 7] = [
+pub const OUTCOMES: [&str; 8] = [
     Outcome::Ok.name(),
     Outcome::Error.name(),
     Outcome::ClientDisconnect.name(),
     Outcome::Timeout.name(),
     Outcome::ServerShutdown.name(),
     Outcome::ProcessDied.name(),
+    Outcome::Aborted.name(),
     OTHER_NAME,
 ];
 

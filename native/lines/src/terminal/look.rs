@@ -38,9 +38,9 @@ const LEFT_OUT: [&str; 23] = [
     "exception.type",
     "exception.message",
     "exception.stacktrace",
-    "code.filepath",
-    "code.lineno",
-    "code.function",
+    "code.file.path",
+    "code.line.number",
+    "code.function.name",
     // The message of uvicorn's records again, with colours.
     "color_message",
 ];
@@ -250,7 +250,7 @@ impl Shown<'_> {
 
     /// The file and the line that made the record.
     fn place(&mut self) {
-        if let (Some(path), Some(line)) = (self.record.text("code.filepath"), self.record.number("code.lineno")) {
+        if let (Some(path), Some(line)) = (self.record.text("code.file.path"), self.record.number("code.line.number")) {
             let file = path.rsplit('/').next().unwrap_or_default();
             self.add_safe(&format!("  {file}:{line}"), Style::Dim);
         }

@@ -156,6 +156,34 @@ fn headers_as_pairs_lose_the_values_of_those_that_hold_credentials() {
 }
 
 #[test]
+fn each_value_of_a_header_that_has_several_is_replaced_by_its_name() {
+    let rules = settings(&["tenant"], &["key", "bearer"]);
+    for name in ["x-api-key", "Cookie", "set-cookie", "Proxy-Authorization", "x-auth-token", "session-id", "tenant"] {
+        for value in [r#"["opaque 1","opaque 2"]"#, r#"["opaque 1",["opaque 2",null]]"#] {
+            let grouped = json(&rules, &format!(r#"{{"accept":["a","b"],"{name}":{value},"x":["c"]}}"#));
+            assert!(!grouped.contains("opaque"), "{grouped}");
+            assert!(grouped.starts_with(r#"{"accept":["a","b"],"#) && grouped.ends_with(r#","x":["c"]}"#), "{grouped}");
+            let pair = json(&rules, &format!(r#"{{"headers":[["accept",["a"]],["{name}",{value},"c"]]}}"#));
+            assert!(!pair.contains("opaque") && pair.contains(r#"[["accept",["a"]],"#), "{pair}");
+            assert!(pair.ends_with(r#","c"]]}"#), "{pair}");
+        }
+    }
+    for python in [
+        "{'cookie': ['opaque 1', 'opaque 2']}",
+        "{'cookie': ('opaque 1', 'opaque 2')}",
+        "MultiDict(cookie=('opaque 1', 'opaque 2'))",
+        "[('cookie', ['opaque 1', 'opaque 2'])]",
+        "[(b'cookie', (b'opaque 1', b'opaque 2'))]",
+    ] {
+        assert!(!text(&rules, python).contains("opaque"), "{python}");
+    }
+    let inner = json(&rules, r#"{"dumped":"{\"cookie\":[\"opaque 1\",\"opaque 2\"]}"}"#);
+    assert!(!inner.contains("opaque"), "{inner}");
+    let others = r#"{"session":[{"n":"a"},1],"cookies":["b"],"x":["cookie",{"c":["d"]}],"tokens":["e"]}"#;
+    assert_eq!(json(&rules, others), others);
+}
+
+#[test]
 fn fields_that_are_called_like_credentials_lose_their_texts() {
     let rules = settings(&[], &["key"]);
     for name in [

@@ -54,7 +54,9 @@ impl QueueReader {
             schemas = fields::schemas();
         }
         let outcome = if ring.is_closed() { Outcome::ServerShutdown } else { Outcome::ProcessDied };
-        let last_sign = file.slots().iter().map(|slot| slot.last_sign()).max().unwrap_or(0);
+        let signs = file.slots().iter().map(|slot| slot.last_sign());
+        // A request without chunks gives no sign while the process works on it.
+        let last_sign = signs.max().unwrap_or(0).max(self.seen_alive);
         for slot in file.slots().iter().filter(Slot::is_open) {
             let record = terminal::record(slot, outcome, last_sign, &schemas);
             if !slots::end_request(slot, ring, &record, |_| ()) {

@@ -98,6 +98,11 @@ impl Notices {
         self.push_as(EventSchema::segment_repaired(), WARN, unix_nano, &torn.payload());
     }
 
+    /// Segments were removed, and the process's own queue is closed.
+    pub fn removed(&mut self, (severity, payload): &(u8, Scratch), unix_nano: u64) {
+        self.push_as(EventSchema::segments_removed(), *severity, unix_nano, payload);
+    }
+
     /// A segment was left as it is, although the last leader's write in it should have been cut off.
     pub fn kept(&mut self, what: &str, now: Now) {
         self.report(|| what.to_owned(), now);

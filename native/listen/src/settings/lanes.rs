@@ -10,6 +10,7 @@ use lines::names::Semconv;
 use parameters::keys;
 use queue::producer::QueueSettings;
 use request::budget::Budget;
+use ring::RECORD_HEAD_WORDS;
 use segments::chain::Algorithm;
 use segments::retention::Limits;
 use segments::rotation::Rotations;
@@ -121,6 +122,13 @@ impl Settings {
             runs_listener: role == Role::OnlyListens || self.values.is("listener", "thread"),
             budget_records_s: if is_limited { self.values.whole("budget_records_s") as u32 } else { 0 },
         })
+    }
+
+    /// Returns the most records that can wait in a queue of either lane: the smallest has a head and nothing else.
+    #[must_use]
+    pub fn most_waiting(&self) -> u64 {
+        let bytes = ["queue_bytes", "audit_queue_bytes"].map(|name| self.values.whole(name));
+        bytes.into_iter().max().unwrap_or(0) / (u64::from(RECORD_HEAD_WORDS) * 8)
     }
 
     /// Number of audit records after which a commit is requested.

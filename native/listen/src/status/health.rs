@@ -9,7 +9,8 @@
 //! * producer_died: a process that has a name (a model instance of Triton) has died, and none of that name has come
 //!   back. Nothing is lost; but Triton does not start it again and still reports itself as ready. Still ready: other
 //!   instances serve.
-//! * degraded: the backlog is so large that records will soon be refused. Not ready: others should take the load.
+//! * degraded: the backlog is so large that records will soon be refused, or this process has no queue. Not ready: others
+//!   should take the load.
 //! * stuck: records wait, and the listener that should take them makes no rounds. Not ready and not alive: of all these
 //!   states, a restart helps only this one. A restart does not help against a full disk or a failing sink.
 
@@ -118,6 +119,8 @@ pub struct Snapshot {
     pub recent_s: f64,
     /// Whether listeners cannot find this process's queue, and no other has replaced it yet.
     pub queue_missing: bool,
+    /// Why this process has no queue, if it could not make one.
+    pub queue_refused: Option<String>,
     /// How often the queue was replaced within the same time.
     pub recent_renewals: u64,
     /// The names of processes that had a name, have died and have no successor of that name.
@@ -145,6 +148,7 @@ impl Default for Snapshot {
             recent_errors: 0,
             recent_s: MEMORY_S,
             queue_missing: false,
+            queue_refused: None,
             recent_renewals: 0,
             dead_producers: Vec::new(),
             records_per_s: None,
@@ -299,6 +303,10 @@ fn queue(seen: &Snapshot, reasons: &mut Vec<Reason>) {
     if seen.queue_missing {
         let text = "the queue directory was deleted or moved, and a new queue cannot be created there yet";
         reasons.push(Reason::new(State::Degraded, "queue_missing", text));
+    }
+    if let Some(error) = &seen.queue_refused {
+        let text = format!("{error}; until one can, records that find no queue are refused and counted");
+        reasons.push(Reason::new(State::Degraded, "no_queue", text));
     }
     if seen.recent_renewals > 0 {
         let times = match seen.recent_renewals {

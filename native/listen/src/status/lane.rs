@@ -40,6 +40,8 @@ pub struct LaneState {
     pub fallback_active: bool,
     /// Whether listeners cannot find this process's queue.
     pub queue_missing: bool,
+    /// Why this process has no queue, if it could not make one.
+    pub queue_refused: Option<String>,
     /// How often another queue has replaced this process's.
     pub queue_renewals: u64,
     pub failing: Vec<FailingSink>,
@@ -59,6 +61,7 @@ impl Source for Lane {
             records_written: page.records_written.load(Ordering::Relaxed),
             fallback_active: page.fallback_active.load(Ordering::Relaxed) != 0,
             queue_missing: self.service.producer.is_lost_sight_of(),
+            queue_refused: self.service.producer.refusal(),
             queue_renewals: self.service.producer.renewals(),
             failing: failing_of(page, now.unix_nano),
             dead_producers: totals::dead_producers(&self.directory),

@@ -37,6 +37,7 @@ impl Source for Outside {
             records_written: page.records_written.load(Ordering::Relaxed),
             fallback_active: page.fallback_active.load(Ordering::Relaxed) != 0,
             queue_missing: false,
+            queue_refused: None,
             queue_renewals: 0,
             failing: failing_of(page, now.unix_nano),
             dead_producers: totals::dead_producers(&self.directory),

@@ -30,6 +30,7 @@ impl Faked {
             records_written: 100,
             fallback_active: false,
             queue_missing: false,
+            queue_refused: None,
             queue_renewals: 0,
             failing: Vec::new(),
             dead_producers: Vec::new(),

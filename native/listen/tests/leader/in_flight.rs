@@ -146,6 +146,30 @@ fn joined(one: &Value, other: &Value) -> Value {
 }
 
 #[test]
+fn a_request_of_a_killed_process_lasted_until_the_process_was_last_seen_alive() {
+    const TEST: &str = "a_request_of_a_killed_process_lasted_until_the_process_was_last_seen_alive";
+    if let Some(directory) = child_directory() {
+        let producer = Producer::open(queue_settings(&directory)).unwrap();
+        let _busy = begin(&producer, 1);
+        loop {
+            std::thread::park();
+        }
+    }
+    let mut bench = Bench::new();
+    let mut busy = child(&format!("leader::in_flight::{TEST}"), bench.path()).spawn().unwrap();
+    wait_until("the request to begin", || inspect::queues(bench.path()).iter().any(|queue| queue.in_flight == 1));
+    let alive = now_monotonic_nano();
+    bench.drain();
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    let dead = now_monotonic_nano();
+    bench.drain();
+    let lines = bench.sink.events("request");
+    let duration_s = lines[0]["duration_s"].as_f64().unwrap();
+    assert!(terminal::seconds(alive - STARTED) <= duration_s && duration_s <= terminal::seconds(dead - STARTED));
+}
+
+#[test]
 fn an_owner_killed_at_any_step_of_a_request_leaves_one_record() {
     const TEST: &str = "an_owner_killed_at_any_step_of_a_request_leaves_one_record";
     if let Some(directory) = child_directory() {

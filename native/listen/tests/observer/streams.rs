@@ -3,6 +3,7 @@
 use super::*;
 use request::fields::{CHUNKS_S, Engine, Exact, Usage};
 use request::observer::ExceptionTexts;
+use request::outcome::Abort;
 
 #[test]
 fn a_stream_has_its_timing_and_a_capped_timeline() {
@@ -85,18 +86,18 @@ fn chunk_events_number_the_chunks_of_sampled_streams() {
     let settings = ObserverSettings { chunks: Chunks::Events, ..settings() };
     let lines = records(|producer| {
         let mut observer = answered(200, &[b"abc"], false, &settings);
-        observer.emit_chunk(&ids(), producer, Some(3));
+        observer.emit_chunks(&ids(), producer, 1, Some(3));
         observer.response_body(b"de", true, STARTED + 30 * MS, &settings);
-        observer.emit_chunk(&ids(), producer, Some(2));
+        observer.emit_chunks(&ids(), producer, 1, Some(2));
         let none = ObserverSettings {
             sampler: sampler(SamplerSettings { ratio: 0.0, ..Default::default() }),
             ..settings.clone()
         };
-        answered(200, &[b"abc"], false, &none).emit_chunk(&ids(), producer, Some(3));
+        answered(200, &[b"abc"], false, &none).emit_chunks(&ids(), producer, 1, Some(3));
         let mut forced = answered(200, &[b"abc"], false, &none);
         forced.force();
-        forced.emit_chunk(&ids(), producer, Some(3));
-        answered(200, &[b"whole"], true, &settings).emit_chunk(&ids(), producer, Some(5));
+        forced.emit_chunks(&ids(), producer, 1, Some(3));
+        answered(200, &[b"whole"], true, &settings).emit_chunks(&ids(), producer, 1, Some(5));
     });
     let chunk = |chunk: u64, bytes: u64, since_start_s: f64| {
         json!({"severity_text": "INFO", "event_name": "request.chunk", "request_id": "0b0b0b0b0b0b0b0b",
@@ -154,7 +155,7 @@ fn the_mark_of_the_end_and_events_with_nothing_but_usage_are_no_chunks() {
         assert_eq!(record["http.response.body.size"], 2 * content.len() + message.len());
         (record["chunks"].as_u64().unwrap(), record["chunk_gaps_us"].as_array().unwrap().len())
     };
-    let none: [&[u8]; 12] = [
+    let none: [&[u8]; 16] = [
         DONE,
         b"data:[DONE]\r\n\r\n",
         b"data: [DONE]",
@@ -165,25 +166,25 @@ fn the_mark_of_the_end_and_events_with_nothing_but_usage_are_no_chunks() {
         b"data: {\"choices\":[],\"usage\":{\"completion_tokens\":5}}\n\n: done\n\ndata: [DONE]\n\n",
         b"data: {\"usage\":{}}\n\n",
         b"data: {\"choices\":[],\"usage\":{\"completion_tokens\":5},\"system_fingerprint\":\"vllm-1\"}\n\n",
-        b"data: {\"choices\":[],\"usage\":{\"completion_tokens\":5},\"obfuscation\":\"aB3\"}\n\n",
-        b"data: {\"choices\":[],\"usage\":{\"completion_tokens\":5},\"metrics\":null}\n\n",
+        b"data: {\"choices\":[{\"index\":0}],\"usage\":null}\n\n",
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n",
+        b": ping\n\n",
+        b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
+        b"data: \n\n",
+        b"\n",
     ];
     for message in none {
         assert_eq!(chunks(message), (2, 1), "{}", String::from_utf8_lossy(message));
     }
-    let some: [&[u8]; 12] = [
-        b"data: {\"choices\":[{\"index\":0}],\"usage\":null}\n\n",
-        b"data: {\"choices\":[{\"index\":0}],\"obfuscation\":\"aB3\"}\n\n",
+    let some: [&[u8]; 8] = [
         b"data: {\"choices\":[{\"text\":\"[DONE]\"}]}\n\n",
         b"data: the [DONE]\n\n",
-        b"data: {\"choices\":[{\"index\":0}],\"usage\":{\"completion_tokens\":5}}\n\n",
+        b"data: {\"choices\":[{\"text\":\"a\"}],\"usage\":{\"completion_tokens\":5}}\n\n",
         b"data: {\"choices\":[{\"text\":\"\\\"choices\\\":[],\\\"usage\\\":{}\"}],\"x\":{\"y\":{}}}\n\n",
-        b"data: {\"choices\":[],\"usage\":null,\"error\":{\"a\":{}}}\n\n",
         b"data: {\"usage\":{\"completion_tokens\":5},\"delta\":{\"text\":{}}}\n\n",
         b"data: {\"delta\":{\"text\":\"a\"}}\n\n",
         b"data: {}}\n\n",
-        b"data: \n\n",
-        b"[DONE]",
+        b"id: 7\ndata: {\"n\":1,\ndata: \"m\":2}\n\n",
     ];
     for message in some {
         assert_eq!(chunks(message), (3, 2), "{}", String::from_utf8_lossy(message));
@@ -201,7 +202,7 @@ fn the_time_of_a_stream_ends_with_its_last_chunk_and_what_follows_makes_no_gap()
 }
 
 /// What an engine reports of a request that it calls `chatcmpl-1`.
-fn engine_facts(aborted: bool, usage: Usage) -> EngineFacts<'static> {
+fn engine_facts(aborted: Abort, usage: Usage) -> EngineFacts<'static> {
     let engine = Engine { request_id: Exact("chatcmpl-1"), ..Engine::default() };
     EngineFacts { aborted, usage, engine }
 }
@@ -218,7 +219,8 @@ fn rated(answer_reports: bool, engine_reports: Option<u64>, parts: &[&[u8]], set
     for (at, part) in (1..).zip(&parts) {
         observer.response_body(part, at < parts.len() as u64, STARTED + at * 10 * MS, settings);
     }
-    let engine = engine_reports.map(|tokens| engine_facts(false, Usage { output: Some(tokens), ..Usage::default() }));
+    let engine =
+        engine_reports.map(|tokens| engine_facts(Abort::No, Usage { output: Some(tokens), ..Usage::default() }));
     finished_from(&ids(), observer, Ending::Returned, http(engine.as_ref()), settings)
 }
 
@@ -253,12 +255,12 @@ fn a_time_that_only_makes_rates_stands_in_no_line() {
 #[test]
 fn what_the_engine_reports_stands_at_the_end_of_the_record() {
     let settings = settings();
-    let reported = |aborted: bool| {
+    let reported = |aborted: Abort| {
         let usage = Usage { input: Some(12), output: Some(34), cached: None, source: "engine" };
         let observer = answered(200, &[b"a", b""], true, &settings);
         finished_from(&ids(), observer, Ending::Returned, http(Some(&engine_facts(aborted, usage))), &settings)
     };
-    let record = reported(false);
+    let record = reported(Abort::No);
     let keys: Vec<&String> = record.as_object().unwrap().keys().rev().take(5).collect();
     assert_eq!(
         keys,
@@ -275,13 +277,15 @@ fn what_the_engine_reports_stands_at_the_end_of_the_record() {
         (&record["gen_ai.usage.input_tokens"], &record["engine.request_id"]),
         (&json!(12), &json!("chatcmpl-1"))
     );
-    assert_eq!((&record["outcome"], &reported(true)["outcome"]), (&json!("ok"), &json!("server_shutdown")));
-    assert_eq!(reported(true)["error.type"], "engine_abort");
+    let ended = |aborted: Abort| (reported(aborted)["outcome"].clone(), reported(aborted).get("error.type").cloned());
+    assert_eq!(ended(Abort::No), (json!("ok"), None));
+    assert_eq!(ended(Abort::Engine), (json!("server_shutdown"), Some(json!("engine_abort"))));
+    assert_eq!(ended(Abort::Asked), (json!("aborted"), Some(json!("engine_abort"))));
 }
 
 #[test]
 fn an_exception_stands_under_its_own_names_behind_whatever_the_engine_has_reported() {
-    for engine in [None, Some(engine_facts(false, Usage::default()))] {
+    for engine in [None, Some(engine_facts(Abort::No, Usage::default()))] {
         let settings = settings();
         let mut observer = begin(&settings);
         let [kind, message, stacktrace] = ["ValueError", "no", "line 1"].map(str::to_owned);

@@ -45,7 +45,8 @@ fn every_request_counts_under_its_outcome_as_often_as_it_stands_for() {
     let mut bench = Bench::new();
     assert_eq!(all_requests(bench.path()), 0.0);
     let producer = bench.producer();
-    let outcomes = ["ok", "error", "client_disconnect", "timeout", "server_shutdown", "process_died", "made up"];
+    let outcomes =
+        ["ok", "error", "client_disconnect", "timeout", "server_shutdown", "process_died", "aborted", "made up"];
     for (place, outcome) in outcomes.into_iter().enumerate() {
         Request { outcome, adjusted_count: place as f64 + 0.5, ..Request::plain() }.emit(&producer);
         Request { outcome, ..Request::ok("m") }.emit(&producer);
@@ -55,8 +56,8 @@ fn every_request_counts_under_its_outcome_as_often_as_it_stands_for() {
     }
     bench.drain();
     let counted = OUTCOMES.map(|outcome| requests(bench.path(), outcome));
-    assert_eq!(counted, [5.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5]);
-    assert_eq!(OUTCOMES[6], "_OTHER");
+    assert_eq!(counted, [5.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5]);
+    assert_eq!(OUTCOMES[7], "_OTHER");
 }
 
 #[test]

@@ -181,6 +181,6 @@ impl Place {
     }
 
     fn request(&self) -> Request {
-        Request { directories: vec![self.segments.path().to_owned()], ..Request::default() }
+        Request { directories: vec![self.segments.path().to_owned()], most_waiting: 77, ..Request::default() }
     }
 }

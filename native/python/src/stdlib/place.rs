@@ -171,11 +171,11 @@ fn read(library: &Library, code: &Bound<'_, PyAny>, line: c_int) -> Option<Place
             return Some(Place::Unknown);
         }
         let mut scratch = Scratch::new();
-        scratch.push_map_key("code.filepath");
+        scratch.push_map_key("code.file.path");
         value::push_text(&mut scratch, path.as_ptr());
-        scratch.push_map_key("code.lineno");
+        scratch.push_map_key("code.line.number");
         scratch.push_int(line.into());
-        scratch.push_map_key("code.function");
+        scratch.push_map_key("code.function.name");
         value::push_text(&mut scratch, function.as_ptr());
         Some(Place::Known(Encoded(scratch.as_slice().into())))
     }

@@ -58,7 +58,7 @@ pub unsafe fn put(
         let level_name = level_name(py, library, level, number)?;
         let severity = severity_of(number);
         let service = match emit::open_service() {
-            Some(service) if severity >= emit::least_severity(service) => service,
+            Some(service) if severity >= emit::least_of_others(service) => service,
             Some(_) => return Some(Ended::Done),
             None => return None,
         };

@@ -2,7 +2,7 @@
 
 use super::calls::Calls;
 use super::request::State;
-use super::{CorrelationId, ModelInput, ModelLog, ModelRequest, ModelShared, cut, number, text};
+use super::{CorrelationId, ModelInput, ModelLog, ModelRequest, ModelShared, text};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -33,15 +33,26 @@ impl Batch {
         Self { size: 0, now: now_monotonic_nano(), puts_off, has_put_off: false }
     }
 
-    /// Begins to observe the requests. Returns one object for each, as far as they can be read.
+    /// Begins to observe the requests. Returns one object for each, as far as they can be read; None for one without a
+    /// record.
     pub fn begin<'py>(&mut self, log: &Bound<'py, ModelLog>, requests: &Bound<'py, PyAny>) -> Bound<'py, PyList> {
         let (py, shared) = (requests.py(), &log.get().shared);
         let watch = shared.turns.next(py);
         let begun = PyList::empty(py);
-        if shared.service.leaves_out(self.now, || requests.len().unwrap_or(0) as u64) {
+        let resumed = match &shared.rounds {
+            Some(rounds) => rounds.resume(shared, requests),
+            None => Ok(Vec::new()),
+        };
+        let resumed = resumed.unwrap_or_else(|error| {
+            shared.report_failure(py, Err(error));
+            Vec::new()
+        });
+        let known = resumed.iter().flatten().count();
+        let is_off = shared.service.leaves_out(self.now, || (requests.len().unwrap_or(0) - known) as u64);
+        if is_off && known == 0 {
             return begun;
         }
-        let done = self.begin_all(log, requests, &begun);
+        let done = self.begin_all(log, requests, &begun, resumed, is_off);
         watch.finish(py, self.now, &shared.requests.producer);
         shared.report_failure(py, done);
         begun
@@ -52,11 +63,18 @@ impl Batch {
         log: &Bound<'_, ModelLog>,
         requests: &Bound<'_, PyAny>,
         begun: &Bound<'_, PyList>,
+        resumed: Vec<Option<Py<ModelRequest>>>,
+        is_off: bool,
     ) -> PyResult<()> {
         self.size = u32::try_from(requests.len()?)?;
         let mut calls = Calls::new(requests.py());
+        let mut resumed = resumed.into_iter();
         for (position, request) in (0..).zip(requests.try_iter()?) {
-            begun.append(self.begin_one(log, &mut calls, &request?, position)?)?;
+            begun.append(match resumed.next().flatten() {
+                Some(resumed) => Some(resumed),
+                None if is_off => None,
+                None => self.begin_one(log, &mut calls, &request?, position)?,
+            })?;
         }
         Ok(())
     }
@@ -67,9 +85,12 @@ impl Batch {
         calls: &mut Calls<'py>,
         request: &Bound<'py, PyAny>,
         position: u32,
-    ) -> PyResult<Py<ModelRequest>> {
+    ) -> PyResult<Option<Py<ModelRequest>>> {
         let (py, key, this) = (request.py(), request.as_ptr() as usize, &log.get().shared);
         let (now, seen) = (self.now, this.look(calls, request)?);
+        if this.rounds.is_some() && seen.correlation.is_none() {
+            return Ok(None);
+        }
         let mut state = this.open(seen, self, position);
         if let Some(tensors) = &this.tensors {
             if self.puts_off && state.is_left_out() {
@@ -81,6 +102,9 @@ impl Batch {
             }
         }
         let begun = Py::new(py, ModelRequest::new(log.clone().unbind(), state))?;
+        if this.decoupled {
+            ModelRequest::watch(begun.bind(py), request);
+        }
         let before = this.open.with(py, |open| {
             let before = open.iter().position(|(open, _)| *open == key).map(|at| open.swap_remove(at));
             open.push((key, begun.clone_ref(py)));
@@ -90,7 +114,7 @@ impl Batch {
             // Triton's object is gone, so the request cannot be answered any more.
             before.get().emit(py, Ending::Returned, now);
         }
-        Ok(begun)
+        Ok(Some(begun))
     }
 }
 
@@ -122,10 +146,7 @@ impl ModelShared {
         let state = state.filter(|_| continued);
         let state = state.and_then(|state| TraceState::from_lines(std::iter::once(state.as_bytes())));
         let ids = RequestIds::new(trace, text(&client).map(str::as_bytes), state);
-        let correlation = match text(&correlation) {
-            Some(name) => CorrelationId::Name(cut(name).into()),
-            None => CorrelationId::Number(number(&correlation).unwrap_or(0)),
-        };
+        let correlation = CorrelationId::of(&correlation);
         let (recorded, mut members) = (&self.requests.settings.recorded, Members::default());
         headers.iter().for_each(|(name, value)| recorded.take(name.as_bytes(), value.as_bytes(), &mut members));
         Ok(Seen { ids, correlation, parameters, members })
@@ -140,7 +161,8 @@ impl ModelShared {
         self.served(&given).push(&mut served);
         let model = &served.as_slice()[..served.as_slice().len().min(BODY_HEAD_BYTES)];
         let path = self.path.as_bytes();
-        let start = Start { now: batch.now, method: b"", path, protocol_version: b"", client_address: b"", model };
+        let start =
+            Start { now: batch.now, method: b"", path, prefix: 0, protocol_version: b"", client_address: b"", model };
         let mut observer = self.requests.begin(&mut ids, &start, |sampler| sampler.trusts(""));
         if !members.is_empty() {
             observer.identify(members);

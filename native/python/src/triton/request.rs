@@ -1,5 +1,6 @@
 //! One request to a model: its responses as they pass, and its terminal record.
 
+use super::answerable::Answerable;
 use super::calls::Calls;
 use super::{ModelInput, ModelLog, ModelShared};
 use crate::gil_cell::GilCell;
@@ -22,16 +23,17 @@ const FINAL: u64 = 1;
 #[pyclass(frozen, module = "inference_logging._native")]
 pub struct ModelRequest {
     log: Py<ModelLog>,
-    state: GilCell<State>,
+    pub(super) state: GilCell<State>,
 }
 
 /// The mutable part of a request.
 pub struct State {
+    pub(super) answerable: Answerable,
     observer: Observer,
     ids: RequestIds,
     /// The ids as the application has them, if it has asked: what it sets of the request is there.
     object: Option<Py<PyRequestIds>>,
-    given: ModelInput,
+    pub(super) given: ModelInput,
     /// Monotonic nanoseconds.
     started: u64,
     /// The sampler leaves the request out, unless it fails, is slow, or the client cancels.
@@ -49,6 +51,8 @@ pub struct State {
 /// What most requests do not have.
 #[derive(Default)]
 struct Rare {
+    /// When the request was rescheduled, in monotonic nanoseconds; None: it is in a round.
+    rescheduled: Option<u64>,
     /// The recorded parameters as JSON.
     parameters: Option<String>,
     usage: [Option<u64>; 2],
@@ -81,10 +85,37 @@ impl ModelRequest {
             state.observer.stream();
             state.observer.model_response(is_chunk, flags & FINAL == 0, now, settings);
             if is_chunk && state.observer.chunks(settings) == Chunks::Events {
-                state.observer.emit_chunk(&state.ids, producer, None);
+                state.observer.emit_chunks(&state.ids, producer, 1, None);
             }
         });
         Ok(())
+    }
+
+    /// Take note that the model asks Triton for another round of the request, or takes that back.
+    pub fn reschedule(&self, py: Python<'_>, is_rescheduled: bool) {
+        let now = now_monotonic_nano();
+        self.state.with(py, |state| {
+            if is_rescheduled || state.rescheduled().is_some() {
+                state.rare().rescheduled = is_rescheduled.then_some(now);
+            }
+        });
+    }
+
+    /// Take note that the model has a response sender.
+    fn sender_made(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.answerable.senders += 1);
+    }
+
+    /// Take note that a response sender is gone. Without one, and without Triton's request, nobody answers any more.
+    fn sender_gone(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.answerable.senders = state.answerable.senders.saturating_sub(1));
+        self.finish_unanswerable(py);
+    }
+
+    /// Take note that Triton's request is gone; as `sender_gone`.
+    fn request_gone(&self, py: Python<'_>, _weak: &Bound<'_, PyAny>) {
+        self.state.with(py, |state| state.answerable.is_gone = true);
+        self.finish_unanswerable(py);
     }
 
     /// Take note that the client has cancelled.
@@ -102,7 +133,7 @@ impl ModelRequest {
     }
 
     /// Emit the terminal record of an answered request; further calls do nothing.
-    fn finish(&self, py: Python<'_>) {
+    pub fn finish(&self, py: Python<'_>) {
         self.finish_with(py, Ending::Returned, now_monotonic_nano());
     }
 
@@ -122,12 +153,14 @@ impl ModelRequest {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.log)?;
         // SAFETY: the collector holds the GIL, and reads only.
-        visit.call(unsafe { &self.state.peek().unread })
+        let state = unsafe { self.state.peek() };
+        visit.call(&state.answerable.watch)?;
+        visit.call(&state.unread)
     }
 
     // The request's log stays: it gives up the requests under way.
     fn __clear__(&self, py: Python<'_>) {
-        drop(self.state.with(py, |state| state.unread.take()));
+        drop(self.state.with(py, |state| (state.unread.take(), state.answerable.watch.take())));
     }
 }
 
@@ -141,6 +174,7 @@ impl State {
         (started, is_left_out): (u64, bool),
     ) -> Self {
         Self {
+            answerable: Answerable::default(),
             observer,
             ids,
             object: None,
@@ -177,7 +211,11 @@ impl State {
         self.rare.as_ref()?.error.as_deref()
     }
 
-    fn cancel(&mut self) {
+    pub(super) fn rescheduled(&self) -> Option<u64> {
+        self.rare.as_ref()?.rescheduled
+    }
+
+    pub(super) fn cancel(&mut self) {
         self.is_cancelled = true;
         self.observer.disconnect();
     }
@@ -262,6 +300,7 @@ impl ModelRequest {
             let at = open.iter().rposition(|(_, request)| std::ptr::eq(request.get(), this));
             at.map(|at| open.swap_remove(at))
         });
+        drop(self.state.with(py, |state| state.answerable.watch.take()));
         self.emit(py, ending, now);
     }
 

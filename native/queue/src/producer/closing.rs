@@ -22,10 +22,11 @@ pub fn poll(control: Control, deadline: Duration, reached: impl Fn() -> bool) ->
 }
 
 impl Producer {
-    /// Waits until everything accepted before this call is written, at most `deadline`. Returns whether it is.
+    /// Waits until everything accepted before this call is written, at most `deadline`. Returns whether it is; false in
+    /// a process without room for a queue, which accepts nothing.
     #[must_use]
     pub fn flush(&self, deadline: Duration) -> bool {
-        let Some(queue) = self.queue() else { return true };
+        let Some(queue) = self.queue() else { return self.refusal().is_none() };
         let ring = queue.file.ring();
         let wanted = ring.head().sequence;
         let is_lost_written = || self.is_replaced_written();

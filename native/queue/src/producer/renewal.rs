@@ -10,12 +10,12 @@ use crate::event::EventSchema;
 use crate::layout::Reason;
 use crate::sigbus;
 use crate::system::now_monotonic_nano;
+use std::io;
 use std::sync::atomic::{Ordering, fence};
 
 /// How long a thread waits for another one that is replacing the queue: as long as it would need itself.
 const RENEWAL_PATIENCE_NANO: u64 = 100_000_000;
-/// How long a process that could not replace its queue waits for the next try, and the time between two checks of a
-/// full one.
+/// The least time between two new queues, and between two checks of a full one.
 const RENEWAL_PAUSE_NANO: u64 = 250_000_000;
 
 impl Queue {
@@ -69,7 +69,11 @@ impl Producer {
     /// Takes a new queue, and replaces `old` if there is one.
     pub(super) fn reopen(&self, old: Option<&'static Queue>) {
         let schemas = self.schemas.with(|schemas| schemas.clone());
-        let Ok(queue) = Queue::create(&self.settings, &schemas) else { return };
+        let queue = match Queue::create(&self.settings, &schemas) {
+            Ok(queue) => queue,
+            Err(error) => return self.await_room(&error),
+        };
+        self.wants_queue.store(false, Ordering::Release);
         // The name is the parent's, not the forked child's.
         if let (Some(name), Some(_)) = (self.name.get(), old) {
             queue.file.header().set_producer_name(name);
@@ -82,6 +86,7 @@ impl Producer {
         // Pairs with the fence in `close`: either this thread sees the close below, or the closing thread sees this queue.
         fence(Ordering::SeqCst);
         self.schemas.with(|now| self.append_schemas(&now[schemas.len()..]));
+        self.room.clear();
         self.count_refused();
         if self.closed.load(Ordering::SeqCst) {
             // The producer was closed meanwhile, and perhaps only the queue before this one.
@@ -151,26 +156,31 @@ impl Producer {
     /// Counts, in the queue that exists now, the records that were refused while there was none.
     fn count_refused(&self) {
         let Some(queue) = self.queue() else { return };
-        for (counted, sum) in self.without_queue.0.iter().flatten().zip(queue.file.header().dropped.0.iter().flatten())
-        {
-            sum.fetch_add(counted.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-        }
+        self.without_queue.move_to(&queue.file.header().dropped);
+    }
+
+    /// No queue could be made: the process goes on without one until the next try.
+    fn await_room(&self, error: &io::Error) {
+        let pause = self.room.fail(error, &self.settings.directory);
+        self.room.count_in_page(&self.settings.directory, &self.without_queue);
+        self.next_renewal_nano.store(now_monotonic_nano().saturating_add(pause), Ordering::Relaxed);
     }
 
     /// Replaces the queue; one thread at a time, and after a failure only after a pause.
-    fn renew(&self) {
+    pub(super) fn renew(&self) {
         // SeqCst: either this thread sees the close, or the closing thread sees this one.
         if self.renewing.swap(true, Ordering::SeqCst) {
             return self.await_renewal();
         }
         let now = now_monotonic_nano();
-        if now >= self.next_renewal_nano.load(Ordering::Relaxed)
-            && !self.closed.load(Ordering::SeqCst)
-            // Another thread may just have replaced it.
-            && let Some(old) = self.queue().filter(|queue| self.is_useless(queue))
-        {
+        if now >= self.next_renewal_nano.load(Ordering::Relaxed) && !self.closed.load(Ordering::SeqCst) {
             self.next_renewal_nano.store(now + RENEWAL_PAUSE_NANO, Ordering::Relaxed);
-            self.reopen(Some(old));
+            match self.queue() {
+                // Another thread may just have replaced or made it.
+                Some(old) if self.is_useless(old) => self.reopen(Some(old)),
+                None if self.wants_queue.load(Ordering::Acquire) => self.reopen(None),
+                _ => (),
+            }
         }
         self.renewing.store(false, Ordering::SeqCst);
     }

@@ -117,13 +117,17 @@ macro_rules! record {
         }
 
         impl $(<$life>)? $record $(<$life>)? {
+            /// The fields of each group, in their order.
+            pub const GROUPS: &'static [&'static [$crate::fields::FieldInfo]] =
+                &[$( <$group as $crate::fields::Group>::FIELDS, )+];
+            /// The same of the groups at the end.
+            pub const LAST_GROUPS: &'static [&'static [$crate::fields::FieldInfo]] =
+                &[$( <$last_group as $crate::fields::Group>::FIELDS, )*];
+
             /// The fields of all groups in their order.
             #[must_use]
             pub fn fields() -> Vec<$crate::fields::FieldInfo> {
-                [
-                    $( <$group as $crate::fields::Group>::FIELDS, )+
-                    $( <$last_group as $crate::fields::Group>::FIELDS, )*
-                ].concat()
+                [Self::GROUPS.concat(), Self::LAST_GROUPS.concat()].concat()
             }
 
             /// Appends the values in that order.

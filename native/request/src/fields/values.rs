@@ -38,6 +38,7 @@ macro_rules! field {
 }
 
 field!(u64: "BIGINT", |value, to| to.push_uint(value));
+field!(bool: "BOOLEAN", |value, to| to.push_bool(value));
 field!(f64: "DOUBLE", |value, to| to.push_float(value));
 field!(
     /// A short text; absent if it is empty.
@@ -99,13 +100,13 @@ field!(Route<'_>: "VARCHAR", |route, to| {
 });
 
 /// The gaps between chunks, microseconds; absent if there is none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Gaps<'a>(pub &'a [u32]);
 
 field!(Gaps<'_>: "BIGINT[]", |gaps, to| if gaps.0.is_empty() { to.push_absent() } else { to.push_gaps(gaps.0) });
 
 /// Seconds that the listener needs and writes into no line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Unwritten(pub Option<f64>);
 
 field!(Unwritten: "", |seconds, to| seconds.0.push(to));

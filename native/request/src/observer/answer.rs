@@ -1,9 +1,11 @@
 //! The answer while it passes: its beginning, the parts of its body, files, trailers.
 
-use super::stream_events::{is_error_event, is_without_content};
 use super::{Observer, ObserverSettings};
-use crate::capture::Content;
+use crate::capture::{Captured, Content};
+use crate::events::{EventReader, Form, are_events};
 use crate::rpc::RpcStatus;
+use memchr::memmem::Finder;
+use std::sync::LazyLock;
 
 impl Observer {
     /// Whether the whole answer has passed.
@@ -33,36 +35,79 @@ impl Observer {
         self.status = status;
         self.note_answer();
         if let Some(content) = content {
+            self.form = Form::of(content);
+            self.is_json = self.has_facts && content == Content::Json;
             let facts =
                 if self.has_facts { (settings.capture_head_bytes, settings.capture_tail_bytes) } else { (0, 0) };
             self.response_body = settings.texts.response(content, !self.wants_output, facts).map(Box::new);
         }
     }
 
-    /// A part of the answer's body passes at `now`; returns whether it is a chunk.
+    /// A part of the answer's body passes at `now`; returns how many chunks ended with it.
     #[inline]
-    pub fn response_body(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> bool {
+    pub fn response_body(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> u32 {
         if self.ended {
             // Servers refuse messages after the end.
-            return false;
+            return 0;
         }
+        // Events that come in one message are a stream too.
+        self.streamed |= !more && !self.streamed && (self.form == Form::Stream || are_events(bytes));
         self.part(bytes.len() as u64, more, now);
-        if bytes.is_empty() {
-            return false;
-        }
-        if more && is_error_event(bytes) {
-            (self.failed, self.unusual) = (true, true);
-        }
         if let Some(capture) = &mut self.response_body {
             capture.push(bytes);
         }
-        let is_chunk = !is_without_content(bytes);
-        if is_chunk {
-            self.chunk(now, settings);
-        } else {
+        let chunks = if self.streamed { self.read_part(bytes, more, now, settings) } else { self.read_whole(bytes) };
+        if chunks > 0 {
+            self.chunks_pass(chunks, now, settings);
+        } else if !bytes.is_empty() {
             self.note_progress(now);
         }
-        is_chunk
+        chunks
+    }
+
+    /// Reads a part of a stream.
+    #[inline]
+    fn read_part(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> u32 {
+        if bytes.is_empty() && (more || self.events.is_none()) {
+            return 0;
+        }
+        let events = match &mut self.events {
+            Some(events) => events,
+            None => self.events.insert(Self::begin_events(self.form, self.response_body.as_deref(), settings)),
+        };
+        let passed = events.read(bytes, !more);
+        self.unusual |= events.has_failed();
+        if !bytes.is_empty() {
+            self.timeline.bytes(now);
+        }
+        self.timeline.kinds(&passed, now);
+        passed.chunks
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_events(form: Form, body: Option<&Captured>, settings: &ObserverSettings) -> Box<EventReader> {
+        // What the listener reads of a body that only its facts are kept of.
+        let notes = if matches!(body, Some(Captured::Ends(_))) { settings.capture_head_bytes } else { 0 };
+        Box::new(EventReader::new(form, notes))
+    }
+
+    /// Reads a body that came in one piece, which may be a document that reports a failure.
+    #[inline]
+    fn read_whole(&mut self, bytes: &[u8]) -> u32 {
+        if self.is_json && names_failure(bytes) {
+            self.read_document(bytes);
+        }
+        u32::from(!bytes.is_empty())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_document(&mut self, document: &[u8]) {
+        let mut events = Box::new(EventReader::new(Form::Document, 0));
+        events.read(document, true);
+        self.unusual |= events.has_failed();
+        self.events = events.has_failed().then_some(events);
     }
 
     /// A part of the answer's body passes at `now` that ends no chunk, such as the beginning of a long message.
@@ -96,7 +141,7 @@ impl Observer {
         }
         // Half a body is worse than none.
         self.response_body = None;
-        self.chunk(now, settings);
+        self.chunks_pass(1, now, settings);
     }
 
     /// The answer has begun and ends with trailers.
@@ -116,4 +161,12 @@ impl Observer {
             self.completed = now;
         }
     }
+}
+
+/// Whether a document may say that the answer failed: few have these words.
+fn names_failure(document: &[u8]) -> bool {
+    // Made once: to make one takes as long as a search.
+    static WORDS: LazyLock<[Finder<'static>; 2]> =
+        LazyLock::new(|| [b"\"failed\"".as_slice(), b"\"error\""].map(Finder::new));
+    WORDS.iter().any(|word| word.find(document).is_some())
 }

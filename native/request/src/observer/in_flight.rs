@@ -19,11 +19,13 @@ impl Observer {
         self.in_flight.as_ref()
     }
 
-    /// A chunk of the answer passes.
+    /// Chunks of the answer pass.
     #[inline]
-    pub(super) fn chunk(&mut self, now: u64, settings: &ObserverSettings) {
+    pub(super) fn chunks_pass(&mut self, chunks: u32, now: u64, settings: &ObserverSettings) {
         let limit = self.gaps_limit(settings);
-        self.timeline.chunk(now, limit);
+        for _ in 0..chunks {
+            self.timeline.chunk(now, limit);
+        }
         self.note_progress(now);
     }
 

@@ -10,7 +10,7 @@ impl Observer {
         }
         self.part(0, more, now);
         if is_chunk {
-            self.chunk(now, settings);
+            self.chunks_pass(1, now, settings);
         }
     }
 

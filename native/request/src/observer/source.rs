@@ -1,6 +1,7 @@
 //! What the caller knows about a request at its end.
 
 use crate::fields::{Engine, Served, Tensors, Usage};
+use crate::outcome::Abort;
 
 /// What the caller knows about a request at its end.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +31,8 @@ pub struct RequestTexts<'a> {
 /// What an inference engine reports at a request's end.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineFacts<'a> {
-    /// The engine gave the request up.
-    pub aborted: bool,
+    /// Whether the engine gave the request up.
+    pub aborted: Abort,
     /// Its tokens.
     pub usage: Usage,
     /// The rest of the report.

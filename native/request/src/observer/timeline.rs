@@ -1,11 +1,18 @@
 //! The chunks of one stream: their number, their distances, and a capped list of the gaps (P12).
 
+use crate::events::{Kinds, Passed};
 use crate::fields::{Gaps, Stream, Unwritten};
 use crate::in_flight::terminal::seconds;
 
 /// The times of one answer's chunks, in monotonic nanoseconds.
 #[derive(Debug)]
 pub struct Timeline {
+    /// The first byte of a stream's body, the first reasoning, the first tool call; 0: none.
+    first_byte: u64,
+    first_reasoning: u64,
+    first_tool_call: u64,
+    /// What the first chunk added.
+    first_kinds: Kinds,
     first: u64,
     last: u64,
     chunks: u64,
@@ -16,7 +23,40 @@ pub struct Timeline {
 
 impl Timeline {
     pub const fn new() -> Self {
-        Self { first: 0, last: 0, chunks: 0, gap_min: u64::MAX, gap_max: 0, gaps: Vec::new() }
+        Self {
+            first_byte: 0,
+            first_reasoning: 0,
+            first_tool_call: 0,
+            first_kinds: Kinds::CONTENT,
+            first: 0,
+            last: 0,
+            chunks: 0,
+            gap_min: u64::MAX,
+            gap_max: 0,
+            gaps: Vec::new(),
+        }
+    }
+
+    /// Bytes of a stream's body pass at `now`.
+    #[inline]
+    pub fn bytes(&mut self, now: u64) {
+        if self.first_byte == 0 {
+            self.first_byte = now;
+        }
+    }
+
+    /// Takes note of what the next chunks add, which pass at `now`.
+    #[inline]
+    pub fn kinds(&mut self, passed: &Passed, now: u64) {
+        if self.chunks == 0 {
+            self.first_kinds = passed.first;
+        }
+        if passed.kinds.has(Kinds::REASONING) && self.first_reasoning == 0 {
+            self.first_reasoning = now;
+        }
+        if passed.kinds.has(Kinds::TOOL_CALL) && self.first_tool_call == 0 {
+            self.first_tool_call = now;
+        }
     }
 
     /// Counts a chunk at `now`; keeps at most so many gaps.
@@ -52,21 +92,28 @@ impl Timeline {
         (self.chunks, seconds(self.last - started))
     }
 
-    /// The fields; none if there was no chunk.
+    /// The fields; those of chunks are absent if there was none. If what is in them `is_seen`, their first one has a time.
     #[inline]
-    pub fn fields(&self, started: u64) -> Option<Stream<'_>> {
-        let gaps = self.chunks.checked_sub(1)?;
+    pub fn fields(&self, started: u64, is_seen: bool) -> Stream<'_> {
+        let since = |time: u64| (time != 0).then(|| seconds(time.saturating_sub(started)));
+        let Some(gaps) = self.chunks.checked_sub(1) else {
+            return Stream { first_byte_s: since(self.first_byte), ..Stream::default() };
+        };
         let span = self.last - self.first;
         let has_gaps = gaps > 0;
-        Some(Stream {
-            chunks: self.chunks,
-            first_s: seconds(self.first - started),
+        Stream {
+            chunks: Some(self.chunks),
+            first_s: is_seen.then(|| seconds(self.first - started)),
             gap_min: has_gaps.then_some(self.gap_min),
             gap_mean: (span / 1000).checked_div(gaps),
             gap_max: has_gaps.then_some(self.gap_max),
             gaps: Gaps(&self.gaps),
             gaps_truncated: Some(gaps - self.gaps.len() as u64).filter(|left| *left > 0 && !self.gaps.is_empty()),
-            span: Unwritten(has_gaps.then(|| seconds(span))),
-        })
+            span: Unwritten((has_gaps && is_seen).then(|| seconds(span))),
+            first_byte_s: since(self.first_byte),
+            first_reasoning_s: since(self.first_reasoning).filter(|_| !self.first_kinds.has(Kinds::REASONING)),
+            first_tool_call_s: since(self.first_tool_call).filter(|_| !self.first_kinds.has(Kinds::TOOL_CALL)),
+            ..Stream::default()
+        }
     }
 }

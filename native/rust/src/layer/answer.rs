@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::current::CurrentRequest;
-use super::head::content_of;
+use super::head::content_of_answer;
 use super::messages::Messages;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderName};
@@ -114,7 +114,7 @@ impl Expected {
         }
         let Some(open) = self.open else { return answer.map(AnswerBody::unobserved) };
         let (status, headers) = (answer.status(), answer.headers());
-        open.0.with(|request| request.answer(status.as_u16(), || content_of(headers)));
+        open.0.with(|request| request.answer(status.as_u16(), || content_of_answer(headers)));
         if self.is_call {
             take_status(&open, headers);
         }

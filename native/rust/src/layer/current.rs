@@ -2,6 +2,7 @@
 
 use crate::event::{Event, Value};
 use crate::request::Request;
+use crate::websocket::Connection;
 use request::ids::RequestIds;
 use request::outcome::Ending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,14 @@ impl CurrentRequest {
     pub fn message(&self, severity: u8, logger: &str, message: &str, attributes: &[(&str, Value<'_>)]) -> bool {
         let offer = |request: &mut Request| request.log().message(Some(request), severity, logger, message, attributes);
         self.with(offer).unwrap_or(false)
+    }
+
+    /// Makes the request a WebSocket connection, to which the server has agreed (status 101) with a subprotocol or an empty
+    /// text. The server passes the bytes on itself. None if the request has ended.
+    #[must_use]
+    pub fn into_connection(self, subprotocol: &str) -> Option<Connection> {
+        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
+        request.map(|request| request.into_connection(subprotocol))
     }
 
     /// Calls `observe` unless the request has ended.

@@ -3,26 +3,23 @@
 use super::ClientAddress;
 use crate::log::Log;
 use crate::request::{Request, RequestStart};
-use crate::websocket::{Connection, ConnectionStart};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Version};
 use request::capture::Content;
-use request::ids::{RequestIds, traceparent};
+use request::ids::traceparent;
 use request::rpc::RpcStatus;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// What a body that is compressed or has no known type counts as.
-const UNREADABLE: Content<'_> = Content::Media(b"application/octet-stream");
 /// Values of the opt-out header that mean no.
 const NO: [&[u8]; 4] = [b"0", b"false", b"no", b"off"];
 
 /// The headers that matter, borrowed from the request.
 pub struct Head {
     content: Option<HeaderValue>,
-    is_encoded: bool,
+    encoding: Option<HeaderValue>,
     is_private: bool,
     /// The request is a call over gRPC.
     pub is_call: bool,
@@ -36,7 +33,7 @@ impl Head {
         let content = headers.get(CONTENT_TYPE).cloned();
         let is_no = |value: &HeaderValue| NO.iter().any(|no| value.as_bytes().trim_ascii().eq_ignore_ascii_case(no));
         Self {
-            is_encoded: is_encoded(headers),
+            encoding: headers.get(CONTENT_ENCODING).cloned(),
             is_private: opt_out_header.is_some_and(|name| headers.get_all(name).iter().any(|value| !is_no(value))),
             is_call: content.as_ref().is_some_and(|content| content.as_bytes().starts_with(b"application/grpc")),
             content,
@@ -49,12 +46,7 @@ impl Head {
     pub fn begin(&self, log: Log, parts: &Parts) -> Option<Request> {
         let headers = &parts.headers;
         let tracestate: Vec<&[u8]> = headers.get_all(TRACESTATE).iter().map(HeaderValue::as_bytes).collect();
-        let reads_text = log.requests.settings.texts.is_on();
-        let content =
-            self.content.as_ref().map_or(Content::Media(b""), |value| match Content::of_type(value.as_bytes()) {
-                _ if self.is_encoded && reads_text => UNREADABLE,
-                content => content,
-            });
+        let content = content_of(self.content.as_ref(), self.encoding.as_ref());
         let has_body = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
         let address = client_address(parts);
         let mut begun = log.begin(&RequestStart {
@@ -75,18 +67,6 @@ impl Head {
             begun.call(RpcStatus::Missing);
         }
         Some(begun)
-    }
-
-    /// Begins a WebSocket connection; None if logging is switched off.
-    pub fn connect(log: Log, parts: &Parts) -> Option<Connection> {
-        let (trace, client) = (sent_trace(parts), parts.headers.get(REQUEST_ID).map(HeaderValue::as_bytes));
-        let trace = log.ids.trace(trace);
-        let start = ConnectionStart {
-            path: parts.uri.path().to_owned(),
-            protocol_version: version(parts.version),
-            client_address: client_address(parts),
-        };
-        Connection::begin(log, RequestIds::new(trace, client, None), start, &recorded(log, &parts.headers))
     }
 
     /// The id that an answer carries: the client's, or the one made here.
@@ -124,14 +104,14 @@ fn sent_trace(parts: &Parts) -> Option<&[u8]> {
     all.next().filter(|_| all.next().is_none()).map(HeaderValue::as_bytes)
 }
 
-/// The content of an answer's body, by its headers. An encoded body cannot be read.
-pub fn content_of(headers: &HeaderMap) -> Option<Content<'_>> {
-    let content = headers.get(CONTENT_TYPE).map(|value| Content::of_type(value.as_bytes()));
-    Some(if is_encoded(headers) { UNREADABLE } else { content.unwrap_or(Content::Media(b"")) })
+/// The content of an answer's body, by its headers.
+pub fn content_of_answer(headers: &HeaderMap) -> Option<Content<'_>> {
+    Some(content_of(headers.get(CONTENT_TYPE), headers.get(CONTENT_ENCODING)))
 }
 
-fn is_encoded(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+fn content_of<'a>(kind: Option<&'a HeaderValue>, encoding: Option<&HeaderValue>) -> Content<'a> {
+    let content = kind.map_or(Content::Media(b""), |kind| Content::of_type(kind.as_bytes()));
+    encoding.map_or(content, |encoding| content.encoded(encoding.as_bytes()))
 }
 
 fn add(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) {

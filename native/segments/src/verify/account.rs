@@ -7,6 +7,7 @@ use super::report::{Problem, path_of};
 use super::reported::ReportedLosses;
 use super::scan::Run;
 use crate::segment::{SegmentName, Utc};
+use queue::event::COMMAND;
 use queue::inspect::QueueSnapshot;
 use queue::layout::SAMPLED_OUT;
 use queue::lock::Holder;
@@ -30,6 +31,8 @@ pub struct Segments<'a> {
     pub short: &'a [HashMap<u64, u64>],
     /// By retention, as far as removals are reported.
     pub newest_removed: Option<SegmentName>,
+    /// The most records that can wait in a queue; 0: not known.
+    pub most_waiting: u64,
 }
 
 impl Segments<'_> {
@@ -92,6 +95,13 @@ impl<'a> Account<'a> {
         }
     }
 
+    /// Whether it was a command that put its own changes on record, and no process that serves.
+    fn is_command(&self) -> bool {
+        let ended = self.reported.ended.as_ref().map(|ended| &ended.producer_name);
+        let names = ended.into_iter().chain(self.queue.as_ref().map(|queue| &queue.producer_name));
+        names.into_iter().any(|name| name.starts_with(COMMAND))
+    }
+
     fn state(&self) -> &'static str {
         match (&self.reported.ended, &self.queue) {
             (Some(ended), _) => ended.how,
@@ -127,7 +137,7 @@ impl<'a> Account<'a> {
         ]);
         let mut problems = self.problems(&pieces, &doubled, segments);
         if !is_end_known {
-            problems.push(self.end_unknown(accepted));
+            problems.push(self.end_unknown(accepted, segments.most_waiting));
         }
         self.check_counts(&counts, &mut problems);
         Verdict { json: self.to_json(&counts, &pieces, excused), problems, counts }
@@ -270,10 +280,14 @@ impl<'a> Account<'a> {
         missing.chain(doubled).collect()
     }
 
-    fn end_unknown(&self, accepted: u64) -> Problem {
+    fn end_unknown(&self, accepted: u64, most_waiting: u64) -> Problem {
+        let at_most = match most_waiting {
+            0 => String::new(),
+            most => format!(", at most {most} records (as many as a queue of the configured size holds)"),
+        };
         let text = format!(
-            "neither a process.ended record nor a queue: what came after sequence {} is not known; give its queue \
-             directory, or it was lost with the machine",
+            "neither a process.ended record nor a queue: what came after sequence {} is not known{at_most}; give its \
+             queue directory, or that was deleted, or lost with the machine",
             accepted.saturating_sub(1)
         );
         Problem::of("end_unknown", self.boot_id, text)
@@ -321,6 +335,9 @@ impl<'a> Account<'a> {
             json[*name] = json!(count);
         }
         json["in_fallback_too"] = json!(in_both);
+        if self.is_command() {
+            json["command"] = json!(true);
+        }
         json["in_flight"] = json!(self.queue.as_ref().map_or(0, |queue| queue.in_flight));
         json["dropped"] = self.reasons();
         json["sampled_out"] = self.sampled_out();

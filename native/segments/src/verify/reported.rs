@@ -17,6 +17,8 @@ pub struct Ended {
     pub written: u64,
     pub reasons: Value,
     pub sampled_out: Value,
+    /// What the process is called, if it has a name.
+    pub producer_name: String,
     /// How often it is there.
     pub times: u64,
 }
@@ -102,6 +104,7 @@ fn take_ended(reported: &mut ReportedLosses, line: &Value) {
         written: number("written"),
         reasons: line["reasons"].clone(),
         sampled_out: line["sampled_out"].clone(),
+        producer_name: line["producer_name"].as_str().unwrap_or_default().to_owned(),
         times: reported.ended.as_ref().map_or(0, |ended| ended.times) + 1,
     });
 }

@@ -3,8 +3,8 @@
 use crate::extract::keys::key_of;
 use crate::extract::scan::DocumentKey;
 
-/// Levels of a body that contain texts: `choices[].message.content[].image_url.url`.
-pub const LEVELS: usize = 7;
+/// Levels of a body that contain texts: `[].candidates[].content.parts[].functionCall.args{}`.
+pub const LEVELS: usize = 9;
 
 /// A key, or the place of a value that no key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,14 +15,33 @@ pub enum Name {
     Lost,
     /// A key without a meaning here.
     Other,
-    /// `messages`, or `input`, which holds the same or a text
+    /// `messages`, `contents`, or `input`, which holds the same or a text, or the arguments of a call
     Messages,
-    /// `prompt`
+    /// `prompt`, `inputs`, `text_input`
     Prompt,
-    /// `instructions`, or `system` beside messages
+    /// `instructions`, `systemInstruction`, or `system` beside messages
     System,
-    /// `choices`
+    /// `choices`, `candidates`
     Choices,
+    /// `parts` of a message of Gemini's API
+    Parts,
+    /// `thought`: such a part is reasoning
+    Thought,
+    /// `content_block` in events of the Messages API
+    ContentBlock,
+    /// `partial_json`: a piece of the arguments of a call
+    PartialJson,
+    /// `stop_reason`, `done_reason`, `stop_type`
+    StopReason,
+    /// `text_output` of Triton's and TensorRT-LLM's streams, and the `sequence_index` that it belongs to
+    TextOutput,
+    SequenceIndex,
+    /// `token` of TGI's streams, `generated_text` at their end, and `details`
+    Token,
+    GeneratedText,
+    Details,
+    /// `response` of Ollama's
+    Response,
     /// `message`, or `delta`, which is a part of one, or of a text
     Message,
     /// `output`: items of the Responses API, or the result of a tool
@@ -89,36 +108,48 @@ impl DocumentKey for Name {
 
 fn plain(name: &[u8]) -> Name {
     match name {
-        b"messages" | b"input" => Name::Messages,
-        b"prompt" => Name::Prompt,
-        b"instructions" | b"system" => Name::System,
-        b"choices" => Name::Choices,
+        b"messages" | b"input" | b"contents" => Name::Messages,
+        b"prompt" | b"inputs" | b"text_input" => Name::Prompt,
+        b"instructions" | b"system" | b"systemInstruction" | b"system_instruction" => Name::System,
+        b"choices" | b"candidates" => Name::Choices,
+        b"parts" => Name::Parts,
+        b"thought" => Name::Thought,
+        b"content_block" => Name::ContentBlock,
+        b"partial_json" => Name::PartialJson,
+        b"stop_reason" | b"done_reason" | b"stop_type" => Name::StopReason,
+        b"text_output" => Name::TextOutput,
+        b"sequence_index" => Name::SequenceIndex,
+        b"token" => Name::Token,
+        b"generated_text" => Name::GeneratedText,
+        b"details" => Name::Details,
+        b"response" => Name::Response,
         b"message" | b"delta" => Name::Message,
         b"output" => Name::Output,
         b"data" => Name::Data,
         b"item" => Name::EventItem,
         b"output_index" => Name::OutputIndex,
         b"index" => Name::Index,
-        b"finish_reason" => Name::FinishReason,
+        b"finish_reason" | b"finishReason" => Name::FinishReason,
         b"role" => Name::Role,
         b"type" => Name::Type,
         b"content" => Name::Content,
         b"text" | b"transcript" => Name::Text,
         b"refusal" => Name::Refusal,
-        b"reasoning_content" | b"reasoning" => Name::Reasoning,
+        b"reasoning_content" | b"reasoning" | b"thinking" => Name::Reasoning,
         b"summary" => Name::Summary,
-        b"image_url" | b"video_url" | b"audio_url" | b"input_audio" | b"file" | b"audio" => Name::Media,
+        b"image_url" | b"video_url" | b"audio_url" | b"input_audio" | b"file" | b"audio" | b"source"
+        | b"inlineData" => Name::Media,
         b"url" => Name::Url,
         b"file_data" | b"b64_json" | b"result" => Name::Bytes,
         b"format" => Name::Format,
         b"file_id" => Name::FileId,
         b"embedding" => Name::Embedding,
         b"tool_calls" => Name::ToolCalls,
-        b"function" | b"function_call" => Name::Function,
+        b"function" | b"function_call" | b"functionCall" => Name::Function,
         b"name" => Name::Called,
-        b"arguments" => Name::Arguments,
+        b"arguments" | b"args" => Name::Arguments,
         b"id" => Name::Id,
-        b"call_id" | b"tool_call_id" => Name::CallId,
+        b"call_id" | b"tool_call_id" | b"tool_use_id" => Name::CallId,
         _ => Name::Other,
     }
 }

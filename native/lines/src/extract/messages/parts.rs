@@ -37,6 +37,8 @@ pub enum Kind {
     ToolResponse,
     /// Media as a data URL, as base64, or as a link to them.
     Media,
+    /// A file as it is.
+    File,
     /// Numbers: an embedding, or token ids.
     Numbers,
 }
@@ -54,6 +56,8 @@ pub struct Part<'a> {
     pub format: Option<&'a [u8]>,
     /// Position of a tool call in its message.
     pub index: Option<u64>,
+    /// It is reasoning, as Gemini's API says.
+    pub is_thought: bool,
     /// The numbers, and their count.
     pub numbers: Option<Box<Numbers>>,
     /// A part of it is in the missing part of the body.
@@ -151,6 +155,16 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Part<'a> {
+    /// Let its type say what its text is.
+    pub fn settle(&mut self) {
+        self.kind = match (self.kind, self.type_name) {
+            (Kind::Text, _) if self.is_thought => Kind::Reasoning,
+            (Kind::Text, Some(b"tool_result")) => Kind::ToolResponse,
+            (Kind::Text, Some(b"tool_use")) => Kind::ToolCall,
+            (kind, _) => kind,
+        };
+    }
+
     /// Hold a text as the content of the part.
     pub fn hold(&mut self, kind: Kind, piece: Option<Piece<'a>>) {
         if let Some(piece) = piece {

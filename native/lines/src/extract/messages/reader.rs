@@ -1,9 +1,12 @@
 //! Collects messages from the scalars of a body, whole or cut, and from the events of a stream.
 //!
-//! Chat Completions, Completions, Responses, Embeddings and Images of OpenAI's API, and similar APIs. Keys may come in
-//! any order. A path without its outer keys is followed if the inner members show what it is: a message has a role or a
-//! type, a choice its index or finish reason.
+//! Chat Completions, Completions, Responses, Embeddings and Images of OpenAI's API and similar ones, Anthropic's Messages,
+//! Cohere's Chat, Gemini, Ollama, llama.cpp, TGI and Triton's generate (`event`). Keys may come in any order. A path
+//! without its outer keys is followed if the inner members show what it is: a message has a role or a type, a choice its
+//! index or finish reason.
 
+use super::event::Event;
+use super::found::Found;
 use super::names::{LEVELS, Name};
 use super::parts::{Kind, Message, Numbers, Part, Piece};
 use crate::extract::scan::Visit;
@@ -24,7 +27,7 @@ pub enum Side {
 
 /// The messages that were read so far.
 pub struct MessageReader<'a> {
-    side: Side,
+    pub side: Side,
     hash_key: Option<[u8; 32]>,
     pub messages: Vec<Message<'a>>,
     pub system: Vec<Part<'a>>,
@@ -35,49 +38,6 @@ pub struct MessageReader<'a> {
     event: Event<'a>,
     /// A text at the top level was cut: the beginning of the tail continues it.
     is_top_cut: bool,
-}
-
-/// The content of an event of the Responses API.
-#[derive(Default)]
-struct Event<'a> {
-    kind: Option<&'a [u8]>,
-    delta: Option<Piece<'a>>,
-    output_index: Option<u64>,
-    item_kind: Option<&'a [u8]>,
-    id: Option<&'a [u8]>,
-    name: Option<&'a [u8]>,
-}
-
-#[derive(Clone, Copy)]
-enum Found<'a> {
-    Text(Piece<'a>),
-    Word(&'a [u8]),
-}
-
-impl<'a> Found<'a> {
-    fn piece(self) -> Option<Piece<'a>> {
-        match self {
-            Self::Text(piece) => Some(piece),
-            Self::Word(_) => None,
-        }
-    }
-
-    /// A text that is certainly whole.
-    fn whole(self) -> Option<&'a [u8]> {
-        self.piece().filter(|piece| !piece.lacks_start && !piece.lacks_end).map(|piece| piece.raw)
-    }
-
-    fn number(self) -> Option<u64> {
-        match self {
-            Self::Word(word) => std::str::from_utf8(word).ok()?.parse().ok(),
-            Self::Text(_) => None,
-        }
-    }
-
-    /// A digit or sign: not null, true or false.
-    fn is_number(self) -> bool {
-        matches!(self, Self::Word([b'-' | b'0'..=b'9', ..]))
-    }
 }
 
 impl<'a> MessageReader<'a> {
@@ -133,54 +93,65 @@ impl<'a> MessageReader<'a> {
         }
     }
 
+    /// The path within one document: a stream can be an array of them.
+    fn in_document<'p>(&self, path: &'p [Name]) -> &'p [Name] {
+        match path {
+            [Name::Item, rest @ ..] if self.side == Side::Stream => rest,
+            _ => path,
+        }
+    }
+
     /// The rest of a path, from its message on.
     fn in_message<'p>(&self, path: &'p [Name]) -> Option<&'p [Name]> {
-        use Name::{Choices, Data, Item, Lost, Message, Messages, Output, Prompt};
+        use Name::{Choices, Content, ContentBlock, Data, Item, Lost, Message, Messages, Output, Prompt};
         match (self.side, path) {
+            // A batch of chats.
+            (Side::Request, [Messages, Item, Item, rest @ ..]) if !rest.is_empty() => Some(rest),
             (Side::Request, [Messages | Prompt | Lost, Item, rest @ ..]) => Some(rest),
             (Side::Request, _) => None,
             (_, [Choices | Lost, Item, Message, rest @ ..]) if !rest.is_empty() => Some(rest),
             (_, [Lost, Item, Lost, rest @ ..]) if !matches!(rest, [] | [Item, ..]) => Some(rest),
             (_, [Choices | Output | Data | Lost, Item, rest @ ..]) => Some(rest),
+            // An answer that is a message, or that has one, in a delta too.
+            (_, [Content, Item, ..]) => Some(path),
+            (_, [Message, Message, rest @ ..]) => Some(rest),
+            (_, [Message | ContentBlock, rest @ ..]) if !rest.is_empty() => Some(rest),
             _ => None,
         }
     }
 
     fn found(&mut self, path: &[Name], found: Found<'a>) {
+        let path = self.in_document(path);
+        let is_known = self.side != Side::Request && self.event.found(path, found);
+        self.is_known |= is_known;
+        if is_known {
+            return;
+        }
         if let Some(rest) = self.in_message(path) {
-            self.is_known |= path[0] != Name::Lost;
+            self.is_known |= is_of_message(path, rest);
+            if matches!(path[0], Name::Message | Name::ContentBlock | Name::Content) {
+                // It is the only one.
+                self.message.index = Some(0);
+            }
             self.found_in_message(rest, found, path[0] == Name::Lost);
-        } else if self.side == Side::Stream {
-            self.found_in_event(path, found);
-        } else {
+        } else if self.side == Side::Request {
             self.found_at_top(path, found);
         }
     }
 
     fn found_at_top(&mut self, path: &[Name], found: Found<'a>) {
-        let Some(piece) = found.piece().filter(|_| self.side == Side::Request) else { return };
+        let Some(piece) = found.piece() else { return };
         match path {
             [Name::Messages | Name::Prompt] => {
                 self.is_known = true;
                 self.is_top_cut = piece.lacks_end;
                 self.push(Message { parts: vec![Part::of(Kind::Text, piece)], ..Message::default() });
             }
-            [Name::System] | [Name::System, Name::Item, Name::Text] => {
+            [Name::System]
+            | [Name::System, Name::Item, Name::Text]
+            | [Name::System, Name::Parts, Name::Item, Name::Text] => {
                 self.system.push(Part::of(Kind::Text, piece));
             }
-            _ => {}
-        }
-    }
-
-    fn found_in_event(&mut self, path: &[Name], found: Found<'a>) {
-        let event = &mut self.event;
-        match path {
-            [Name::Type] => event.kind = found.whole(),
-            [Name::Message] => event.delta = found.piece(),
-            [Name::OutputIndex] => event.output_index = found.number(),
-            [Name::EventItem, Name::Type] => event.item_kind = found.whole(),
-            [Name::EventItem, Name::Called] => event.name = found.whole(),
-            [Name::EventItem, Name::CallId] => event.id = found.whole(),
             _ => {}
         }
     }
@@ -188,7 +159,7 @@ impl<'a> MessageReader<'a> {
     fn found_in_message(&mut self, rest: &[Name], found: Found<'a>, is_doubtful: bool) {
         use Name::{
             Arguments, Bytes, CallId, Content, Data, Embedding, FinishReason, Function, Id, Index, Item, Lost, Media,
-            Output, Reasoning, Refusal, Role, Summary, Text, ToolCalls, Type, Url,
+            Output, Parts, Reasoning, Refusal, Role, StopReason, Summary, Text, ToolCalls, Type, Url,
         };
         let message = &mut self.message;
         match rest {
@@ -202,13 +173,13 @@ impl<'a> MessageReader<'a> {
             [Role] => message.role = found.whole(),
             [Type] => message.own.type_name = found.whole(),
             [Index] => message.index = found.number(),
-            [FinishReason] => message.finish_reason = found.whole(),
+            [FinishReason | StopReason] => message.finish_reason = found.whole().or(message.finish_reason),
             [Id] => message.own.id = message.own.id.or(found.whole()),
             [CallId] => message.own.id = found.whole(),
             [Name::Called] | [Function, Name::Called] => message.own.name = found.whole(),
             [Arguments] | [Function, Arguments] => message.own.hold(Kind::ToolCall, found.piece()),
             [Output] => message.own.hold(Kind::ToolResponse, found.piece()),
-            [Content | Text] | [Content, Item] | [Media, Text] => self.add(Kind::Text, found),
+            [Content | Text] | [Content, Item | Text] | [Media, Text] => self.add(Kind::Text, found),
             [Refusal] => self.add(Kind::Refusal, found),
             [Reasoning] => self.add(Kind::Reasoning, found),
             [Embedding | Bytes | Data | Url] | [Media, Data | Bytes] => {
@@ -216,7 +187,9 @@ impl<'a> MessageReader<'a> {
                 self.add_media(found, kind_of_own);
             }
             [ToolCalls, Item, field @ ..] => self.found_in_call(field, found),
-            [Content | Summary | Output | Lost, Item, field @ ..] => self.found_in_part(field, found),
+            [Content | Summary | Output | Parts | Lost, Item, field @ ..] | [Content, Parts, Item, field @ ..] => {
+                self.found_in_part(field, found);
+            }
             _ => {}
         }
     }
@@ -232,10 +205,16 @@ impl<'a> MessageReader<'a> {
     }
 
     fn found_in_part(&mut self, field: &[Name], found: Found<'a>) {
-        use Name::{Bytes, Content, Data, FileId, Format, Media, Reasoning, Refusal, Text, Type, Url};
+        use Name::{
+            Bytes, CallId, Content, Data, FileId, Format, Function, Id, Item, Media, Reasoning, Refusal, Text, Thought,
+            Type, Url,
+        };
         match field {
             [Type] => self.part.type_name = found.whole(),
-            [Text | Content] => self.part.hold(Kind::Text, found.piece()),
+            [Id | CallId] => self.part.id = found.whole(),
+            [Name::Called] | [Function, Name::Called] => self.part.name = found.whole(),
+            [Thought] => self.part.is_thought = matches!(found, Found::Word(b"true")),
+            [Text | Content] | [Content, Item, Text] => self.part.hold(Kind::Text, found.piece()),
             [Refusal] => self.part.hold(Kind::Refusal, found.piece()),
             [Reasoning] => self.part.hold(Kind::Reasoning, found.piece()),
             [Media | Bytes | Data | Url] | [Media, Url | Data | Bytes] => {
@@ -272,7 +251,8 @@ impl<'a> MessageReader<'a> {
     }
 
     fn end_part(&mut self) {
-        let part = std::mem::take(&mut self.part);
+        let mut part = std::mem::take(&mut self.part);
+        part.settle();
         if !part.is_empty() {
             self.message.parts.push(part);
         }
@@ -285,11 +265,10 @@ impl<'a> MessageReader<'a> {
         let is_shown = message.role.is_some() || message.own.type_name.is_some();
         let is_choice = message.index.is_some() || message.finish_reason.is_some();
         let is_kept = !message.is_doubtful || is_shown || (is_choice && self.side != Side::Request);
-        if is_kept && !message.parts.is_empty() {
-            self.push(message);
-        } else if let (Some(reason), Some(known)) = (message.finish_reason, self.known(message.index)) {
-            known.finish_reason = Some(reason);
+        if !is_kept {
+            message.parts.clear();
         }
+        self.end_of(message);
     }
 
     fn known(&mut self, index: Option<u64>) -> Option<&mut Message<'a>> {
@@ -311,27 +290,23 @@ impl<'a> MessageReader<'a> {
     }
 
     fn end_event(&mut self) {
+        if self.side == Side::Request {
+            return;
+        }
         let event = std::mem::take(&mut self.event);
-        let Some(kind) = event.kind.filter(|_| self.side == Side::Stream) else { return };
-        let part = match (kind.strip_suffix(b".delta"), event.delta) {
-            (Some(b"response.output_text"), Some(delta)) => Part::of(Kind::Text, delta),
-            (Some(b"response.refusal"), Some(delta)) => Part::of(Kind::Refusal, delta),
-            (Some(b"response.reasoning_text" | b"response.reasoning_summary_text"), Some(delta)) => {
-                Part::of(Kind::Reasoning, delta)
-            }
-            (Some(b"response.function_call_arguments"), Some(delta)) => {
-                Part { index: Some(0), ..Part::of(Kind::ToolCall, delta) }
-            }
-            _ if kind == b"response.output_item.added" && event.item_kind == Some(b"function_call") => {
-                Part { kind: Kind::ToolCall, index: Some(0), id: event.id, name: event.name, ..Part::default() }
-            }
-            _ => {
-                self.is_known |= kind.starts_with(b"response.");
-                return;
-            }
-        };
-        self.is_known = true;
-        self.push(Message { index: event.output_index, parts: vec![part], ..Message::default() });
+        self.is_known |= event.is_known();
+        for message in event.messages(self.side == Side::Stream) {
+            self.end_of(message);
+        }
+    }
+
+    /// Take over a message, or the reason why the known one ended.
+    fn end_of(&mut self, message: Message<'a>) {
+        if !message.parts.is_empty() {
+            self.push(message);
+        } else if let (Some(reason), Some(known)) = (message.finish_reason, self.known(message.index)) {
+            known.finish_reason = Some(reason);
+        }
     }
 }
 
@@ -351,28 +326,65 @@ impl<'a> Visit<'a, Name> for MessageReader<'a> {
     }
 
     fn open(&mut self, path: &[Name]) {
+        let path = self.in_document(path);
         match self.in_message(path) {
             Some([]) => {
                 self.end_message();
                 self.message.is_doubtful = path[0] == Name::Lost;
             }
+            Some([Name::Item]) if self.side == Side::Request => self.end_message(),
             Some([Name::ToolCalls, Name::Item]) => self.part = Part { kind: Kind::ToolCall, ..Part::default() },
-            Some([Name::Content | Name::Summary | Name::Output | Name::Lost, Name::Item]) => {
-                self.part = Part::default();
-            }
+            Some(rest) if is_part(rest) => self.part = Part::default(),
             _ => {}
         }
     }
 
+    fn whole(&mut self, path: &[Name], raw: &'a [u8]) {
+        let path = self.in_document(path);
+        let Some(rest) = self.in_message(path) else { return };
+        let field = match rest {
+            [Name::ToolCalls, Name::Item, field @ ..] | [Name::Content, Name::Parts, Name::Item, field @ ..] => field,
+            [Name::Content | Name::Parts, Name::Item, field @ ..] => field,
+            _ => return,
+        };
+        // The arguments of a call as an object.
+        if matches!(field, [Name::Messages] | [Name::Function, Name::Arguments]) {
+            self.is_known |= path[0] != Name::Lost;
+            self.part.hold(Kind::ToolCall, Some(Piece { is_plain: true, ..Piece::whole(raw) }));
+        }
+    }
+
     fn close(&mut self, path: &[Name]) {
+        if self.side == Side::Stream && matches!(path, [Name::Item]) {
+            return self.end_document();
+        }
+        let path = self.in_document(path);
         match self.in_message(path) {
             Some([]) => self.end_message(),
-            Some(
-                [Name::ToolCalls | Name::Content | Name::Summary | Name::Output | Name::Lost, Name::Item]
-                | [Name::Embedding],
-            ) => self.end_part(),
+            Some([Name::Item]) if self.side == Side::Request => self.end_message(),
+            Some([Name::ToolCalls, Name::Item] | [Name::Embedding]) => self.end_part(),
+            Some(rest) if is_part(rest) => self.end_part(),
             None if matches!(path, [Name::Messages | Name::Prompt]) => self.end_message(),
             _ => {}
         }
     }
+}
+
+/// Whether the members of a message, `rest`, show that `path` leads to one.
+fn is_of_message(path: &[Name], rest: &[Name]) -> bool {
+    use Name::{Content, Reasoning, Refusal, Role, StopReason, Text, ToolCalls};
+    match path {
+        [Name::Lost, ..] => false,
+        [Name::Message | Name::ContentBlock, ..] => {
+            matches!(rest, [Content | Reasoning | Refusal | Role | StopReason | Text | ToolCalls, ..])
+        }
+        [Content, ..] => matches!(rest, [_, _, Text | Reasoning | Name::Type, ..]),
+        _ => true,
+    }
+}
+
+/// Whether a path from a message on is that of one of its parts.
+fn is_part(rest: &[Name]) -> bool {
+    use Name::{Content, Item, Lost, Output, Parts, Summary};
+    matches!(rest, [Content | Summary | Output | Parts | Lost, Item] | [Content, Parts, Item])
 }

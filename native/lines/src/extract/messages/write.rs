@@ -4,6 +4,7 @@
 //! Beyond that: `truncated` if something of a part is missing, which an ellipsis also shows in its text; `length` and
 //! `hash` instead of a text that is not written.
 
+use super::UnknownStreams;
 use super::media::{self, DataUrl, ELLIPSIS, digest, digest_base64};
 use super::parts::{Kind, Message, Part, Piece};
 use crate::extract::facts::MAX_TEXT_BYTES;
@@ -18,6 +19,7 @@ const ROLES: [&[u8]; 8] = [b"system", b"developer", b"user", b"assistant", b"too
 pub struct Writer<'k> {
     pub mode: BodyText,
     pub key: Option<&'k [u8; 32]>,
+    pub unknown: UnknownStreams,
     /// The text of the part that is being written.
     pub joined: Vec<u8>,
 }
@@ -62,6 +64,7 @@ impl Writer<'_> {
         match part.kind {
             Kind::Numbers => self.numbers(out, part),
             Kind::Media => self.media(out, part, is_cut),
+            Kind::File => self.file(out, part, is_cut),
             Kind::Text | Kind::Json if self.is_base64(part) => self.bytes(out, part, b"", is_cut),
             kind => {
                 let (name, member) = match kind {
@@ -149,6 +152,16 @@ impl Writer<'_> {
         }
         let format = part.format.unwrap_or_default();
         self.bytes(out, part, format, is_cut);
+    }
+
+    fn file(&self, out: &mut Vec<u8>, part: &Part<'_>, is_cut: bool) {
+        let media_type = part.type_name.unwrap_or_default();
+        push_type(out, "blob");
+        push_modality(out, media::modality(None, media_type));
+        media::push_media_type(out, media_type);
+        if let Some(piece) = part.pieces.first().filter(|_| !is_cut) {
+            media::push_digest(out, &digest(piece.raw, self.key), self.key.is_some());
+        }
     }
 
     /// Bytes as a data URL or as base64, which are never written.

@@ -123,6 +123,7 @@ impl Memory {
             recent_errors: self.errors.increase(),
             recent_s: self.drops.span_s(),
             queue_missing: seen.queue_missing,
+            queue_refused: seen.queue_refused,
             recent_renewals: self.renewals.increase(),
             dead_producers: seen.dead_producers,
             records_per_s: self.writes.per_s(),

@@ -6,7 +6,7 @@ use crate::sink::Now;
 use crate::status::health::{HealthWatch, STATES, Snapshot, State};
 use crate::status::lane::Lane;
 use lines::series;
-use queue::control::ControlPage;
+use queue::control::{CLOSED_BY_PROXY, ControlPage};
 use queue::inspect;
 use queue::layout::{LEVELS, REASONS, SAMPLED_OUT};
 use queue::published::housekeeping::HousekeepingWords;
@@ -31,6 +31,7 @@ pub fn families(watch: &HealthWatch, now: Now) -> io::Result<Vec<Family>> {
     let mut books = vec![("fast", difference(lane, before, &counted))];
     all.extend(listener(page));
     all.extend(housekeeping(&page.housekeeping));
+    all.extend(proxy(page));
     all.push(state(health.state()));
     all.extend(dead_producers(&health.snapshot.dead_producers));
     if let Some(audit) = watch.audit.as_ref().map(|watched| &watched.source) {
@@ -227,6 +228,17 @@ fn housekeeping(words: &HousekeepingWords) -> Vec<Family> {
             &words.errors,
         ),
     ]
+}
+
+/// The connections that proxies closed; no family where there is no proxy.
+fn proxy(page: &ControlPage) -> Option<Family> {
+    let mut family = Family::counter(
+        "inference_logging_proxy_connections_closed",
+        "Connections of clients that the proxy closed before they had a request",
+    );
+    let words = CLOSED_BY_PROXY.into_iter().zip(&page.closed_by_proxy);
+    words.for_each(|(reason, count)| family.add(label("reason", reason), load(count)));
+    (page.proxies.load(Ordering::Relaxed) > 0).then_some(family)
 }
 
 /// The current state of health.

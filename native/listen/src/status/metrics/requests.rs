@@ -26,8 +26,8 @@ macro_rules! weighted {
 const MEANINGS: [&str; BOUNDS.len()] = [
     weighted!("Time from the beginning of an inference request to its end"),
     weighted!(
-        "Time from the beginning of a successful streamed request to its first chunk (a chunk is a piece of the body, \
-         which can hold several tokens)"
+        "Time from the beginning of a successful streamed request to its first chunk (an event with content, \
+         reasoning or a tool call, which can hold several tokens)"
     ),
     weighted!(
         "Mean time between the chunks of a successful streamed request, after the first (one observation for each \

@@ -1,0 +1,232 @@
+//! Usage, finish reason, id and model as each API declares them.
+
+use super::{facts, response, stream};
+use lines::extract::push_facts;
+use lines::names::Semconv;
+use queue::record::{Body, BodyKind, BodyText};
+use serde_json::{Value, json};
+
+fn expect(found: &Value, expected: &[(&str, Value)]) {
+    for (key, value) in expected {
+        assert_eq!(found.get(*key).unwrap_or(&Value::Null), value, "{key} in {found}");
+    }
+}
+
+/// Input, output, tokens read from a cache, tokens written to one.
+fn tokens(found: &Value) -> [Value; 4] {
+    ["input_tokens", "output_tokens", "cache_read.input_tokens", "cache_creation.input_tokens"]
+        .map(|name| found.get(format!("gen_ai.usage.{name}")).cloned().unwrap_or_default())
+}
+
+fn lines(events: &[Value]) -> String {
+    events.iter().map(|event| format!("{event}\n")).collect()
+}
+
+fn sse(events: &[Value]) -> String {
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+}
+
+fn message_start(usage: &Value) -> Value {
+    json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "model": "m", "usage": usage}})
+}
+
+#[test]
+fn the_input_includes_what_the_messages_api_counts_beside_it() {
+    let usage = json!({"input_tokens": 45, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 200, "output_tokens": 7});
+    let expected = [json!(1245), json!(7), json!(1000), json!(200)];
+    assert_eq!(tokens(&response(&json!({"id": "msg_1", "usage": usage}).to_string())), expected);
+    let begin = json!({"input_tokens": 45, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 200, "output_tokens": 1});
+    let end = |usage: Value| json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage});
+    let short = [message_start(&begin), end(json!({"output_tokens": 7}))];
+    assert_eq!(tokens(&stream(&sse(&short))), expected, "its end has the output only");
+    let some = [message_start(&begin), end(json!({"input_tokens": 45, "output_tokens": 7}))];
+    assert_eq!(tokens(&stream(&sse(&some))), expected, "its end has no tokens of the cache");
+    let late = [message_start(&json!({"input_tokens": 1245, "output_tokens": 0})), end(usage)];
+    assert_eq!(tokens(&stream(&sse(&late))), expected, "its begin does not know of the cache");
+}
+
+#[test]
+fn the_other_apis_have_the_cache_within_their_input() {
+    let chat = json!({"prompt_tokens": 1245, "completion_tokens": 7, "prompt_tokens_details":
+        {"cached_tokens": 1000, "created_cache_tokens": 200}});
+    let responses = json!({"input_tokens": 1245, "output_tokens": 7, "input_tokens_details":
+        {"cached_tokens": 1000, "cache_write_tokens": 200}});
+    let both = json!({"prompt_tokens": 1245, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 1000},
+        "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 200});
+    for usage in [chat, responses, both] {
+        let body = json!({"id": "1", "usage": usage}).to_string();
+        assert_eq!(tokens(&response(&body)), [json!(1245), json!(7), json!(1000), json!(200)], "{body}");
+    }
+}
+
+#[test]
+fn the_output_of_a_begin_is_no_final_usage() {
+    let begin = message_start(&json!({"input_tokens": 9, "cache_read_input_tokens": 4, "output_tokens": 0}));
+    let delta = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}});
+    let expected = json!({
+        "gen_ai.response.id": "msg_1", "gen_ai.response.model": "m", "gen_ai.usage.input_tokens": 13,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+    });
+    let left = sse(&[begin, delta.clone()]);
+    assert_eq!(stream(&left), expected);
+    let at = left.find("\"usage\"").unwrap();
+    let only_end = Value::Object(facts(BodyKind::Stream, b"", &left.as_bytes()[at - 10..], false));
+    assert_eq!(tokens(&only_end), [json!(13), Value::Null, json!(4), Value::Null], "its wrapper is lost");
+    let completed =
+        json!({"type": "response.completed", "response": {"usage": {"input_tokens": 9, "output_tokens": 2}}});
+    let done = sse(&[completed]);
+    let at = done.find("\"usage\"").unwrap();
+    let only_end = Value::Object(facts(BodyKind::Stream, b"", &done.as_bytes()[at - 1..], false));
+    assert_eq!(tokens(&only_end)[1], json!(2), "the last event is no begin");
+}
+
+#[test]
+fn an_answer_that_is_incomplete_says_why() {
+    let body = json!({"id": "r", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}});
+    let reason = [("gen_ai.response.finish_reasons", json!(["max_output_tokens"]))];
+    expect(&response(&body.to_string()), &reason);
+    expect(&stream(&sse(&[json!({"type": "response.incomplete", "response": body})])), &reason);
+}
+
+#[test]
+fn seconds_of_audio_are_no_tokens() {
+    let found = response(r#"{"text":"said","usage":{"type":"duration","seconds":12}}"#);
+    assert_eq!(found, json!({"audio_input_s": 12}));
+    assert_eq!(response(r#"{"usage":{"seconds":-1}}"#), json!({}));
+    let found = response(
+        r#"{"text":"said","usage":{"type":"tokens","input_tokens":14,"output_tokens":3,"input_token_details":{"audio_tokens":10}}}"#,
+    );
+    expect(&found, &[("gen_ai.usage.audio.input_tokens", json!(10)), ("gen_ai.usage.input_tokens", json!(14))]);
+}
+
+#[test]
+fn the_counts_of_ollama_are_read_from_its_last_line() {
+    let chat = |more: Value| {
+        let mut line = json!({"model": "llama3.2", "created_at": "2026-01-01T00:00:00Z",
+            "message": {"role": "assistant", "content": "\n{\"eval_count\":9}"}, "done": false});
+        line.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        line
+    };
+    let end =
+        json!({"done": true, "done_reason": "length", "total_duration": 5, "prompt_eval_count": 26, "eval_count": 290});
+    let expected = json!({
+        "gen_ai.response.model": "llama3.2", "gen_ai.response.finish_reasons": ["length"],
+        "gen_ai.usage.input_tokens": 26, "gen_ai.usage.output_tokens": 290, "usage_source": "response",
+    });
+    let body = lines(&[chat(json!({})), chat(end.clone())]);
+    assert_eq!(stream(&body), expected);
+    assert_eq!(response(&chat(end).to_string()), expected, "an answer in one piece");
+    let cut = Value::Object(facts(BodyKind::Stream, b"", &body.as_bytes()[70..], false));
+    assert_eq!(cut, expected, "its first line is cut");
+}
+
+#[test]
+fn the_counts_of_llama_cpp_and_of_tgi_are_read() {
+    let part = json!({"index": 0, "content": " a", "tokens": [7], "stop": false, "tokens_predicted": 1, "tokens_evaluated": 12});
+    let end = json!({"index": 0, "content": "", "stop": true, "model": "gguf", "stop_type": "limit", "tokens_predicted": 32,
+        "tokens_evaluated": 12, "timings": {"cache_n": 8, "prompt_n": 4}});
+    let counts = [json!(12), json!(32), json!(8), Value::Null];
+    for found in [stream(&sse(&[part.clone(), end.clone()])), response(&end.to_string())] {
+        assert_eq!(tokens(&found), counts);
+        expect(&found, &[("gen_ai.response.finish_reasons", json!(["limit"]))]);
+    }
+    let early = stream(&sse(&[part]));
+    assert_eq!(tokens(&early)[..2], [json!(12), json!(1)], "what was known when the client left");
+    let token = json!({"index": 1, "token": {"id": 5, "text": " a", "logprob": -0.1, "special": false},
+        "generated_text": null, "details": null});
+    let details = json!({"finish_reason": "eos_token", "generated_tokens": 20, "input_length": 6, "seed": null});
+    let last = json!({"token": {"id": 2, "text": "</s>"}, "generated_text": " a b", "details": details});
+    let whole = json!({"generated_text": " a b", "details": details});
+    for found in [stream(&sse(&[token, last])), response(&whole.to_string()), response(&json!([whole]).to_string())] {
+        assert_eq!(tokens(&found)[..2], [json!(6), json!(20)]);
+        expect(&found, &[("gen_ai.response.finish_reasons", json!(["eos_token"]))]);
+    }
+}
+
+#[test]
+fn the_answers_of_gemini_give_the_same_in_events_in_an_array_and_alone() {
+    let chunk = |text: &str, more: Value, output: u32| {
+        let mut candidate = json!({"content": {"parts": [{"text": text}], "role": "model"}, "index": 0});
+        candidate.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        json!({"candidates": [candidate], "usageMetadata": {"promptTokenCount": 20, "cachedContentTokenCount": 8,
+            "candidatesTokenCount": output, "thoughtsTokenCount": 5, "totalTokenCount": 20 + output + 5},
+            "modelVersion": "gemini-2.5-flash", "responseId": "abc"})
+    };
+    let (first, last) = (chunk("Hel", json!({}), 1), chunk("lo", json!({"finishReason": "MAX_TOKENS"}), 7));
+    let expected = json!({
+        "gen_ai.response.id": "abc", "gen_ai.response.model": "gemini-2.5-flash",
+        "gen_ai.response.finish_reasons": ["MAX_TOKENS"], "gen_ai.usage.input_tokens": 20,
+        "gen_ai.usage.output_tokens": 12, "gen_ai.usage.cache_read.input_tokens": 8,
+        "gen_ai.usage.reasoning.output_tokens": 5, "usage_source": "response",
+    });
+    assert_eq!(response(&last.to_string()), expected);
+    assert_eq!(stream(&sse(&[first.clone(), last.clone()])), expected);
+    assert_eq!(stream(&format!("[{first}\n,\n{last}\n]")), expected, "an array by its lines");
+    assert_eq!(stream(&format!("[{first}\n,{last}\n]")), expected);
+    let array = format!("[{first},\r\n{last}]");
+    assert_eq!(response(&array), expected, "an array as a document");
+    let cut = Value::Object(facts(BodyKind::Response, &array.as_bytes()[..40], &array.as_bytes()[70..], false));
+    assert_eq!(cut, expected);
+}
+
+#[test]
+fn the_counts_of_cohere_are_read() {
+    let embed = json!({"id": "embd-1", "embeddings": {"float": [[0.5]]}, "texts": ["a"], "meta": {"api_version": {"version": "2"},
+        "billed_units": {"input_tokens": 12, "image_tokens": 30}}, "response_type": "embeddings_by_type"});
+    expect(
+        &response(&embed.to_string()),
+        &[("gen_ai.usage.input_tokens", json!(42)), ("gen_ai.usage.image.input_tokens", json!(30))],
+    );
+    let usage = json!({"billed_units": {"input_tokens": 5.0, "output_tokens": 1.0}, "tokens": {"input_tokens": 71.0, "output_tokens": 3.0}});
+    let chat = json!({"id": "1", "finish_reason": "COMPLETE", "message": {"role": "assistant"}, "usage": usage});
+    let end = json!({"type": "message-end", "id": "1", "delta": {"finish_reason": "COMPLETE", "usage": usage}});
+    for found in [response(&chat.to_string()), stream(&sse(&[end]))] {
+        assert_eq!(tokens(&found)[..2], [json!(71), json!(3)]);
+        expect(&found, &[("gen_ai.response.finish_reasons", json!(["COMPLETE"]))]);
+    }
+}
+
+#[test]
+fn all_reasons_of_six_choices_are_read() {
+    let reasons = ["stop", "length", "tool_calls", "stop", "content_filter", "stop"];
+    let choices: Vec<Value> = reasons
+        .iter()
+        .enumerate()
+        .map(|(index, reason)| {
+            json!({"index": index,
+        "message": {"role": "assistant", "content": "words ".repeat(20)}, "finish_reason": reason})
+        })
+        .collect();
+    let expected = [("gen_ai.response.finish_reasons", json!(reasons))];
+    expect(&response(&json!({"choices": choices}).to_string()), &expected);
+    let events: Vec<Value> = reasons
+        .iter()
+        .enumerate()
+        .map(|(index, reason)| json!({"choices": [{"index": index, "delta": {}, "finish_reason": reason}]}))
+        .collect();
+    expect(&stream(&sse(&events)), &expected);
+}
+
+#[test]
+fn what_is_left_of_a_cut_usage_is_no_sum_of_a_part() {
+    let usage = json!({"input_tokens": 45, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 200, "output_tokens": 7});
+    let body = format!("{{\"id\":\"msg_1\",\"usage\":{usage}}}");
+    for end in 0..body.len() {
+        let found = facts(BodyKind::Response, &body.as_bytes()[..end], b"", false);
+        let input = found.get("gen_ai.usage.input_tokens");
+        assert!(input.is_none() || input == Some(&json!(1245)), "{input:?} at {end}");
+    }
+}
+
+#[test]
+fn an_event_on_several_data_lines_is_one_document() {
+    let event = "event: x\ndata: {\"id\":\"1\",\ndata: \"usage\":\ndata:{\"prompt_tokens\":3}}\n\n";
+    let mut out = b"{\"\":0".to_vec();
+    let body =
+        Body { kind: BodyKind::Stream, head: event.as_bytes(), tail: b"", complete: true, text: BodyText::Withheld };
+    let joined = lines::extract::Readable::of(&body).expect("it is put together");
+    push_facts(&mut out, &joined.body(), Semconv::Published);
+    out.push(b'}');
+    let found: Value = serde_json::from_slice(&out).unwrap();
+    expect(&found, &[("gen_ai.response.id", json!("1")), ("gen_ai.usage.input_tokens", json!(3))]);
+}

@@ -1,0 +1,252 @@
+//! `supervise`: the parent of a listener or a shipper in a container. It starts its child again when that ends.
+//!
+//! A container that ends makes its pod unready, and each time for longer: up to five minutes. A logging program that ends
+//! would so take a healthy server out of its service. This one stays, so the container does.
+
+use super::endpoint::{TEXT, serve};
+use super::failure::{Failure, OK};
+use super::host::Host;
+use super::http::Reply;
+use super::options::{Options, Syntax};
+use child::Child;
+use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1};
+use limits::Limits;
+use queue::system::{ENDING, Signals, say};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+mod child;
+mod limits;
+
+const LOOK: Duration = Duration::from_millis(500);
+const MOST_S: i64 = 86_400;
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+
+static SYNTAX: Syntax = Syntax {
+    name: "supervise",
+    help: HELP,
+    valued: &["delay", "kill-after", "live-port", "live-every", "memory-bytes", "metrics-port"],
+    flags: &[],
+    most_arguments: 0,
+};
+const HELP: &str = "\
+Usage: inference-logging-listener supervise [OPTIONS] -- COMMAND [ARGUMENTS]
+
+  Run a command, and start it again whenever it ends: at once, then after 1 s, 2 s and so on up to 60 s. After it ran for
+  60 s the next start is at once again. It is made to be the first process of a container.
+
+  SIGTERM and SIGINT end it: the command gets SIGTERM, is not started again, and its exit code is this one's (128 and
+  the signal's number after a signal). A second signal is passed on at once. SIGHUP and SIGUSR1 are passed on.
+
+Options:
+  --delay SECONDS         From SIGTERM until the command gets it: time to read on for a shipper that stops at its signal.
+                          [default: 0; 0<=x<=86400]
+  --kill-after SECONDS    From then until the command is killed; 0: never.  [default: 0; 0<=x<=86400]
+  --live-port INTEGER     Ask http://127.0.0.1:PORT/live, and kill a command that six times in a row does not answer 200.
+                          [1<=x<=65535]
+  --live-every FLOAT      Seconds between two questions.  [default: 10; 0.01<=x<=86400]
+  --memory-bytes INTEGER  Kill a command whose own memory grows above this. At the container's limit the kernel would
+                          kill this process, too.  [1<=x<=2^63]
+  --metrics-port INTEGER  Serve /metrics there, with inference_logging_restarts_total, and /producers of --live-port,
+                          which is 200 while nothing answers; 0: a free port, which is reported.  [0<=x<=65535]
+  -h, --help              Show this message and exit.
+";
+
+/// Runs the command to its end.
+///
+/// # Errors
+/// The command line is wrong, there is no such command, or the port is taken.
+pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
+    let mut command = Vec::new();
+    let options = Options::read_before(host, &SYNTAX, arguments, Some(&mut command))?;
+    if command.is_empty() {
+        return Err(options.wrong("Missing argument 'COMMAND'."));
+    }
+    let seconds = |name| Ok(options.number(name, "integer range", 0..=MOST_S)?.unwrap_or(0).unsigned_abs());
+    let port = options.number("metrics-port", "integer range", 0..=u16::MAX)?;
+    let supervisor = Supervisor {
+        delay: Duration::from_secs(seconds("delay")?),
+        kill_after: Some(seconds("kill-after")?).filter(|seconds| *seconds > 0).map(Duration::from_secs),
+        limits: Limits::read(&options)?,
+        // Signals come first: the first process of a container receives no signal that it does not handle.
+        signals: Signals::take(&[SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCHLD]),
+        restarts: Arc::default(),
+        command,
+    };
+    if let Some(port) = port {
+        let port = supervisor.serve_restarts(port).map_err(Failure::Open)?;
+        say(&format!("supervise: serves /metrics on port {port}"));
+    }
+    supervisor.supervise()
+}
+
+struct Supervisor {
+    command: Vec<OsString>,
+    delay: Duration,
+    kill_after: Option<Duration>,
+    limits: Limits,
+    signals: Signals,
+    restarts: Arc<AtomicU64>,
+}
+
+impl Supervisor {
+    fn serve_restarts(&self, port: u16) -> Result<u16, String> {
+        let (restarts, program, live_port) = (Arc::clone(&self.restarts), self.program(), self.limits.port);
+        serve("0.0.0.0", port, move |request| match request.path.as_str() {
+            "/metrics" => Reply::of(200, TEXT, metrics(&program, restarts.load(Ordering::Relaxed)).as_bytes()),
+            "/producers" => match live_port.and_then(|port| limits::status(port, "/producers")) {
+                Some(503) => Reply::of(503, TEXT, b"a producer has died"),
+                _ => Reply::of(200, TEXT, b"none is known to have died"),
+            },
+            _ => Reply::of(404, TEXT, b"Not Found"),
+        })
+    }
+
+    /// The name of the command, without its folder.
+    fn program(&self) -> String {
+        let name = self.command.first().and_then(|path| Path::new(path).file_name());
+        name.unwrap_or_default().to_string_lossy().replace(['"', '\\', '\n'], "_")
+    }
+
+    fn supervise(&self) -> Result<u8, Failure> {
+        let mut pause = Duration::ZERO;
+        loop {
+            let begun = Instant::now();
+            let (code, asked) = match Child::start(&self.command) {
+                Ok(child) => self.watch(&child),
+                Err(sentence) if self.restarts.load(Ordering::Relaxed) == 0 => return Err(Failure::Open(sentence)),
+                Err(sentence) => (not_started(&sentence), false),
+            };
+            if asked {
+                return Ok(code);
+            }
+            pause = if begun.elapsed() >= LONGEST_PAUSE { Duration::ZERO } else { pause };
+            say(&format!("supervise: {} ended with {code}; starts again in {} s", self.program(), pause.as_secs()));
+            if self.is_asked_within(pause) {
+                return Ok(code);
+            }
+            self.restarts.fetch_add(1, Ordering::Relaxed);
+            pause = (pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        }
+    }
+
+    /// Waits for the child's end. Returns its exit code, and whether it was asked for.
+    fn watch(&self, child: &Child) -> (u8, bool) {
+        let mut asked = false;
+        let mut end = End::default();
+        let mut watched = self.limits.watch();
+        loop {
+            let now = Instant::now();
+            match self.signals.wait(LOOK.min(end.next(now))) {
+                Some(number) if ENDING.contains(&number) => {
+                    end.ask(if asked { Duration::ZERO } else { self.delay });
+                    asked = true;
+                }
+                None | Some(SIGCHLD) => {}
+                Some(number) => child.signal(number),
+            }
+            if let Some(code) = child.reap() {
+                return (code, asked);
+            }
+            if !end.is_near()
+                && let Some(why) = watched.broken(child)
+            {
+                say(&format!("supervise: {} {why}: killed", self.program()));
+                child.signal(SIGKILL);
+            }
+            end.act(child, self.kill_after);
+        }
+    }
+
+    /// Waits; true: a signal has asked for the end.
+    fn is_asked_within(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.signals.wait(left) {
+                Some(number) if ENDING.contains(&number) => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+    }
+}
+
+/// A later start that fails, such as for want of memory, is one that has ended: the code is a shell's.
+fn not_started(sentence: &str) -> u8 {
+    say(&format!("supervise: {sentence}"));
+    127
+}
+
+/// When a child that is to end gets SIGTERM, and when SIGKILL.
+#[derive(Default)]
+struct End {
+    term: Option<Instant>,
+    kill: Option<Instant>,
+    terminated: bool,
+}
+
+impl End {
+    fn ask(&mut self, delay: Duration) {
+        if !self.terminated {
+            self.term = Some(Instant::now() + delay);
+        }
+    }
+
+    /// Whether the child was asked to end, so that it need not answer.
+    fn is_near(&self) -> bool {
+        self.terminated
+    }
+
+    /// How long nothing is due.
+    fn next(&self, now: Instant) -> Duration {
+        let due = self.term.into_iter().chain(self.kill).min();
+        due.map_or(LOOK, |due| due.saturating_duration_since(now))
+    }
+
+    fn act(&mut self, child: &Child, kill_after: Option<Duration>) {
+        let now = Instant::now();
+        if self.term.take_if(|due| *due <= now).is_some() {
+            child.signal(SIGTERM);
+            (self.terminated, self.kill) = (true, kill_after.map(|after| now + after));
+        }
+        if self.kill.take_if(|due| *due <= now).is_some() {
+            child.signal(SIGKILL);
+        }
+    }
+}
+
+fn metrics(program: &str, restarts: u64) -> String {
+    format!(
+        "# HELP inference_logging_restarts_total How often a logging program was started again after its end.\n\
+         # TYPE inference_logging_restarts_total counter\n\
+         inference_logging_restarts_total{{program=\"{program}\"}} {restarts}\n"
+    )
+}
+
+static INSTALL: Syntax = Syntax { name: "install", help: INSTALL_HELP, valued: &[], flags: &[], most_arguments: 1 };
+const INSTALL_HELP: &str = "\
+Usage: inference-logging-listener install DIRECTORY
+
+  Copy this program into a directory: to be a parent in a container whose image has no such program.
+
+Options:
+  -h, --help  Show this message and exit.
+";
+
+/// Copies this program into a directory.
+///
+/// # Errors
+/// The command line is wrong, or the copy fails.
+pub fn install(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
+    let options = Options::read(host, &INSTALL, arguments)?;
+    let [directory] = options.arguments() else { return Err(options.wrong("Missing argument 'DIRECTORY'.")) };
+    let target = Path::new(directory).join(super::NAME);
+    let copied = std::env::current_exe().and_then(|program| std::fs::copy(program, &target));
+    copied.map_err(|error| Failure::Refused(format!("{}: {error}", target.display())))?;
+    Ok(OK)
+}

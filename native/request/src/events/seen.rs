@@ -1,0 +1,270 @@
+//! What was seen of one event, and what the event therefore is.
+
+use super::failure::Failure;
+use super::place::Place;
+
+/// What an event adds to the answer; an event of two kinds is both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    pub const CONTENT: Self = Self(1);
+    pub const REASONING: Self = Self(2);
+    pub const TOOL_CALL: Self = Self(4);
+
+    /// Whether it adds anything.
+    #[must_use]
+    pub const fn is_chunk(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether it adds what `other` adds.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Chunk(Kinds),
+    /// The frame around the content: a role, a beginning, an end, usage, an empty text.
+    Frame,
+    KeepAlive,
+}
+
+/// The meaning of an event's type, or of its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Type {
+    #[default]
+    Unknown,
+    /// The API is known, and its `delta` is of this kind.
+    Known(Kinds),
+    KeepAlive,
+    Failure,
+}
+
+impl Type {
+    fn of(name: &[u8]) -> Self {
+        let has = |word: &[u8]| memchr::memmem::find(name, word).is_some();
+        match name {
+            b"error" | b"response.failed" => Self::Failure,
+            b"ping" | b"keepalive" | b"keep-alive" | b"keep_alive" | b"heartbeat" => Self::KeepAlive,
+            b"message_start"
+            | b"message_delta"
+            | b"message_stop"
+            | b"content_block_start"
+            | b"content_block_delta"
+            | b"content_block_stop" => Self::Known(Kinds::CONTENT),
+            _ if [&b"response."[..], b"transcript.", b"speech."].iter().any(|api| name.starts_with(api)) => {
+                Self::Known(match name {
+                    _ if has(b"reasoning") => Kinds::REASONING,
+                    _ if has(b"_call") || has(b"tool") => Kinds::TOOL_CALL,
+                    _ => Kinds::CONTENT,
+                })
+            }
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Facts of an event; each is a bit of [`Seen::facts`].
+mod fact {
+    /// The shape is that of a known API.
+    pub const KNOWN: u16 = 1;
+    pub const USAGE: u16 = 2;
+    pub const FAILED: u16 = 4;
+    /// `delta` is a text, which the type gives its kind.
+    pub const DELTA: u16 = 8;
+    pub const CANDIDATE_TEXT: u16 = 16;
+    pub const THOUGHT: u16 = 32;
+    pub const STATUS_FAILED: u16 = 64;
+    /// The event is a response, or has one.
+    pub const RESPONSE: u16 = 128;
+    /// The event is an error.
+    pub const ERROR: u16 = 256;
+    /// The model gave up.
+    pub const GAVE_UP: u16 = 512;
+    pub const CANDIDATES: u16 = 1024;
+}
+
+/// What was seen of one event.
+#[derive(Debug, Default)]
+pub struct Seen {
+    facts: u16,
+    kinds: Kinds,
+    kind: Type,
+    name: Type,
+    /// The number of the choice that is being read.
+    pub choice: u8,
+    /// How many of its texts add to the answer.
+    pub texts: u8,
+    pub members: u8,
+    /// A number decides what it is, so another event of this shape may be another one.
+    pub is_singular: bool,
+    pub failure: Option<Box<Failure>>,
+}
+
+impl Seen {
+    /// Forgets the event; keeps the memory.
+    pub fn clear(&mut self) {
+        let mut failure = self.failure.take();
+        if let Some(failure) = &mut failure {
+            failure.clear();
+        }
+        *self = Self { failure, ..Self::default() };
+    }
+
+    /// Takes note of the event's name.
+    pub fn set_name(&mut self, name: &[u8]) {
+        self.name = Type::of(name);
+    }
+
+    fn fact(&mut self, fact: u16) {
+        self.facts |= fact;
+    }
+
+    const fn has(&self, fact: u16) -> bool {
+        self.facts & fact != 0
+    }
+
+    fn adds(&mut self, kind: Kinds) {
+        self.kinds = self.kinds.and(kind);
+        self.texts = self.texts.saturating_add(1);
+    }
+
+    fn fails(&mut self) -> &mut Failure {
+        self.failure.get_or_insert_default()
+    }
+
+    /// A string stands here: whether it has text, and as much of it as was held.
+    pub fn text(&mut self, place: Place, has_text: bool, text: &[u8]) {
+        match place {
+            Place::Type => {
+                self.kind = Type::of(text);
+                if self.has(fact::ERROR) {
+                    self.fails().set_kind(text);
+                }
+            }
+            Place::Object if text == b"error" => self.fact(fact::ERROR | fact::FAILED),
+            Place::Object if text == b"response" => self.fact(fact::RESPONSE),
+            Place::Status if text == b"failed" => self.fact(fact::STATUS_FAILED),
+            Place::Finish | Place::Reason if text == b"error" => self.fact(fact::GAVE_UP),
+            Place::ErrorKind | Place::EventErrorKind => self.fails().set_kind(text),
+            Place::ErrorCode | Place::EventCode => self.fails().set_code(text),
+            Place::TextOutput => self.fact(fact::KNOWN),
+            _ => {}
+        }
+        if !has_text {
+            return;
+        }
+        match place {
+            Place::Content | Place::PlainContent | Place::TextOutput | Place::Response => self.adds(Kinds::CONTENT),
+            Place::Reasoning => self.adds(Kinds::REASONING),
+            Place::Tool => self.adds(Kinds::TOOL_CALL),
+            Place::Delta => {
+                self.fact(fact::DELTA);
+                self.texts = self.texts.saturating_add(1);
+            }
+            Place::CandidateText => {
+                self.fact(fact::CANDIDATE_TEXT);
+                self.texts = self.texts.saturating_add(1);
+            }
+            Place::Error => self.fact(fact::FAILED),
+            _ => {}
+        }
+    }
+
+    /// A number, true, false or null stands here.
+    pub fn word(&mut self, place: Place, word: &[u8]) {
+        let is_number = matches!(word.first(), Some(b'0'..=b'9' | b'-'));
+        match place {
+            Place::Done | Place::Stop if matches!(word, b"true" | b"false") => self.fact(fact::KNOWN),
+            Place::ChoiceIndex => {
+                let number = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
+                self.choice = number.unwrap_or(u8::MAX);
+            }
+            Place::Thought if word == b"true" => self.fact(fact::THOUGHT),
+            Place::TokenIds if is_number => self.adds(Kinds::CONTENT),
+            Place::ErrorCode | Place::EventCode if is_number => {
+                self.fails().set_code(word);
+                self.is_singular = true;
+            }
+            Place::Error => {
+                self.is_singular = true;
+                if !matches!(word, b"null" | b"false" | b"0") {
+                    self.fact(fact::FAILED);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An object or an array begins here.
+    pub fn open(&mut self, place: Place, is_object: bool) {
+        match place {
+            Place::Error => self.fact(fact::FAILED),
+            Place::Candidates if !is_object => self.fact(fact::KNOWN | fact::CANDIDATES),
+            Place::Choices if !is_object => self.fact(fact::KNOWN),
+            Place::Token | Place::Block | Place::UsageMetadata if is_object => self.fact(fact::KNOWN),
+            Place::Usage if is_object => self.fact(fact::USAGE),
+            Place::Response if is_object => self.fact(fact::KNOWN | fact::RESPONSE),
+            // Arguments that are no text.
+            Place::Tool if is_object => self.adds(Kinds::TOOL_CALL),
+            _ => {}
+        }
+    }
+
+    /// Whether the event reports a failure.
+    pub fn has_failed(&self) -> bool {
+        self.has(fact::FAILED) || self.kind == Type::Failure || self.name == Type::Failure || self.has_given_up()
+    }
+
+    /// Whether it says that the answer was not made. This counts in a whole document too, where `error` may be any
+    /// application's own word.
+    pub const fn has_given_up(&self) -> bool {
+        self.has(fact::GAVE_UP) || self.has(fact::STATUS_FAILED) && self.has(fact::RESPONSE)
+    }
+
+    /// Whether its name says that it keeps the connection alive.
+    pub fn is_keep_alive(&self) -> bool {
+        self.name == Type::KeepAlive
+    }
+
+    /// Whether it has the candidates of Gemini.
+    pub const fn has_candidates(&self) -> bool {
+        self.has(fact::CANDIDATES)
+    }
+
+    /// Returns what an event with data is.
+    pub fn event(&self) -> Event {
+        let mut kinds = self.kinds;
+        if self.has(fact::CANDIDATE_TEXT) {
+            kinds = kinds.and(if self.has(fact::THOUGHT) { Kinds::REASONING } else { Kinds::CONTENT });
+        }
+        let kind = if self.kind == Type::Unknown { self.name } else { self.kind };
+        if self.has(fact::DELTA) {
+            kinds = kinds.and(if let Type::Known(kind) = kind { kind } else { Kinds::CONTENT });
+        }
+        match kind {
+            Type::KeepAlive => Event::KeepAlive,
+            _ if kinds.is_chunk() => Event::Chunk(kinds),
+            Type::Failure | Type::Known(_) => Event::Frame,
+            Type::Unknown if self.has(fact::KNOWN | fact::ERROR) || self.has_failed() || self.is_usage() => {
+                Event::Frame
+            }
+            Type::Unknown => Event::Chunk(Kinds::CONTENT),
+        }
+    }
+
+    /// Whether nothing but usage was seen.
+    const fn is_usage(&self) -> bool {
+        self.has(fact::USAGE) && self.members == 1
+    }
+}

@@ -1,0 +1,58 @@
+"""Random streams, cut at random: the record agrees with the slow reader, and the slow reader with the builder.
+
+``TRUTH_STREAMS`` says how many, ``TRUTH_SEED`` the number of the first one; a message of a failure names the number.
+At length: ``TRUTH_STREAMS=1000000 pytest --timeout=0 tests/truth/test_random.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from inference_logging import Config
+from tests.support import Recorded
+from tests.truth.events import truth
+from tests.truth.in_process import Stage
+from tests.truth.random_streams import sent
+from tests.truth.reference import read
+from tests.truth.table import Comparison
+
+FIELDS = ("outcome", "error.type", "error.code", "chunks", "stream.frames", "stream.keep_alives")
+STREAMS = int(os.environ.get("TRUTH_STREAMS", "2000"))
+SEED = int(os.environ.get("TRUTH_SEED", "0"))
+AT_ONCE = 10_000
+"""Streams of one log directory."""
+
+
+def batches() -> Iterator[range]:
+    """Give the numbers of the streams, some at once."""
+    for start in range(SEED, SEED + STREAMS, AT_ONCE):
+        yield range(start, min(start + AT_ONCE, SEED + STREAMS))
+
+
+def test_the_slow_reader_and_the_builder_agree_on_random_streams() -> None:
+    for number in range(SEED, SEED + STREAMS):
+        answer = sent(number)
+        true = truth(answer.stream)
+        found = read(answer.stream.body(), answer.stream.content_type).facts()
+        assert {name: found.get(name) for name in FIELDS} == {name: true.get(name) for name in FIELDS}, str(answer)
+
+
+def test_records_of_random_streams_agree_with_the_slow_reader(
+    configure: Callable[..., Config], tmp_path: Path, comparison: Comparison
+) -> None:
+    for numbers in batches():
+        here = tmp_path / str(numbers.start)
+        recorded = Recorded(
+            configure(directory=here / "segments", queue_directory=here / "queues", queue_bytes=32 << 20)
+        )
+        try:
+            for answer, record in Stage(recorded).records(map(sent, numbers)):
+                found = read(answer.stream.body(), answer.stream.content_type)
+                comparison.record(answer, found.facts(), record, FIELDS)
+        finally:
+            recorded.close()
+            shutil.rmtree(here)
+    comparison.conclude()
