@@ -3,6 +3,8 @@
 python client.py PORT infer ID VALUE ...            one request to echo
 python client.py PORT stream ID COUNT [GIVE_UP_AFTER] [PAUSE_MS] [ASKS]
 one to stream, cancelled after so many responses
+python client.py PORT timed ID COUNT GIVE_UP_AFTER PAUSE_MS FAILS_AFTER
+the same; seconds since it was asked beside each response, the end last
 python client.py PORT over-http                     requests of all kinds, by name; each answer as it came
 python client.py PORT over-grpc                     the same over gRPC, and streams
 """
@@ -12,6 +14,7 @@ import json
 import os
 import queue
 import sys
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -38,28 +41,40 @@ def stream(
     pause_ms: str = "0",
     asks: str = "yes",
 ) -> list[str]:
+    parameters = {"pause_ms": int(pause_ms), "asks": asks == "yes"}
+    return [word for _, word in responses(client, name, count, int(give_up_after), parameters) if word]
+
+
+def timed(
+    client: triton.InferenceServerClient, name: str, count: str, give_up_after: str, pause_ms: str, fails_after: str
+) -> list[tuple[float, str]]:
+    parameters = {"pause_ms": int(pause_ms), "fails_after": int(fails_after)}
+    began = time.monotonic()
+    seen = responses(client, name, count, int(give_up_after), parameters)
+    return [(at - began, word) for at, word in seen]
+
+
+def responses(
+    client: triton.InferenceServerClient, name: str, count: str, give_up_after: int, parameters: dict[str, object]
+) -> list[tuple[float, str]]:
     n = triton.InferInput("N", [1], "INT32")
     n.set_data_from_numpy(np.array([count], dtype=np.int32))
-    answers: queue.Queue[tuple[triton.InferResult, Exception | None]] = queue.Queue()
-    client.start_stream(lambda result, error: answers.put((result, error)))
+    answers: queue.Queue[tuple[float, triton.InferResult, Exception | None]] = queue.Queue()
+    client.start_stream(lambda result, error: answers.put((time.monotonic(), result, error)))
     try:
         client.async_stream_infer(
-            "stream",
-            [n],
-            request_id=name,
-            parameters={"pause_ms": int(pause_ms), "asks": asks == "yes"},
-            enable_empty_final_response=True,
+            "stream", [n], request_id=name, parameters=parameters, enable_empty_final_response=True
         )
-        words: list[str] = []
+        words: list[tuple[float, str]] = []
         while True:
-            result, error = answers.get(timeout=120)
+            at, result, error = answers.get(timeout=120)
             if error is not None:
-                return [*words, f"error: {error}"]
+                return [*words, (at, f"error: {error}")]
             response = result.get_response()
             if response.parameters["triton_final_response"].bool_param:
-                return words
-            words.append(result.as_numpy("TOKEN")[0].decode())
-            if len(words) == int(give_up_after):
+                return [*words, (at, "")]
+            words.append((at, result.as_numpy("TOKEN")[0].decode()))
+            if len(words) == give_up_after:
                 client.stop_stream(cancel_requests=True)
                 return words
     finally:
@@ -139,7 +154,7 @@ if __name__ == "__main__":
         answers = over_http(port)
     else:
         connected = triton.InferenceServerClient(f"127.0.0.1:{port}")
-        answers = {"infer": infer, "stream": stream, "over-grpc": over_grpc}[what](connected, *rest)
+        answers = {"infer": infer, "stream": stream, "timed": timed, "over-grpc": over_grpc}[what](connected, *rest)
     sys.stdout.write(json.dumps(answers))
     sys.stdout.flush()
     os._exit(0)  # threads of gRPC's may keep it from ending

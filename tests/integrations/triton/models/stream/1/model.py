@@ -1,4 +1,4 @@
-"""Sends as many words as it is asked for, each request in a thread of its own, unless the client gives up."""
+"""Sends as many words as asked, each request in a thread, unless the client gives up or it is to fail."""
 
 import json
 import threading
@@ -29,7 +29,12 @@ class TritonPythonModel:
         parameters = json.loads(request.parameters())
         count, pause = int(request.inputs()[0].as_numpy()[0]), parameters.get("pause_ms", 0) / 1e3
         sender = request.get_response_sender()
+        fails_after = parameters.get("fails_after", -1)
         for number in range(count):
+            if number == fails_after:
+                error = pb_utils.TritonError("as asked", pb_utils.TritonError.UNAVAILABLE)
+                sender.send(pb_utils.InferenceResponse(error=error))
+                break
             if parameters.get("asks", True) and sender.is_cancelled():
                 break
             word = pb_utils.Tensor("TOKEN", np.array([f"word{number}"], dtype=object))
